@@ -13,6 +13,7 @@ from engine.config.place_address import parse_address
 from engine.model import State
 from engine.store import Full, Unavailable, Unsupported
 from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.moves import EDGES
 from tests.redis_server import TestServer, running_server
 from tests.stores.jobs import NOW, scanned, write_failed, write_waiting
 from tests.stores.seen import found
@@ -90,11 +91,27 @@ def test_a_missing_permission_concerns_one_change(server: TestServer) -> None:
     options = {**place.options, "username": "reader"}
     with closing(BullmqStore(place._replace(options=options, password="x"), lambda: NOW)) as store:
         task = found(store, "mails/1")
+        refusals = {way: edge.refusal for way, edge in store.edges.items()}
+        assert refusals[State.DEAD, State.TRASH] == "the server does not permit COPY"
+        assert refusals[State.DEAD, State.PENDING] == ""
+        with pytest.raises(Unsupported, match="does not permit COPY"):
+            store.swap(task, verbs.purge(task, NOW))
+        store.edges = EDGES
         with pytest.raises(Unsupported, match="no permission"):
             store.swap(task, verbs.purge(task, NOW))
         assert scanned(store)[0] == {task.id: task}
         store.swap(task, verbs.retry(task, NOW))
         assert found(store, "mails/1").state is State.PENDING
+
+
+def test_a_user_without_the_right_to_scan_is_one_line(server: TestServer) -> None:
+    """A place whose keys may not be read cannot be opened, with the reason."""
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "blind", "on", ">x", "+@all", "resetkeys")
+    place = parse_place(parse_address(server.place()))
+    options = {**place.options, "username": "blind"}
+    with pytest.raises(Unavailable, match="no permission"):
+        BullmqStore(place._replace(options=options, password="x")).close()
 
 
 def test_a_replica_is_shown_and_refuses_changes(server: TestServer) -> None:

@@ -292,8 +292,29 @@ def test_a_locked_job_is_barred_and_guarded(client: redis.Redis, open_bullmq: Op
     failed = found(store, "mails/7")
     client.set("bull:mails:7:lock", "uuid:2", px=20_000)
     before = everything(client)
-    with pytest.raises(Gone):
-        store.swap(failed, verbs.purge(failed, NOW))
+    for changed in (verbs.purge(failed, NOW), verbs.retry(failed, NOW)):
+        with pytest.raises(Gone):
+            store.swap(failed, changed)
+    assert everything(client) == before
+
+
+def test_a_job_that_was_edited_meanwhile_is_gone(client: redis.Redis, open_bullmq: Opener) -> None:
+    """New data, written without an event by another program, is another revision, in any place."""
+    write_all_places(client)
+    store = open_bullmq()
+    tasks, _ = scanned(store)
+    for number in "13478":
+        client.hset(f"bull:mails:{number}", "data", '{"new":1}')
+    before = everything(client)
+    for ident, new in (
+        ("mails/1", verbs.hold(tasks["mails/1"], NOW)),
+        ("mails/3", verbs.purge(tasks["mails/3"], NOW)),
+        ("mails/4", verbs.promote(tasks["mails/4"], NOW)),
+        ("mails/7", verbs.retry(tasks["mails/7"], NOW)),
+        ("mails/8", None),
+    ):
+        with pytest.raises(Gone):
+            store.swap(tasks[ident], new)
     assert everything(client) == before
 
 
@@ -466,3 +487,16 @@ def test_an_event_of_another_names_the_job(client: redis.Redis, open_bullmq: Ope
     client.xadd("bull:sums:events", {"event": "completed", "jobId": "1", "prev": "active"})
     client.xadd("bull:mails:events", {"event": "paused"})
     assert wait(60.0) == {"sums/1"}
+
+
+def test_many_short_waits_are_one_command(client: redis.Redis, open_bullmq: Opener) -> None:
+    """The server's own wait goes on between two waits, and a change ends it."""
+    write_waiting(client, "1")
+    wait = open_bullmq().changes.wait
+    assert wait is not None
+    client.config_resetstat()
+    for _ in range(50):
+        assert wait(0.0) == set()
+    assert client.info("commandstats").get("cmdstat_xread", {"calls": 1})["calls"] <= 1
+    client.xadd("bull:mails:events", {"event": "added", "jobId": "1"})
+    assert wait(60.0) == {"mails/1"}

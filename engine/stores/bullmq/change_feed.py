@@ -21,6 +21,10 @@ COUNT_SECONDS = 1.0
 """Seconds between two counts."""
 FIND_SECONDS = 60.0
 """Seconds between two searches for new queues."""
+BLOCK_MS = 5000
+"""Milliseconds after which the server ends an XREAD that found nothing."""
+GRACE_SECONDS = 0.05
+"""Seconds within which the entries of a counted change arrive on the other connection."""
 ENTRIES_PER_READ = 2000
 """Stream entries that one XREAD returns of each stream."""
 _START = "0-0"
@@ -39,6 +43,8 @@ class ChangeFeed:
         self._counts = QueueCounts(connection, place, self._queues)
         self._named: dict[str, set[str]] = {}
         """Jobs of each queue that were named since the last count."""
+        self._is_waiting = False
+        """True while the server has our XREAD."""
         self._count_due = time.monotonic() + COUNT_SECONDS
         self._find_due = time.monotonic() + FIND_SECONDS
 
@@ -77,10 +83,22 @@ class ChangeFeed:
         return [_entry_id(answer) or _START for answer in answers]
 
     def _read(self, seconds: float) -> set[str] | None:
-        """The names in new entries, waiting for the first; None if entries may be missing."""
-        block = ("BLOCK", max(1, round(seconds * 1000))) if seconds > 0 else ()
-        words = ("XREAD", *block, "COUNT", ENTRIES_PER_READ, "STREAMS", *self._last)
-        answer = self._connection.call(*words, *self._last.values())
+        """The names in new entries, waiting for the first; None if entries may be missing.
+
+        The server's wait goes on from one call to the next, so that short waits cost no commands.
+        """
+        try:
+            if not self._is_waiting:
+                words = ("XREAD", "BLOCK", BLOCK_MS, "COUNT", ENTRIES_PER_READ, "STREAMS")
+                self._connection.begin(*words, *self._last, *self._last.values())
+                self._is_waiting = True
+            if not self._connection.is_ready(seconds):
+                return set()
+            self._is_waiting = False
+            answer = self._connection.finish()
+        except StoreError:
+            self._is_waiting = False
+            raise
         if not answer:
             return set()
         streams: dict[str, list[Any]] = dict(answer)
@@ -126,7 +144,8 @@ class ChangeFeed:
             self._counts,
             QueueCounts(self._connection, self._place, self._queues),
         )
-        names = self._read(0.0)
+        has_changed = before.queues != self._counts.queues
+        names = self._read(GRACE_SECONDS if has_changed else 0.0)
         named, self._named = self._named, {}
         self._count_due = time.monotonic() + COUNT_SECONDS
         if names is None:

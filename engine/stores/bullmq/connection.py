@@ -89,6 +89,10 @@ def _our_text(name: str) -> str:
         return file.read()
 
 
+class Denied(Unavailable):
+    """The user of the connection lacks a permission."""
+
+
 class Connection:
     """A connection of one thread; connects again by itself after it was cut."""
 
@@ -116,6 +120,8 @@ class Connection:
             protocol=2,
             client_name=CLIENT_NAME,
         )
+        self._blocked: Any = None
+        """The connection of the pool on which a command blocks."""
         try:
             self.server = self.read_facts()
         except BaseException:
@@ -124,6 +130,8 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection."""
+        if self._blocked is not None:
+            self._blocked.disconnect()
         self._client.close()
 
     def call(self, *words: Any) -> Any:
@@ -176,6 +184,40 @@ class Connection:
             for answer in self._send(list(commands))
         ]
 
+    def begin(self, *words: Any) -> None:
+        """Send a command that blocks on the server; nothing else is sent before `finish`.
+
+        Raises:
+            StoreError: it failed.
+        """
+        try:
+            self._blocked = self._blocked or self._client.connection_pool.get_connection()
+            self._blocked.send_command(*words)
+        except self._redis.RedisError as error:
+            raise self._explain(error) from error
+
+    def is_ready(self, seconds: float) -> bool:
+        """Wait for the answer to `begin`; True if `finish` does not block.
+
+        Raises:
+            StoreError: the connection was cut.
+        """
+        try:
+            return bool(self._blocked.can_read(seconds))
+        except self._redis.RedisError as error:
+            raise self._explain(error) from error
+
+    def finish(self) -> Any:
+        """The answer to `begin`.
+
+        Raises:
+            StoreError: it failed.
+        """
+        try:
+            return self._blocked.read_response()
+        except self._redis.RedisError as error:
+            raise self._explain(error) from error
+
     def _send(self, commands: list[Sequence[Any]]) -> list[Any]:
         pipe = self._client.pipeline(transaction=False)
         for words in commands:
@@ -209,7 +251,7 @@ class Connection:
         self._has_read_only_scripts = False
         try:
             info: dict[str, Any] = self.call("INFO")
-        except Unsupported:  # no permission for INFO: nothing is known of the server
+        except Denied:  # nothing is known of the server
             return ServerFacts()
         if int(info.get("cluster_enabled", 0)):
             raise Unavailable(f"{self._place.text}: Redis Cluster is not supported")
@@ -230,11 +272,11 @@ class Connection:
         if isinstance(error, kinds.AuthenticationError) or said.startswith(("NOAUTH", "WRONGPASS")):
             return Unavailable(f"{at}: the server refused the password: set it in `places`")
         if isinstance(error, kinds.NoPermissionError) or "NOPERM" in said:
-            return Unsupported(f"{at}: no permission: {said}")
+            return Denied(f"{at}: no permission: {said}")
         if (
             "ACL failure" in said or "can't run this command" in said
         ):  # the same, from within a script
-            return Unsupported(f"{at}: no permission: {said}")
+            return Denied(f"{at}: no permission: {said}")
         if isinstance(error, kinds.BusyLoadingError):
             return Unavailable(f"{at}: the server is still loading its data")
         if isinstance(error, kinds.ReadOnlyError) or "READONLY" in said:

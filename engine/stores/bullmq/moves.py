@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from engine.model import Edge, Edges, Move, Outcome, State, Task
 from engine.store import Gone, StoreError, Unavailable, Unsupported, require_edge
-from engine.stores.bullmq.connection import Connection, Script, ScriptCall, pack, script
+from engine.stores.bullmq.connection import Connection, Denied, Script, ScriptCall, pack, script
 from engine.stores.bullmq.image import JobImage, parse_image
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace, split_id
@@ -433,5 +433,7 @@ def read_answer(ident: str, answer: Any) -> str | StoreError:
 
 def _outcome(move: Move, answer: Any) -> Outcome:
     task = move.new if move.old is None else move.old
+    if isinstance(answer, Denied):
+        answer = Unsupported(str(answer))
     rev = read_answer(task.id if task else "", answer)
     return Outcome(move, error=rev) if isinstance(rev, StoreError) else Outcome(move, rev)

@@ -78,7 +78,10 @@ class JobReader:
         return data
 
     def _read_log(self, key: str) -> bytes:
-        lines: list[str] = self._connection.call("LRANGE", f"{key}:logs", -MAX_LOG_LINES, -1)
+        try:
+            lines = self._connection.call("LRANGE", f"{key}:logs", -MAX_LOG_LINES, -1)
+        except Unsupported:  # its key is no list
+            return b""
         return image.to_bytes("\n".join(lines))[:MAX_PART_BYTES]
 
     def restore_image(self, task: Task, image_bytes: bytes, state: State) -> Task:

@@ -17,10 +17,11 @@ from engine.store import (
     sample_by_scan,
 )
 from engine.stores.bullmq import controls
-from engine.stores.bullmq.change_feed import ChangeFeed
+from engine.stores.bullmq.change_feed import FIND_SECONDS, ChangeFeed
 from engine.stores.bullmq.claims import JobClaims
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.moves import EDGES, JobMoves
+from engine.stores.bullmq.permissions import permitted_edges
 from engine.stores.bullmq.place import RedisPlace
 from engine.stores.bullmq.reading import JobReader
 from engine.stores.bullmq.row import STATES, WORDS
@@ -54,10 +55,13 @@ class BullmqStore:
             self._moves = JobMoves(place)
             self._claims = JobClaims(self._connection, place, self._moves)
             self._queues = find_queues(self._connection, place)
+            self._find_due = time.monotonic() + FIND_SECONDS
             is_replica = self._connection.server.role in ("slave", "replica")
             self._refusal = "a read-only replica: change the primary" if is_replica else ""
             self.edges: Edges = EDGES
-            if is_replica:
+            if not is_replica:
+                self.edges = permitted_edges(EDGES, self._connection, place)
+            else:
                 self.edges = {way: e._replace(refusal=self._refusal) for way, e in EDGES.items()}
             self.controls: Mapping[str, Control] = {}
             self._controls_due = 0.0
@@ -141,7 +145,9 @@ class BullmqStore:
         if self._refusal:
             raise Unsupported(self._refusal)
         if limit > 0:
-            self._queues = self._queues or find_queues(self._connection, self.place)
+            if time.monotonic() >= self._find_due or not self._queues:
+                self._queues = find_queues(self._connection, self.place)
+                self._find_due = time.monotonic() + FIND_SECONDS
             yield from self._claims.take(self._queues, now, owner, limit, wants)
             self.changes = self.changes._replace(next_due=self._claims.next_due)
 
