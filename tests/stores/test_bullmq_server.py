@@ -105,13 +105,15 @@ def test_a_missing_permission_concerns_one_change(server: TestServer) -> None:
 
 
 def test_a_user_without_the_right_to_scan_is_one_line(server: TestServer) -> None:
-    """A place whose keys may not be read cannot be opened, with the reason."""
+    """A place whose keys may not be read is unavailable, with the reason."""
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "blind", "on", ">x", "+@all", "resetkeys")
     place = parse_place(parse_address(server.place()))
     options = {**place.options, "username": "blind"}
-    with pytest.raises(Unavailable, match="no permission"):
-        BullmqStore(place._replace(options=options, password="x")).close()
+    with closing(BullmqStore(place._replace(options=options, password="x"))) as store:
+        for ask in (lambda: list(store.scan()), store.count_tasks, lambda: [*store.controls]):
+            with pytest.raises(Unavailable, match="no permission"):
+                ask()
 
 
 def test_a_replica_is_shown_and_refuses_changes(server: TestServer) -> None:

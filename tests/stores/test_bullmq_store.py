@@ -106,7 +106,7 @@ READ_COMMANDS = {
     *("ping", "info", "scan", "smembers", "hgetall", "hget", "hmget", "hexists", "exists", "type"),
     *("llen", "lrange", "lpos", "lindex", "zcard", "zscore", "zrange", "get", "pttl", "sismember"),
     *("xread", "xrange", "xrevrange", "eval_ro", "evalsha_ro", "client|setinfo", "client|setname"),
-    *("select", "hello", "config|resetstat", "command"),
+    *("select", "hello", "time", "config|resetstat", "command"),
 }
 
 
