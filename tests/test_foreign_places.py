@@ -509,6 +509,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/config/queue_config.py": "our own configuration",
     "engine/demo/traffic.py": "a folder of ours; --keep is refused where others can redirect it",
     "engine/system/files.py": "the one place that resolves paths: walk, open_file",
+    "engine/live/folder_events.py": "the limit of inotify, in /proc",
     "engine/locks/lock_holder.py": _MACHINE,
     "engine/operations/journal.py": _OPENED,
     "engine/locks/lock_file.py": _MACHINE,

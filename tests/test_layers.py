@@ -213,7 +213,7 @@ def test_only_the_terminal_uses_private_names_of_textual() -> None:
 MAX_METHODS = 15
 
 LARGE_CLASSES = {
-    "engine.index.reader.Reader": 25,
+    "engine.index.reader.Reader": 18,
     "engine.index.writer.Writer": 30,
     "engine.live.index_sync.IndexSync": 34,
     "engine.logs.log_file.LogFile": 20,

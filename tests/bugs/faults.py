@@ -166,10 +166,10 @@ FAULTS: tuple[Fault, ...] = (
           "a worker whose lock was taken away writes its outcome over the next one's",
           "engine/work/worker.py",
           "tests/engine/test_worker.py::test_a_worker_that_lost_its_lock_touches_nothing",
-          ("        log = self._services.log\n"
+          ("            claim.deadline = math.inf\n"
            "        if self._lock is not None:\n"
            "            self._lock.check()",
-           "        log = self._services.log")),
+           "            claim.deadline = math.inf")),
     fault("runs on without a lease",
           "a mail is sent by a worker that lost its lease, and by the next one",
           "engine/work/worker.py",
@@ -258,6 +258,12 @@ FAULTS: tuple[Fault, ...] = (
           "tests/stores/test_zgb_rights.py::test_a_planted_journal_removes_nothing_of_root[look-True-zgb.db]",
           ("self._account), users.files_as(self._account):",
            "self._account), users.files_as(None):")),
+    fault("keeps the connection of a failed mail",
+          "the reply to one mail is taken for the reply to the next one",
+          "engine/mail/send/smtp_client.py",
+          "tests/engine/test_smtp_handler.py::test_a_refused_mail_ends_its_connection",
+          ("            client.close_all()\n            raise\n",
+           "            self._connections.keep(client)\n            raise\n")),
     fault("is sure after the last dot",
           "a mail that may have been accepted is said not to have been",
           "engine/mail/send/smtp_client.py",

@@ -95,8 +95,8 @@ BREAKS = {
     ),
     "an outcome that was not stored is forgotten": (
         "engine/work/worker.py",
-        "self._owed.append(owed)",
-        "pass",
+        "self._owed.append(one)\n\n    def",
+        "pass\n\n    def",
         "command/next-done",
         "after exit code 1, not pending/0",
     ),
