@@ -252,6 +252,19 @@ async def test_problems_are_counted_and_listed(tmp_path: Path) -> None:
         await desk.sees("problem 1 of 1", "broken.task", "empty: a write was interrupted")
 
 
+async def test_problems_that_are_not_listed_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of more problems than are listed, the title says how many there are."""
+    monkeypatch.setattr("engine.index.reader.MAX_PROBLEMS", 2)
+    make_spool(tmp_path, some_tasks())
+    for number in range(3):
+        (tmp_path / "queue" / "dlq" / f"broken{number}.task").write_bytes(b"")
+    async with a_desk(disk_place(tmp_path)) as desk:
+        await desk.press("h")
+        await desk.sees("Problems 2 of 3")
+
+
 async def test_places_are_switched() -> None:
     """`]` and `[` go round the places; each keeps its tab."""
     places = (a_place(a_memory(some_tasks())), a_place(a_memory([]), name="/srv/other"))

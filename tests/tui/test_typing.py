@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
+from typing import Any
 
 import pytest
 from textual import events
@@ -163,9 +164,9 @@ async def test_keys_wait_for_the_row_that_the_cursor_went_to(
         rows = queue_of(pilot.app).list.rows
         window, come = rows._source.window, asyncio.Event()
 
-        async def late(*asked: object) -> Window:
+        async def late(*asked: Any, **how: Any) -> Window:
             await come.wait()
-            return await window(*asked)  # type: ignore[arg-type]
+            return await window(*asked, **how)
 
         monkeypatch.setattr(rows._source, "window", late)
         send(pilot, "G/feeds\rk")

@@ -212,7 +212,7 @@ BEGIN = "begin"
 
 TO: dict[str, tuple[str, ...]] = {
     **{keys.OVERVIEW: ("q",), keys.LIST: (), keys.TASK: ("enter",), keys.PROBLEMS: ("h", "enter")},
-    **{keys.CLUSTERS: ("c",), keys.WORKERS: ("3",), keys.LOCKS: ("q", "5")},
+    **{keys.CLUSTERS: ("c",), keys.GROUPS: ("b",), keys.WORKERS: ("3",), keys.LOCKS: ("q", "5")},
     **{keys.TRANSPORTS: ("q", "6")},
     **{keys.LOG: ("q", "7"), keys.PLAN: ("4", "R"), keys.LOCK: ("U",), keys.OPERATIONS: ("u",)},
     **{
