@@ -83,7 +83,7 @@ def given_up_state(edges: Edges) -> State:
 
 
 def retry(task: Task, now: float) -> Task:
-    """Move a dead task back to the queue: due now, attempts and error reset."""
+    """Move a dead or done task back to the queue: due now, attempts and error reset."""
     return task._replace(state=State.PENDING, due=0.0, attempts=0, error="")
 
 
@@ -187,6 +187,7 @@ VERBS: Mapping[str, Verb] = {
     verb.name: verb
     for verb in (
         Verb("retry", "retried", ((State.DEAD, State.PENDING),), retry),
+        Verb("rerun", "rerun", ((State.DONE, State.PENDING),), retry),
         Verb("promote", "promoted", ((State.PENDING, State.PENDING),), promote),
         Verb(
             "hold",
@@ -214,6 +215,7 @@ VERBS: Mapping[str, Verb] = {
                 (State.DEAD, State.TRASH),
                 (State.PENDING, State.TRASH),
                 (State.HELD, State.TRASH),
+                (State.DONE, State.TRASH),
             ),
             purge,
             keeps_bytes=True,
@@ -226,6 +228,7 @@ VERBS: Mapping[str, Verb] = {
                 (State.TRASH, State.HELD),
                 (State.TRASH, State.DEAD),
                 (State.TRASH, State.PENDING),
+                (State.TRASH, State.DONE),
             ),
             restore,
             keeps_bytes=True,
@@ -233,7 +236,7 @@ VERBS: Mapping[str, Verb] = {
         Verb(
             "expunge",
             "expunged",
-            ((State.DEAD, None), (State.TRASH, None)),
+            ((State.DEAD, None), (State.TRASH, None), (State.DONE, None)),
             expunge,
             keeps_bytes=True,
             excludes_suspicious=True,

@@ -37,7 +37,11 @@ class SmtpSend:
         self._open, self._destination = open_letter, destination
         self._clock, self._warn = clock, warn
         self._abandoned = (WORKER_ENDED, abandoned)
-        self._watcher = smtp_client.AttemptWatcher()
+        self._connections = smtp_client.Connections()
+
+    def close(self) -> None:
+        """Close the connections that are kept."""
+        self._connections.close()
 
     def __call__(self, task: Task, context: Context) -> None:
         """Make one attempt.
@@ -53,7 +57,7 @@ class SmtpSend:
             if task.error.startswith(self._abandoned) or f": {IN_DOUBT_PREFIX}" in task.error:
                 again = "an earlier attempt ended without a result, the mail may arrive twice"
                 self._warn(f"MAIL_SEND_IN_DOUBT task_id={task.id}: {again}")
-            smtp_client.send(letter, self._destination, context.is_cancelled, self._watcher)
+            smtp_client.send(letter, self._destination, context.is_cancelled, self._connections)
         except UnreadableMessage as failure:
             raise Postponed(self._clock() + UNREADABLE_RETRY_SECONDS, str(failure)) from failure
         except BadMail as error:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from engine import policy, verbs
 from engine.locks import queue_lock
-from engine.model import Outcome, State, Task
+from engine.model import Move, Outcome, State, Task
 from engine.policy import RetryPolicy, exponential_backoff
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import contract_error
@@ -433,10 +433,12 @@ class Worker:
 
     def _await(self, seconds: float) -> None:
         """Wait for an event, and settle all tasks finished by then."""
+        events = []
         with suppress(Empty):
-            self._settle(self._events.get(timeout=seconds))
+            events.append(self._events.get(timeout=seconds))
             while not self._events.empty():  # an exception a task would cost more
-                self._settle(self._events.get_nowait())
+                events.append(self._events.get_nowait())
+        self._settle([event for event in events if event is not None])  # None: only a wake-up
         # Renew the lock's heartbeat only while no handler exceeds its deadline: otherwise the lock
         # must age, so that others see this worker as stuck.
         now = self._clock()
@@ -562,11 +564,11 @@ class Worker:
         try:
             spent = limits is None or limits.spend(task.kind)
         except OSError:
-            self._store_outcome(claim, verbs.unclaim(task))
+            self._store_outcomes([_Owed(claim, verbs.unclaim(task), None)])
             raise
         if not spent:
             # Another process took the last token.
-            self._store_outcome(claim, verbs.unclaim(task))
+            self._store_outcomes([_Owed(claim, verbs.unclaim(task), None)])
             return 0
         log = self._services.log
         waited = policy.waited_seconds(task, now) if self._services.logs_waits else None
@@ -595,35 +597,36 @@ class Worker:
         with self._renewing:
             return claim.task
 
-    def _settle(self, finished: _FinishedTask | None) -> None:
-        if finished is None:
-            return  # only a wake-up
-        claim, failure = finished
-        task = claim.task
-        self._running[task.kind] -= 1
-        self._busy -= 1
-        claim.deadline = math.inf
-        log = self._services.log
+    def _settle(self, finished: list[_FinishedTask]) -> None:
+        """Store the outcomes of finished tasks in one group commit."""
+        if not finished:
+            return
+        for claim, _ in finished:
+            self._running[claim.task.kind] -= 1
+            self._busy -= 1
+            claim.deadline = math.inf
         if self._lock is not None:
             self._lock.check()
+        self._store_outcomes([self._outcome_of(claim, failure) for claim, failure in finished])
+
+    def _outcome_of(self, claim: _Claim, failure: Exception | None) -> _Owed:
+        task = claim.task
         if failure is None or claim.is_lost:
-            self._store_outcome(claim, None, lambda: self._completed(task))
-            return
+            return _Owed(claim, None, lambda: self._completed(task))
         if isinstance(failure, Postponed):
-            self._postpone(claim, failure)
-            return
+            return self._postponed(claim, failure)
         self._failed += 1
         error = self._services.shorten_error(_words(failure))
         self._services.add_count("failed_total")
-        log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
-        self._give_up_or_wait(claim, failure, error)
+        self._services.log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
+        return self._given_up_or_waiting(claim, failure, error)
 
     def _completed(self, task: Task) -> None:
         self._done += 1
         self._services.add_count("processed_total")
         self._services.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
 
-    def _postpone(self, claim: _Claim, later: Postponed) -> None:
+    def _postponed(self, claim: _Claim, later: Postponed) -> _Owed:
         """Give back a task that was not attempted, due at least one second later: else it would be
         claimed again immediately, for ever.
         """
@@ -632,13 +635,13 @@ class Worker:
         self._put_off += 1
         self._put_off_why[task.kind] = why
         self._put_off_until = min(due, self._put_off_until or due)
-        self._store_outcome(
+        return _Owed(
             claim,
             verbs.postpone(task, due, why),
             lambda: self._services.log("INFO", f"Task {task.id} waits: {why}"),
         )
 
-    def _give_up_or_wait(self, claim: _Claim, failure: Exception, error: str) -> None:
+    def _given_up_or_waiting(self, claim: _Claim, failure: Exception, error: str) -> _Owed:
         task, now = claim.task, self._clock()
         fatal = isinstance(failure, Fatal)
         if fatal:
@@ -659,13 +662,13 @@ class Worker:
         def waits() -> None:
             self._services.add_count("retries_total")
             wait = int(new.due or 0) - int(now)
-            tried = f"attempt {self._run_of(task)}"
+            tried = f"attempt {_run_of(task, self._retry)}"
             waiting = self._store.states[State.PENDING]
             self._last_failure = f"{failed}; back in {waiting}, {tried}, retry in {wait}s"
             self._services.log("WARN", f"Task {task.id} failed ({tried}), retry in {wait}s")
 
         given_up = new.state is self._end
-        self._store_outcome(claim, new, died if given_up else waits, given_up=given_up)
+        return _Owed(claim, new, died if given_up else waits, given_up)
 
     @property
     def _end_word(self) -> str:
@@ -673,14 +676,8 @@ class Worker:
         return "DLQ" if self._end is State.DEAD else self._store.states[self._end]
 
     def _exhausted(self, task: Task) -> str:
-        return (
-            f"Task {task.id} exhausted retries ({self._run_of(task)}), moving to {self._end_word}"
-        )
-
-    def _run_of(self, task: Task) -> str:
-        """Number of the failed run, with the maximum if there is one: `2/4`."""
-        run = (task.attempts or 0) + 1
-        return f"{run}/{self._retry.max_runs}" if self._retry.max_runs else f"{run}"
+        run = _run_of(task, self._retry)
+        return f"Task {task.id} exhausted retries ({run}), moving to {self._end_word}"
 
     def _buried(self, task: Task) -> None:
         self._services.add_count("dlq_total")
@@ -688,30 +685,19 @@ class Worker:
         where = self._end_word
         self._services.alert(f"Task moved to {where}: {task.id} ({task.kind}) {after}")
 
-    def _store_outcome(
-        self,
-        claim: _Claim,
-        new: Task | None,
-        then: Callable[[], None] | None = None,
-        *,
-        given_up: bool = False,
-    ) -> None:
-        """Replace the claimed task by its outcome, now or once the store is available."""
-        owed = _Owed(claim, new, then, given_up)
-        try:
-            self._swap(owed)
-        except (StoreError, OSError) as error:
+    def _store_outcomes(self, owed: list[_Owed]) -> None:
+        """Replace claimed tasks by their outcomes, now or once the store is available."""
+        for one, error in self._swap_all(owed):
             # If this worker ends before that, the next worker gives the task back.
-            self._services.log("ERROR", f"Outcome of {claim.task.id} cannot be stored: {error}")
-            self._owed.append(owed)
+            ident = one.claim.task.id
+            self._services.log("ERROR", f"Outcome of {ident} cannot be stored: {error}")
+            self._owed.append(one)
 
     def _settle_owed(self, *, stays: bool, last: bool = False) -> None:
-        """Try again to store pending outcomes, each on its own: a failing one must not delay the
-        others. With `stays`, failures are logged with the next try; with `last`, before the worker
-        ends, all are tried.
+        """Try again to store pending outcomes, each on its own: one that makes its group fail must
+        not delay the others. With `stays`, failures are logged with the next try; with `last`,
+        before the worker ends, all are tried.
         """
-        if not self._owed:
-            return
         owed, self._owed = self._owed, []
         for one in owed:
             if self._lock is not None:
@@ -719,35 +705,71 @@ class Worker:
             if not (last or self._stopping or one.rest.is_over(self._clock())):
                 self._owed.append(one)
                 continue
-            try:
-                self._swap(one)
-            except (StoreError, OSError) as error:
+            for _, error in self._swap_all([one]):
                 rest = one.rest.longer(self._clock())
                 self._owed.append(one._replace(rest=rest))
                 if stays and not self._stopping:
                     why = f"cannot be stored: {error}, retry in {rest.seconds:.0f}s"
                     self._services.log("ERROR", f"Outcome of {one.claim.task.id} {why}")
 
-    def _swap(self, owed: _Owed) -> None:
-        claim, task = owed.claim, owed.claim.task
-        new = None if owed.new is None else owed.new._replace(rev=task.rev)
+    def _swap_all(self, owed: list[_Owed]) -> list[tuple[_Owed, Exception]]:
+        """Replace claimed tasks by their outcomes in group commits; return those that the store
+        refused, with the reason.
+        """
+        refused: list[tuple[_Owed, Exception]] = []
+        for one, (move, rev, error) in _swaps(
+            self._store, owed, self._services.before_giving_up, self._clock()
+        ):
+            if error is not None and not isinstance(error, Gone):
+                refused.append((one, error))
+                continue
+            self._claims.discard(one.claim)
+            if error is not None:
+                ident = one.claim.task.id
+                self._services.log("WARN", f"Task {ident} is not where it was claimed; left alone")
+                self._gone += one.then is not None
+                continue
+            if one.then is not None:
+                one.then()
+            if move.new is not None:
+                self._sweep(move.new._replace(rev=rev))
+        return refused
+
+
+def _swaps(
+    store: Store, owed: list[_Owed], before_giving_up: Callable[[Task], None], now: float
+) -> Iterator[tuple[_Owed, Outcome]]:
+    """Store outcomes by `swap_all`: each has an answer of its own, so that one that is refused
+    does not delay the others.
+    """
+    ready: list[tuple[_Owed, Move]] = []
+    for one in owed:
+        task = one.claim.task
+        move = Move(task, None if one.new is None else one.new._replace(rev=task.rev))
         try:
-            if claim.is_lost:
+            if one.claim.is_lost:
                 raise Gone(task.id)
-            if owed.given_up and new is not None:
-                require_edge(self._store.edges, task, new, self._clock())
-                self._services.before_giving_up(new)
-            rev = self._store.swap(task, new)
-        except Gone:
-            self._claims.discard(claim)
-            self._services.log("WARN", f"Task {task.id} is not where it was claimed; left alone")
-            self._gone += owed.then is not None
-            return
-        self._claims.discard(claim)
-        if owed.then is not None:
-            owed.then()
-        if new is not None:
-            self._sweep(new._replace(rev=rev))
+            if one.given_up and move.new is not None:
+                require_edge(store.edges, task, move.new, now)
+                before_giving_up(move.new)
+        except (StoreError, OSError) as error:
+            yield one, Outcome(move, error=error)
+        else:
+            ready.append((one, move))
+    stored = 0
+    try:
+        for outcome in store.swap_all([move for _, move in ready]):
+            stored += 1
+            yield ready[stored - 1][0], outcome
+    except (StoreError, OSError) as error:
+        for one, move in ready[stored:]:
+            yield one, Outcome(move, error=error)
+
+
+def _run_of(task: Task, retry: RetryPolicy) -> str:
+    """Number of the failed run, with the maximum if there is one: `2/4`."""
+    run = (task.attempts or 0) + 1
+    return f"{run}/{retry.max_runs}" if retry.max_runs else f"{run}"
 
 
 def _run_jobs(

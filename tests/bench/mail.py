@@ -64,7 +64,8 @@ def send(name):
 with ThreadPoolExecutor(threads) as pool:
     list(pool.map(send, sorted(os.listdir(queue))))
 """
-"""The floor: for each mail a rename, a connection, an unlink and two fsyncs, as in our worker."""
+"""The floor: for each mail a rename, a connection, an unlink and two fsyncs. Our worker keeps its
+connections."""
 
 
 @contextmanager

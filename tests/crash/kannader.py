@@ -120,9 +120,8 @@ class _Verb(Case):
             found = {t.id if t.id in (*IDS, ADDED.id) else "adopted": seen_as(t) for t in tasks}
             assert len(found) == len(tasks), tasks
             for task in tasks:
-                with store.open_message(task)[1] as contents:
-                    text = mail_format.encode_wire(b"" if self._act is _add else TEXT)
-                    assert contents.read() == text, f"{task.id} is not whole"
+                text = mail_format.encode_wire(b"" if self._act is _add else TEXT)
+                assert store.read(task, mail_format.CONTENTS) == text, f"{task.id} is not whole"
         return found
 
     def between(self, name: str) -> tuple[object, ...]:

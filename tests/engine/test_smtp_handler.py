@@ -8,7 +8,7 @@ import io
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -59,7 +59,8 @@ def send(
     usual: dict[str, Any] = {"host": HOST, "port": port, "helo": "here.example.org"}
     letters = [WireMessage(sender, recipient, io.BytesIO(contents))]
     handler = SmtpSend(lambda task: letters.pop(), Destination(**{**usual, **settings}))
-    handler(TASK, Context(is_cancelled=cancelled))
+    with closing(handler):
+        handler(TASK, Context(is_cancelled=cancelled))
 
 
 def failure(kind: type[Failed], *args: Any, **how: Any) -> str:
@@ -412,10 +413,10 @@ def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPat
     connected = smtp_client._SmtpSession._connect
     delays: list[int] = []
 
-    def spied(session: smtp_client._SmtpSession) -> socket.socket:
-        connection = connected(session)
+    def spied(session: smtp_client._SmtpSession) -> tuple[socket.socket, socket.socket]:
+        connection, wire = connected(session)
         delays.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-        return connection
+        return connection, wire
 
     def serve(connection: socket.socket) -> None:
         connection.sendall(b"220 raw\r\n")
@@ -485,6 +486,79 @@ def test_contents_that_shrink_are_broken_off() -> None:
         SmtpSend(lambda task: letter, Destination(HOST, server.port))(TASK, Context())
     assert server.mails == server.refused == []
     assert letter.contents.closed
+
+
+def send_over_one(server: Server, senders: list[str]) -> None:
+    """Send a mail from each by one handler, one after the other."""
+    letters = [WireMessage(sender, RECIPIENT, io.BytesIO(MAIL)) for sender in senders]
+    to = Destination(HOST, server.port)
+    with closing(SmtpSend(lambda task: letters.pop(0), to)) as handler:
+        for _ in senders:
+            handler(TASK, Context())
+
+
+SENDERS = ["a@example.org", "b@example.org", "c@example.org"]
+
+
+def test_mails_share_a_connection() -> None:
+    """One greeting and one EHLO serve several mails, and QUIT ends the connection."""
+    with Server() as server:
+        send_over_one(server, SENDERS)
+    assert [mail.sender for mail in server.mails] == SENDERS
+    words = [line.split()[0].upper() for line in server.commands]
+    assert words == ["EHLO", *["MAIL", "RCPT", "DATA"] * 3, "QUIT"] and server.connections == 1
+
+
+@pytest.mark.parametrize("answer", [DROP, "421 4.3.2 closing", "452 4.3.1 no more mails here"])
+def test_a_kept_connection_that_takes_no_mail_is_replaced(answer: str) -> None:
+    """If the server closes it or refuses MAIL on it, the mail goes over a new one, uncounted."""
+    with Server(mail=["", answer]) as server:
+        send_over_one(server, SENDERS)
+    assert [mail.sender for mail in server.mails] == SENDERS
+    assert server.connections == 2
+
+
+def test_a_refused_mail_ends_its_connection() -> None:
+    """The next mail begins on a new connection: no reply is mistaken for one to another mail."""
+    letters = [WireMessage(sender, RECIPIENT, io.BytesIO(MAIL)) for sender in SENDERS]
+    with Server(rcpt=["", "550 5.1.1 unknown"]) as server:
+        to = Destination(HOST, server.port)
+        with closing(SmtpSend(lambda task: letters.pop(0), to)) as handler:
+            handler(TASK, Context())
+            with pytest.raises(Fatal):
+                handler(TASK, Context())
+            handler(TASK, Context())
+    assert (server.connections, len(server.mails)) == (2, 2)
+    assert sum(line.upper().startswith("MAIL") for line in server.commands) == 3
+
+
+def test_a_connection_is_used_for_a_limited_number_of_mails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After the last one it is closed with QUIT."""
+    monkeypatch.setattr(smtp_client, "MAILS_PER_CONNECTION", 2)
+    with Server() as server:
+        send_over_one(server, SENDERS)
+    assert server.connections == 2
+    assert [line.upper() for line in server.commands].count("QUIT") == 2
+
+
+def test_an_unused_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a mail it is closed with QUIT, so that an idle worker holds none."""
+    monkeypatch.setattr(smtp_client, "KEEP_SECONDS", 0.0)
+    ended = threading.Event()
+
+    def answer(line: bytes) -> bytes:
+        if line == b"quit\r\n":
+            ended.set()
+        return b"250 ok\r\n"
+
+    with listening(answer) as (port, _):
+        handler = SmtpSend(
+            lambda task: WireMessage(SENDER, RECIPIENT, io.BytesIO(MAIL)), Destination(HOST, port)
+        )
+        handler(TASK, Context())
+        assert ended.wait(60)
 
 
 def test_one_thread_watches_all_attempts_of_a_handler() -> None:

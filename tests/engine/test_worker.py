@@ -14,7 +14,7 @@ import pytest
 from engine import verbs
 from engine.locks import queue_lock
 from engine.locks.token_buckets import TokenBuckets
-from engine.model import Missing, Outcome, Problem, State, Task
+from engine.model import Missing, Move, Outcome, Problem, State, Task
 from engine.policy import Rate, RetryPolicy, contract_retries, shipped_retries
 from engine.store import ClaimFilter, Store, Unavailable, accept_all
 from engine.stores.memory import MemoryStore, MemoryTasks
@@ -29,6 +29,8 @@ from engine.work.worker import (
     WorkerResult,
     WorkerServices,
     _Claim,
+    _FinishedTask,
+    _Owed,
 )
 from tests.engine.builders import NOW, Clock, new_spool
 
@@ -795,10 +797,9 @@ class Refusing(MemoryStore):
         self._refuse("take")
         return super().take(now, owner, limit, wants)
 
-    def swap(self, old: Task | None, new: Task | None) -> str:
-        """Refused, or as always."""
-        self._refuse(old.id if old is not None else "")
-        return super().swap(old, new)
+    def _swap(self, move: Move) -> str:
+        self._refuse(move.old.id if move.old is not None else "")
+        return super()._swap(move)
 
 
 WAITS = [60, 120, 240, 480, 900, 900]
@@ -875,7 +876,7 @@ def owing(queue: WorkQueue, count: int) -> tuple[Refusing, Worker, list[Task]]:
     tasks = [queue.add(number=number) for number in range(1, count + 1)]
     store.refuses = frozenset(task.id for task in tasks)
     for task in store.take(NOW, "the worker", count):
-        worker._store_outcome(_Claim(task, NOW), None)
+        worker._store_outcomes([_Owed(_Claim(task, NOW), None, None)])
     worker._settle_owed(stays=True)
     return store, worker, tasks
 
@@ -892,6 +893,34 @@ def test_each_outcome_is_tried_again_for_itself(queue: WorkQueue) -> None:
     assert list(queue.tasks()) == [first.id]
     waits = [line.rpartition(" ")[2] for line in queue.logged(f"Outcome of {first.id}")]
     assert waits == ["error", "60s", "120s", "240s"]
+
+
+def test_outcomes_of_tasks_that_end_together_are_stored_together(queue: WorkQueue) -> None:
+    """One group commit has the outcomes of all tasks that finished since the last wake-up; one that
+    is refused stays owed, one that another process moved is left alone."""
+    store, groups = Refusing(queue.memory), list[list[str]]()
+    worker = queue.worker({"job": does}, store=store)
+    for number in range(1, 5):
+        queue.add(number=number)
+    done, refused, moved, failed = store.take(NOW, "the worker", 4)
+    store.refuses = frozenset({refused.id})
+    queue.store.swap(moved, None)
+    swap_all = store.swap_all
+
+    def swaps(moves: Iterable[Move]) -> Iterator[Outcome]:
+        group = list(moves)
+        groups.append([move.old.id for move in group if move.old is not None])
+        return swap_all(group)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "swap_all", swaps)
+        ends = [(task, None) for task in (done, refused, moved)] + [(failed, Failed("no"))]
+        worker._busy = len(ends)
+        worker._settle([_FinishedTask(_Claim(task, NOW), failure) for task, failure in ends])
+    assert groups == [[done.id, refused.id, moved.id, failed.id]]
+    assert queue.tasks() == {refused.id: State.ACTIVE, failed.id: State.PENDING}
+    assert [one.claim.task.id for one in worker._owed] == [refused.id]
+    assert (worker._done, worker._gone, worker._failed) == (1, 1, 1)
 
 
 def test_a_worker_that_ends_tries_its_outcomes_once_more(queue: WorkQueue) -> None:

@@ -146,9 +146,10 @@ def _drain_kannader(at: Path, port: int) -> Iterator[int]:
         clock = partial(float, time.time() + hours * 3600)
         with closing(KannaderStore(f"{at}/s", clock)) as store:
             store.recover(anyway=True)
-            handler = make_handler(store, Destination(HOST, port), warn)
             policy = retry_policy(KannaderSettings())
-            Worker(store, {"mail": handler}, policy, clock=clock).process_all(until_idle=True)
+            with closing(make_handler(store, Destination(HOST, port), warn)) as handler:
+                worker = Worker(store, {"mail": handler}, policy, clock=clock)
+                worker.process_all(until_idle=True)
         yield sum(1 for word in ("queue", "inflight") for _ in (at / "s" / word).iterdir())
 
 

@@ -990,7 +990,8 @@ def test_an_unknown_envelope_is_not_in_the_description(
 def test_the_contents_are_sent_in_wire_form(open_kannader: Opener) -> None:
     """The text that is sent is the wire form, to the byte; decoded, it is what was enqueued."""
     store = open_kannader()
-    task = send(store)
+    send(store)
+    (task,) = store.take(NOW, "me", 1)
     envelope, contents = store.open_message(task)
     with contents:
         sent = contents.read()

@@ -167,9 +167,10 @@ def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(
             with closing(KannaderStore(str(place.path), clock)) as store:
                 if recovers:  # as a worker does at its start; else a running one gives it back
                     store.recover()
-                handler = make_handler(store, to, told.append)
                 policy = retry_policy(KannaderSettings())
-                Worker(store, {"mail": handler}, policy, clock=clock).process_all(until_idle=True)
+                with closing(make_handler(store, to, told.append)) as handler:
+                    after = Worker(store, {"mail": handler}, policy, clock=clock)
+                    after.process_all(until_idle=True)
         assert len(server.mails) == 1
     assert place.is_clean
     assert [line.partition(" task_id=")[0] for line in told] == ["MAIL_SEND_IN_DOUBT"]

@@ -2,6 +2,9 @@
 
 Before the line that ends the mail is sent, the mail is certainly not accepted. After it, only the
 server's answer decides; without an answer the result is unknown (`InDoubt`).
+
+After an accepted mail the connection is kept for the next one, as other mail servers do: the
+greeting, EHLO, TLS and login are done once for many mails.
 """
 
 from __future__ import annotations
@@ -35,6 +38,12 @@ _CHECK_INTERVAL_SECONDS = 0.5
 
 _QUIT_TIMEOUT_SECONDS = 1.0
 """Seconds that a server has to answer QUIT after it accepted a mail."""
+
+KEEP_SECONDS = 2.0
+"""Seconds that a connection is kept without a mail, as by Postfix."""
+
+MAILS_PER_CONNECTION = 100
+"""Mails that are sent over one connection at most."""
 
 
 IN_DOUBT_PREFIX = "in doubt: "
@@ -152,13 +161,12 @@ def smtp_path(address: str) -> str:
 def send(
     message: WireMessage,
     to: Destination,
-    cancelled: Callable[[], bool] = lambda: False,
-    watcher: AttemptWatcher | None = None,
+    cancelled: Callable[[], bool],
+    connections: Connections,
 ) -> None:
     """Send a mail; the server has accepted it when this returns. Closes its contents.
 
-    `cancelled` is called every 0.5 seconds, on the thread of `watcher` (else on one of its own);
-    True ends the attempt.
+    `cancelled` is called every 0.5 seconds, on the thread of `connections`; True ends the attempt.
 
     Raises:
         BadMail: the mail can never be sent, or not to this server.
@@ -178,8 +186,8 @@ def send(
         if why := to.fault:
             raise NotSent(Reason.UNAVAILABLE, "unavailable_configuration", why)
         watch = _AttemptDeadline(time.monotonic() + to.max_time, cancelled)
-        with (watcher or AttemptWatcher()).watching(watch):
-            _SmtpSession(to, watch).send_mail(paths, contents, facts)
+        with connections.watching(watch):
+            _SmtpSession(to, watch, connections).send_mail(paths, contents, facts)
 
 
 def _unreadable(error: OSError) -> UnreadableMessage:
@@ -196,28 +204,16 @@ class _AttemptDeadline:
         self.abort_word = ""
         """The reason for the shutdown, as one word; "" before it."""
 
-    def close(self) -> None:
-        """Close the duplicate of the connection; the attempt has ended."""
-        with self._lock:
-            self._close_connection()
-
     @property
     def seconds_left(self) -> float:
         """The remaining seconds of the attempt; never 0, which means non-blocking for a socket."""
         return max(0.001, self._deadline - time.monotonic())
 
-    def set_connection(self, connection: socket.socket) -> None:
-        """Set the connection to shut down. Its descriptor is duplicated, as TLS detaches the
-        original socket."""
+    def set_connection(self, connection: socket.socket | None) -> None:
+        """Set the connection to shut down; None before it is closed or kept for another mail."""
         with self._lock:
-            self._close_connection()
-            self._socket = connection.dup()
+            self._socket = connection
             self._shut_down()
-
-    def _close_connection(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
 
     def check(self) -> None:
         """Shut the connection down if the time is over or the attempt was cancelled."""
@@ -235,13 +231,17 @@ class _AttemptDeadline:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
-class AttemptWatcher:
-    """One thread that checks the running attempts of several threads every 0.5 seconds; it ends
-    when none has run since its last check."""
+class Connections:
+    """Connections to one server that are kept between mails, and one thread for them and for the
+    running attempts: it checks the attempts every 0.5 seconds and closes connections that were kept
+    for `KEEP_SECONDS`. It ends when there are neither.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._attempts: set[_AttemptDeadline] = set()
+        self._kept: list[_Client] = []
+        """The one used last is last."""
         self._wake_at = -math.inf
         """When the thread checks next, in seconds of the monotonic clock; -inf without a thread."""
 
@@ -260,7 +260,32 @@ class AttemptWatcher:
         finally:
             with self._changed:
                 self._attempts.discard(attempt)
-            attempt.close()
+
+    def take(self) -> _Client | None:
+        """Remove a kept connection and return it; None if there is none."""
+        with self._changed:
+            return self._kept.pop() if self._kept else None
+
+    def keep(self, client: _Client) -> None:
+        """Keep a connection over which a mail was sent, unless it had `MAILS_PER_CONNECTION`."""
+        client.mails, client.kept_at = client.mails + 1, time.monotonic()
+        if client.mails >= MAILS_PER_CONNECTION:
+            client.quit_and_close()
+            return
+        with self._changed:
+            self._kept.append(client)
+
+    def close(self) -> None:
+        """Close all kept connections with QUIT."""
+        self._close_kept(math.inf)
+
+    def _close_kept(self, before: float) -> None:
+        """Close the connections that are kept since before this time of the monotonic clock."""
+        with self._changed:
+            old = [client for client in self._kept if client.kept_at < before]
+            self._kept = [client for client in self._kept if client.kept_at >= before]
+        for client in old:
+            client.quit_and_close()
 
     def _watch(self) -> None:
         while True:
@@ -270,27 +295,50 @@ class AttemptWatcher:
                 self._wake_at = time.monotonic() + wait
                 self._changed.wait(wait)
                 running = list(self._attempts)
-                if not running:
+                if not running and not self._kept:
                     self._wake_at = -math.inf
                     return
             for attempt in running:
                 attempt.check()
+            self._close_kept(time.monotonic() - KEEP_SECONDS)
 
 
 class _Client(smtplib.SMTP):
     """smtplib's client on an existing connection."""
 
-    def __init__(self, connection: socket.socket, host: str, helo: str) -> None:
+    def __init__(
+        self, connection: socket.socket, wire: socket.socket, host: str, helo: str
+    ) -> None:
+        """`wire`: a duplicate of the connection, as TLS detaches the original socket."""
         super().__init__(local_hostname=helo)
-        self.sock = connection
+        self.sock, self.wire = connection, wire
         self._host = host  # the host name for the certificate check at STARTTLS
+        self.mails = 0
+        """The mails that were accepted over it."""
+        self.kept_at = 0.0
+        """Since when it is kept, in seconds of the monotonic clock."""
+        self.secret = ""
+        """The password that was sent over it."""
+
+    def close_all(self) -> None:
+        """Close the connection and its duplicate."""
+        self.close()
+        self.wire.close()
+
+    def quit_and_close(self) -> None:
+        """Send QUIT, wait for the answer for a second, and close the connection."""
+        with suppress(OSError, smtplib.SMTPException):  # its mails are accepted: ignore any error
+            if self.sock is not None:
+                self.sock.settimeout(_QUIT_TIMEOUT_SECONDS)
+                self.quit()
+        self.close_all()
 
 
 class _SmtpSession:
     """The SMTP dialogue of one attempt."""
 
-    def __init__(self, to: Destination, watch: _AttemptDeadline) -> None:
-        self._to, self._watch = to, watch
+    def __init__(self, to: Destination, watch: _AttemptDeadline, connections: Connections) -> None:
+        self._to, self._watch, self._connections = to, watch, connections
         self._doing = "connecting"
         self._ended = False
         """True if the line that ends the mail may have been sent."""
@@ -299,16 +347,13 @@ class _SmtpSession:
     def send_mail(
         self, paths: tuple[str, str], contents: BinaryIO, facts: wire_format.WireFacts
     ) -> None:
-        """Connect, log in and send the mail.
+        """Connect and log in, or use a kept connection, and send the mail.
 
         Raises:
             BadMail, NotSent: as for `send`.
         """
         try:
-            with self._open_client() as client:
-                self._begin(client)
-                options = _mail_parameters(client, paths, facts)
-                self._command(client, "MAIL", f"FROM:{paths[0]}{options}")
+            with self._begun(paths, facts) as client:
                 self._command(client, "RCPT", f"TO:{paths[1]}")
                 self._data(client, contents, facts.size)
                 return
@@ -319,22 +364,59 @@ class _SmtpSession:
         raise self._final_failure(failure)
 
     @contextmanager
-    def _open_client(self) -> Iterator[_Client]:
+    def _begun(self, paths: tuple[str, str], facts: wire_format.WireFacts) -> Iterator[_Client]:
+        """A connection on which the server has accepted MAIL; kept after the block, unless it
+        fails.
+        """
+        client = self._begin_on_kept(paths, facts) or self._open_client()
+        try:
+            if client.mails == 0:
+                self._begin(client)
+                self._command(client, "MAIL", _mail_argument(client, paths, facts))
+            yield client
+        except BaseException:
+            self._watch.set_connection(None)
+            client.close_all()
+            raise
+        self._watch.set_connection(None)
+        self._connections.keep(client)
+
+    def _begin_on_kept(
+        self, paths: tuple[str, str], facts: wire_format.WireFacts
+    ) -> _Client | None:
+        """A kept connection on which the server has accepted MAIL; None if there is none.
+
+        If the server has closed it, or takes no more mails on it, it is closed here.
+        """
+        while client := self._connections.take():
+            assert client.sock is not None
+            self._secret = client.secret
+            try:
+                self._watch.set_connection(client.wire)
+                client.sock.settimeout(min(self._to.timeout, self._watch.seconds_left))
+                self._command(client, "MAIL", _mail_argument(client, paths, facts))
+                return client
+            except (BadMail, NotSent, OSError, smtplib.SMTPException):
+                self._watch.set_connection(None)
+                client.close_all()
+        return None
+
+    def _open_client(self) -> _Client:
         to = self._to
-        connection = self._connect()
+        connection, wire = self._connect()
         try:
             if to.encryption == WRAPPED:
                 self._doing = "TLS handshake"
                 connection = _tls_context(to).wrap_socket(connection, server_hostname=to.host)
-            client = _Client(connection, to.host, to.helo)
-            try:
-                yield client
-            finally:
-                client.close()  # after STARTTLS it has another socket
-        finally:
+            return _Client(connection, wire, to.host, to.helo)
+        except BaseException:
+            self._watch.set_connection(None)
             connection.close()
+            wire.close()
+            raise
 
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> tuple[socket.socket, socket.socket]:
+        """Connect; return the socket and a duplicate of it."""
         to = self._to
         self._doing = f"looking up {to.host}"
         found = socket.getaddrinfo(to.host, to.port, type=socket.SOCK_STREAM)
@@ -343,8 +425,9 @@ class _SmtpSession:
         until = time.monotonic() + min(to.connect_timeout, self._watch.seconds_left)
         for family, kind, protocol, _, address in found:
             connection = socket.socket(family, kind, protocol)
+            wire = connection.dup()
             try:
-                self._watch.set_connection(connection)
+                self._watch.set_connection(wire)
                 # Otherwise Nagle's algorithm holds each second small segment until the first is
                 # acknowledged, which a server delays by 40 ms.
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -352,10 +435,12 @@ class _SmtpSession:
                 connection.connect(address)
                 connection.settimeout(min(to.timeout, self._watch.seconds_left))
             except OSError as error:
+                self._watch.set_connection(None)
                 connection.close()
+                wire.close()
                 failure = error
                 continue
-            return connection
+            return connection, wire
         raise _Unreached(failure)
 
     def _begin(self, client: _Client) -> None:
@@ -389,7 +474,7 @@ class _SmtpSession:
         to = self._to
         self._doing = "AUTH"
         try:
-            self._secret = read_secret(to.password_file)
+            self._secret = client.secret = read_secret(to.password_file)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             text = safe_line(f"cannot use the password in {to.password_file}: {why}")
@@ -436,9 +521,6 @@ class _SmtpSession:
         # Any other code is neither a yes nor a no here.
         self._ended = not (200 <= code < 300 or 400 <= code < 600)
         self._require(code, reply, "")
-        with suppress(OSError, smtplib.SMTPException):  # the mail is accepted: ignore any error
-            client.sock.settimeout(_QUIT_TIMEOUT_SECONDS)
-            client.quit()
 
     def _require(self, code: int, reply: bytes | str, word: str) -> None:
         """Return if the answer is 2xx.
@@ -578,13 +660,14 @@ def _tls_context(to: Destination) -> ssl.SSLContext:
     return context
 
 
-def _mail_parameters(client: _Client, paths: tuple[str, str], facts: wire_format.WireFacts) -> str:
-    """Return the parameters of MAIL FROM: SIZE, BODY and SMTPUTF8.
+def _mail_argument(client: _Client, paths: tuple[str, str], facts: wire_format.WireFacts) -> str:
+    """Return the argument of MAIL: the sender, SIZE, BODY and SMTPUTF8.
 
     Raises:
         BadMail: this server lacks an extension that the mail needs.
     """
-    parameters = ""
+    parameters = f"FROM:{paths[0]}"
+    client.command_encoding = "ascii"  # an earlier mail may have changed it
     if client.has_extn("size"):
         parameters += f" SIZE={facts.size}"
     if facts.eight_bit:

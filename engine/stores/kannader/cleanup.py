@@ -95,6 +95,8 @@ def _erase_dest(mail: int, target: LinkTarget) -> None:
 
 def erase_mail(spool: KannaderSpool, name: str, mail: int) -> None:
     """Delete a mail (open as `mail`) if it has neither recipients nor foreign files left."""
+    if os.fstat(mail).st_nlink > 2:
+        return  # it has subfolders; where folders do not count these, the list decides
     if set(os.listdir(mail)) <= {CONTENTS}:
         files.unlink_quietly(CONTENTS, mail)
         with suppress(FileNotFoundError):  # another process erases it as well

@@ -18,8 +18,8 @@ from engine.stores.kannader import mail_format, parts, sidecar
 from engine.stores.kannader.cleanup import erase_link
 from engine.stores.kannader.folder import MailFolder
 from engine.stores.kannader.mail_format import METADATA, SCHEDULE, Schedule
+from engine.stores.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.stores.kannader.spool import (
-    INFLIGHT_CHECK_SECONDS,
     STATES,
     KannaderSpool,
     MailEntry,
@@ -68,6 +68,8 @@ class MailMover:
     ) -> None:
         self._spool, self._durable, self._patience = spool, durable, patience
         self._lock_fd = -1
+        self._lock_identity = (0, 0)
+        """Device and inode of the lock file that is open."""
 
     def close(self) -> None:
         """Close the lock file."""
@@ -103,15 +105,16 @@ class MailMover:
             self._lock_fd = files.open_shared(".lock", desk.fd, os.O_RDWR, 0o600)
         except OSError as error:
             raise Unavailable(f"{desk.path}/.lock: {error.strerror}") from error
+        seen = os.fstat(self._lock_fd)
+        self._lock_identity = seen.st_dev, seen.st_ino
         return self._lock_fd
 
     def _is_lock_current(self) -> bool:
-        held = os.fstat(self._lock_fd)
         try:
             there = os.stat(".lock", dir_fd=self._spool.staging.fd, follow_symlinks=False)
         except FileNotFoundError:
             return False
-        return (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
+        return self._lock_identity == (there.st_dev, there.st_ino)
 
     # ---- claiming
 

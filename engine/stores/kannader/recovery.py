@@ -25,8 +25,8 @@ from engine.stores.kannader.cleanup import (
 from engine.stores.kannader.damage import Damage, RepairAction
 from engine.stores.kannader.mail_format import SCHEDULE, LinkTarget, Schedule
 from engine.stores.kannader.moves import FileDrafts, MailMove, MailMover
+from engine.stores.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.stores.kannader.spool import (
-    INFLIGHT_CHECK_SECONDS,
     STATES,
     KannaderSpool,
     SpoolLink,

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from engine.config import validators
 from engine.config.validators import Check, ConfigLocation
 from engine.policy import DAY_SECONDS, RetryPolicy, exponential_backoff
-from engine.stores.kannader.spool import INFLIGHT_CHECK_SECONDS
 
 DEFAULT_PROFILE, UPSTREAM_PROFILE = "default", "upstream"
 PROFILES = (DEFAULT_PROFILE, UPSTREAM_PROFILE)
@@ -17,6 +16,10 @@ is dropped at its first failure, without a bounce, as in the configuration that 
 (Kannader spool, section 4)."""
 
 TLS = ("required", "wrapped", "opportunistic", "none")
+
+INFLIGHT_CHECK_SECONDS = 3600.0
+"""Seconds after which Kannader treats a mail in flight as abandoned (`found_inflight_check_delay`;
+Kannader spool, section 4)."""
 
 MAX_ATTEMPT_SECONDS = INFLIGHT_CHECK_SECONDS - 600
 """Longest time limit for one attempt, in seconds. After `INFLIGHT_CHECK_SECONDS` other programs

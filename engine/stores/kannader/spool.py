@@ -18,6 +18,7 @@ from engine.model import Lease, State, Task
 from engine.stores.kannader import mail_format, sidecar
 from engine.stores.kannader.folder import MailFolder
 from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
+from engine.stores.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
@@ -38,10 +39,6 @@ STATES: Mapping[State, str] = {
 
 KANNADER_STATES = (State.PENDING, State.ACTIVE, State.DONE)
 """The states whose folders Kannader creates; the others are ours, created on demand."""
-
-INFLIGHT_CHECK_SECONDS = 3600.0
-"""Seconds after which Kannader treats a mail in flight as abandoned (`found_inflight_check_delay`;
-Kannader spool, section 4)."""
 
 MAIL_KIND = "mail"
 UNKNOWN_ENVELOPE = "envelope in an unknown format"

@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import BinaryIO
 
@@ -50,6 +51,7 @@ from engine.stores.kannader.spool import (
     STATES,
     KannaderSpool,
     MailEntry,
+    SpoolLink,
     count_attempts,
     describe_mail,
     read_link,
@@ -282,14 +284,8 @@ class KannaderStore:
                 yield Problem(ident, f"cannot be read now: {error.strerror}", state)
 
     def _read_unchanged(self, task: Task) -> MailEntry:
-        try:
+        with _gone_or_unavailable(task):
             mail = self._spool.read_mail(self._spool.find_link(task.id, task.state))
-        except (FileNotFoundError, KeyError):
-            raise Gone(task.id) from None
-        except Refused as refusal:
-            raise Gone(f"{task.id}: {refusal}") from refusal
-        except OSError as error:
-            raise Unavailable(f"{task.id}: {error.strerror}") from error
         if mail.rev != task.rev:
             raise Gone(task.id)
         return mail
@@ -334,12 +330,12 @@ class KannaderStore:
             return parts.build_image(mail)
         if part != mail_format.CONTENTS:
             raise Gone(f"{task.id} has no part {part!r}")
-        return parts.read_start(self._open(mail), MAX_PART_BYTES)
+        return parts.read_start(self._open(mail.link), MAX_PART_BYTES)
 
-    def _open(self, mail: MailEntry) -> int:
-        ident = mail.link.id
+    def _open(self, link: SpoolLink) -> int:
+        ident = link.id
         try:
-            return parts.open_contents(self._spool, mail.link.target.mail)
+            return parts.open_contents(self._spool, link.target.mail)
         except FileNotFoundError:
             raise Gone(f"{ident}: its contents are gone") from None
         except Refused as refusal:
@@ -575,19 +571,28 @@ class KannaderStore:
             raise Unsupported(why)
 
     def open_message(self, task: Task) -> tuple[mail_format.Envelope, BinaryIO]:
-        """The present envelope of a mail, and its contents opened for reading, in wire form.
+        """The present envelope of a mail in flight, and its contents opened for reading, in wire
+        form.
 
         Raises:
             Gone: the mail has changed or moved.
             Unsupported: the contents are not a plain file.
             Unavailable: it cannot be read now.
         """
-        mail = self._read_unchanged(task)
+        spool = self._spool
+        with _gone_or_unavailable(task):
+            # In flight only the link is the revision: schedule and note are not read.
+            link = spool.find_link(task.id, State.ACTIVE)
+            with spool.open_dest(link.target) as dest:
+                metadata = read_spool_file(METADATA, dest)
+            unchanged = spool.is_unchanged(link)
+        if not unchanged or files.file_revision(link.seen) != task.rev:
+            raise Gone(task.id)
         try:
-            envelope = mail_format.parse_metadata(mail.metadata.data)
+            envelope = mail_format.parse_metadata(metadata.data)
         except Refused as refusal:
             raise Unavailable(f"{task.id}: {refusal}") from refusal
-        return envelope, os.fdopen(self._open(mail), "rb", _CONTENTS_BUFFER_BYTES)
+        return envelope, os.fdopen(self._open(link), "rb", _CONTENTS_BUFFER_BYTES)
 
     def recover(self, *, dry: bool = False, anyway: bool = False) -> list[str]:
         """Complete or roll back interrupted work, repair what is safe; return one line per action.
@@ -651,6 +656,19 @@ class KannaderStore:
             return [act(target, self._clock(), dry=dry)]
         except OSError as error:
             raise Unavailable(f"{target}: {error.strerror}") from error
+
+
+@contextmanager
+def _gone_or_unavailable(task: Task) -> Iterator[None]:
+    """Raise the errors of reading a mail as Gone or Unavailable."""
+    try:
+        yield
+    except (FileNotFoundError, KeyError):
+        raise Gone(task.id) from None
+    except Refused as refusal:
+        raise Gone(f"{task.id}: {refusal}") from refusal
+    except OSError as error:
+        raise Unavailable(f"{task.id}: {error.strerror}") from error
 
 
 def _valid_names(names: Iterable[str], state: State, odd: list[tuple[str, State]]) -> Iterator[str]:

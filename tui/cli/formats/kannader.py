@@ -40,6 +40,7 @@ from engine.work.worker import WorkerServices
 from tui.cli.plans.plan_command import setup_at
 from tui.cli.queue import lease_worker
 from tui.cli.queue.lease_worker import MetricsWriter
+from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.errors import (
     EX_CONFIG,
     EX_NOPERM,
@@ -159,12 +160,13 @@ def work(setup: Setup, arguments: Namespace) -> int:
             fail(EX_NOPERM, f"{who} is running: a mail could be sent twice or lost")
         for line in store.recover():
             setup.log("WARN", f"Recovered {line}")
-        with closing(KannaderSpool(setup.place)) as spool:
+        handler = make_handler(letters, to, partial(setup.log, "WARN"))
+        with closing(KannaderSpool(setup.place)) as spool, closing(handler):
             told = MetricsWriter(setup, partial(_gauges, spool))
             run = lease_worker.run(
                 setup,
                 store,
-                {MAIL_KIND: make_handler(letters, to, partial(setup.log, "WARN"))},
+                {MAIL_KIND: handler},
                 retry_policy(settings),
                 _services(setup, store, settings, told),
                 concurrency=arguments.concurrency or settings.concurrency,
@@ -358,17 +360,17 @@ def _retries(settings: KannaderSettings) -> str:
 def _services(
     setup: Setup, store: KannaderStore, settings: KannaderSettings, told: MetricsWriter
 ) -> WorkerServices:
-    def log(level: str, text: str) -> None:
-        setup.log(level, mask_addresses(text))  # no addresses in the log; the spool has them
-
+    records = RunRecords(setup, mask_addresses)  # no addresses in the log; the spool has them
     return WorkerServices(
         shorten_error=clean_error,
-        log=log,
-        alert=lambda text: setup.alert(mask_addresses(text)),
-        add_count=told.tally,
+        log=records.log,
+        alert=records.alert,
+        add_count=records.add_count,
+        write_log=records.write_log,
+        write_counts=records.write_counts,
         publish=told.write_if_due,
         apply_retention=partial(setup.housekeeping().sweep_quietly, store),
-        before_giving_up=bounce_handler(store, this_host(), log, bounces=settings.bounces),
+        before_giving_up=bounce_handler(store, this_host(), records.log, bounces=settings.bounces),
         timeouts={MAIL_KIND: settings.max_time},
         logs_waits=True,
     )

@@ -39,6 +39,7 @@ from tui.cli.formats.zgb_mail import (
 )
 from tui.cli.queue import lease_worker
 from tui.cli.queue.lease_worker import MetricsWriter, count_tasks
+from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.errors import (
     EX_CONFIG,
     EX_NOPERM,
@@ -529,7 +530,7 @@ class _SingleRun:
         if hourly is not None:
             told["allowed"] = min(store.claim_report.tokens, hourly.left())
 
-        published = self._published(store)
+        published, records = self._published(store), RunRecords(desk.setup)
 
         def unready_now(kind: str) -> tuple[str, float | None]:
             if hourly is not None and not self._log.path:
@@ -552,9 +553,11 @@ class _SingleRun:
             owner=str(os.getpid()),
             services=WorkerServices(
                 shorten_error=clean_error,
-                log=desk.setup.log,
-                alert=desk.setup.alert,
-                add_count=published.tally,
+                log=records.log,
+                alert=records.alert,
+                add_count=records.add_count,
+                write_log=records.write_log,
+                write_counts=records.write_counts,
                 publish=published.write_if_due,
                 gate=gate,
                 limits=hourly,

@@ -355,10 +355,3 @@ class MetricsWriter:
         if said and said != self._said:
             print_error(said)
         self._said = said
-
-    def tally(self, name: str) -> None:
-        """Increase a counter by one."""
-        try:
-            self._counters.add(name, 1)
-        except OSError as error:
-            print_error(f"{self._setup.queue.counters}/{name}: {error.strerror}; not counted")

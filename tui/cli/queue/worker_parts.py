@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.handlers import Handler
 from engine.work.worker import WorkerServices
+from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.setup import Setup
 
@@ -108,44 +108,6 @@ def worker_services(
         timeouts={kind: h.timeout for kind, h in setup.config.handlers.items()},
         gate=mailing.claim_gate,
     )
-
-
-class RunRecords:
-    """Log lines and counts of a worker, kept back to be written many at a time."""
-
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self._lines: list[tuple[str, str, float]] = []
-        self._counts: Counter[str] = Counter()
-
-    def log(self, level: str, text: str) -> None:
-        """Keep a line with the present time."""
-        self._lines.append((level, text, time.time()))
-
-    def alert(self, text: str) -> None:
-        """Send an alert to syslog, after the lines before it."""
-        self.write_log()
-        self._setup.alert(text)
-
-    def add_count(self, name: str) -> None:
-        """Add 1 to a counter."""
-        self._counts[name] += 1
-
-    def write_log(self) -> None:
-        """Append the lines to the queue's log."""
-        if self._lines:
-            lines, self._lines = self._lines, []
-            self._setup.log_lines(lines)
-
-    def write_counts(self) -> None:
-        """Add the counts to the counter files; an error is only reported."""
-        counts, self._counts = self._counts, Counter()
-        for name, number in counts.items():
-            try:
-                self._setup.counters().add(name, number)
-            except OSError as error:
-                path = f"{self._setup.queue.counters}/{name}"
-                print_error(f"{path}: {error.strerror}; {number} not counted")
 
 
 def apply_retention(setup: Setup, store: NftbanStore) -> None:

@@ -1,0 +1,49 @@
+"""Write the log lines and counters of a worker, many at a time."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from tui.cli.setup.errors import print_error
+from tui.cli.setup.setup import Setup
+
+
+class RunRecords:
+    """Log lines and counts of a worker, kept back to be written many at a time."""
+
+    def __init__(self, setup: Setup, mask: Callable[[str], str] = str) -> None:
+        """`mask`: removes from a text what the log must not contain."""
+        self._setup, self._mask = setup, mask
+        self._lines: list[tuple[str, str, float]] = []
+        self._counts: Counter[str] = Counter()
+
+    def log(self, level: str, text: str) -> None:
+        """Keep a line with the present time."""
+        self._lines.append((level, self._mask(text), time.time()))
+
+    def alert(self, text: str) -> None:
+        """Send an alert to syslog, after the lines before it."""
+        self.write_log()
+        self._setup.alert(self._mask(text))
+
+    def add_count(self, name: str) -> None:
+        """Add 1 to a counter."""
+        self._counts[name] += 1
+
+    def write_log(self) -> None:
+        """Append the lines to the queue's log."""
+        if self._lines:
+            lines, self._lines = self._lines, []
+            self._setup.log_lines(lines)
+
+    def write_counts(self) -> None:
+        """Add the counts to the counter files; an error is only reported."""
+        counts, self._counts = self._counts, Counter()
+        for name, number in counts.items():
+            try:
+                self._setup.counters().add(name, number)
+            except OSError as error:
+                path = f"{self._setup.queue.counters}/{name}"
+                print_error(f"{path}: {error.strerror}; {number} not counted")
