@@ -521,6 +521,8 @@ BY_PATH: Mapping[str, str] = {
     "engine/mail/transports/curl.py": "the password file that the configuration names",
     "engine/mail/transports/installed.py": _MACHINE,
     "engine/system/mounts.py": _MACHINE,
+    "engine/stores/bullmq/connection.py": "the Lua scripts beside this module",
+    "engine/stores/bullmq/package_scripts.py": "the Lua scripts of the installed package",
     "engine/system/sorted_names.py": _MEMORY,
     "engine/index/reader.py": _PRIVATE,
     "engine/index/freeze_plan.py": _PRIVATE,
