@@ -380,6 +380,11 @@ async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path
         await desk.sees("resume postfix")
         await desk.press("escape", "j", "S")
         await desk.sees("nothing to resume: it suspends no transport now")
+    wall = place._replace(mail=room.desk())
+    async with a_desk(wall, first=keys.OVERVIEW, size=(200, 60), clock=lambda: NOW) as desk:
+        await desk.sees(
+            "suspend postfix on spool DONE 8 resume", "suspend curl on spool DONE 8 open"
+        )
 
 
 def test_the_text_of_an_operation_gets_the_room_of_the_others() -> None:

@@ -80,16 +80,18 @@ def test_overview_of_a_queue(root: Path, spooldeck: Run) -> None:
 
 
 def test_due_tasks_without_a_worker_are_an_alert(root: Path, spooldeck: Run) -> None:
-    """The command names it as the console does, without waiting: no process holds the lock, and the
-    log has no run.
+    """`overview` and `status` name it as the console does, without waiting: no process holds the
+    lock, and the log has no run.
     """
-    ended = spooldeck("overview", str(root))
+    ended, status = spooldeck("overview", str(root)), spooldeck("status", str(root))
     (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
 
     assert ended.returncode == 1
     assert "[CRIT]  mail.out  no worker running, 3 tasks are due" in ended.stdout
     assert [alert["what"] for alert in place["alerts"]] == ["nothing runs"]
     assert place["stalled"]
+    assert status.returncode == 1
+    assert "attention no worker running, 3 tasks are due" in status.stdout
 
 
 @pytest.mark.deep

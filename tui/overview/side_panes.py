@@ -318,8 +318,9 @@ def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, wid
 def _operation_pane(data: OverviewData, width: int) -> PaneRows:
     numbers = {live.name: live.number for live in data.lives}
     rows = []
+    # Each with what later operations undid or resumed.
     known = {
-        (live.name, one.operation.op): one  # with what later operations undid or resumed
+        (live.name, one.operation.op): one
         for live in data.lives
         for one in operation_lines.list_operations(
             [ran for ran in live.history.operations if ran.started <= data.now]
@@ -331,8 +332,9 @@ def _operation_pane(data: OverviewData, width: int) -> PaneRows:
         state = operation_lines.operation_state(listed)
         _, undo_look = operation_lines.undo_time_left(listed, data.now)
         hour = format_time(operation.started)[11:16]
-        tasks = present.format_count(operation.planned, "task") if operation.planned else ""
-        what = f"{operation_name(operation)} {tasks} on {place}".replace("  ", " ")
+        tasks = present.format_count(operation.planned, "task")
+        named = f"{operation_name(operation)} {tasks}" if operation.planned else ""
+        what = f"{named or operation_lines.describe_operation(operation)} on {place}"
         left: Line = (
             (f"  {hour} ", "muted"),
             (f"{present.fit_text(safe_line(operation.intent.who.name), 6)} ", ""),
@@ -340,7 +342,7 @@ def _operation_pane(data: OverviewData, width: int) -> PaneRows:
         )
         can_undo = not undo_look and not operation.is_running
         key, step = (
-            ("S", "resume") if listed.suspended else ("u", "undo") if can_undo else ("8", "open")
+            ("8", "resume") if listed.suspended else ("u", "undo") if can_undo else ("8", "open")
         )
         ends: Line = ((key, "key"), (f" {step:<6}", "muted"))
         right: Line = ((state.word.upper(), state.look), ("  ", ""), *ends)
