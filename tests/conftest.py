@@ -6,11 +6,16 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.examples import examples
+
+if TYPE_CHECKING:
+    from tests.redis_server import TestServer
 
 settings.register_profile(
     "spooldeck", examples(100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -27,6 +32,28 @@ os.environ["NFTBAN_MAIL_METHOD"] = "none"
 # Logs are written in local time. Tests of other time zones set them.
 os.environ["TZ"] = "UTC"
 time.tzset()
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[TestServer]:
+    """One Redis or Valkey server for each test process; without one an error on CI."""
+    from tests.redis_server import open_server
+
+    try:
+        with open_server() as server:
+            yield server
+    except FileNotFoundError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def redis_url(redis_server: TestServer) -> Iterator[str]:
+    """The address of an empty database, which is emptied again after the test."""
+    yield redis_server.place()
+    with redis_server.client() as client:
+        client.flushdb()
 
 
 def pytest_terminal_summary(

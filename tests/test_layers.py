@@ -28,7 +28,9 @@ PACKAGES = {
     "engine.monitor": "engine.config engine.logs",
     "engine.stores.kannader": "engine.config",
     "engine.stores.zgb": "engine.config",
-    "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb",
+    "engine.stores.bullmq": "engine.config",
+    "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
+    "engine.stores.bullmq",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
     "engine.doctor": "engine.monitor engine.stores",
@@ -255,7 +257,7 @@ def test_a_class_has_at_most_15_methods() -> None:
     assert {name: n for name, n in methods.items() if n > MAX_METHODS} == LARGE_CLASSES
 
 
-FORMATS = frozenset({"nftban", "kannader", "zgb"})
+FORMATS = frozenset({"nftban", "kannader", "zgb", "bullmq"})
 NAMES_FORMATS = (
     *("engine.stores", "engine.doctor", "engine.demo", "tui.cli.setup.place_formats"),
     *("tui.cli.queue", "tui.cli.formats", "tui.cli.mail", "tui.cli.demo_formats"),

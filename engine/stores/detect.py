@@ -1,4 +1,4 @@
-"""What a folder or file of each format has, to detect it."""
+"""What a folder, file or URL of each format has, to detect it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from engine.system import files
 QUEUE_FOLDERS = ("pending", "work", "dlq")
 KANNADER_FOLDERS = ("data", "queue", "inflight", "cleanup")
 """The folders of a Kannader spool; an nftban data folder has none of them."""
+
+REDIS_SCHEMES = frozenset({"redis", "rediss", "redis+unix", "unix"})
+"""Schemes of the URL of a Redis or Valkey server; rediss is TLS."""
 
 SQLITE_HEADER = b"SQLite format 3\0"
 """The first bytes of every SQLite 3 database."""

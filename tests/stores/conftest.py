@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from engine.config.place_address import parse_address
 from engine.store import Store
+from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore, SpoolFolders
@@ -106,6 +108,18 @@ def both_jobs(open_queue: Callable[..., ZgbStore]) -> ZgbStore:
     return store
 
 
+@pytest.fixture
+def open_bullmq(redis_url: str) -> Iterator[Callable[..., BullmqStore]]:
+    """Open the test's database once more, with other settings if any are given."""
+    with ExitStack() as opened:
+
+        def opener(clock: Callable[[], float] = lambda: NOW, **settings: Any) -> BullmqStore:
+            place = parse_place(parse_address(redis_url))._replace(**settings)
+            return opened.enter_context(closing(BullmqStore(place, clock)))
+
+        yield opener
+
+
 def _memory() -> Callable[[], Store]:
     memory = MemoryTasks()
     return lambda: MemoryStore(memory, lease_seconds=300.0, clock=lambda: NOW)
@@ -197,7 +211,7 @@ IN_USE = ("nftban-durable", "kannader-in-use", "zgb-in-use")
 """Places with each change synced, or used by another program at the same time."""
 
 
-STORES = ("memory", "nftban", "kannader", "zgb")
+STORES = ("memory", "nftban", "kannader", "zgb", "bullmq")
 also_in_use = pytest.mark.parametrize(
     "open_store",
     [*STORES, *(pytest.param(name, marks=pytest.mark.deep) for name in IN_USE)],
@@ -217,6 +231,9 @@ def open_store(
     users = {"kannader-in-use": "kannader_in_use", "zgb-in-use": "queue_in_use"}
     if request.param in users:
         request.getfixturevalue(users[request.param])
+    if request.param == "bullmq":  # only then a server is needed
+        opener: Callable[[], Store] = request.getfixturevalue("open_bullmq")
+        return opener
     openers: dict[str, Callable[[], Store]] = {
         "memory": _memory(),
         "nftban": open_spool,

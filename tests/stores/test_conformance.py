@@ -82,6 +82,18 @@ SHAPES: Mapping[str, Shape] = {
         destination="somebody@example.org",
         own=frozenset({"group", "payload", "extra"}),
     ),
+    # The kind is the queue, the group the job's name; queues are claimed from one after the other.
+    "bullmq": Shape(
+        ident=lambda number, kind: f"{kind}/{1000 + number}",
+        description=lambda number, kind: "",
+        kinds=("a", "b", "c"),
+        kind="mails",
+        told=lambda task: task._replace(group="all of it"),
+        in_line=lambda tasks: sorted(tasks, key=lambda task: task.kind),
+        has_payload=False,
+        renews=True,
+        own=frozenset({"description", "word"}),
+    ),
     # A number and one of two kinds are all that there is to a job, and first come is first served.
     "zgb": Shape(
         ident=lambda number, kind: f"{1000 + number}-{kind}",

@@ -1,5 +1,6 @@
 """Laws of every store: nothing is lost, nothing is there twice, whatever happens in any order."""
 
+import itertools
 import random
 import sqlite3
 import tempfile
@@ -17,13 +18,16 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from engine import verbs
+from engine.config.place_address import parse_address
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Store, StoreError, Unsupported
+from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore
 from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore, create
 from tests.examples import examples
+from tests.redis_server import TestServer
 from tests.stores.spooled import NOW, new_spool
 
 Act = Callable[[Task, float], Task | None]
@@ -119,11 +123,30 @@ WORLDS: Mapping[str, World] = {
     ),
 }
 
+_databases = itertools.count(1)
+
+
+def _redis(server: TestServer, folder: str) -> Opener:
+    """An empty database of the tests' server."""
+    number = next(_databases) % 60 + 1
+    with server.client(number) as client:
+        client.flushdb()
+    place = parse_place(parse_address(server.place(number)))._replace(lease_seconds=10_000_000.0)
+    return lambda clock: BullmqStore(place, clock)
+
+
 THREADED: Mapping[str, World] = {
     **WORLDS,
     "kannader": _ours._replace(make=_linked, destination="a@example.org"),
 }
 """Those that several threads work on; not every one of them can say all that the reference does."""
+
+BULLMQ = _ours._replace(
+    kinds=("a", "b"),
+    ident=lambda number, kind: f"{kind}/{number}",
+    description=lambda number, kind: "",
+)
+"""The same for BullMQ, without the server."""
 
 
 def everything(store: Store) -> list[Task | Missing | Problem]:
@@ -297,9 +320,12 @@ TestRivalsOnRows = RivalsOnRows.TestCase
 TestRivalsOnRows.settings = examples(25, stateful_step_count=15)
 
 
-@pytest.fixture(params=THREADED)
+@pytest.fixture(params=[*THREADED, "bullmq"])
 def world(request: pytest.FixtureRequest) -> World:
     """Each format in turn, the reference among them."""
+    if request.param == "bullmq":  # only then a server is needed
+        server: TestServer = request.getfixturevalue("redis_server")
+        return BULLMQ._replace(make=partial(_redis, server))
     return THREADED[request.param]
 
 

@@ -66,7 +66,7 @@ _TABLE = """
     recipient [RECIPIENT] | default: as configured
     --literal | a CONTENT of - is text, not stdin
 console | open_console:open_console | open the console on these places
-    places [PLACE...] | a folder with a queue, a Kannader spool, or a ZGB database
+    places [PLACE...] | a folder with a queue, a Kannader spool, a ZGB database, or a URL
     --version | print the version and exit
     @console
 demo | open_console:demo | make temporary places with traffic and open the console

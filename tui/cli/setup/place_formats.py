@@ -50,6 +50,12 @@ def _kannader_folders(queue: Queue, at: Address, own: str) -> Queue:
     return folders_apart(queue, at, own)._replace(pending=pending, work=work, dlq=dlq)
 
 
+def _open_bullmq(setup: Setup) -> Store:
+    from engine.stores.bullmq import BullmqStore, parse_place
+
+    return BullmqStore(parse_place(setup.address))
+
+
 def _zgb_settings(said: Any, at: Any) -> Any:
     from engine.stores.zgb import place
 
@@ -109,6 +115,17 @@ FORMATS: dict[str, Format] = {
         mail_parts=("transports",),
         complete_place="formats.zgb:complete_place",
         doctor="formats.zgb_doctor:check_queue",
+    ),
+    "bullmq": Format(
+        "a server of BullMQ queues",
+        is_here=lambda at: at.scheme in detect.REDIS_SCHEMES,
+        open_store=_open_bullmq,
+        # A job has its own attempts and delays; without options it runs once.
+        retry_policy=lambda setup: RetryPolicy(lambda retries: None, final_attempts=1, max_runs=0),
+        commands="bullmq",
+        claims="job locks",
+        complete_place="formats.bullmq:complete_place",
+        doctor="formats.bullmq:check_server",
     ),
     "nftban": Format(
         "an NFTBan queue",

@@ -1,0 +1,184 @@
+"""Learn of changed jobs: one blocking XREAD over the event streams of all queues, and counts.
+
+Some of BullMQ's commands (drain, clean, obliterate) name no job. So once a second a script counts
+the jobs in each place; a change that is larger than the number of named jobs means a scan.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from engine.store import StoreError
+from engine.stores.bullmq.connection import Connection
+from engine.stores.bullmq.place import RedisPlace, task_id
+from engine.stores.bullmq.row import PLACES, STATES
+from engine.stores.bullmq.scan import QueueCounts, find_queues
+
+COUNT_SECONDS = 1.0
+"""Seconds between two counts."""
+FIND_SECONDS = 60.0
+"""Seconds between two searches for new queues."""
+BLOCK_MS = 5000
+"""Milliseconds after which the server ends an XREAD that found nothing."""
+GRACE_SECONDS = 0.05
+"""Seconds within which the entries of a counted change arrive on the other connection."""
+ENTRIES_PER_READ = 2000
+"""Stream entries that one XREAD returns of each stream."""
+_START = "0-0"
+
+
+class ChangeFeed:
+    """The changes of a place since this object was made, on the connection of one store."""
+
+    def __init__(self, connection: Connection, place: RedisPlace, queues: Sequence[str]) -> None:
+        self._connection, self._place = connection, place
+        self._queues = list(queues)
+        self._last: dict[str, str] = {place.stream: _START}
+        """The last entry read of each stream."""
+        self._queue_of = {place.stream: ""}
+        self._add_streams(queues, self._newest_entries([place.stream])[0])
+        self._counts = QueueCounts(connection, place, self._queues)
+        self._named: dict[str, set[str]] = {}
+        """Jobs of each queue that were named since the last count."""
+        self._is_waiting = False
+        """True while the server has our XREAD."""
+        self._count_due = time.monotonic() + COUNT_SECONDS
+        self._find_due = time.monotonic() + FIND_SECONDS
+
+    def wait(self, seconds: float) -> Collection[str] | None:
+        """See `ChangeSource.wait`.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        until = time.monotonic() + seconds
+        names: set[str] = set()
+        while True:
+            now = time.monotonic()
+            found = self._read(max(0.0, min(until, self._count_due) - now))
+            if found is None:
+                return None
+            names |= found
+            if time.monotonic() >= self._count_due:
+                more = self._compare_counts()
+                if more is None:
+                    return None
+                names |= more
+            if names or time.monotonic() >= until:
+                return names
+
+    def _add_streams(self, queues: Sequence[str], our_newest: str = "") -> None:
+        streams = {f"{self._place.base(queue)}events": queue for queue in queues}
+        self._last |= zip(streams, self._newest_entries([*streams]), strict=True)
+        self._queue_of |= streams
+        if our_newest:
+            self._last[self._place.stream] = our_newest
+
+    def _newest_entries(self, streams: Sequence[str]) -> list[str]:
+        asked = [("XREVRANGE", stream, "+", "-", "COUNT", 1) for stream in streams]
+        answers = self._connection.call_all(asked) if asked else []
+        return [_entry_id(answer) or _START for answer in answers]
+
+    def _read(self, seconds: float) -> set[str] | None:
+        """The names in new entries, waiting for the first; None if entries may be missing.
+
+        The server's wait goes on from one call to the next, so that short waits cost no commands.
+        """
+        try:
+            if not self._is_waiting:
+                words = ("XREAD", "BLOCK", BLOCK_MS, "COUNT", ENTRIES_PER_READ, "STREAMS")
+                self._connection.begin(*words, *self._last, *self._last.values())
+                self._is_waiting = True
+            if not self._connection.is_ready(seconds):
+                return set()
+            self._is_waiting = False
+            answer = self._connection.finish()
+        except StoreError:
+            self._is_waiting = False
+            raise
+        if not answer:
+            return set()
+        streams: dict[str, list[Any]] = dict(answer)
+        has_gap = self._has_gap([*streams])
+        names: set[str] = set()
+        for stream, entries in streams.items():
+            self._last[stream] = entries[-1][0]
+            for _, fields in entries:
+                names |= self._name_of(stream, fields)
+        return None if has_gap else names
+
+    def _has_gap(self, streams: Sequence[str]) -> bool:
+        """True if a stream's first entry is newer than the last one read: some were trimmed."""
+        asked = [("XRANGE", stream, "-", "+", "COUNT", 1) for stream in streams]
+        for stream, answer in zip(streams, self._connection.call_all(asked), strict=True):
+            last, first = self._last[stream], _entry_id(answer)
+            if last != _START and _as_numbers(first) > _as_numbers(last):
+                return True
+        return False
+
+    def _name_of(self, stream: str, fields: Any) -> set[str]:
+        said = (
+            fields
+            if isinstance(fields, dict)
+            else dict(zip(fields[::2], fields[1::2], strict=True))
+        )
+        queue = self._queue_of[stream] or said.get("queue", "")
+        job = said.get("jobId") or said.get("id")
+        if not queue or not job:
+            return set()
+        if queue not in self._counts.queues:
+            self._find_due = 0.0  # a new queue, in our own stream
+        name = task_id(queue, job)
+        self._named.setdefault(queue, set()).add(name)
+        return {name}
+
+    def _compare_counts(self) -> set[str] | None:
+        """The words of states that changed more than was named; None if jobs went without a name.
+
+        The counts are read before the last entries, so that each counted move is named.
+        """
+        before, self._counts = (
+            self._counts,
+            QueueCounts(self._connection, self._place, self._queues),
+        )
+        has_changed = before.queues != self._counts.queues
+        names = self._read(GRACE_SECONDS if has_changed else 0.0)
+        named, self._named = self._named, {}
+        self._count_due = time.monotonic() + COUNT_SECONDS
+        if names is None:
+            return None
+        for queue, numbers in self._counts.queues.items():
+            most = len(named.get(queue, ()))
+            change = Counter(numbers)
+            change.subtract(before.queues.get(queue, {}))
+            if min(change.values()) < -most:
+                return None
+            names |= {STATES[PLACES[n].state] for n, more in change.items() if more > most}
+        return names if self._find_new_queues() else None
+
+    def _find_new_queues(self) -> bool:
+        """Look for new queues once a minute; False if there is one, or one has gone."""
+        if time.monotonic() < self._find_due:
+            return True
+        self._find_due = time.monotonic() + FIND_SECONDS
+        found = find_queues(self._connection, self._place)
+        if found == self._queues:
+            return True
+        self._add_streams([queue for queue in found if queue not in self._queues])
+        for queue in set(self._queues).difference(found):
+            stream = f"{self._place.base(queue)}events"
+            del self._last[stream], self._queue_of[stream]
+        self._queues = found
+        self._counts = QueueCounts(self._connection, self._place, found)
+        return False
+
+
+def _entry_id(answer: Any) -> str:
+    return "" if isinstance(answer, StoreError) or not answer else str(answer[0][0])
+
+
+def _as_numbers(entry: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in entry.split("-")) if entry else (0, 0)

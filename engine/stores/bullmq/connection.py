@@ -1,0 +1,294 @@
+"""One blocking connection to Redis or Valkey (redis-py, hiredis), and our scripts on it.
+
+Errors become store errors of one line. Nothing is sent a second time after a connection was cut:
+the first time may have had effect.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from engine.store import Full, StoreError, Unavailable, Unsupported
+from engine.stores.bullmq.package_scripts import INSTALL_HINT, package_text
+from engine.stores.bullmq.place import RedisPlace
+from engine.text.safe import safe_line
+
+CONNECT_TIMEOUT_SECONDS = 5.0
+ANSWER_TIMEOUT_SECONDS = 30.0
+"""Seconds to wait for an answer; a command that blocks has its own time besides."""
+
+CLIENT_NAME = "spooldeck"
+MINIMUM_VERSION = (6, 2)
+"""COPY and LPOS; BullMQ recommends the same."""
+
+_OUR_FOLDER = os.path.dirname(__file__)
+
+
+class Script(NamedTuple):
+    """A Lua script with its SHA-1."""
+
+    text: str
+    sha: str
+    reads_only: bool = False
+
+
+class ScriptCall(NamedTuple):
+    """A script with its keys and arguments."""
+
+    script: Script
+    keys: Sequence[str]
+    arguments: Sequence[Any]
+
+
+class ServerFacts(NamedTuple):
+    """What INFO says of a server when the connection is opened."""
+
+    version: str = ""
+    role: str = ""
+    facts: tuple[tuple[str, str], ...] = ()
+    """Names and values of INFO that concern queues."""
+
+
+@cache
+def script(*names: str, package: str = "", reads_only: bool = False) -> Script:
+    """Files of this folder as one script; with `package`, that script of bullmq is its
+    `package_script`."""
+    parts = [_our_text("common")]
+    if package:
+        parts.append(f"local function package_script()\n{package_text(package)}\nend")
+    text = "\n".join([*parts, *map(_our_text, names)])
+    return Script(text, hashlib.sha1(text.encode()).hexdigest(), reads_only)
+
+
+def pack(value: object) -> bytes:
+    """A value as a script unpacks it (MessagePack)."""
+    packed: bytes = _packer().pack(value)
+    return packed
+
+
+@cache
+def _packer() -> Any:
+    import msgpack
+
+    return msgpack.Packer(use_bin_type=False, unicode_errors="surrogateescape")
+
+
+@cache
+def plain_script(package: str) -> Script:
+    """A script of bullmq alone."""
+    text = package_text(package)
+    return Script(text, hashlib.sha1(text.encode()).hexdigest())
+
+
+def _our_text(name: str) -> str:
+    with open(f"{_OUR_FOLDER}/{name}.lua", encoding="utf-8") as file:
+        return file.read()
+
+
+class Denied(Unavailable):
+    """The user of the connection lacks a permission."""
+
+
+class Connection:
+    """A connection of one thread; connects again by itself after it was cut."""
+
+    def __init__(self, place: RedisPlace) -> None:
+        """Connect.
+
+        Raises:
+            Unavailable: the server cannot be used, or redis-py is missing.
+        """
+        try:
+            import redis
+            from redis.backoff import NoBackoff
+            from redis.retry import Retry
+        except ImportError:
+            raise Unavailable(f"{place.text}: needs more packages: {INSTALL_HINT}") from None
+        self._redis, self._place = redis, place
+        self._client: Any = redis.Redis(
+            **place.options,  # type: ignore[arg-type]
+            password=place.password or None,
+            decode_responses=True,
+            encoding_errors="surrogateescape",
+            socket_connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            socket_timeout=ANSWER_TIMEOUT_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+            client_name=CLIENT_NAME,
+        )
+        self._blocked: Any = None
+        """The connection of the pool on which a command blocks."""
+        try:
+            self.server = self.read_facts()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._blocked is not None:
+            self._blocked.disconnect()
+        self._client.close()
+
+    def call(self, *words: Any) -> Any:
+        """Run one command.
+
+        Raises:
+            StoreError: it failed.
+        """
+        try:
+            return self._client.execute_command(*words)
+        except self._redis.RedisError as error:
+            raise self._explain(error) from error
+
+    def run(self, call: ScriptCall) -> Any:
+        """Run one script.
+
+        Raises:
+            StoreError: it failed.
+        """
+        (answer,) = self.run_all([call])
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    def run_all(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Run scripts in one pipeline; an answer, or a `StoreError`, for each.
+
+        Raises:
+            Unavailable: the connection was cut, so that some may have had effect.
+        """
+        answers = self._send([self._words(call, by_sha=True) for call in calls])
+        unknown = [n for n, answer in enumerate(answers) if self._is_unknown_script(answer)]
+        if unknown:
+            again = self._send([self._words(calls[n], by_sha=False) for n in unknown])
+            for n, answer in zip(unknown, again, strict=True):
+                answers[n] = answer
+        return [
+            self._explain(answer) if isinstance(answer, self._redis.RedisError) else answer
+            for answer in answers
+        ]
+
+    def call_all(self, commands: Iterable[Sequence[Any]]) -> list[Any]:
+        """Run commands in one pipeline; an answer, or a `StoreError`, for each.
+
+        Raises:
+            Unavailable: the connection was cut.
+        """
+        return [
+            self._explain(answer) if isinstance(answer, self._redis.RedisError) else answer
+            for answer in self._send(list(commands))
+        ]
+
+    def begin(self, *words: Any) -> None:
+        """Send a command that blocks on the server; nothing else is sent before `finish`.
+
+        Raises:
+            StoreError: it failed.
+        """
+        try:
+            self._blocked = self._blocked or self._client.connection_pool.get_connection()
+            self._blocked.send_command(*words)
+        except self._redis.RedisError as error:
+            raise self._explain(error) from error
+
+    def is_ready(self, seconds: float) -> bool:
+        """Wait for the answer to `begin`; True if `finish` does not block.
+
+        Raises:
+            StoreError: the connection was cut.
+        """
+        try:
+            return bool(self._blocked.can_read(seconds))
+        except self._redis.RedisError as error:
+            raise self._explain(error) from error
+
+    def finish(self) -> Any:
+        """The answer to `begin`.
+
+        Raises:
+            StoreError: it failed.
+        """
+        try:
+            return self._blocked.read_response()
+        except self._redis.RedisError as error:
+            raise self._explain(error) from error
+
+    def _send(self, commands: list[Sequence[Any]]) -> list[Any]:
+        pipe = self._client.pipeline(transaction=False)
+        for words in commands:
+            pipe.execute_command(*words)
+        try:
+            answers: list[Any] = pipe.execute(raise_on_error=False)
+        except self._redis.RedisError as error:
+            raise self._explain(error) from error
+        for answer in answers:
+            if isinstance(answer, self._redis.ConnectionError):
+                raise self._explain(answer)
+        return answers
+
+    def _words(self, call: ScriptCall, *, by_sha: bool) -> list[Any]:
+        script = call.script
+        command = "EVALSHA" if by_sha else "EVAL"
+        if script.reads_only and self._has_read_only_scripts:
+            command += "_RO"
+        text = script.sha if by_sha else script.text
+        return [command, text, len(call.keys), *call.keys, *call.arguments]
+
+    def _is_unknown_script(self, answer: object) -> bool:
+        return isinstance(answer, self._redis.exceptions.NoScriptError)
+
+    def read_facts(self) -> ServerFacts:
+        """Ask the server about itself (INFO).
+
+        Raises:
+            Unavailable: it cannot be used.
+        """
+        self._has_read_only_scripts = False
+        try:
+            info: dict[str, Any] = self.call("INFO")
+        except Denied:  # nothing is known of the server
+            return ServerFacts()
+        if int(info.get("cluster_enabled", 0)):
+            raise Unavailable(f"{self._place.text}: Redis Cluster is not supported")
+        if int(info.get("loading", 0)):
+            raise Unavailable(f"{self._place.text}: the server is still loading its data")
+        version = str(info.get("redis_version", ""))
+        numbers = tuple(int(n) for n in version.split(".")[:2] if n.isdecimal())
+        if numbers and numbers < MINIMUM_VERSION:
+            raise Unavailable(f"{self._place.text}: Redis {version}, expected 6.2 or newer")
+        self._has_read_only_scripts = numbers >= (7, 0)
+        names = ("maxmemory_policy", "aof_enabled", "used_memory", "maxmemory", "valkey_version")
+        facts = tuple((name, str(info[name])) for name in names if name in info)
+        return ServerFacts(version, str(info.get("role", "")), facts)
+
+    def _explain(self, error: Exception) -> StoreError:
+        """The store error of a redis-py error."""
+        at, said, kinds = self._place.text, safe_line(str(error))[:300], self._redis.exceptions
+        if isinstance(error, kinds.AuthenticationError) or said.startswith(("NOAUTH", "WRONGPASS")):
+            return Unavailable(f"{at}: the server refused the password: set it in `places`")
+        if isinstance(error, kinds.NoPermissionError) or "NOPERM" in said:
+            return Denied(f"{at}: no permission: {said}")
+        if (
+            "ACL failure" in said or "can't run this command" in said
+        ):  # the same, from within a script
+            return Denied(f"{at}: no permission: {said}")
+        if isinstance(error, kinds.BusyLoadingError):
+            return Unavailable(f"{at}: the server is still loading its data")
+        if isinstance(error, kinds.ReadOnlyError) or "READONLY" in said:
+            return Unsupported(f"{at}: a read-only replica: change the primary")
+        if isinstance(error, kinds.OutOfMemoryError) or said.startswith("OOM"):
+            return Full(f"{at}: the server's memory is full (maxmemory)")
+        if said.startswith(("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")):
+            return Unavailable(f"{at}: Redis Cluster is not supported")
+        if "WRONGTYPE" in said:
+            return Unsupported(f"{at}: a key has another type than BullMQ expects: {said}")
+        if isinstance(error, kinds.TimeoutError):
+            return Unavailable(f"{at}: the server does not answer")
+        if isinstance(error, kinds.ConnectionError):
+            return Unavailable(f"{at}: not connected: {said}")
+        return Unavailable(f"{at}: {said}")

@@ -1,0 +1,206 @@
+"""Facts about a server and its queues: settings, memory, workers (CLIENT LIST), schedulers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from engine.policy import format_time
+from engine.store import StoreError
+from engine.stores.bullmq.connection import Connection
+from engine.stores.bullmq.place import RedisPlace
+from engine.stores.bullmq.scan import QueueCounts, find_queues
+from engine.text.safe import safe_line
+
+SAFE_POLICY = "noeviction"
+"""The only value of maxmemory-policy with which no job is deleted for lack of memory."""
+FULL_SHARE = 0.9
+"""Share of the memory limit from which it is reported."""
+MAX_SHOWN = 5
+"""Queues that are named one by one."""
+
+_QUEUE_EVENTS = ":qe"
+"""Ends the name of a client that only listens."""
+_WORKER = ":w:"
+"""Before the name of a worker in the name of its client."""
+
+
+class QueueFacts(NamedTuple):
+    """One queue at one moment."""
+
+    name: str
+    waiting: int
+    """Jobs that a worker could take now, paused or not."""
+    active: int
+    workers: int | None
+    """Different workers that are connected; None if the server does not say."""
+    is_paused: bool
+    version: str
+    """The BullMQ version of the last Node program; "" if none wrote it."""
+    schedulers: int
+    next_run: float | None
+    """When a scheduler's next job is due, in epoch seconds UTC."""
+
+
+class QueueServerState(NamedTuple):
+    """A server and its queues at one moment."""
+
+    settings: Mapping[str, str]
+    """Of INFO: maxmemory_policy, aof_enabled, used_memory, maxmemory."""
+    queues: Sequence[QueueFacts]
+
+    @property
+    def without_worker(self) -> list[str]:
+        """The queues in which jobs wait and no worker is connected."""
+        return [
+            queue.name
+            for queue in self.queues
+            if queue.waiting and queue.workers == 0 and not queue.is_paused
+        ]
+
+    @property
+    def versions(self) -> list[str]:
+        """The different BullMQ versions."""
+        return sorted({queue.version for queue in self.queues} - {""})
+
+
+def read_state(connection: Connection, place: RedisPlace) -> QueueServerState:
+    """Read the facts.
+
+    Raises:
+        StoreError: the server cannot be read.
+    """
+    settings = dict(connection.read_facts().facts)
+    queues = find_queues(connection, place)
+    counts = QueueCounts(connection, place, queues).queues
+    asked: list[Sequence[Any]] = [
+        ("HMGET", f"{place.base(q)}meta", "paused", "version") for q in queues
+    ]
+    asked += [("ZCARD", f"{place.base(q)}repeat") for q in queues]
+    asked += [("ZRANGE", f"{place.base(q)}repeat", 0, 0, "WITHSCORES") for q in queues]
+    answers = connection.call_all(asked) if asked else []
+    metas, numbers, nexts = (answers[n * len(queues) : (n + 1) * len(queues)] for n in range(3))
+    workers = _count_workers(connection, place)
+    found = []
+    for queue, meta, number, following in zip(queues, metas, numbers, nexts, strict=True):
+        paused, version = (None, None) if isinstance(meta, StoreError) else meta
+        waiting = [max(0, counts[queue][name]) for name in ("wait", "paused", "prioritized")]
+        found.append(
+            QueueFacts(
+                queue,
+                sum(waiting),
+                max(0, counts[queue]["active"]),
+                None if workers is None else len(workers.get(queue, ())),
+                paused is not None,
+                safe_line(version or "").removeprefix("bullmq:"),
+                number if isinstance(number, int) else 0,
+                _first_score(following),
+            )
+        )
+    return QueueServerState(settings, found)
+
+
+def _first_score(answer: Any) -> float | None:
+    if isinstance(answer, StoreError) or not answer:
+        return None
+    first = answer[0]
+    score = first[1] if isinstance(first, (list, tuple)) else answer[1]
+    return float(score) / 1000
+
+
+def _count_workers(
+    connection: Connection, place: RedisPlace
+) -> dict[str, set[tuple[str, str]]] | None:
+    """The workers of each queue by name and host; None without the permission to ask.
+
+    A Python worker has several connections, so rows of one name and host are one worker.
+    """
+    try:
+        clients: list[dict[str, str]] = connection.call("CLIENT LIST")
+    except StoreError:
+        return None
+    found: dict[str, set[tuple[str, str]]] = {}
+    for client in clients:
+        name = client.get("name", "")
+        if not name.startswith(f"{place.prefix}:") or name.endswith(_QUEUE_EVENTS):
+            continue
+        queue, _, worker = name.removeprefix(f"{place.prefix}:").partition(_WORKER)
+        host = client.get("addr", "").rpartition(":")[0]
+        for spelling in {queue, _decode_base64(queue)}:
+            found.setdefault(spelling, set()).add((worker, host))
+    return found
+
+
+def _decode_base64(text: str) -> str:
+    """A queue's name as Node writes it in the name of a client; the same text if it is not so."""
+    try:
+        return base64.b64decode(text, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return text
+
+
+def describe_state(state: QueueServerState) -> list[tuple[str, str]]:
+    """Names and values for the screen."""
+    rows = [("eviction", state.settings.get("maxmemory_policy", "?"))]
+    aof = state.settings.get("aof_enabled")
+    rows.append(("aof", {"1": "on", "0": "off"}.get(aof or "", "?")))
+    known = [queue for queue in state.queues if queue.workers is not None]
+    workers = ", ".join(f"{queue.name} {queue.workers}" for queue in known[:MAX_SHOWN])
+    rows.append(("workers", workers or "?"))
+    paused = [queue.name for queue in state.queues if queue.is_paused]
+    if paused:
+        rows.append(("paused", ", ".join(paused[:MAX_SHOWN])))
+    for queue in state.queues:
+        if queue.schedulers and queue.next_run is not None:
+            said = f"{queue.schedulers}, next {format_time(queue.next_run)}"
+            rows.append((f"schedulers of {queue.name}", said))
+    return [(name, safe_line(value)) for name, value in rows]
+
+
+class ServerWarning(NamedTuple):
+    """Something about a server that endangers or delays jobs."""
+
+    what: str
+    fix: str
+    is_severe: bool = False
+
+
+def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
+    """What an operator should change."""
+    policy = state.settings.get("maxmemory_policy", SAFE_POLICY)
+    if policy != SAFE_POLICY:
+        yield ServerWarning(
+            f"maxmemory-policy is {policy}: the server may delete jobs",
+            f"redis-cli config set maxmemory-policy {SAFE_POLICY}",
+            is_severe=True,
+        )
+    if state.settings.get("aof_enabled") == "0":
+        yield ServerWarning(
+            "appendonly is off: a crash of the server loses the last changes",
+            "redis-cli config set appendonly yes",
+        )
+    used, limit = (int(state.settings.get(name, 0)) for name in ("used_memory", "maxmemory"))
+    if limit and used >= FULL_SHARE * limit:
+        yield ServerWarning(
+            f"{100 * used // limit} % of the memory limit is used",
+            "redis-cli config set maxmemory BYTES, or purge completed jobs",
+        )
+    if state.without_worker:
+        yield ServerWarning(
+            f"jobs wait without a worker: {list_names(state.without_worker)}", "start their workers"
+        )
+    majors = {version.partition(".")[0] for version in state.versions}
+    if len(majors) > 1:
+        yield ServerWarning(
+            f"programs of BullMQ {list_names(state.versions)} use this server",
+            "update the older ones",
+        )
+
+
+def list_names(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
+    shown = [*names]
+    more = f" and {len(shown) - MAX_SHOWN} more" if len(shown) > MAX_SHOWN else ""
+    return safe_line(", ".join(shown[:MAX_SHOWN]) + more)

@@ -1,0 +1,108 @@
+"""The image of a job: its hash and position as JSON, for undo and to look at; and its parts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from engine.model import Part, State, Task
+from engine.store import MAX_PART_BYTES, Unsupported
+from engine.stores.bullmq.place import task_id
+from engine.stores.bullmq.row import PLACES
+
+LONG_FIELD_BYTES = 128 * 1024
+"""A longer field is in the image by its SHA-1 only; what we do to a job never changes it."""
+
+FIELD_PARTS: Mapping[str, str] = {
+    "data": "data",
+    "options": "opts",
+    "return value": "returnvalue",
+    "stack traces": "stacktrace",
+    "last error": "failedReason",
+}
+"""Parts of a job that are one field of its hash."""
+JOB_PART, LOGS_PART = "job", "log"
+
+
+class JobImage(NamedTuple):
+    """A job as it was."""
+
+    id: str
+    place: str
+    position: str
+    """Its score, or the number of jobs ahead of it in a list."""
+    fields: Mapping[str, str]
+    long_fields: Mapping[str, str] = {}
+    """SHA-1 of each field that is not in `fields`."""
+
+    def encode(self) -> bytes:
+        """The image as JSON."""
+        said = self._asdict()
+        return json.dumps(said, ensure_ascii=False, indent=1).encode("utf-8", "surrogateescape")
+
+    @property
+    def flat_fields(self) -> list[str]:
+        """Names and values in turn."""
+        return [text for item in self.fields.items() for text in item]
+
+    @property
+    def state(self) -> State | None:
+        """The state of its place."""
+        return PLACES[self.place].state if self.place in PLACES else None
+
+
+def to_bytes(text: str) -> bytes:
+    """The bytes that Redis has for a text."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def make_image(ident: str, was: str, fields: Mapping[str, str]) -> JobImage:
+    """The image of a job, from "PLACE POSITION" and its hash."""
+    place, _, position = was.partition(" ")
+    short, long = dict[str, str](), dict[str, str]()
+    for name, value in fields.items():
+        if len(value) <= LONG_FIELD_BYTES and len(short) < 1000:
+            short[name] = value
+        else:
+            long[name] = hashlib.sha1(to_bytes(value)).hexdigest()
+    return JobImage(ident, place, position, short, long)
+
+
+def parse_image(data: bytes) -> JobImage:
+    """The image in bytes that `encode` made.
+
+    Raises:
+        Unsupported: it is not one.
+    """
+    try:
+        said: dict[str, Any] = json.loads(data.decode("utf-8", "surrogateescape"))
+        image = JobImage(**said)
+        texts = [image.id, image.place, image.position]
+        texts += [t for item in (*image.fields.items(), *image.long_fields.items()) for t in item]
+        if not all(isinstance(text, str) for text in texts):
+            raise TypeError("a value is no text")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Unsupported(f"not the image of a job: {error}") from error
+    return image
+
+
+def list_parts(task: Task, key: str, image: bytes, fields: Mapping[str, str]) -> list[Part]:
+    """The parts of a job: itself, then its fields that are there."""
+    parts = [Part(JOB_PART, key, len(image))]
+    for name, field in FIELD_PARTS.items():
+        if fields.get(field):
+            parts.append(Part(name, f"{key} {field}", len(to_bytes(fields[field]))))
+    return parts
+
+
+def field_part(fields: Mapping[str, str], part: str) -> bytes | None:
+    """The bytes of a part that is one field; None if there is no such part."""
+    value = fields.get(FIELD_PARTS.get(part, ""))
+    return to_bytes(value)[:MAX_PART_BYTES] if value else None
+
+
+def image_of(queue: str, job: str, was: str, fields: Mapping[str, str]) -> JobImage:
+    """The image of a job of a queue."""
+    return make_image(task_id(queue, job), was, fields)

@@ -1,0 +1,439 @@
+"""Each change of a job as one script: our guard, a script of BullMQ, our own part.
+
+The guard (`guard.lua`) compares revision, lock and place of the job with what was scanned; if one
+differs, nothing changes.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from engine.model import Edge, Edges, Move, Outcome, State, Task
+from engine.store import Gone, StoreError, Unavailable, Unsupported, require_edge
+from engine.stores.bullmq.connection import Connection, Denied, Script, ScriptCall, pack, script
+from engine.stores.bullmq.image import JobImage, parse_image
+from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
+from engine.stores.bullmq.place import RedisPlace, split_id
+from engine.stores.bullmq.row import GROUPS, OUR_TOKEN, make_token, place_of
+from engine.stores.bullmq.scan import QueueCounts
+
+TYPE_CHECK_SECONDS = 1.0
+"""Seconds between two checks of the types of a queue's keys."""
+
+CLAIMED_WARNING = "its worker may still be running it: the result will not be stored"
+
+
+def bar_leaving(task: Task, now: float) -> str:
+    """Why a job cannot be taken out of its place."""
+    if task.word == "waiting-children":
+        return "waits for its children"
+    if "parent waits" in task.extra:
+        return f"child of a waiting parent: {task.extra.get('parent', '?')}"
+    if "next run" in task.extra:
+        return f"next run of scheduler {task.extra.get('scheduler', '?')}: remove the scheduler"
+    return ""
+
+
+def bar_waiting_parent(task: Task, now: float) -> str:
+    """Why a job cannot be changed where it is."""
+    return "waits for its children" if task.word == "waiting-children" else ""
+
+
+def bar_locked(task: Task, now: float) -> str:
+    """Why a claimed job cannot be changed by us."""
+    lease = task.lease
+    if lease is None or lease.token.startswith(OUR_TOKEN):
+        return ""
+    left = "" if lease.until is None else f" for {max(0.0, lease.until - now):.0f} s"
+    return f"locked by {lease.owner}{left}"
+
+
+_leaving = Edge(bars=bar_leaving)
+_deleting = Edge(undoable=False, bars=bar_leaving)
+_retrying = Edge(frozenset({"attempts", "error"}))
+_failing = Edge(frozenset({"attempts", "error"}), warning=CLAIMED_WARNING, bars=bar_locked)
+
+EDGES: Edges = {
+    (None, State.PENDING): Edge(),
+    (State.ACTIVE, None): Edge(undoable=False, bars=bar_locked),
+    (State.ACTIVE, State.DONE): Edge(frozenset({"attempts"}), bars=bar_locked),
+    (State.ACTIVE, State.DEAD): _failing,
+    (State.ACTIVE, State.PENDING): _failing._replace(
+        fields=frozenset({"attempts", "error", "due"})
+    ),
+    (State.PENDING, State.PENDING): Edge(frozenset({"due", "priority"}), bars=bar_waiting_parent),
+    (State.PENDING, State.HELD): _leaving,
+    (State.PENDING, State.DEAD): _leaving,
+    (State.PENDING, State.DONE): _leaving,
+    (State.PENDING, State.TRASH): _leaving,
+    (State.HELD, State.PENDING): Edge(),
+    (State.HELD, State.DEAD): Edge(),
+    (State.HELD, State.TRASH): Edge(),
+    (State.DEAD, State.PENDING): _retrying,
+    (State.DEAD, State.HELD): _leaving,
+    (State.DEAD, State.TRASH): _leaving,
+    (State.DEAD, None): _deleting,
+    (State.DONE, State.PENDING): _retrying,
+    (State.DONE, State.TRASH): _leaving,
+    (State.DONE, None): _deleting,
+    (State.TRASH, State.PENDING): Edge(),
+    (State.TRASH, State.HELD): Edge(),
+    (State.TRASH, State.DEAD): Edge(),
+    (State.TRASH, State.DONE): Edge(),
+    (State.TRASH, None): Edge(undoable=False),
+}
+"""BullMQ has no due time for a failed job, so a retried one is always due now."""
+
+NOTHING_CHANGED: Mapping[str, Callable[[str], StoreError]] = {
+    "gone": lambda ident: Gone(f"{ident} has changed"),
+    "exists": lambda ident: Gone(f"{ident} is there already"),
+    "locked": lambda ident: Gone(f"{ident} was locked or its lock was lost"),
+    "refused": lambda ident: Gone(f"{ident}: BullMQ's script refused the change"),
+    "needed": lambda ident: Unsupported(f"{ident} is a child of a waiting parent"),
+    "next-run": lambda ident: Unsupported(f"{ident} is the next run of a scheduler"),
+    "taken": lambda ident: Unsupported(f"{ident}: another job has this id now"),
+    "too-many-fields": lambda ident: Unsupported(f"{ident} has too many fields to restore them"),
+}
+"""The store error for each reason of the guard."""
+
+
+class Action(NamedTuple):
+    """What our part of the script does along a way."""
+
+    name: str
+    """`package`: only BullMQ's script; keep, return, move, forget: see `relocate.lua`."""
+    script: str = ""
+    """The script of BullMQ."""
+    target: str = ""
+    """The place that the script is given as its target."""
+    enters: bool = False
+    """True if our part puts the job into its new place."""
+
+
+_keep = Action("keep", "removeJob")
+_return = Action("return", enters=True)
+_move = Action("move", enters=True)
+
+ACTIONS: Mapping[tuple[State, State | None], Action] = {
+    (State.ACTIVE, None): Action("package", "moveToFinished", "completed"),
+    (State.ACTIVE, State.DONE): Action("package", "moveToFinished", "completed"),
+    (State.ACTIVE, State.DEAD): Action("package", "moveToFinished", "failed"),
+    (State.PENDING, State.PENDING): _move,
+    (State.PENDING, State.HELD): _keep,
+    (State.PENDING, State.DEAD): _move,
+    (State.PENDING, State.DONE): _move,
+    (State.PENDING, State.TRASH): _keep,
+    (State.HELD, State.PENDING): _return,
+    (State.HELD, State.DEAD): _return,
+    (State.HELD, State.TRASH): _move,
+    (State.DEAD, State.PENDING): Action("package", "reprocessJob", "failed"),
+    (State.DEAD, State.HELD): _keep,
+    (State.DEAD, State.TRASH): _keep,
+    (State.DEAD, None): Action("package", "removeJob"),
+    (State.DONE, State.PENDING): Action("package", "reprocessJob", "completed"),
+    (State.DONE, State.TRASH): _keep,
+    (State.DONE, None): Action("package", "removeJob"),
+    (State.TRASH, State.PENDING): _return,
+    (State.TRASH, State.HELD): _move,
+    (State.TRASH, State.DEAD): _return,
+    (State.TRASH, State.DONE): _return,
+    (State.TRASH, None): Action("forget"),
+}
+
+
+def _arguments(
+    action: Action, old: Task, new: Task | None, base: str, job: str, now: float
+) -> list[Any]:
+    """The arguments of BullMQ's script; `finish.lua` fills in what depends on the job's options."""
+    stamp = round(now * 1000)
+    token = old.lease.token if old.lease is not None else "0"
+    error, due = ("", 0.0) if new is None else (new.error, new.due or 0.0)
+    match action.script:
+        case "removeJob":
+            return [job, "0", base]
+        case "reprocessJob":
+            keeps_error = old.state is State.DONE or bool(error)
+            field = "returnvalue" if keeps_error else "failedReason"
+            return [job, "LPUSH", field, action.target, "0", "0"]
+        case "promote":
+            return [base, job]
+        case "moveToFinished":
+            is_failed = action.target == "failed"
+            said = ("failedReason", error) if is_failed else ("returnvalue", "null")
+            return [job, stamp, *said, action.target, "", base, ""]
+        case "moveToDelayed":
+            delay = max(0, round(due * 1000) - stamp)
+            return [base, stamp, job, token, delay, "1", "", "0"]
+        case "retryJob":
+            return [base, stamp, "LPUSH", job, token]
+        case "moveJobFromActiveToWait":
+            return [job, token, base + job]
+    return []
+
+
+def _is_absent(value: object) -> bool:
+    """True for a value that the script need not be given: 0 and "" are values."""
+    return value is None or value is False or value == [] or value == {}
+
+
+_PUSH_ARGUMENTS = {"reprocessJob": 2, "retryJob": 3}
+"""The number of the argument that is LPUSH, or RPUSH for a job that goes to the front."""
+
+
+@cache
+def _change_script(action: Action) -> Script:
+    parts = ("guard", "finish") if action.name in ("package", "renew") else _ALL_PARTS
+    return script(*parts, package=action.script)
+
+
+_ALL_PARTS = ("guard", "relocate", "finish")
+
+
+class JobMoves:
+    """Makes the script calls of moves, and reads their answers."""
+
+    def __init__(self, place: RedisPlace) -> None:
+        self._place = place
+        self._check_due: dict[str, float] = {}
+        """When the types of a queue's keys are checked again, by the monotonic clock."""
+
+    def apply(
+        self, connection: Connection, edges: Edges, moves: list[Move], now: float
+    ) -> list[Outcome]:
+        """Make the moves that their edges allow in one pipeline; an outcome for each, in order."""
+        try:
+            self._check_keys(connection, moves)
+        except (Unavailable, Unsupported) as error:
+            return [Outcome(move, error=error) for move in moves]
+        calls = [self._allowed_call(edges, move, now) for move in moves]
+        sent = [call for call in calls if isinstance(call, ScriptCall)]
+        try:
+            answers = connection.run_all(sent) if sent else []
+        except Unavailable as error:
+            answers = [error] * len(sent)
+        waiting = iter(answers)
+        return [
+            _outcome(move, next(waiting) if isinstance(call, ScriptCall) else call)
+            for move, call in zip(moves, calls, strict=True)
+        ]
+
+    def _check_keys(self, connection: Connection, moves: list[Move]) -> None:
+        """Check that no key of the queues has a type that stops BullMQ's scripts half-way.
+
+        Raises:
+            Unsupported: one has.
+        """
+        ids = {task.id.partition("/")[0] for old, new, _ in moves if (task := old or new)}
+        queues = {parts[0] for ident in ids if (parts := split_id(f"{ident}/x"))}
+        moment = time.monotonic()
+        unchecked = sorted(q for q in queues if self._check_due.get(q, 0.0) <= moment)
+        for queue, name in QueueCounts(connection, self._place, unchecked).odd_keys():
+            raise Unsupported(f"{self._place.base(queue)}{name} has another type than BullMQ's")
+        self._check_due |= dict.fromkeys(unchecked, moment + TYPE_CHECK_SECONDS)
+
+    def _allowed_call(self, edges: Edges, move: Move, now: float) -> ScriptCall | StoreError:
+        try:
+            require_edge(edges, move.old, move.new, now, whole=bool(move.image))
+            return self.call_for(move, now)
+        except (Unsupported, Gone) as error:
+            return error
+
+    def call_for(self, move: Move, now: float) -> ScriptCall:
+        """The script call of an allowed move.
+
+        Raises:
+            Unsupported: a value cannot be stored, or the image is of another job.
+            Gone: the id has no form of a job.
+        """
+        old, new, data = move
+        image = parse_image(data) if data else None
+        if old is None:
+            assert new is not None
+            return self._add(new, image, now)
+        queue, job = self._split(old.id)
+        if image is not None and image.id != old.id:
+            raise Unsupported(f"the image is not of {old.id}")
+        end = None if new is None else new.state
+        action = ACTIONS.get((old.state, end), Action("package"))
+        if image is not None and (old.state, end) in _RERUNS:
+            action = _move
+        if old.state is State.ACTIVE and new is not None and new.state is State.PENDING:
+            action = Action("package", _unclaim_script(old, new, now))
+        elif old.state is State.PENDING and new is not None and _is_promotion(old, new, image):
+            action = Action("package", "promote")
+        ours = self._guard(old, queue, job, now)
+        ours |= {
+            "action": action.name,
+            "script": action.script or None,
+            "push": _PUSH_ARGUMENTS.get(action.script),
+            "to": self._target(old, new, image, now),
+            "enters": action.enters,
+            "leaves": end is not State.PENDING and old.state not in (State.HELD, State.TRASH),
+            "returns": action.name == "return",
+        }
+        if new is not None:
+            ours |= self._values(old, new, image)
+        arguments = _arguments(action, old, new, self._place.base(queue), job, now)
+        package = PACKAGE_SCRIPTS.get(action.script)
+        keys = package.key_names(self._place.base(queue), job, action.target) if package else []
+        given = {name: value for name, value in ours.items() if not _is_absent(value)}
+        return ScriptCall(_change_script(action), keys, [*arguments, pack(given)])
+
+    def renewal(self, task: Task, until: float, now: float) -> tuple[ScriptCall, str]:
+        """The call that extends a claim, and the new token."""
+        lease = task.lease
+        if lease is None or not lease.token.startswith(OUR_TOKEN):
+            raise Gone(f"{task.id} is not claimed by us")
+        queue, job = self._split(task.id)
+        token = make_token(lease.owner, lease.since, until, secrets.token_hex(8))
+        milliseconds = max(1, round((until - now) * 1000))
+        ours = self._guard(task, queue, job, now)
+        ours |= {"action": "renew", "script": "extendLock", "to": "active"}
+        ours |= {"token": token, "ms": milliseconds}
+        keys = PACKAGE_SCRIPTS["extendLock"].key_names(self._place.base(queue), job)
+        arguments = [token, milliseconds, job, pack(ours)]
+        return ScriptCall(_change_script(Action("renew", "extendLock")), keys, arguments), token
+
+    def _split(self, ident: str) -> tuple[str, str]:
+        parts = split_id(ident)
+        if parts is None:
+            raise Gone(f"{ident}: no such job")
+        return parts
+
+    def _common(self, queue: str, job: str, now: float) -> dict[str, Any]:
+        return {
+            "prefix": self._place.prefix,
+            "queue": queue,
+            "id": job,
+            "now": round(now * 1000),
+        }
+
+    def _guard(self, old: Task, queue: str, job: str, now: float) -> dict[str, Any]:
+        lock = old.lease.token if old.lease is not None else ""
+        return self._common(queue, job, now) | {
+            "place": place_of(old),
+            "rev": old.rev,
+            "lock": lock,
+        }
+
+    def _target(self, old: Task, new: Task | None, image: JobImage | None, now: float) -> str:
+        """The place that the job goes to; "" if it is deleted."""
+        if new is None:
+            return ""
+        if image is not None and image.state is new.state:
+            return image.place
+        if new.state is not State.PENDING:
+            return GROUPS[new.state]
+        if new.due is not None and new.due > now:
+            return "delayed"
+        return "prioritized" if new.priority > 0 else "wait"
+
+    def _values(self, old: Task, new: Task, image: JobImage | None) -> dict[str, Any]:
+        """What our part writes: fields, due time, position."""
+        due = round((new.due or 0.0) * 1000)
+        if image is not None:
+            found: dict[str, Any] = {"image": image.flat_fields}
+            found["unchanged"] = dict(image.long_fields)
+            found["priority"], found["due"] = new.priority, due
+            if image.state is new.state:
+                found["where"] = image.position
+            elif new.state in (State.HELD, State.TRASH):
+                found["was"] = f"{image.place} {image.position}"
+            return found
+        fields, unset = list[str](), list[str]()
+        is_claimed, reruns = old.state is State.ACTIVE, (old.state, new.state) in _RERUNS
+        if reruns and not new.attempts:
+            unset += ["atm", "ats"]
+        elif is_claimed or new.attempts != old.attempts:
+            fields += ["atm", str(new.attempts or 0)]
+        if new.error != old.error and (new.error or is_claimed):
+            fields += ["failedReason", new.error]
+        elif new.error != old.error or (old.state is State.DONE and reruns):
+            unset.append("failedReason")
+        if old.state is State.PENDING and new.state is State.PENDING:
+            delay = max(0, due - round(new.created * 1000))
+            fields += ["priority", str(new.priority), "delay", str(delay)]
+        stays = (new.due, new.priority) == (old.due, old.priority)
+        found = {"set": fields, "unset": unset, "stays": stays}
+        return found | {"priority": new.priority, "due": due}
+
+    def _add(self, new: Task, image: JobImage | None, now: float) -> ScriptCall:
+        """The call that adds a job: data and options are those of the image, if there is one."""
+        queue, job = self._split(new.id)
+        if new.kind != queue:
+            raise Unsupported(f"{new.id}: its kind is {new.kind}, expected its queue {queue}")
+        fields = {} if image is None else image.fields
+        options = _options_of(fields.get("opts", "{}"))
+        due, stamp = round((new.due or 0.0) * 1000), round(new.created * 1000)
+        delay = max(0, due - stamp) if due > now * 1000 else 0
+        options |= {"jobId": job, "delay": delay, "priority": new.priority}
+        name = (
+            "addDelayedJob" if delay else "addPrioritizedJob" if new.priority else "addStandardJob"
+        )
+        base = self._place.base(queue)
+        packed = [base, job, new.group, stamp, None, None, None, None, None]
+        values = list[str]()
+        if new.attempts:
+            values += ["atm", str(new.attempts)]
+        if new.error:
+            values += ["failedReason", new.error]
+        ours = self._common(queue, job, now) | {
+            "action": "package",
+            "script": name,
+            "is_new": True,
+            "to": "delayed" if delay else "prioritized" if new.priority else "wait",
+            "set": values,
+        }
+        arguments = [pack(packed), fields.get("data", "{}"), pack(options)]
+        keys = PACKAGE_SCRIPTS[name].key_names(base)
+        return ScriptCall(_change_script(Action("package", name)), keys, [*arguments, pack(ours)])
+
+
+_RERUNS = frozenset({(State.DEAD, State.PENDING), (State.DONE, State.PENDING)})
+"""Ways on which a finished job runs again."""
+
+
+def _unclaim_script(old: Task, new: Task, now: float) -> str:
+    """The script that returns a claimed job: delayed, at the end of the line or at its start."""
+    if new.due is not None and new.due > now:
+        return "moveToDelayed"
+    return "moveJobFromActiveToWait" if new.attempts == old.attempts else "retryJob"
+
+
+def _is_promotion(old: Task, new: Task, image: JobImage | None) -> bool:
+    is_due = new.state is State.PENDING and new.due == 0.0 and old.word == "delayed"
+    return is_due and image is None and new.priority == old.priority
+
+
+def _options_of(text: str) -> dict[str, Any]:
+    import json
+
+    try:
+        options = json.loads(text)
+    except ValueError as error:
+        raise Unsupported(f"the options are not JSON: {error}") from error
+    if not isinstance(options, dict):
+        raise Unsupported("the options are not a JSON object")
+    return options
+
+
+def read_answer(ident: str, answer: Any) -> str | StoreError:
+    """The new revision that a change answers, or why nothing changed."""
+    if isinstance(answer, StoreError):
+        return answer
+    if answer[0] == "done":
+        return str(answer[1])
+    why = NOTHING_CHANGED.get(answer[0])
+    return why(ident) if why else Unavailable(f"{ident}: unexpected answer {answer!r:.100}")
+
+
+def _outcome(move: Move, answer: Any) -> Outcome:
+    task = move.new if move.old is None else move.old
+    if isinstance(answer, Denied):
+        answer = Unsupported(str(answer))
+    rev = read_answer(task.id if task else "", answer)
+    return Outcome(move, error=rev) if isinstance(rev, StoreError) else Outcome(move, rev)

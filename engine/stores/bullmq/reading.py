@@ -1,0 +1,125 @@
+"""Read one job: its image, parts and log, and the start of a key that is no job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from engine.model import Part, Problem, State, Task
+from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unsupported
+from engine.stores.bullmq import image
+from engine.stores.bullmq.connection import Connection, ScriptCall, script
+from engine.stores.bullmq.place import RedisPlace, split_id
+from engine.stores.bullmq.row import PLACES, place_of, read_rows
+
+MAX_LOG_LINES = 10_000
+"""Lines of a job's log that are read, the last ones."""
+
+_PREVIEWS: Mapping[str, tuple[str, ...]] = {
+    "hash": ("HGETALL", "{}"),
+    "string": ("GET", "{}"),
+    "list": ("LRANGE", "{}", "0", "99"),
+    "set": ("SRANDMEMBER", "{}", "99"),
+    "zset": ("ZRANGE", "{}", "0", "99", "WITHSCORES"),
+}
+"""The command that reads the start of a key of each type."""
+
+
+class JobReader:
+    """Reads single jobs on the connection of a store."""
+
+    def __init__(
+        self, connection: Connection, place: RedisPlace, clock: Callable[[], float]
+    ) -> None:
+        self._connection, self._place, self._clock = connection, place, clock
+
+    def _read_job(self, task: Task) -> tuple[image.JobImage, dict[str, str]]:
+        """The image of an unchanged task, and its hash."""
+        parts = split_id(task.id)
+        if parts is None:
+            raise Gone(task.id)
+        queue, job = parts
+        words = [self._place.base(queue), self._place.kept(queue), job, place_of(task)]
+        answer = self._connection.run(ScriptCall(script("job", reads_only=True), [], words))
+        if not answer or answer[0] != task.rev:
+            raise Gone(task.id)
+        _, was, flat = answer
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        return image.make_image(task.id, was, fields), fields
+
+    def _key(self, task: Task) -> str:
+        queue, job = split_id(task.id) or ("", "")
+        if PLACES[place_of(task)].is_ours:
+            return f"{self._place.kept(queue)}job:{job}"
+        return f"{self._place.base(queue)}{job}"
+
+    def parts(self, task: Task) -> Iterator[Part]:
+        """Yield the job, its data, options, return value, stack traces and log."""
+        found, fields = self._read_job(task)
+        key = self._key(task)
+        yield from image.list_parts(task, key, found.encode(), fields)
+        if self._connection.call("EXISTS", f"{key}:logs"):
+            yield Part(image.LOGS_PART, f"{key}:logs", len(self._read_log(key)))
+
+    def size(self, task: Task) -> int:
+        """Return the bytes of all parts."""
+        return sum(part.size or 0 for part in self.parts(task))
+
+    def read(self, task: Task, part: str = "") -> bytes:
+        """Return the job as JSON, or one of its fields, or its log."""
+        found, fields = self._read_job(task)
+        if part in ("", image.JOB_PART):
+            return found.encode()[:MAX_PART_BYTES]
+        data = image.field_part(fields, part)
+        if data is None and part == image.LOGS_PART:
+            data = self._read_log(self._key(task)) or None
+        if data is None:
+            raise Gone(f"{task.id} has no part {part!r}")
+        return data
+
+    def _read_log(self, key: str) -> bytes:
+        try:
+            lines = self._connection.call("LRANGE", f"{key}:logs", -MAX_LOG_LINES, -1)
+        except Unsupported:  # its key is no list
+            return b""
+        return image.to_bytes("\n".join(lines))[:MAX_PART_BYTES]
+
+    def restore_image(self, task: Task, image_bytes: bytes, state: State) -> Task:
+        """Return the job described by an image, without its lock."""
+        was = image.parse_image(image_bytes)
+        parts = split_id(task.id)
+        if was.id != task.id or parts is None:
+            raise Unsupported(f"the image is not of {task.id}")
+        place = (
+            was.place
+            if was.state is state
+            else next(n for n, at in PLACES.items() if at.state is state)
+        )
+        get = was.fields.get
+        values = [get(name) for name in ("timestamp", "priority", "atm")]
+        more = {"was": f"{was.place} {was.position}"} if PLACES[place].is_ours else {}
+        row: list[Any] = [parts[1], place, was.position, task.rev, get("name", ""), *values]
+        row += [False, get("failedReason", ""), False, False, more]
+        restored = read_rows(self._place, parts[0], [row], self._clock())
+        if not restored or not isinstance(restored[0], Task):
+            raise Unsupported(f"{task.id}: its image has no job")
+        return restored[0]
+
+    def preview_problem(self, problem: Problem) -> bytes:
+        """Return the first bytes of a key."""
+        name, _, _ = problem.where.partition(" ")
+        parts = split_id(name)
+        key = f"{self._place.base(parts[0])}{parts[1]}" if parts else name
+        kind = self._connection.call("TYPE", key)
+        if kind not in _PREVIEWS:
+            raise Gone(problem.where)
+        lines = self._connection.call(*(word.format(key) for word in _PREVIEWS[kind]))
+        items = (
+            lines.items()
+            if isinstance(lines, dict)
+            else [lines]
+            if isinstance(lines, str)
+            else lines
+        )
+        texts = (": ".join(map(str, i)) if isinstance(i, tuple) else str(i) for i in items)
+        return image.to_bytes("\n".join(texts))[:PREVIEW_BYTES]

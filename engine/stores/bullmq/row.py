@@ -1,0 +1,240 @@
+"""A row of the reading script as a task or a problem: names and words of BullMQ's states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from math import isfinite
+from typing import Any, NamedTuple, TypeAlias
+
+from engine.model import EMPTY, Lease, Problem, State, Task
+from engine.stores.bullmq.place import RedisPlace, task_id
+from engine.text.safe import clean_error, safe_line
+
+Row: TypeAlias = list[Any]
+"""See `rows.lua`."""
+
+STATES: Mapping[State, str] = {
+    State.PENDING: "waiting",
+    State.ACTIVE: "active",
+    State.HELD: "held",
+    State.DEAD: "failed",
+    State.DONE: "completed",
+    State.TRASH: "trash",
+}
+WORDS: Mapping[str, State] = {
+    "paused": State.PENDING,
+    "prioritized": State.PENDING,
+    "delayed": State.PENDING,
+    "waiting-children": State.PENDING,
+}
+
+
+class JobPlace(NamedTuple):
+    """One list or sorted set in which a job can be."""
+
+    state: State
+    word: str
+    """The word of `WORDS`, "" for the state's own."""
+    is_list: bool = False
+    is_ours: bool = False
+
+
+PLACES: Mapping[str, JobPlace] = {
+    "wait": JobPlace(State.PENDING, "", is_list=True),
+    "paused": JobPlace(State.PENDING, "paused", is_list=True),
+    "prioritized": JobPlace(State.PENDING, "prioritized"),
+    "delayed": JobPlace(State.PENDING, "delayed"),
+    "waiting-children": JobPlace(State.PENDING, "waiting-children"),
+    "active": JobPlace(State.ACTIVE, "", is_list=True),
+    "failed": JobPlace(State.DEAD, ""),
+    "completed": JobPlace(State.DONE, ""),
+    "held": JobPlace(State.HELD, "", is_ours=True),
+    "trash": JobPlace(State.TRASH, "", is_ours=True),
+}
+"""By the end of its key; in the order of the counting script."""
+
+GROUPS: Mapping[State, str] = {
+    State.PENDING: "waiting",
+    State.ACTIVE: "active",
+    State.HELD: "held",
+    State.DEAD: "failed",
+    State.DONE: "completed",
+    State.TRASH: "trash",
+}
+"""The group of places that the reading script is given for a state."""
+
+OLD_MARKER = "0:"
+"""Begins an entry of old BullMQ versions that is no job."""
+
+OUR_TOKEN = "spooldeck:"
+"""Begins the lock tokens of our workers."""
+
+
+def place_of(task: Task) -> str:
+    """The place of a task as it was scanned."""
+    if task.state is State.PENDING:
+        return task.word if task.word in PLACES else "wait"
+    return GROUPS[task.state]
+
+
+def make_token(owner: str, since: float, until: float, unique: str) -> str:
+    """A lock token that has the claim in it, so that a renewal changes it."""
+    return f"{OUR_TOKEN}{owner}:{since!r}:{until!r}:{unique}"
+
+
+def parse_lease(token: str, processed_by: str, since: float, until: float) -> Lease:
+    """The claim of a lock; `since` and `until` are for a token of another program."""
+    if token.startswith(OUR_TOKEN):
+        words = token[len(OUR_TOKEN) :].rsplit(":", 3)
+        try:
+            return Lease(safe_line(words[0]), float(words[1]), float(words[2]), token)
+        except (IndexError, ValueError):
+            pass  # not written by us after all
+    return Lease(safe_line(processed_by or token), since, until, token)
+
+
+def _seconds(milliseconds: object) -> float:
+    """Epoch seconds of a stored time; 0.0 if it is none."""
+    try:
+        number = float(milliseconds)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return 0.0
+    return number / 1000 if isfinite(number) else 0.0
+
+
+def _number(text: object) -> int:
+    try:
+        return int(text or 0)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        return 0
+
+
+def due_of_score(score: str) -> float | None:
+    """When a delayed job is due, in epoch seconds UTC; None if its score is no time."""
+    number = float(score)
+    return int(number) // 4096 / 1000 if isfinite(number) else None
+
+
+_make_task = Task._make
+"""Half the time of a call of `Task`."""
+
+
+def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> list[Task | Problem]:
+    """The tasks and problems of rows; a row of no job yields nothing."""
+    quoted, kind = task_id(queue, ""), safe_line(queue)
+    found: list[Task | Problem] = []
+    for row in rows:
+        if len(row) < 13 or not row[1] or not row[0].isprintable():
+            found += _problem(quoted, row)
+            continue
+        (
+            ident,
+            where,
+            score,
+            rev,
+            name,
+            stamp,
+            priority,
+            attempts,
+            most,
+            reason,
+            lock,
+            left,
+            more,
+        ) = row
+        state, word, _, _ = PLACES[where]
+        due: float | None = 0.0
+        error, lease = "", None
+        extra = _attempts_allowed(most) if most else EMPTY
+        if where == "delayed":
+            due = due_of_score(score)
+        if not name.isprintable():
+            name = safe_line(name)
+        if reason and where != "completed":
+            error = clean_error(reason)
+        if more or where == "active":
+            more = more or {}
+            extra = _extra(where, lock, more, extra)
+            was = more.get("was") or ""
+            if was.startswith("delayed "):
+                due = due_of_score(was.removeprefix("delayed "))
+            elif was.startswith("completed "):
+                error = ""
+            if lock:
+                since = _seconds(more.get("processedOn"))
+                lease = parse_lease(lock, more.get("pb", ""), since, now + left / 1000)
+        created = int(stamp) / 1000 if stamp and stamp.isdecimal() else _seconds(stamp)
+        tries = _number(attempts) if attempts else 0
+        rank = _number(priority) if priority and priority != "0" else 0
+        found.append(
+            _make_task(
+                (
+                    *(quoted + ident, kind, state, created, "", name, word, due, tries, rank),
+                    *(name, "", "", error, lease, rev, extra),
+                )
+            )
+        )
+        if due is None:
+            what = f"its time is {score!r:.40}, expected a number"
+            found.append(Problem(quoted + ident, what, state))
+        if more and ("broken" in more or "also" in more):
+            found += _odd_job(quoted, ident, where, state, more)
+    return found
+
+
+@cache
+def _attempts_allowed(most: float) -> Mapping[str, str]:
+    return {"attempts allowed": f"{most:.0f}"}
+
+
+def _extra(
+    place: str, lock: str, more: Mapping[str, Any], known: Mapping[str, str]
+) -> Mapping[str, str]:
+    found: dict[str, str] = dict(known)
+    was = str(more.get("was") or "").partition(" ")[0]
+    if place == "failed" and "finishedOn" in more:
+        found["dead_since"] = f"{_seconds(more['finishedOn']):.3f}"
+    if place == "active" and not lock:
+        found["stalled?"] = "no lock"
+    if place in ("held", "trash") and was:
+        found["was"] = was
+    for key, name in _EXTRA_NAMES.items():
+        if key in more:
+            found[name] = safe_line(str(more[key]))
+    if more.get("needed"):
+        found["parent waits"] = "yes"
+    if more.get("next_run"):
+        found["next run"] = "yes"
+    return found or EMPTY
+
+
+_EXTRA_NAMES = {
+    "stc": "stalled before",
+    "parentKey": "parent",
+    "rjk": "scheduler",
+    "deid": "deduplication id",
+}
+
+
+def _problem(quoted: str, row: Row) -> Iterator[Problem]:
+    ident, where, _, rev = row[:4]
+    state = PLACES[where].state if where else None
+    name = quoted + ident
+    if not ident.isprintable():
+        yield Problem(name, "its id has unprintable characters", state)
+    elif rev:
+        yield Problem(name, "a job that is in no list and no set of its queue")
+    elif where:
+        what = f"is in {where}, but has no data" if not row[4] else "its key is no hash"
+        yield Problem(name, what, state)
+
+
+def _odd_job(
+    quoted: str, ident: str, place: str, state: State, more: Mapping[str, Any]
+) -> Iterator[Problem]:
+    if "also" in more:
+        words = " and ".join([place, *str(more["also"]).split()])
+        yield Problem(quoted + ident, f"is in {words} at the same time", state)
+    if "broken" in more:
+        yield Problem(quoted + ident, "its options are not JSON: workers cannot read it", state)

@@ -1,0 +1,304 @@
+"""Scan queues: ids by ranges, then rows by a read-only script; nothing is written.
+
+BullMQ's own readers (getJobs, getCounts, getRanges) remove old markers, so they are not used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Self
+
+from engine.model import Missing, Problem, State, Task
+from engine.store import Unsupported
+from engine.stores.bullmq.connection import Connection, ScriptCall, script
+from engine.stores.bullmq.place import RedisPlace, split_id, task_id
+from engine.stores.bullmq.row import (
+    GROUPS,
+    OLD_MARKER,
+    PLACES,
+    STATES,
+    Row,
+    read_rows,
+)
+from engine.system.sorted_names import SortedNames
+
+ROWS_PER_CALL = 200
+"""Rows that one call of the script reads at most."""
+BYTES_PER_CALL = 256 * 1024
+"""Bytes of data that a call hashes, after which it ends early."""
+IDS_PER_PAGE = 5000
+PREVIEW_COUNT = 20
+"""Jobs of each place of a queue that a full scan yields first, unsorted."""
+MAX_PREVIEW = 200
+KEYS_PER_STEP = 5000
+"""Keys that one step of a SCAN visits."""
+MAX_SUSPECTS = 1000
+"""Jobs that are examined one by one in a scan because they seem to be in no place or in two."""
+
+ScanItem = Task | Problem
+
+
+def find_queues(connection: Connection, place: RedisPlace) -> list[str]:
+    """The names of all queues of a prefix, sorted.
+
+    Raises:
+        StoreError: the server cannot be read.
+    """
+    start, end = f"{place.prefix}:", ":meta"
+    pattern = f"{escape_pattern(start)}*{end}"
+    found = set()
+    for key in scan_keys(connection, pattern):
+        queue = key[len(start) : -len(end)]
+        if queue and ":" not in queue and queue.isprintable():
+            found.add(queue)
+    kept = connection.call("SMEMBERS", place.queues_key)
+    return sorted(found.union(kept))
+
+
+def scan_keys(connection: Connection, pattern: str) -> Iterator[str]:
+    """The keys that match a pattern, some perhaps twice."""
+    cursor = "0"
+    while True:
+        cursor, keys = connection.call("SCAN", cursor, "MATCH", pattern, "COUNT", KEYS_PER_STEP)
+        yield from keys
+        if str(cursor) == "0":
+            return
+
+
+def escape_pattern(text: str) -> str:
+    """Text for a pattern of Redis that matches only itself."""
+    return "".join(f"\\{sign}" if sign in "*?[]\\^" else sign for sign in text)
+
+
+class QueueCounts:
+    """The number of jobs in each place of each queue."""
+
+    def __init__(self, connection: Connection, place: RedisPlace, queues: Sequence[str]) -> None:
+        words = [word for queue in queues for word in (place.base(queue), place.kept(queue))]
+        call = ScriptCall(script("counts", reads_only=True), [], words)
+        numbers = iter(connection.run(call) if queues else ())
+        self.queues: dict[str, dict[str, int]] = {
+            queue: dict(zip(PLACES, islice(numbers, len(PLACES)), strict=True)) for queue in queues
+        }
+
+    def by_state(self) -> dict[State, int]:
+        """The number of jobs in each state."""
+        counts = dict.fromkeys(STATES, 0)
+        for numbers in self.queues.values():
+            for name, number in numbers.items():
+                counts[PLACES[name].state] += max(0, number)
+        return counts
+
+    def odd_keys(self) -> Iterator[tuple[str, str]]:
+        """Queue and place of each key of a wrong type."""
+        for queue, numbers in self.queues.items():
+            yield from ((queue, name) for name, number in numbers.items() if number < 0)
+
+
+class RedisScan:
+    """One scan of the queues."""
+
+    def __init__(self, connection: Connection, place: RedisPlace, now: float) -> None:
+        self._connection, self._place, self._now = connection, place, now
+        self._different = self._without_hash = 0
+        self._twice: list[str] = []
+        """Names that were listed twice in one state."""
+        self.expected_tasks = 0
+        """Number of jobs, once a full scan has begun."""
+
+    # ---- some jobs
+
+    def find(self, names: Iterable[str]) -> Iterator[Task | Missing | Problem]:
+        """The jobs of these ids, each searched in all places of its queue."""
+        by_queue: dict[str, list[str]] = {}
+        for name in names:
+            parts = split_id(name)
+            if parts is None or not name.isprintable():
+                yield Missing(name)
+            else:
+                by_queue.setdefault(parts[0], []).append(parts[1])
+        for queue, ids in by_queue.items():
+            items = list(self._rows(queue, "search", ids))
+            yield from items
+            found = {item.id for item in items if isinstance(item, Task)}
+            yield from (Missing(n) for n in (task_id(queue, i) for i in ids) if n not in found)
+
+    def in_state(self, queues: Sequence[str], state: State, word: str = "") -> Iterator[ScanItem]:
+        """All jobs of a state, or of one word of it, sorted by id."""
+        with _JobNames() as names:
+            counts = QueueCounts(self._connection, self._place, queues)
+            yield from self._list(names, counts, state, word)
+            yield from self._sorted_rows(names, state)
+
+    # ---- everything
+
+    def preview(self, counts: QueueCounts) -> Iterator[ScanItem]:
+        """Some jobs of each place, in any order."""
+        left = MAX_PREVIEW
+        for queue, numbers in counts.queues.items():
+            for name, number in numbers.items():
+                if number > 0 and left > 0:
+                    count = min(PREVIEW_COUNT, left)
+                    ids = self._ids(queue, name, -count, -1)
+                    left -= len(ids)
+                    group = GROUPS[PLACES[name].state]
+                    yield from (i for i in self._rows(queue, group, ids) if isinstance(i, Task))
+
+    def everything(self, counts: QueueCounts) -> Iterator[ScanItem]:
+        """Each state sorted by id, then the problems of more than one row."""
+        with _JobNames() as names:
+            problems = [self._odd_key(queue, name) for queue, name in counts.odd_keys()]
+            for state in STATES:
+                problems += self._list(names, counts, state)
+            self.expected_tasks = sum(names.counts.values())
+            for state in STATES:
+                yield from self._sorted_rows(names, state)
+            yield from problems
+            yield from self._doubles(names)
+            yield from self._orphans(names)
+
+    def _list(
+        self, names: _JobNames, counts: QueueCounts, state: State, word: str = ""
+    ) -> list[Problem]:
+        """Add the ids of a state to the names; return the entries that are no jobs."""
+        problems = []
+        for queue, numbers in counts.queues.items():
+            quoted = task_id(queue, "")
+            for name, number in numbers.items():
+                at = PLACES[name]
+                if number <= 0 or at.state is not state or (word and at.word != word):
+                    continue
+                start = 0
+                while ids := self._ids(queue, name, start, start + IDS_PER_PAGE - 1):
+                    jobs = [i for i in ids if i.isprintable() and not i.startswith(OLD_MARKER)]
+                    names.add(state, [quoted + ident for ident in jobs])
+                    odd = set(ids).difference(jobs)
+                    problems += [self._odd_entry(queue, name, entry) for entry in odd]
+                    start += IDS_PER_PAGE
+                    if len(ids) < IDS_PER_PAGE:
+                        break
+        return problems
+
+    def _ids(self, queue: str, name: str, start: int, end: int) -> list[str]:
+        at = PLACES[name]
+        base = self._place.kept(queue) if at.is_ours else self._place.base(queue)
+        command = "LRANGE" if at.is_list else "ZRANGE"
+        try:
+            ids: list[str] = self._connection.call(command, base + name, start, end)
+        except Unsupported:  # it became another type since it was counted: the next scan shows it
+            return []
+        return ids
+
+    def _sorted_rows(self, names: _JobNames, state: State) -> Iterator[ScanItem]:
+        group, queue, prefix, ids, last = GROUPS[state], "", "\0", list[str](), ""
+        for name in names.names_in(state):
+            if name == last:
+                self._twice.append(name)
+                continue
+            last = name
+            self._different += 1
+            if not name.startswith(prefix):
+                yield from self._rows(queue, group, ids)
+                prefix, ids, parts = "\0", [], split_id(name)
+                if parts is None:
+                    yield Problem(name, "its id is empty or has a null character", state)
+                    continue
+                queue = parts[0]
+                prefix = task_id(queue, "")
+            ids.append(name[len(prefix) :])
+            if len(ids) >= ROWS_PER_CALL:
+                yield from self._rows(queue, group, ids)
+                ids = []
+        yield from self._rows(queue, group, ids)
+
+    def _rows(self, queue: str, group: str, ids: Sequence[str]) -> Iterator[ScanItem]:
+        """The jobs of ids of one queue."""
+        base, kept = self._place.base(queue), self._place.kept(queue)
+        done = 0
+        while done < len(ids):
+            some = ids[done : done + ROWS_PER_CALL]
+            call = ScriptCall(
+                script("rows", reads_only=True), [], [base, kept, group, BYTES_PER_CALL, *some]
+            )
+            rows: list[Row] = json.loads(self._connection.run(call))
+            done += len(rows)
+            self._without_hash += sum(not row[3] for row in rows)
+            yield from read_rows(self._place, queue, rows, self._now)
+
+    # ---- problems
+
+    def _odd_key(self, queue: str, name: str) -> Problem:
+        at = PLACES[name]
+        base = self._place.kept(queue) if at.is_ours else self._place.base(queue)
+        kind = "list" if at.is_list else "sorted set"
+        return Problem(base + name, f"is no {kind}: BullMQ cannot use it", at.state)
+
+    def _odd_entry(self, queue: str, name: str, entry: str) -> Problem:
+        what = "its id has unprintable characters"
+        if entry.startswith(OLD_MARKER):
+            what = "a marker of an old BullMQ version: a worker removes it"
+        return Problem(f"{self._place.base(queue)}{name} {entry}", what, PLACES[name].state)
+
+    def _doubles(self, names: _JobNames) -> Iterator[Problem]:
+        """The jobs in two places; an id that moved while it was listed is not one."""
+        suspects = [*self._twice, *(name for name, _ in names.in_several_states())]
+        for name in suspects[:MAX_SUSPECTS]:
+            yield from self._problems_of(name)
+
+    def _orphans(self, names: _JobNames) -> Iterator[Problem]:
+        """The job hashes that are in no list or set; they are listed only if there are too many."""
+        count = sum(number for number, _ in self._hashes("count"))
+        if count <= self._different - self._without_hash:
+            return
+        start = len(self._place.prefix) + 1
+        for _, keys in self._hashes("keys"):
+            parts = (key[start:].partition(":") for key in keys)
+            names.add_hashes(task_id(queue, ident) for queue, _, ident in parts)
+        for name in islice(names.unlisted(), MAX_SUSPECTS):
+            yield from self._problems_of(name)
+
+    def _hashes(self, what: str) -> Iterator[tuple[int, list[str]]]:
+        prefix = f"{self._place.prefix}:"
+        cursor = "0"
+        while True:
+            words = [cursor, f"{escape_pattern(prefix)}*", what, len(prefix)]
+            call = ScriptCall(script("hashes", reads_only=True), [], words)
+            cursor, count, keys = self._connection.run(call)
+            yield count, keys
+            if str(cursor) == "0":
+                return
+
+    def _problems_of(self, name: str) -> Iterator[Problem]:
+        parts = split_id(name)
+        if parts is not None:
+            rows = self._rows(parts[0], "search-whole", [parts[1]])
+            yield from (item for item in rows if isinstance(item, Problem))
+
+
+class _JobNames(SortedNames):
+    """The names of listed jobs, and of job hashes, in a temporary database."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._db.execute("CREATE TABLE hash(name TEXT)")
+
+    def __enter__(self) -> Self:
+        return self
+
+    @property
+    def counts(self) -> Mapping[State, int]:
+        """The number of listed names of each state, some perhaps twice."""
+        return self._counts
+
+    def add_hashes(self, names: Iterable[str]) -> None:
+        """Add the names of job hashes."""
+        self._db.executemany(
+            "INSERT INTO hash VALUES (?)", ((n,) for n in names if n.isprintable())
+        )
+
+    def unlisted(self) -> list[str]:
+        """The names of hashes that were not listed."""
+        rows = self._db.execute("SELECT name FROM hash EXCEPT SELECT name FROM name")
+        return [name for (name,) in rows]

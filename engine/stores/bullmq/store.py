@@ -1,0 +1,206 @@
+"""The BullMQ store: each change is one Lua script that compares the job with the seen one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+
+from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Problem, State, Task
+from engine.store import (
+    ClaimFilter,
+    Control,
+    Outlook,
+    SeenTask,
+    Unsupported,
+    accept_all,
+    sample_by_scan,
+)
+from engine.stores.bullmq import controls
+from engine.stores.bullmq.change_feed import FIND_SECONDS, ChangeFeed
+from engine.stores.bullmq.claims import JobClaims
+from engine.stores.bullmq.connection import Connection
+from engine.stores.bullmq.moves import EDGES, JobMoves
+from engine.stores.bullmq.permissions import permitted_edges
+from engine.stores.bullmq.place import RedisPlace
+from engine.stores.bullmq.reading import JobReader
+from engine.stores.bullmq.row import STATES, WORDS
+from engine.stores.bullmq.scan import QueueCounts, RedisScan, find_queues
+
+MOVES_PER_PIPELINE = 100
+"""Changes that are sent at a time."""
+CONTROL_SECONDS = 1.0
+"""Seconds for which the controls that were read are current."""
+
+
+class BullmqStore:
+    """Jobs of all queues in one database of a Redis or Valkey server."""
+
+    states: Mapping[State, str] = STATES
+    words: Mapping[str, State] = WORDS
+
+    def __init__(self, place: RedisPlace, clock: Callable[[], float] = time.time) -> None:
+        """Connect.
+
+        Raises:
+            Unavailable: the server cannot be used, or a package is missing.
+        """
+        self.place, self._clock = place, clock
+        self._connection = Connection(place)
+        try:
+            reader = JobReader(self._connection, place, clock)
+            self.parts, self.size, self.read = reader.parts, reader.size, reader.read
+            self.preview_problem = reader.preview_problem
+            self.restore_image = reader.restore_image
+            self._moves = JobMoves(place)
+            self._claims = JobClaims(self._connection, place, self._moves)
+            self._queues = find_queues(self._connection, place)
+            self._find_due = time.monotonic() + FIND_SECONDS
+            is_replica = self._connection.server.role in ("slave", "replica")
+            self._refusal = "a read-only replica: change the primary" if is_replica else ""
+            self.edges: Edges = EDGES
+            if not is_replica:
+                self.edges = permitted_edges(EDGES, self._connection, place)
+            else:
+                self.edges = {way: e._replace(refusal=self._refusal) for way, e in EDGES.items()}
+            self.controls: Mapping[str, Control] = {}
+            self._controls_due = 0.0
+            self._read_controls()
+            feed = ChangeFeed(self._connection, place, self._queues)
+            self.changes = ChangeSource(wait=feed.wait)
+            self.expected_tasks = 0
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    # ---- scanning
+
+    sample = sample_by_scan
+
+    def count_tasks(self) -> Mapping[State, int]:
+        """Count the entries of all lists and sets by one script."""
+        return QueueCounts(self._connection, self.place, self._queues).by_state()
+
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Scan everything, or only the named jobs and states.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        now = self._clock()
+        scan = RedisScan(self._connection, self.place, now)
+        if touched is None:
+            self._queues = find_queues(self._connection, self.place)
+            self._read_controls()
+            counts = QueueCounts(self._connection, self.place, self._queues)
+            yield from scan.preview(counts)
+            for item in scan.everything(counts):
+                self.expected_tasks = scan.expected_tasks
+                yield item
+            return
+        if time.monotonic() >= self._controls_due:
+            self._read_controls()
+        by_word = {word: state for state, word in STATES.items()}
+        for word in {*by_word, *WORDS}.intersection(touched):
+            finer = word if word in WORDS else ""
+            state = WORDS[word] if finer else by_word[word]
+            yield from scan.in_state(self._queues, state, finer)
+        yield from scan.find(name for name in touched if name not in by_word and name not in WORDS)
+
+    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        """Yield the tasks that are in this state and revision."""
+        wanted = list(seen)
+        scan = RedisScan(self._connection, self.place, self._clock())
+        found = {
+            (t.id, t.state, t.rev): t
+            for t in scan.find({w[0] for w in wanted})
+            if isinstance(t, Task)
+        }
+        yield from (found[one] for one in wanted if one in found)
+
+    def _read_controls(self) -> None:
+        self.controls = controls.list_controls(
+            self._connection, self.place, self._queues, self._refusal
+        )
+        self._controls_due = time.monotonic() + CONTROL_SECONDS
+
+    # ---- claiming
+
+    def take(
+        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+    ) -> Iterator[Task]:
+        """Claim jobs by BullMQ's own script, queue by queue; `wants` gets no group.
+
+        Afterwards `changes.next_due` is the time of the next delayed job or of the end of a rate
+        limit, if all jobs that are due were claimed.
+
+        Raises:
+            Unsupported: the server is a read-only replica.
+            Unavailable: the server cannot be reached.
+        """
+        if self._refusal:
+            raise Unsupported(self._refusal)
+        if limit > 0:
+            if time.monotonic() >= self._find_due or not self._queues:
+                self._queues = find_queues(self._connection, self.place)
+                self._find_due = time.monotonic() + FIND_SECONDS
+            yield from self._claims.take(self._queues, now, owner, limit, wants)
+            self.changes = self.changes._replace(next_due=self._claims.next_due)
+
+    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
+        """Extend claims in one pipeline; each gets a new lock token.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return self._claims.renew(tasks, until, self._clock())
+
+    # ---- changing
+
+    def swap(self, old: Task | None, new: Task | None) -> str:
+        """Make one change by one script.
+
+        Raises:
+            Gone: the job has changed since `old`; nothing changed.
+            Unsupported: no such edge, or it bars this job.
+            Full: the server's memory is full.
+            Unavailable: the server cannot be reached; if the connection was cut, the change may
+                have been made.
+        """
+        (outcome,) = self._apply([Move(old, new)])
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.rev
+
+    def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
+        """Make many changes, `MOVES_PER_PIPELINE` in one pipeline."""
+        waiting = iter(moves)
+        while lot := list(islice(waiting, MOVES_PER_PIPELINE)):
+            yield from self._apply(lot)
+
+    def _apply(self, moves: list[Move]) -> list[Outcome]:
+        outcomes = self._moves.apply(self._connection, self.edges, moves, self._clock())
+        added = {o.move.new.kind for o in outcomes if not o.error and not o.move.old and o.move.new}
+        self._queues = sorted(added.union(self._queues)) if added else self._queues
+        return outcomes
+
+    # ---- the queues as a whole
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """Pause or resume a queue, or set its limits.
+
+        Raises:
+            Unsupported: no such control, it is refused, or the value is invalid.
+            Unavailable: the server cannot be reached.
+        """
+        done = controls.run_control(self._connection, self.place, self.controls, name, value)
+        self._read_controls()
+        return done
+
+    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
+        """Raise Unsupported: no control counts what it would change."""
+        raise Unsupported(f"no control {name!r} here that counts what it would change")

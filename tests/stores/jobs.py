@@ -1,0 +1,57 @@
+"""Jobs of BullMQ as another program writes them, key by key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.model import Problem, Task
+from engine.store import Store
+
+NOW = 1_795_170_000.0
+CREATED_MS = 1_795_160_000_000
+
+
+def write_hash(client: Any, key: str, **fields: Any) -> None:
+    """Write the hash of a job, with the fields that every job has."""
+    values = {"name": "report", "data": "{}", "opts": "{}", "timestamp": CREATED_MS}
+    values |= {"delay": 0, "priority": 0, **fields}
+    client.hset(key, mapping=values)
+
+
+def write_waiting(client: Any, ident: str, queue: str = "mails", **fields: Any) -> None:
+    """Write a waiting job."""
+    client.hset(f"bull:{queue}:meta", mapping={"opts.maxLenEvents": 10000})
+    write_hash(client, f"bull:{queue}:{ident}", **fields)
+    client.lpush(f"bull:{queue}:wait", ident)
+
+
+def write_failed(client: Any, ident: str, queue: str = "mails", **fields: Any) -> None:
+    """Write a job that failed after three attempts."""
+    client.hset(f"bull:{queue}:meta", mapping={"opts.maxLenEvents": 10000})
+    said = {"failedReason": "it broke", "atm": 3, "ats": 3, "finishedOn": CREATED_MS + 5000}
+    write_hash(client, f"bull:{queue}:{ident}", **(said | fields))
+    client.zadd(f"bull:{queue}:failed", {ident: CREATED_MS + 5000})
+
+
+def everything(client: Any) -> dict[str, Any]:
+    """Each key with its content, as it is compared; streams and our own list of queues omitted."""
+    readers = {
+        "hash": client.hgetall,
+        "string": client.get,
+        "list": lambda key: client.lrange(key, 0, -1),
+        "set": client.smembers,
+        "zset": lambda key: client.zrange(key, 0, -1, withscores=True),
+    }
+    found: dict[str, Any] = {}
+    for key in sorted(client.scan_iter(count=1000)):
+        kind = client.type(key)
+        if kind != "stream" and key != "spooldeck:bull:queues":
+            found[key] = readers[str(kind)](key)
+    return found
+
+
+def scanned(store: Store) -> tuple[dict[str, Task], dict[str, str]]:
+    """The tasks by id and the problems by place of a full scan."""
+    items = list(store.scan())
+    tasks = {item.id: item for item in items if isinstance(item, Task)}
+    return tasks, {item.where: item.what for item in items if isinstance(item, Problem)}

@@ -1,0 +1,289 @@
+"""Servers that refuse, load, copy another or go away: one clear line each, nothing twice."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.config.place_address import parse_address
+from engine.model import State
+from engine.store import Full, Unavailable, Unsupported
+from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.moves import EDGES
+from tests.redis_server import TestServer, running_server
+from tests.stores.jobs import NOW, scanned, write_failed, write_waiting
+from tests.stores.seen import found
+
+
+def open_place(url: str) -> BullmqStore:
+    """Open a place by its URL."""
+    return BullmqStore(parse_place(parse_address(url)), lambda: NOW)
+
+
+def refusal(url: str) -> str:
+    """The one line with which a place cannot be opened."""
+    with pytest.raises(Unavailable) as caught:
+        open_place(url).close()
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
+
+
+@pytest.fixture
+def server() -> Iterator[TestServer]:
+    """A server of its own, for settings that concern all databases."""
+    with running_server() as server:
+        yield server
+
+
+def test_an_address_names_server_database_and_prefix() -> None:
+    """Host, socket, user, password, TLS; the password is in no text."""
+    place = parse_place(parse_address("redis://ann:secret@db.example:7000/3?prefix=jobs"))
+    assert place.options == {
+        **{"db": 3, "username": "ann", "host": "db.example", "port": 7000, "ssl": False}
+    }
+    assert (place.prefix, place.password) == ("jobs", "secret")
+    assert "secret" not in repr(place) + place.text
+    assert parse_place(parse_address("rediss://db.example")).options["ssl"] is True
+    socket_place = parse_place(parse_address("redis+unix:///run/redis.sock?db=2"))
+    assert socket_place.options == {"db": 2, "unix_socket_path": "/run/redis.sock"}
+    for wrong in ("redis://host/mails", "redis://host/0?colour=red"):
+        with pytest.raises(Unavailable, match="expected"):
+            parse_place(parse_address(wrong))
+
+
+def test_a_place_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
+    """No socket, or one that no server listens on."""
+    assert "not connected" in refusal(f"redis+unix://{tmp_path}/none")
+    assert "not connected" in refusal("redis://127.0.0.1:1/0")
+
+
+def test_a_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the command that installs it."""
+    monkeypatch.setitem(__import__("sys").modules, "redis", None)
+    assert refusal("redis://host/0").endswith("pip install 'spooldeck[bullmq]'")
+
+
+def test_a_password_is_asked_for(server: TestServer) -> None:
+    """A server with a password, without and with a wrong one; the right one opens it."""
+    with server.client() as client:
+        client.config_set("requirepass", "right")
+    place = parse_place(parse_address(server.place()))
+    for password in ("", "wrong"):
+        with pytest.raises(Unavailable, match="the server refused the password"):
+            BullmqStore(place._replace(password=password))
+    BullmqStore(place._replace(password="right")).close()
+
+
+def test_a_missing_permission_concerns_one_change(server: TestServer) -> None:
+    """A user who may not delete keys scans and retries; a purge says what is not permitted and
+    changes nothing."""
+    with server.client() as client:
+        write_failed(client, "1")
+        client.acl_setuser(
+            "reader", enabled=True, passwords=["+x"], keys=["*"], commands=["+@all", "-copy"]
+        )
+    place = parse_place(parse_address(server.place()))
+    options = {**place.options, "username": "reader"}
+    with closing(BullmqStore(place._replace(options=options, password="x"), lambda: NOW)) as store:
+        task = found(store, "mails/1")
+        refusals = {way: edge.refusal for way, edge in store.edges.items()}
+        assert refusals[State.DEAD, State.TRASH] == "the server does not permit COPY"
+        assert refusals[State.DEAD, State.PENDING] == ""
+        with pytest.raises(Unsupported, match="does not permit COPY"):
+            store.swap(task, verbs.purge(task, NOW))
+        store.edges = EDGES
+        with pytest.raises(Unsupported, match="no permission"):
+            store.swap(task, verbs.purge(task, NOW))
+        assert scanned(store)[0] == {task.id: task}
+        store.swap(task, verbs.retry(task, NOW))
+        assert found(store, "mails/1").state is State.PENDING
+
+
+def test_a_user_without_the_right_to_scan_is_one_line(server: TestServer) -> None:
+    """A place whose keys may not be read cannot be opened, with the reason."""
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "blind", "on", ">x", "+@all", "resetkeys")
+    place = parse_place(parse_address(server.place()))
+    options = {**place.options, "username": "blind"}
+    with pytest.raises(Unavailable, match="no permission"):
+        BullmqStore(place._replace(options=options, password="x")).close()
+
+
+def test_a_replica_is_shown_and_refuses_changes(server: TestServer) -> None:
+    """Each edge and each control has the reason; so has a take."""
+    with ExitStack() as stack:
+        replica = stack.enter_context(running_server())
+        client = stack.enter_context(replica.client())
+        write_waiting(client, "1")
+        client.replicaof("127.0.0.1", 1)
+        store = stack.enter_context(closing(open_place(replica.place())))
+        assert set(scanned(store)[0]) == {"mails/1"}
+        said = {edge.refusal for edge in store.edges.values()}
+        said |= {control.refusal for control in store.controls.values()}
+        assert said == {"a read-only replica: change the primary"}
+        with pytest.raises(Unsupported, match="replica"):
+            list(store.take(NOW, "me", 1))
+
+
+def test_a_server_that_became_a_replica_refuses(server: TestServer) -> None:
+    """The server's own refusal is as clear."""
+    with server.client() as client, closing(open_place(server.place())) as store:
+        write_failed(client, "1")
+        task = found(store, "mails/1")
+        client.replicaof("127.0.0.1", 1)
+        with pytest.raises(Unsupported, match="read-only replica"):
+            store.swap(task, verbs.retry(task, NOW))
+
+
+def test_a_full_server_is_full(server: TestServer) -> None:
+    """With noeviction a change that needs memory is refused, and nothing changed."""
+    with server.client() as client, closing(open_place(server.place())) as store:
+        write_failed(client, "1")
+        task = found(store, "mails/1")
+        client.config_set("maxmemory", "1")
+        with pytest.raises(Full, match="memory is full"):
+            store.swap(task, verbs.purge(task, NOW))
+        client.config_set("maxmemory", "0")
+        assert found(store, "mails/1") == task
+
+
+def test_a_cluster_is_refused() -> None:
+    """Before anything is read."""
+    with running_server("--cluster-enabled", "yes", "--databases", "1") as server:
+        assert "Redis Cluster is not supported" in refusal(server.place())
+
+
+class Impostor:
+    """A server that answers each line with what it is given, then closes."""
+
+    def __init__(self, folder: Path, answers: list[bytes]) -> None:
+        self.path = str(folder / "impostor")
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        self._answers = answers
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except OSError:
+            return
+        with client:
+            while self._answers and client.recv(65536):
+                client.sendall(self._answers.pop(0))
+
+    def close(self) -> None:
+        """End the thread."""
+        self._listener.close()
+        self._thread.join(5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"-LOADING Redis is loading the dataset in memory\r\n", "still loading its data"),
+        (b"-ERR max number of clients reached\r\n", "max number of clients"),
+        (b"$100\r\ncut in mid-", "not connected"),
+        (b"no protocol at all\r\n", ""),
+    ],
+)
+def test_an_odd_answer_is_one_line(tmp_path: Path, answer: bytes, said: str) -> None:
+    """While the connection is opened: loading, too many clients, a cut, another program."""
+    answers = [answer] if answer.endswith(b"-") else [answer] * 9
+    with closing(Impostor(tmp_path, answers)) as impostor:
+        assert said in refusal(f"redis+unix://{impostor.path}")
+
+
+class CuttingProxy:
+    """Passes everything to a server and back; when told to, drops an answer and the connection."""
+
+    def __init__(self, folder: Path, server: str) -> None:
+        self.path, self.cuts = str(folder / "proxy"), False
+        self._server = server
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.path)
+        self._listener.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with client, socket.socket(socket.AF_UNIX) as server:
+                server.connect(self._server)
+                while data := client.recv(1 << 20):
+                    server.sendall(data)
+                    answer = server.recv(1 << 20)
+                    if self.cuts:
+                        client.sendall(answer[: len(answer) // 2])
+                        self.cuts = False
+                        break
+                    client.sendall(answer)
+
+    def close(self) -> None:
+        """Accept no more connections."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+def test_a_change_is_not_sent_again_after_a_cut(server: TestServer, tmp_path: Path) -> None:
+    """Cut in the middle of its answer, a change is Unavailable although it was made; it is made
+    once, and the next scan connects again and shows it."""
+    path = server.url.removeprefix("redis+unix://")
+    with server.client() as client, closing(CuttingProxy(tmp_path, path)) as proxy:
+        write_failed(client, "1")
+        with closing(open_place(f"redis+unix://{proxy.path}")) as store:
+            task = found(store, "mails/1")
+            store.swap(task, verbs.hold(task, NOW))
+            for state in (State.TRASH, State.HELD):  # so that the server has the script
+                kept = found(store, "mails/1")
+                store.swap(kept, kept._replace(state=state))
+            held = found(store, "mails/1")
+            proxy.cuts = True
+            with pytest.raises(Unavailable, match="not connected"):
+                store.swap(held, verbs.purge(held, NOW))
+            assert found(store, "mails/1").state is State.TRASH
+            assert client.xlen("spooldeck:bull:changes") == 4
+
+
+def test_scripts_are_loaded_again_after_a_flush(server: TestServer) -> None:
+    """A server that has forgotten the scripts gets their texts, also within a pipeline."""
+    with server.client() as client, closing(open_place(server.place())) as store:
+        for number in "123":
+            write_failed(client, number)
+        tasks = [*scanned(store)[0].values()]
+        for task in tasks:
+            client.script_flush()
+            store.swap(task, verbs.retry(task, NOW))
+        assert {t.state for t in scanned(store)[0].values()} == {State.PENDING}
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_is_wrong_loses_nothing(server: TestServer, hours: int) -> None:
+    """An hour off, claims and outcomes work; only times are off."""
+    with server.client() as client:
+        for number in "12":
+            write_waiting(client, number)
+
+    def clock() -> float:
+        return NOW + 3600 * hours
+
+    place = parse_place(parse_address(server.place()))
+    with closing(BullmqStore(place, clock)) as store, closing(open_place(server.place())) as other:
+        (task,) = store.take(clock(), "me", 1)
+        (theirs,) = other.take(NOW, "they", 1)
+        (renewed,) = store.renew([task], clock() + 60)
+        assert renewed.move.new is not None
+        store.swap(renewed.move.new, verbs.nack(renewed.move.new, clock() + 60, "later"))
+        other.swap(theirs, verbs.give_up_task(theirs, "no"))
+        states = {i: t.state for i, t in scanned(other)[0].items()}
+        assert sorted(states.values()) == [State.DEAD, State.PENDING]

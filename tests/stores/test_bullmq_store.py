@@ -1,0 +1,502 @@
+"""BullMQ's jobs as the store scans, changes, claims and restores them."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from engine import verbs
+from engine.model import Move, State, Task
+from engine.store import Control, Gone, Unsupported
+from engine.stores.bullmq import BullmqStore
+from engine.stores.bullmq.moves import bar_leaving, bar_locked
+from engine.stores.bullmq.place import split_id, task_id
+from tests.redis_server import TestServer
+from tests.stores.jobs import (
+    CREATED_MS,
+    NOW,
+    everything,
+    scanned,
+    write_failed,
+    write_hash,
+    write_waiting,
+)
+from tests.stores.seen import found
+
+Opener = Callable[..., BullmqStore]
+DUE_MS = round(NOW * 1000) + 50_000
+
+
+@pytest.fixture
+def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
+    """Another program's connection to the test's database."""
+    with redis_server.client() as other:
+        yield other
+
+
+def write_all_places(client: redis.Redis) -> None:
+    """One job in each place of a queue, as BullMQ's own programs leave them."""
+    write_waiting(client, "1")
+    client.lpush("bull:mails:paused", "2")
+    write_hash(client, "bull:mails:2")
+    write_hash(client, "bull:mails:3", priority=5)
+    client.zadd("bull:mails:prioritized", {"3": 5 * 2**32 + 1})
+    write_hash(client, "bull:mails:4", delay=1000, failedReason="once", atm=1)
+    client.zadd("bull:mails:delayed", {"4": DUE_MS * 4096 + 3})
+    write_hash(client, "bull:mails:5")
+    client.zadd("bull:mails:waiting-children", {"5": CREATED_MS})
+    write_hash(client, "bull:mails:6", pb="node-1", processedOn=CREATED_MS + 1000)
+    client.lpush("bull:mails:active", "6")
+    client.set("bull:mails:6:lock", "uuid:1", px=20_000)
+    write_failed(client, "7")
+    write_hash(client, "bull:mails:8", failedReason="before", atm=2, finishedOn=CREATED_MS)
+    client.zadd("bull:mails:completed", {"8": CREATED_MS})
+
+
+def test_each_place_is_a_state_and_a_word(client: redis.Redis, open_bullmq: Opener) -> None:
+    """The store's words are BullMQ's; kind is the queue, group the job's name."""
+    write_all_places(client)
+    tasks, problems = scanned(open_bullmq())
+    assert problems == {}
+    assert {i: (t.state, t.word) for i, t in tasks.items()} == {
+        "mails/1": (State.PENDING, ""),
+        # Two lists have jobs, so the script takes one as waiting.
+        "mails/2": (State.PENDING, ""),
+        "mails/3": (State.PENDING, "prioritized"),
+        "mails/4": (State.PENDING, "delayed"),
+        "mails/5": (State.PENDING, "waiting-children"),
+        "mails/6": (State.ACTIVE, ""),
+        "mails/7": (State.DEAD, ""),
+        "mails/8": (State.DONE, ""),
+    }
+    assert {(t.kind, t.group, t.created) for t in tasks.values()} == {
+        ("mails", "report", CREATED_MS / 1000)
+    }
+    assert (tasks["mails/4"].due, tasks["mails/4"].error) == (DUE_MS / 1000, "once")
+    assert tasks["mails/3"].priority == 5
+    assert (tasks["mails/7"].attempts, tasks["mails/7"].error) == (3, "it broke")
+    assert tasks["mails/8"].error == "", "a completed job keeps the reason of an earlier failure"
+    lease = tasks["mails/6"].lease
+    assert lease is not None and lease.until is not None
+    assert (lease.owner, lease.since) == ("node-1", CREATED_MS / 1000 + 1)
+    assert NOW < lease.until <= NOW + 20
+
+
+def test_queues_are_found_by_prefix(client: redis.Redis, open_bullmq: Opener) -> None:
+    """A place shows all queues of its prefix and none of another."""
+    write_waiting(client, "1", "mails")
+    write_waiting(client, "1", "a/b%")
+    client.hset("other:mails:meta", "x", 1)
+    write_hash(client, "other:mails:9")
+    client.lpush("other:mails:wait", "9")
+    assert set(scanned(open_bullmq())[0]) == {"mails/1", "a%2Fb%25/1"}
+    assert set(scanned(open_bullmq(prefix="other"))[0]) == {"mails/9"}
+
+
+@pytest.mark.parametrize("queue", ["mails", "a/b", "50%", "%2F"])
+@pytest.mark.parametrize("job", ["1", "repeat:x:5", "a/b"])
+def test_an_id_names_one_queue_and_job(queue: str, job: str) -> None:
+    """Whatever signs they have; another spelling of an id is none."""
+    assert split_id(task_id(queue, job)) == (queue, job)
+    assert split_id("%41/1") is None
+
+
+READ_COMMANDS = {
+    *("ping", "info", "scan", "smembers", "hgetall", "hget", "hmget", "hexists", "exists", "type"),
+    *("llen", "lrange", "lpos", "lindex", "zcard", "zscore", "zrange", "get", "pttl", "sismember"),
+    *("xread", "xrange", "xrevrange", "eval_ro", "evalsha_ro", "client|setinfo", "client|setname"),
+    *("select", "hello", "config|resetstat", "command"),
+}
+
+
+def test_scanning_and_reading_send_no_command_that_writes(
+    client: redis.Redis, open_bullmq: Opener
+) -> None:
+    """The server itself counts the commands: all are among those that only read."""
+    write_all_places(client)
+    client.rpush("bull:mails:wait", "0:1795170000000")
+    before = everything(client)
+    client.config_resetstat()
+    client.close()
+    store = open_bullmq()
+    for task in scanned(store)[0].values():
+        store.size(task)
+        for part in store.parts(task):
+            store.read(task, part.name)
+    list(store.scan({*store.states.values(), "delayed", "mails/1", "mails/nothing"}))
+    store.count_tasks()
+    assert store.changes.wait is not None
+    assert store.changes.wait(0.0) == set()
+    said: dict[str, Any] = store._connection.call("INFO", "commandstats")
+    assert {name.removeprefix("cmdstat_") for name in said} <= READ_COMMANDS
+    assert everything(client) == before
+
+
+def test_parts_are_the_fields_of_a_job(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Data, options, return value, stack traces and log each have a name."""
+    write_failed(client, "1", data='{"to":"ä"}', stacktrace='["at x"]')
+    client.rpush("bull:mails:1:logs", "first", "second")
+    store = open_bullmq()
+    task = found(store, "mails/1")
+    names = [part.name for part in store.parts(task)]
+    assert names == ["job", "data", "options", "stack traces", "last error", "log"]
+    assert store.read(task, "data") == '{"to":"ä"}'.encode()
+    assert store.read(task, "log") == b"first\nsecond"
+
+
+WAYS_BACK = [
+    (State.PENDING, State.HELD, "wait"),
+    (State.PENDING, State.TRASH, "wait"),
+    (State.PENDING, State.TRASH, "prioritized"),
+    (State.PENDING, State.HELD, "delayed"),
+    (State.DEAD, State.HELD, "failed"),
+    (State.DEAD, State.TRASH, "failed"),
+    (State.DONE, State.TRASH, "completed"),
+]
+
+
+def write_at(client: redis.Redis, place: str) -> str:
+    """Five jobs in a place, with logs and results of children; returns the one in the middle."""
+    for number in range(1, 6):
+        key = f"bull:mails:{number}"
+        if place == "wait":
+            write_waiting(client, str(number), timestamp=CREATED_MS + number)
+        else:
+            client.hset("bull:mails:meta", "opts.maxLenEvents", 10000)
+            write_hash(client, key, priority=2, failedReason="why", atm=1)
+            score = DUE_MS * 4096 + number if place == "delayed" else number + 2**33
+            client.zadd(f"bull:mails:{place}", {str(number): score})
+        client.rpush(f"{key}:logs", "line")
+        client.hset(f"{key}:processed", "bull:child:1", "null")
+    return "mails/3"
+
+
+@pytest.mark.parametrize(("start", "end", "place"), WAYS_BACK)
+def test_a_job_comes_back_to_its_place(
+    client: redis.Redis, open_bullmq: Opener, start: State, end: State, place: str
+) -> None:
+    """Held or trashed and restored, every key is as before: hash, log, children, position."""
+    ident = write_at(client, place)
+    store, before = open_bullmq(), everything(client)
+    task = found(store, ident)
+    store.swap(task, task._replace(state=end))
+    kept = found(store, ident)
+    assert (kept.due, kept.error, kept.attempts) == (task.due, task.error, task.attempts)
+    assert not client.exists("bull:mails:3", "bull:mails:3:logs", "bull:mails:3:processed")
+    store.swap(kept, kept._replace(state=start))
+    after = everything(client)
+    after.pop("bull:mails:marker", None)
+    assert after == before
+
+
+def test_many_held_jobs_keep_their_order(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Held together and released together, in any order of the ids, a line is as before."""
+    for number in range(1, 31):
+        write_waiting(client, str(number), timestamp=CREATED_MS + number)
+    store = open_bullmq()
+    line = client.lrange("bull:mails:wait", 0, -1)
+    some = [t for t in scanned(store)[0].values() if int(t.id.split("/")[1]) <= 20]
+    assert not [
+        o.error for o in store.swap_all(Move(t, verbs.hold(t, NOW)) for t in some) if o.error
+    ]
+    held = [t for t in scanned(store)[0].values() if t.state is State.HELD]
+    assert len(held) == 20
+    moves = [Move(t, verbs.release(t, NOW)) for t in held]
+    assert not [o.error for o in store.swap_all(moves) if o.error]
+    assert client.lrange("bull:mails:wait", 0, -1) == line
+
+
+def test_a_job_behind_newer_ones_stays_there(client: redis.Redis, open_bullmq: Opener) -> None:
+    """A retried job is old, but at the end of the line: there it returns."""
+    for number, age in (("1", 10), ("2", 20), ("3", 30), ("4", 1), ("5", 40)):
+        write_waiting(client, number, timestamp=CREATED_MS + age)
+    store = open_bullmq()
+    task = found(store, "mails/4")
+    store.swap(task, verbs.hold(task, NOW))
+    held = found(store, "mails/4")
+    store.swap(held, verbs.release(held, NOW))
+    assert client.lrange("bull:mails:wait", 0, -1) == ["5", "4", "3", "2", "1"]
+
+
+UNDONE: dict[str, Callable[[Task], Task]] = {
+    "failed": lambda task: verbs.retry(task, NOW),
+    "completed": lambda task: task._replace(state=State.PENDING, attempts=0),
+    "delayed": lambda task: verbs.promote(task, NOW),
+    "wait": lambda task: task._replace(due=NOW + 99),
+    "prioritized": lambda task: task._replace(priority=9),
+}
+
+
+@pytest.mark.parametrize("place", UNDONE)
+def test_an_image_restores_every_field_and_the_position(
+    client: redis.Redis, open_bullmq: Opener, place: str
+) -> None:
+    """Undo of a retry, a promotion or an edit, and the redo after it."""
+    ident = write_at(client, place)
+    store, before = open_bullmq(), everything(client)
+    task = found(store, ident)
+    image = store.read(task)
+    store.swap(task, UNDONE[place](task))
+    changed = found(store, ident)
+    redone = store.read(changed)
+    middle = everything(client)
+    assert middle != before
+
+    (outcome,) = store.swap_all(
+        [Move(changed, store.restore_image(changed, image, task.state), image)]
+    )
+    assert outcome.error is None
+    after = everything(client)
+    for key in ("bull:mails:marker", "bull:mails:pc"):
+        after.pop(key, None)
+        middle.pop(key, None)
+    assert after == before
+    assert found(store, ident) == task._replace(rev=outcome.rev)
+
+    again = found(store, ident)
+    restored = store.restore_image(again, redone, changed.state)
+    (outcome,) = store.swap_all([Move(again, restored, redone)])
+    assert outcome.error is None
+    after = everything(client)
+    after.pop("bull:mails:marker", None)
+    after.pop("bull:mails:pc", None)
+    assert after == middle
+
+
+def test_a_retry_resets_attempts_and_sets_the_marker(
+    client: redis.Redis, open_bullmq: Opener
+) -> None:
+    """As BullMQ's own: reason, times and counters go, the marker is set, and the event names it."""
+    write_failed(client, "1")
+    store = open_bullmq()
+    task = found(store, "mails/1")
+    store.swap(task, verbs.retry(task, NOW))
+    assert {"failedReason", "finishedOn", "atm", "ats"}.isdisjoint(client.hgetall("bull:mails:1"))
+    assert client.lrange("bull:mails:wait", 0, -1) == ["1"]
+    assert client.zrange("bull:mails:marker", 0, -1) == ["0"]
+    entries: Any = client.xrange("bull:mails:events")
+    _, event = entries[-1]
+    assert (event["event"], event["jobId"]) == ("waiting", "1")
+
+
+def test_a_locked_job_is_barred_and_guarded(client: redis.Redis, open_bullmq: Opener) -> None:
+    """A job of another worker is barred with its owner; a lock set since the scan is Gone."""
+    write_all_places(client)
+    store = open_bullmq()
+    active = found(store, "mails/6")
+    assert bar_locked(active, NOW).startswith("locked by node-1 for ")
+    with pytest.raises(Unsupported, match="locked by node-1"):
+        store.swap(active, verbs.give_up_task(active, "x"))
+    failed = found(store, "mails/7")
+    client.set("bull:mails:7:lock", "uuid:2", px=20_000)
+    before = everything(client)
+    for changed in (verbs.purge(failed, NOW), verbs.retry(failed, NOW)):
+        with pytest.raises(Gone):
+            store.swap(failed, changed)
+    assert everything(client) == before
+
+
+def test_a_job_that_was_edited_meanwhile_is_gone(client: redis.Redis, open_bullmq: Opener) -> None:
+    """New data, written without an event by another program, is another revision, in any place."""
+    write_all_places(client)
+    store = open_bullmq()
+    tasks, _ = scanned(store)
+    for number in "13478":
+        client.hset(f"bull:mails:{number}", "data", '{"new":1}')
+    before = everything(client)
+    for ident, new in (
+        ("mails/1", verbs.hold(tasks["mails/1"], NOW)),
+        ("mails/3", verbs.purge(tasks["mails/3"], NOW)),
+        ("mails/4", verbs.promote(tasks["mails/4"], NOW)),
+        ("mails/7", verbs.retry(tasks["mails/7"], NOW)),
+        ("mails/8", None),
+    ):
+        with pytest.raises(Gone):
+            store.swap(tasks[ident], new)
+    assert everything(client) == before
+
+
+def test_a_stalled_job_can_be_released(client: redis.Redis, open_bullmq: Opener) -> None:
+    """An active job without a lock says so, and an operator may return or give it up."""
+    write_all_places(client)
+    client.delete("bull:mails:6:lock")
+    store = open_bullmq()
+    task = found(store, "mails/6")
+    assert (task.lease, task.extra["stalled?"]) == (None, "no lock")
+    store.swap(task, verbs.release(task, NOW))
+    assert found(store, "mails/6").state is State.PENDING
+    assert client.llen("bull:mails:active") == 0
+
+
+def test_families_and_schedulers_are_barred(client: redis.Redis, open_bullmq: Opener) -> None:
+    """A waiting parent, its child and the next run of a scheduler stay; also if that became so only
+    after the scan."""
+    write_waiting(client, "1", parentKey="bull:sums:9")
+    client.hset("bull:sums:meta", "x", 1)
+    write_hash(client, "bull:sums:9")
+    client.zadd("bull:sums:waiting-children", {"9": CREATED_MS})
+    run = f"repeat:daily:{DUE_MS}"
+    write_hash(client, f"bull:mails:{run}", rjk="daily")
+    client.zadd("bull:mails:delayed", {run: DUE_MS * 4096})
+    store = open_bullmq()
+    free, run_free = found(store, "mails/1"), found(store, f"mails/{run}")
+    client.sadd("bull:sums:9:dependencies", "bull:mails:1")
+    client.zadd("bull:mails:repeat", {"daily": DUE_MS})
+    before = everything(client)
+    for seen, said in ((free, "child of a waiting parent"), (run_free, "next run of a scheduler")):
+        assert bar_leaving(seen, NOW) == ""
+        with pytest.raises(Unsupported, match=said):
+            store.swap(seen, verbs.purge(seen, NOW))
+    for ident, said in (
+        ("mails/1", "child of a waiting parent: bull:sums:9"),
+        (f"mails/{run}", "next run of scheduler daily: remove the scheduler"),
+        ("sums/9", "waits for its children"),
+    ):
+        task = found(store, ident)
+        with pytest.raises(Unsupported, match=said):
+            store.swap(task, verbs.hold(task, NOW))
+    assert everything(client) == before
+
+
+def test_a_job_is_kept_as_its_options_say(client: redis.Redis, open_bullmq: Opener) -> None:
+    """removeOnComplete and removeOnFail of the job decide; lifo returns it to the front."""
+    opts = '{"removeOnComplete":true,"removeOnFail":{"count":1},"attempts":5,"lifo":true}'
+    for number in "123":
+        write_waiting(client, number, opts=opts)
+    write_failed(client, "9")
+    store = open_bullmq()
+    one, two, three = store.take(NOW, "me", 3)
+    assert store.swap(one, one._replace(state=State.DONE, lease=None)) == ""
+    store.swap(two, verbs.give_up_task(two, "broken", 1))
+    tasks, _ = scanned(store)
+    assert {i: t.state for i, t in tasks.items()} == {
+        "mails/2": State.DEAD,
+        "mails/3": State.ACTIVE,
+    }
+    write_waiting(client, "4")
+    store.swap(three, verbs.nack(three, 0.0, "later"))
+    assert client.lrange("bull:mails:wait", 0, -1) == ["4", "3"]
+    task = found(store, "mails/3")
+    assert (task.attempts, task.error) == (1, "later")
+
+
+def test_limits_of_a_queue_are_honoured(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Pause, concurrency and rate are settings of BullMQ that the claim script obeys."""
+    for number in "12345":
+        write_waiting(client, number)
+    store = open_bullmq()
+
+    def take() -> int:
+        return len(list(store.take(NOW, "me", 9)))
+
+    assert store.control("pause:mails", value="1") == "mails is paused: jobs wait"
+    assert (take(), open_bullmq().controls["pause:mails"].has_paused) == (0, True)
+    store.control("pause:mails", value="0")
+    assert store.control("concurrency:mails", value="2") == "mails: 2 at the same time"
+    assert (take(), store.controls["concurrency:mails"].now) == (2, "2")
+    store.control("concurrency:mails", value="0")
+    assert store.control("rate:mails", value="2") == "mails: 2 a minute"
+    assert (take(), store.controls["rate:mails"].now) == (2, "2")
+    assert store.changes.next_due is not None and store.changes.next_due > NOW
+    store.control("rate:mails", value="0")
+    assert (take(), store.controls["rate:mails"].now) == (1, "0")
+    for name, value in (("rate:mails", "x"), ("pause:mails", "2"), ("pause:none", "1")):
+        with pytest.raises(Unsupported):
+            store.control(name, value=value)
+    assert all(isinstance(control, Control) for control in store.controls.values())
+
+
+def test_a_resume_moves_back_what_bullmq_5_paused(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Its list of paused jobs is counted, shown and moved back, in lots of 7,000."""
+    write_waiting(client, "0")
+    client.hset("bull:mails:meta", "paused", 1)
+    with client.pipeline() as pipe:
+        for number in range(1, 7101):
+            write_hash(pipe, f"bull:mails:{number}")
+            pipe.lpush("bull:mails:paused", number)
+        pipe.execute()
+    store = open_bullmq()
+    assert store.count_tasks()[State.PENDING] == 7101
+    store.control("pause:mails", value="0")
+    assert (client.llen("bull:mails:wait"), client.llen("bull:mails:paused")) == (7101, 0)
+
+
+def test_a_job_whose_worker_ended_is_returned(client: redis.Redis, open_bullmq: Opener) -> None:
+    """A claimed job without lock goes back to the line at the second check, and the job of a living
+    worker stays."""
+    for number in "12":
+        write_waiting(client, number)
+    lost, _ = open_bullmq().take(NOW, "other", 2)
+    client.delete("bull:mails:1:lock")
+    for _ in range(2):
+        client.delete("bull:mails:stalled-check")
+        with contextlib.closing(open_bullmq()) as store:
+            taken = list(store.take(NOW, "me", 1))
+    assert [task.id for task in taken] == [lost.id]
+    assert taken[0].extra["stalled before"] == "1"
+
+
+def test_a_new_job_keeps_the_data_and_options_of_its_image(open_bullmq: Opener) -> None:
+    """What `add` gives: data and options in BullMQ's own words."""
+    store = open_bullmq()
+    first = Task("mails/a", "mails", State.PENDING, NOW, group="report", priority=3)
+    store.swap(None, first)
+    image = store.read(found(store, "mails/a")).replace(b'"data": "{}"', b'"data": "[1]"')
+    second = first._replace(id="mails/b")
+    (outcome,) = store.swap_all([Move(None, second, image)])
+    assert outcome.error is None
+    task = found(store, "mails/b")
+    assert store.read(task, "data") == b"[1]"
+    assert (task.word, task.priority, task.group) == ("prioritized", 3, "report")
+    with pytest.raises(Unsupported, match="expected its queue"):
+        store.swap(None, first._replace(id="other/c"))
+
+
+def test_changes_without_a_name_are_noticed(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Jobs that leave without an event need a full scan; more jobs in a state a scan of it; a new
+    queue and a trimmed stream a full scan."""
+    for number in range(20):
+        write_waiting(client, str(number))
+    wait = open_bullmq().changes.wait
+    assert wait is not None
+    assert wait(0.0) == set()
+
+    client.delete("bull:mails:wait")
+    assert wait(60.0) is None
+
+    client.lpush("bull:mails:wait", *range(20))
+    assert wait(60.0) == {"waiting"}
+
+    client.xadd("bull:mails:events", {"event": "added", "jobId": "5"})
+    assert wait(60.0) == {"mails/5"}
+    for number in range(9):
+        client.xadd(
+            "bull:mails:events", {"event": "added", "jobId": number}, maxlen=2, approximate=False
+        )
+    assert wait(60.0) is None
+
+
+def test_an_event_of_another_names_the_job(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Also in the second of two queues; an event without a job names nothing."""
+    write_waiting(client, "1", "mails")
+    write_waiting(client, "1", "sums")
+    wait = open_bullmq().changes.wait
+    assert wait is not None
+    client.xadd("bull:sums:events", {"event": "completed", "jobId": "1", "prev": "active"})
+    client.xadd("bull:mails:events", {"event": "paused"})
+    assert wait(60.0) == {"sums/1"}
+
+
+def test_many_short_waits_are_one_command(client: redis.Redis, open_bullmq: Opener) -> None:
+    """The server's own wait goes on between two waits, and a change ends it."""
+    write_waiting(client, "1")
+    wait = open_bullmq().changes.wait
+    assert wait is not None
+    client.config_resetstat()
+    for _ in range(50):
+        assert wait(0.0) == set()
+    assert client.info("commandstats").get("cmdstat_xread", {"calls": 1})["calls"] <= 1
+    client.xadd("bull:mails:events", {"event": "added", "jobId": "1"})
+    assert wait(60.0) == {"mails/1"}

@@ -1,0 +1,75 @@
+"""BullMQ queues on a server: facts for the console, and the checks of `doctor`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+from engine.doctor.finding import Finding, Grade
+from engine.store import StoreError, Unavailable
+from engine.stores.bullmq import facts, parse_place
+from engine.stores.bullmq.connection import Connection
+from tui.cli.queue.doctor import check_store
+from tui.cli.setup.setup import Setup
+from tui.session.place import Place, WholeQueueFigures
+
+FIGURES_SECONDS = 10.0
+"""Seconds for which the facts on screen are current."""
+
+
+class ServerWatch:
+    """Facts about a server, read at most once in `FIGURES_SECONDS`, on a connection of its own."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._address = setup.address
+        self._connection: Connection | None = None
+        self._figures = WholeQueueFigures()
+        self._due = 0.0
+
+    def read(self) -> WholeQueueFigures:
+        """Facts about all queues as a whole.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        if time.monotonic() < self._due:
+            return self._figures
+        place = parse_place(self._address)
+        if self._connection is None:
+            self._connection = Connection(place)
+        state = facts.read_state(self._connection, place)
+        warnings = tuple(warning.what for warning in facts.find_warnings(state))
+        self._figures = WholeQueueFigures(tuple(facts.describe_state(state)), warnings)
+        self._due = time.monotonic() + FIGURES_SECONDS
+        return self._figures
+
+
+def complete_place(setup: Setup, place: Place) -> Place:
+    """The `Place` of a server, with the facts about it."""
+    return place._replace(queue_figures=ServerWatch(setup).read)
+
+
+def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
+    """Check a server and its queues; yields the name of each check and a finding; only reads."""
+    try:
+        place = parse_place(setup.address)
+        with closing(Connection(place)) as connection:
+            state = facts.read_state(connection, place)
+    except Unavailable as error:
+        yield "server", Finding(Grade.BAD, str(error), "start it, or correct its address")
+        return
+    except StoreError as error:
+        yield "server", Finding(Grade.BAD, str(error), "give this user the permission")
+        return
+    count = len(state.queues)
+    yield (
+        "server",
+        Finding(Grade.OK, f"{count:,} queues: {facts.list_names(q.name for q in state.queues)}"),
+    )
+    for warning in facts.find_warnings(state):
+        grade = Grade.BAD if warning.is_severe else Grade.WARN
+        yield "server", Finding(grade, warning.what, warning.fix)
+    for name, value in facts.describe_state(state):
+        yield "server", Finding(Grade.OK, f"{name}: {value}")
+    yield from check_store(setup)
