@@ -56,7 +56,7 @@ def test_a_job_in_no_list_is_a_problem(client: redis.Redis, open_bullmq: Opener)
     tasks, problems = scanned(open_bullmq())
     assert set(tasks) == {"mails/1"}
     assert problems == dict.fromkeys(
-        ("mails/2", "mails/repeat:daily:1795170000000"),
+        ("bull:mails:2", "bull:mails:repeat:daily:1795170000000"),
         "a job that is in no list and no set of its queue",
     )
 

@@ -62,8 +62,7 @@ def test_each_place_is_a_state_and_a_word(client: redis.Redis, open_bullmq: Open
     assert problems == {}
     assert {i: (t.state, t.word) for i, t in tasks.items()} == {
         "mails/1": (State.PENDING, ""),
-        # Two lists have jobs, so the script takes one as waiting.
-        "mails/2": (State.PENDING, ""),
+        "mails/2": (State.PENDING, "paused"),
         "mails/3": (State.PENDING, "prioritized"),
         "mails/4": (State.PENDING, "delayed"),
         "mails/5": (State.PENDING, "waiting-children"),
@@ -439,9 +438,14 @@ def test_a_job_whose_worker_ended_is_returned(client: redis.Redis, open_bullmq: 
 
 
 def test_a_new_job_keeps_the_data_and_options_of_its_image(open_bullmq: Opener) -> None:
-    """What `add` gives: data and options in BullMQ's own words."""
+    """Data and options are in BullMQ's own words; ids that Node refuses are refused."""
     store = open_bullmq()
     first = Task("mails/a", "mails", State.PENDING, NOW, group="report", priority=3)
+    for name, said in (("17", "a number"), ("a:b", "a colon")):
+        with pytest.raises(Unsupported, match=said):
+            store.swap(None, first._replace(id=f"mails/{name}"))
+    with pytest.raises(Unsupported, match="priority"):
+        store.swap(None, first._replace(priority=2**21 + 1))
     store.swap(None, first)
     image = store.read(found(store, "mails/a")).replace(b'"data": "{}"', b'"data": "[1]"')
     second = first._replace(id="mails/b")

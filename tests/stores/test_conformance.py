@@ -84,7 +84,7 @@ SHAPES: Mapping[str, Shape] = {
     ),
     # The kind is the queue, the group the job's name; queues are claimed from one after the other.
     "bullmq": Shape(
-        ident=lambda number, kind: f"{kind}/{1000 + number}",
+        ident=lambda number, kind: f"{kind}/t{1000 + number}",
         description=lambda number, kind: "",
         kinds=("a", "b", "c"),
         kind="mails",

@@ -143,7 +143,7 @@ THREADED: Mapping[str, World] = {
 
 BULLMQ = _ours._replace(
     kinds=("a", "b"),
-    ident=lambda number, kind: f"{kind}/{number}",
+    ident=lambda number, kind: f"{kind}/t{number}",
     description=lambda number, kind: "",
 )
 """The same for BullMQ, without the server."""

@@ -24,6 +24,9 @@ from engine.stores.bullmq.scan import QueueCounts
 TYPE_CHECK_SECONDS = 1.0
 """Seconds between two checks of the types of a queue's keys."""
 
+MAX_PRIORITY = 2**21
+"""BullMQ's PRIORITY_LIMIT; a larger one is a score that is not exact."""
+
 CLAIMED_WARNING = "its worker may still be running it: the result will not be stored"
 
 
@@ -52,6 +55,13 @@ def bar_locked(task: Task, now: float) -> str:
     return f"locked by {lease.owner}{left}"
 
 
+def check_value(name: str, value: object, now: float) -> str:
+    """What is wrong with a new value of a field; "" if it is valid."""
+    if name == "priority" and not (isinstance(value, int) and 0 <= value <= MAX_PRIORITY):
+        return f"priority {value!r:.40}, expected 0 (first) to {MAX_PRIORITY:,}"
+    return ""
+
+
 _leaving = Edge(bars=bar_leaving)
 _deleting = Edge(undoable=False, bars=bar_leaving)
 _retrying = Edge(frozenset({"attempts", "error"}))
@@ -65,7 +75,9 @@ EDGES: Edges = {
     (State.ACTIVE, State.PENDING): _failing._replace(
         fields=frozenset({"attempts", "error", "due"})
     ),
-    (State.PENDING, State.PENDING): Edge(frozenset({"due", "priority"}), bars=bar_waiting_parent),
+    (State.PENDING, State.PENDING): Edge(
+        frozenset({"due", "priority"}), value_problem=check_value, bars=bar_waiting_parent
+    ),
     (State.PENDING, State.HELD): _leaving,
     (State.PENDING, State.DEAD): _leaving,
     (State.PENDING, State.DONE): _leaving,
@@ -250,6 +262,8 @@ class JobMoves:
             Gone: the id has no form of a job.
         """
         old, new, data = move
+        if new is not None and (why := check_value("priority", new.priority, now)):
+            raise Unsupported(why)
         image = parse_image(data) if data else None
         if old is None:
             assert new is not None
@@ -366,6 +380,10 @@ class JobMoves:
         queue, job = self._split(new.id)
         if new.kind != queue:
             raise Unsupported(f"{new.id}: its kind is {new.kind}, expected its queue {queue}")
+        if job.isdecimal():
+            raise Unsupported(f"{new.id}: the id is a number, which BullMQ gives itself")
+        if ":" in job:
+            raise Unsupported(f"{new.id}: the id has a colon, which BullMQ refuses")
         fields = {} if image is None else image.fields
         options = _options_of(fields.get("opts", "{}"))
         due, stamp = round((new.due or 0.0) * 1000), round(new.created * 1000)

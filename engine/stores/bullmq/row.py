@@ -126,7 +126,7 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
     found: list[Task | Problem] = []
     for row in rows:
         if len(row) < 13 or not row[1] or not row[0].isprintable():
-            found += _problem(quoted, row)
+            found += _problem(place.base(queue), quoted, row)
             continue
         (
             ident,
@@ -217,14 +217,15 @@ _EXTRA_NAMES = {
 }
 
 
-def _problem(quoted: str, row: Row) -> Iterator[Problem]:
+def _problem(base: str, quoted: str, row: Row) -> Iterator[Problem]:
     ident, where, _, rev = row[:4]
     state = PLACES[where].state if where else None
     name = quoted + ident
     if not ident.isprintable():
         yield Problem(name, "its id has unprintable characters", state)
     elif rev:
-        yield Problem(name, "a job that is in no list and no set of its queue")
+        # Named by its key: a look for the id alone cannot tell it from a job deep in a long list.
+        yield Problem(base + ident, "a job that is in no list and no set of its queue")
     elif where:
         what = f"is in {where}, but has no data" if not row[4] else "its key is no hash"
         yield Problem(name, what, state)

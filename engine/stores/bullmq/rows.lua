@@ -4,6 +4,12 @@
 -- lock, its ms, more.
 local base, kept, group, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
+local has_paused, has_wait = false, true -- BullMQ 5 moves the jobs of a paused queue to `paused`
+if group == 'waiting' then
+  has_paused = redis.call('EXISTS', base .. 'paused') == 1
+  has_wait = redis.call('EXISTS', base .. 'wait') == 1
+end
+
 local function places_of(id, whole)
   local found = {}
   for _, place in ipairs(SETS) do
@@ -36,6 +42,7 @@ local function place_in_group(id)
     local score = score_in(base .. place, id)
     if score then return place, score end
   end
+  if has_paused and (not has_wait or index_in(base .. 'paused', id)) then return 'paused', false end
   return 'wait', false
 end
 
