@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
@@ -111,6 +111,8 @@ class WorkerServices(NamedTuple):
     """Maximum number of concurrent tasks of a kind, if not 1 or the total."""
     timeouts: Mapping[str, float] = {}
     """Seconds after which the handler of a kind ends by itself; not known for other kinds."""
+    data_kinds: Collection[str] = ()
+    """Kinds whose handlers get the task's data, if the store has any."""
     logs_waits: bool = False
     """Adds the wait to the log line of a start. The contract's line has none: its ids have the time
     of creation.
@@ -333,8 +335,10 @@ class Worker:
 
     def rescue(self) -> None:
         """Give back abandoned tasks: all claimed tasks if the lock is ours, else those with an
-        expired lease.
+        expired lease. Stores that do it in `take` are left out.
         """
+        if self._store.claim_rules.returns_abandoned:
+            return
         taken_over = self._lock.taken_over if self._lock else ""
         reason = f"{handlers.WORKER_ENDED}: {taken_over or 'no trace of it'}"
         said, self._unrescued = self._unrescued, {}
@@ -372,7 +376,7 @@ class Worker:
 
     def _sweep(self, task: Task) -> None:
         """Delete a DONE task in stores that keep finished tasks."""
-        if task.state is not State.DONE:
+        if task.state is not State.DONE or self._store.claim_rules.done_state is State.DONE:
             return
         try:
             self._store.swap(task, None)
@@ -559,15 +563,19 @@ class Worker:
 
     def _start(self, task: Task) -> int:
         limits, now = self._services.limits, self._clock()
-        claim = _Claim(task, now)
+        claim, data = _Claim(task, now), None
         self._claims.add(claim)
         try:
-            spent = limits is None or limits.spend(task.kind)
-        except OSError:
+            # Without one, another process took the last token.
+            has_token = limits is None or limits.spend(task.kind)
+            if has_token and task.kind in self._services.data_kinds:
+                data = self._store.claim_rules.read_data(task)
+        except Gone:
+            has_token = False
+        except (StoreError, OSError):
             self._store_outcomes([_Owed(claim, verbs.unclaim(task), None)])
             raise
-        if not spent:
-            # Another process took the last token.
+        if not has_token:
             self._store_outcomes([_Owed(claim, verbs.unclaim(task), None)])
             return 0
         log = self._services.log
@@ -583,7 +591,7 @@ class Worker:
         handler = self._handled.get(task.kind, handlers.fail_unknown_kind)
         inherit = (self._lock.fd,) if self._lock is not None else ()
         context = Context(
-            inherit, lambda: self._cancelled or claim.is_lost, lambda _: self._latest(claim)
+            inherit, lambda: self._cancelled or claim.is_lost, lambda _: self._latest(claim), data
         )
         if self._busy > self._threads:
             self._threads += 1
@@ -612,7 +620,9 @@ class Worker:
     def _outcome_of(self, claim: _Claim, failure: Exception | None) -> _Owed:
         task = claim.task
         if failure is None or claim.is_lost:
-            return _Owed(claim, None, lambda: self._completed(task))
+            done = self._store.claim_rules.done_state
+            new = None if done is None else verbs.complete(task, done)
+            return _Owed(claim, new, lambda: self._completed(task))
         if isinstance(failure, Postponed):
             return self._postponed(claim, failure)
         self._failed += 1
@@ -643,11 +653,12 @@ class Worker:
 
     def _given_up_or_waiting(self, claim: _Claim, failure: Exception, error: str) -> _Owed:
         task, now = claim.task, self._clock()
+        retry = _policy_of(self._store, task, self._retry)
         fatal = isinstance(failure, Fatal)
         if fatal:
-            new = verbs.give_up_task(task, error, self._retry.final_attempts, self._end)
+            new = verbs.give_up_task(task, error, retry.final_attempts, self._end)
         else:
-            new = rescuer.task_after_failure(task, error, self._retry, now, self._end)
+            new = rescuer.task_after_failure(task, error, retry, now, self._end)
             if isinstance(failure, Retry) and new.state is State.PENDING:
                 new = verbs.nack(task, int(now) + failure.after, error)
 
@@ -662,7 +673,7 @@ class Worker:
         def waits() -> None:
             self._services.add_count("retries_total")
             wait = int(new.due or 0) - int(now)
-            tried = f"attempt {_run_of(task, self._retry)}"
+            tried = f"attempt {_run_of(task, retry)}"
             waiting = self._store.states[State.PENDING]
             self._last_failure = f"{failed}; back in {waiting}, {tried}, retry in {wait}s"
             self._services.log("WARN", f"Task {task.id} failed ({tried}), retry in {wait}s")
@@ -676,7 +687,7 @@ class Worker:
         return "DLQ" if self._end is State.DEAD else self._store.states[self._end]
 
     def _exhausted(self, task: Task) -> str:
-        run = _run_of(task, self._retry)
+        run = _run_of(task, _policy_of(self._store, task, self._retry))
         return f"Task {task.id} exhausted retries ({run}), moving to {self._end_word}"
 
     def _buried(self, task: Task) -> None:
@@ -764,6 +775,10 @@ def _swaps(
     except (StoreError, OSError) as error:
         for one, move in ready[stored:]:
             yield one, Outcome(move, error=error)
+
+
+def _policy_of(store: Store, task: Task, configured: RetryPolicy) -> RetryPolicy:
+    return store.claim_rules.retry_policy(task) or configured
 
 
 def _run_of(task: Task, retry: RetryPolicy) -> str:

@@ -9,6 +9,7 @@ from itertools import islice
 from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Problem, State, Task
 from engine.store import (
     ClaimFilter,
+    ClaimRules,
     Control,
     Outlook,
     SeenTask,
@@ -17,14 +18,14 @@ from engine.store import (
     sample_by_scan,
 )
 from engine.stores.bullmq import controls
-from engine.stores.bullmq.change_feed import FIND_SECONDS, ChangeFeed
+from engine.stores.bullmq.change_feed import FIND_SECONDS, ChangeFeed, MarkerWatch
 from engine.stores.bullmq.claims import JobClaims
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.moves import EDGES, JobMoves
 from engine.stores.bullmq.permissions import permitted_edges
 from engine.stores.bullmq.place import RedisPlace
 from engine.stores.bullmq.reading import JobReader
-from engine.stores.bullmq.row import STATES, WORDS
+from engine.stores.bullmq.row import STATES, WORDS, own_retry_policy
 from engine.stores.bullmq.scan import QueueCounts, RedisScan, find_queues
 
 MOVES_PER_PIPELINE = 100
@@ -53,7 +54,10 @@ class BullmqStore:
             self.preview_problem = reader.preview_problem
             self.restore_image = reader.restore_image
             self._moves = JobMoves(place)
-            self._claims = JobClaims(self._connection, place, self._moves)
+            self._claims = JobClaims(self._connection, place, self._moves, clock)
+            self.claim_rules = ClaimRules(
+                own_retry_policy, reader.read_data, State.DONE, returns_abandoned=True
+            )
             self._queues = find_queues(self._connection, place)
             self._find_due = time.monotonic() + FIND_SECONDS
             is_replica = self._connection.server.role in ("slave", "replica")
@@ -145,11 +149,21 @@ class BullmqStore:
         if self._refusal:
             raise Unsupported(self._refusal)
         if limit > 0:
-            if time.monotonic() >= self._find_due or not self._queues:
-                self._queues = find_queues(self._connection, self.place)
-                self._find_due = time.monotonic() + FIND_SECONDS
-            yield from self._claims.take(self._queues, now, owner, limit, wants)
+            queues = self.place.queues or self._found_queues()
+            yield from self._claims.take(queues, now, owner, limit, wants)
             self.changes = self.changes._replace(next_due=self._claims.next_due)
+
+    def _found_queues(self) -> list[str]:
+        if time.monotonic() >= self._find_due or not self._queues:
+            self._queues = find_queues(self._connection, self.place)
+            self._find_due = time.monotonic() + FIND_SECONDS
+        return self._queues
+
+    def watch_markers(self, worker: str, wake: Callable[[], None]) -> MarkerWatch:
+        """Wake a worker of the place's queues as soon as there is a job to claim; until then `take`
+        does not ask those queues again."""
+        self._claims.markers = MarkerWatch(self.place, self.place.queues, worker, wake)
+        return self._claims.markers
 
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
         """Extend claims in one pipeline; each gets a new lock token.
@@ -184,6 +198,9 @@ class BullmqStore:
 
     def _apply(self, moves: list[Move]) -> list[Outcome]:
         outcomes = self._moves.apply(self._connection, self.edges, moves, self._clock())
+        for move in moves:
+            if move.old is not None and move.old.state is State.ACTIVE:
+                self._claims.end_rest(move.old.kind)
         added = {o.move.new.kind for o in outcomes if not o.error and not o.move.old and o.move.new}
         self._queues = sorted(added.union(self._queues)) if added else self._queues
         return outcomes
