@@ -35,7 +35,8 @@ def check_store(
                 counts[found.state] += 1
                 if found.created > now + CLOCK_SKEW_SECONDS:
                     ahead.append(f"{found.id}, created {format_time(found.created)}")
-                if policy.is_due(found, now - OVERDUE_SECONDS):
+                waits = found.state is State.PENDING
+                if waits and policy.is_due(found, now - OVERDUE_SECONDS):
                     overdue.append(found.due or found.created)
     except Unavailable as error:
         yield "tasks", Finding(Grade.BAD, str(error))

@@ -335,7 +335,7 @@ class Worker:
 
     def rescue(self) -> None:
         """Give back abandoned tasks: all claimed tasks if the lock is ours, else those with an
-        expired lease. Stores that do it in `take` are left out.
+        expired lease. Stores that do it in `take` are skipped.
         """
         if self._store.claim_rules.returns_abandoned:
             return

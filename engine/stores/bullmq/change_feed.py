@@ -203,7 +203,7 @@ class MarkerWatch:
     """Waits for jobs of each queue from which a worker could claim none, on one connection for
     each queue; the connections have the name of the worker.
 
-    Whoever takes a marker has to claim a job, else it is put back for the other workers.
+    A marker that comes while the worker is busy is put back, so that another worker takes the job.
     """
 
     def __init__(

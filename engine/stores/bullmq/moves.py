@@ -377,12 +377,25 @@ class JobMoves:
         found = {"set": fields, "unset": unset, "stays": stays}
         return found | {"priority": new.priority, "due": due}
 
-    def _add(self, new: Task, image: JobImage | None, now: float) -> ScriptCall:
+    def add_numbered(
+        self, connection: Connection, new: Task, image: JobImage, now: float
+    ) -> Outcome:
+        """Add a job whose id is the next number of its queue."""
+        move = Move(None, new)
+        try:
+            self._check_keys(connection, [move])
+            return _outcome(move, connection.run(self._add(new, image, now, is_numbered=True)))
+        except StoreError as error:
+            return _outcome(move, error)
+
+    def _add(
+        self, new: Task, image: JobImage | None, now: float, *, is_numbered: bool = False
+    ) -> ScriptCall:
         """The call that adds a job: data and options are those of the image, if there is one."""
         queue, job = self._split(new.id)
         if new.kind != queue:
             raise Unsupported(f"{new.id}: its kind is {new.kind}, expected its queue {queue}")
-        if job.isdecimal():
+        if job.isdecimal() and not is_numbered:
             raise Unsupported(f"{new.id}: the id is a number, which BullMQ gives itself")
         if ":" in job:
             raise Unsupported(f"{new.id}: the id has a colon, which BullMQ refuses")
@@ -390,7 +403,8 @@ class JobMoves:
         options = _options_of(fields.get("opts", "{}"))
         due, stamp = round((new.due or 0.0) * 1000), round(new.created * 1000)
         delay = max(0, due - stamp) if due > now * 1000 else 0
-        options |= {"jobId": job, "delay": delay, "priority": new.priority}
+        options |= {"delay": delay, "priority": new.priority}
+        options |= {} if is_numbered else {"jobId": job}
         name = (
             "addDelayedJob" if delay else "addPrioritizedJob" if new.priority else "addStandardJob"
         )

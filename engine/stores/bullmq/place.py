@@ -80,7 +80,7 @@ class RedisPlace(NamedTuple):
         return f"{OUR_PREFIX}:{self.prefix}:queues"
 
 
-def parse_place(address: Address) -> RedisPlace:
+def parse_place(address: Address, settings: BullmqSettings | None = None) -> RedisPlace:
     """Parse redis://HOST:PORT/DB?prefix=P or redis+unix:///PATH?db=DB&prefix=P.
 
     Raises:
@@ -109,7 +109,10 @@ def parse_place(address: Address) -> RedisPlace:
     else:
         options |= {"host": parts.hostname or "localhost", "port": parts.port or 6379}
         options["ssl"] = parts.scheme == "rediss"
-    return RedisPlace(address.text, options, address.password, prefix)
+    place = RedisPlace(address.text, options, address.password, prefix)
+    if settings is None:
+        return place
+    return place._replace(lease_seconds=settings.lease, stalled_seconds=settings.stalled_check)
 
 
 def task_id(queue: str, job: str) -> str:

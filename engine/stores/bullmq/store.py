@@ -21,15 +21,18 @@ from engine.stores.bullmq import controls
 from engine.stores.bullmq.change_feed import FIND_SECONDS, ChangeFeed, MarkerWatch
 from engine.stores.bullmq.claims import JobClaims
 from engine.stores.bullmq.connection import Connection
+from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.moves import EDGES, JobMoves
 from engine.stores.bullmq.permissions import permitted_edges
-from engine.stores.bullmq.place import RedisPlace
+from engine.stores.bullmq.place import RedisPlace, task_id
 from engine.stores.bullmq.reading import JobReader
 from engine.stores.bullmq.row import STATES, WORDS, own_retry_policy
 from engine.stores.bullmq.scan import QueueCounts, RedisScan, find_queues
 
 MOVES_PER_PIPELINE = 100
 """Changes that are sent at a time."""
+MAX_EVENTS = 10_000
+"""Entries of the event stream of a queue that we make (BullMQ: maxLenEvents)."""
 CONTROL_SECONDS = 1.0
 """Seconds for which the controls that were read are current."""
 
@@ -160,9 +163,10 @@ class BullmqStore:
         return self._queues
 
     def watch_markers(self, worker: str, wake: Callable[[], None]) -> MarkerWatch:
-        """Wake a worker of the place's queues as soon as there is a job to claim; until then `take`
-        does not ask those queues again."""
+        """Wake a worker of the place's queues as soon as there is a job to claim, until stopped;
+        `take` does not ask a queue again until then."""
         self._claims.markers = MarkerWatch(self.place, self.place.queues, worker, wake)
+        self._claims.markers.start()
         return self._claims.markers
 
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
@@ -195,6 +199,27 @@ class BullmqStore:
         waiting = iter(moves)
         while lot := list(islice(waiting, MOVES_PER_PIPELINE)):
             yield from self._apply(lot)
+
+    def add_job(self, new: NewJob) -> Task:
+        """Add a job, its queue too if it is new; return it as a pending task.
+
+        Raises:
+            Gone: the id exists already.
+            Unsupported: a value cannot be stored.
+            Full, Unavailable: see `swap`.
+        """
+        base, now = self.place.base(new.queue), self._clock()
+        self._connection.call("HSETNX", f"{base}meta", "opts.maxLenEvents", MAX_EVENTS)
+        job = new.id or str(self._connection.call("INCR", f"{base}id"))
+        task = new.as_task(task_id(new.queue, job), now)
+        image = new.as_image(task.id)
+        if new.id:
+            (outcome,) = self._apply([Move(None, task, image.encode())])
+        else:
+            outcome = self._moves.add_numbered(self._connection, task, image, now)
+        if outcome.error is not None:
+            raise outcome.error
+        return task._replace(rev=outcome.rev)
 
     def _apply(self, moves: list[Move]) -> list[Outcome]:
         outcomes = self._moves.apply(self._connection, self.edges, moves, self._clock())
