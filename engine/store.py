@@ -302,6 +302,9 @@ class ClaimRules(NamedTuple):
     is none."""
     done_state: State | None = None
     """The state of a task that was done; None: it is deleted."""
+    retry_seconds: float = 60.0
+    """Seconds until an operation that the store refused is tried again; each further wait is twice
+    as long, up to 15 times the first."""
     returns_abandoned: bool = False
     """True if `Store.take` itself returns the tasks of ended workers to pending."""
 

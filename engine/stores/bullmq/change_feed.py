@@ -33,7 +33,7 @@ ENTRIES_PER_READ = 2000
 MARKER_BLOCK_SECONDS = 10
 """Seconds after which a queue is asked for a job even without a marker: a worker that took one may
 have been killed."""
-STOP_CHECK_SECONDS = 1.0
+STOP_CHECK_SECONDS = 0.5
 """Seconds within which the threads of a `MarkerWatch` notice that it was stopped."""
 RETRY_SECONDS = 1.0
 """Seconds between two attempts to connect."""
@@ -210,16 +210,23 @@ class MarkerWatch:
         self, place: RedisPlace, queues: Sequence[str], worker: str, wake: Callable[[], None]
     ) -> None:
         self._waits = {queue: _MarkerWait(place, queue, worker, wake) for queue in queues}
+        self._threads = [
+            threading.Thread(target=wait.run, name=f"marker {queue}", daemon=True)
+            for queue, wait in self._waits.items()
+        ]
 
     def start(self) -> None:
         """Start a thread for each queue."""
-        for queue, wait in self._waits.items():
-            threading.Thread(target=wait.run, name=f"marker {queue}", daemon=True).start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Stop watching; does not wait for the threads."""
+        """Stop watching; waits until no marker can be taken any more, `STOP_CHECK_SECONDS` if the
+        server answers."""
         for wait in self._waits.values():
             wait.stop()
+        for thread in self._threads:
+            thread.join(2 * STOP_CHECK_SECONDS)
 
     def is_resting(self, queue: str) -> bool:
         """True if no job can be claimed until the queue has a marker."""
@@ -296,11 +303,11 @@ class _MarkerWait:
     def _pass_on(self, connection: Connection) -> None:
         """Take one marker and wake the worker, or put it back if it no longer waits for one."""
         connection.begin("BZPOPMIN", self._key, MARKER_BLOCK_SECONDS)
-        while not connection.is_ready(STOP_CHECK_SECONDS):
+        while not connection.is_ready(0.0 if self._is_stopped else STOP_CHECK_SECONDS):
             if self._is_stopped:
                 return
         marker = connection.finish()
-        if self.end_rest():
+        if self.end_rest() and not self._is_stopped:
             self._wake()
         elif marker:
             _, member, score = marker

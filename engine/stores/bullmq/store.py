@@ -31,6 +31,8 @@ from engine.stores.bullmq.scan import QueueCounts, RedisScan, find_queues
 
 MOVES_PER_PIPELINE = 100
 """Changes that are sent at a time."""
+RECONNECT_SECONDS = 1.0
+"""Seconds until a worker tries to reach the server again: a restart takes a few."""
 MAX_EVENTS = 10_000
 """Entries of the event stream of a queue that we make (BullMQ: maxLenEvents)."""
 CONTROL_SECONDS = 1.0
@@ -59,7 +61,11 @@ class BullmqStore:
             self._moves = JobMoves(place)
             self._claims = JobClaims(self._connection, place, self._moves, clock)
             self.claim_rules = ClaimRules(
-                own_retry_policy, reader.read_data, State.DONE, returns_abandoned=True
+                own_retry_policy,
+                reader.read_data,
+                State.DONE,
+                RECONNECT_SECONDS,
+                returns_abandoned=True,
             )
             self._queues = find_queues(self._connection, place)
             self._find_due = time.monotonic() + FIND_SECONDS
