@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from engine import verbs
 from engine.model import Move, Outcome, Task
 from engine.store import ClaimFilter, Gone, StoreError
 from engine.stores.bullmq.change_feed import MarkerWatch
 from engine.stores.bullmq.connection import Connection, ScriptCall, pack, plain_script, script
-from engine.stores.bullmq.moves import JobMoves, read_answer
+from engine.stores.bullmq.moves import EDGES, JobMoves, read_answer
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace
 from engine.stores.bullmq.row import attempts_text, make_token, read_rows
+from engine.text.safe import clean_error
 
 MAX_STALLED = 1
 """Times that a job may lose its worker before it fails (BullMQ: maxStalledCount)."""
@@ -90,6 +92,17 @@ class JobClaims:
         return task
 
     def _claim(self, queue: str, now: float, owner: str) -> Task | None:
+        """Claim the next job; fail those that must fail instead: because they have lost their
+        worker too often, or a child of theirs has failed."""
+        while True:
+            task, failure = self._move_to_active(queue, now, owner)
+            if task is None or not failure:
+                return task
+            failed = verbs.give_up_task(task, clean_error(failure), 1)
+            self._moves.apply(self._connection, EDGES, [Move(task, failed)], now)
+
+    def _move_to_active(self, queue: str, now: float, owner: str) -> tuple[Task | None, str]:
+        """The next job, if there is one, and the error with which it must fail."""
         base, until = self._place.base(queue), now + self._place.lease_seconds
         token = make_token(owner, now, until, secrets.token_hex(8))
         options: dict[str, Any] = {"token": token}
@@ -108,7 +121,7 @@ class JobClaims:
                 self._dues[queue] = now + limited_ms / 1000
             elif delayed_ms > 0:
                 self._dues[queue] = delayed_ms / 1000
-            return None
+            return None, ""
         _, _, ident, rev, flat = answer
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         values = [fields.get(name, "") for name in _ROW_FIELDS]
@@ -119,7 +132,7 @@ class JobClaims:
         row += [fields.get("failedReason", ""), token, 0, more]
         (found,) = read_rows(self._place, queue, [row], now)
         assert isinstance(found, Task), ident
-        return found
+        return found, fields.get("defa", "")
 
     def _return_stalled(self, queue: str, now: float) -> float:
         """Return jobs without a lock to their queue, as every BullMQ worker does; return when this
