@@ -14,8 +14,9 @@ BENCH := .venv/.ready-bench
 PYTEST = temporary=$$(mktemp -d /tmp/sd.XXXX); trap 'rm -rf "$$temporary"' EXIT; \
 	.venv/bin/python -m pytest --basetemp="$$temporary/t"
 
-# Tests wait for disks and for other processes a third of their time.
-WORKERS = $(shell expr 2 \* $$(nproc))
+# Tests wait for disks and for other processes a third of their time. A process that has run its
+# tests takes some of another one's, so that none ends long after the others.
+WORKERS = $(shell expr 2 \* $$(nproc)) --dist worksteal
 
 # Without bytecode files each start of the command takes twice the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,7 +31,7 @@ help:
 	@echo 'make deep         planted faults, every crash point, fuzz, soak, long property tests'
 	@echo 'make lint         ruff and mypy'
 	@echo 'make bench        measure each target beside floors and peers (ARGS="--quick"; --list)'
-	@echo 'make crash        kill and fail commands and plans at every system call (needs strace)'
+	@echo 'make crash        kill and fail the commands at every system call (needs strace)'
 	@echo 'make soak         rivals on one spool, killed at random (ARGS="--minutes 10")'
 	@echo 'make screenshots  draw screenshots/ again, and record the cast'
 	@echo 'make clean        remove .venv, caches and build output'

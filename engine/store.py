@@ -48,6 +48,18 @@ class Unsupported(StoreError):
     """This store never supports the operation, or not with this value."""
 
 
+class ControlTarget(NamedTuple):
+    """One thing that a control acts on, such as a queue, with its own value."""
+
+    name: str
+    now: str = ""
+    """As `Control.now`."""
+    refusal: str = ""
+    """As `Control.refusal`."""
+    bounds: tuple[int, int] | None = None
+    """As `Control.bounds`."""
+
+
 class Control(NamedTuple):
     """An action on a whole queue: pause, resume, flush, break the lock."""
 
@@ -70,11 +82,24 @@ class Control(NamedTuple):
     is_pause: bool = False
     """True if this control stops and restarts the whole queue. It then has two choices: first
     resume, second pause."""
+    targets: tuple[ControlTarget, ...] = ()
+    """What it acts on, if the store knows all of it; then any other target is refused, and `now`,
+    `refusal` and `bounds` are those of each. () if a target is typed, or it takes none."""
+
+    def for_target(self, name: str) -> Control:
+        """This control as it is for one of its targets; unchanged if it is not one of them."""
+        for one in self.targets:
+            if one.name == name:
+                why, bounds = self.refusal or one.refusal, one.bounds or self.bounds
+                return self._replace(now=one.now, refusal=why, bounds=bounds, targets=())
+        return self
 
     @property
     def has_paused(self) -> bool:
-        """True if this control has paused the queue."""
-        return self.is_pause and len(self.choices) == 2 and self.now == self.choices[1][0]
+        """True if this control has paused the queue, or one of its targets."""
+        if not self.is_pause or len(self.choices) != 2:
+            return False
+        return self.choices[1][0] in (self.now, *(one.now for one in self.targets))
 
 
 class Outlook(NamedTuple):

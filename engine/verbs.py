@@ -88,7 +88,7 @@ def given_up_state(edges: Edges) -> State:
 
 
 def retry(task: Task, now: float) -> Task:
-    """Move a dead task back to the queue: due now, attempts and error reset."""
+    """Move a dead or done task back to the queue: due now, attempts and error reset."""
     return task._replace(state=State.PENDING, due=0.0, attempts=0, error="")
 
 
@@ -192,6 +192,7 @@ VERBS: Mapping[str, Verb] = {
     verb.name: verb
     for verb in (
         Verb("retry", "retried", ((State.DEAD, State.PENDING),), retry),
+        Verb("rerun", "rerun", ((State.DONE, State.PENDING),), retry),
         Verb("promote", "promoted", ((State.PENDING, State.PENDING),), promote),
         Verb(
             "hold",
@@ -219,6 +220,7 @@ VERBS: Mapping[str, Verb] = {
                 (State.DEAD, State.TRASH),
                 (State.PENDING, State.TRASH),
                 (State.HELD, State.TRASH),
+                (State.DONE, State.TRASH),
             ),
             purge,
             keeps_bytes=True,
@@ -231,6 +233,7 @@ VERBS: Mapping[str, Verb] = {
                 (State.TRASH, State.HELD),
                 (State.TRASH, State.DEAD),
                 (State.TRASH, State.PENDING),
+                (State.TRASH, State.DONE),
             ),
             restore,
             keeps_bytes=True,
@@ -238,7 +241,7 @@ VERBS: Mapping[str, Verb] = {
         Verb(
             "expunge",
             "expunged",
-            ((State.DEAD, None), (State.TRASH, None)),
+            ((State.DEAD, None), (State.TRASH, None), (State.DONE, None)),
             expunge,
             keeps_bytes=True,
             excludes_suspicious=True,

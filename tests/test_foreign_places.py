@@ -43,8 +43,8 @@ SECRET = "what-only-root-may-read"
 Words = tuple[str, ...]
 
 READERS = (
-    "clusters, workers, kinds, locks, transports, notes, undo, journal, trash list, doctor, "
-    "mail status, mail spool list, shell-init, zgb doctor, queue list, queue corrupt list, "
+    "groups, clusters, workers, kinds, locks, transports, notes, undo, journal, trash list, "
+    "doctor, mail status, mail spool list, shell-init, zgb doctor, queue list, queue corrupt list, "
     "queue count, queue count-dlq, queue metrics, queue dlq list"
 )
 """Commands that are run without more words, and change nothing."""
@@ -60,6 +60,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("edit",): (("{id}", "--description", "new", "--apply", "1"),),
     ("note",): (("{id}", "seen"), ("{id}", "-")),
     ("replay",): (("--rate", "now", "--timeout", "1", "--apply", "1"),),
+    ("rerun",): (("--apply", "1"),),
     ("purge",): (("--all-odd", "--apply", "1"),),
     ("hold",): (("--apply", "1"), ("--apply", "2")),
     ("release",): (("--apply", "1"),),
@@ -509,6 +510,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/config/queue_config.py": "our own configuration",
     "engine/demo/traffic.py": "a folder of ours; --keep is refused where others can redirect it",
     "engine/system/files.py": "the one place that resolves paths: walk, open_file",
+    "engine/live/folder_events.py": "the limit of inotify, in /proc",
     "engine/locks/lock_holder.py": _MACHINE,
     "engine/operations/journal.py": _OPENED,
     "engine/locks/lock_file.py": _MACHINE,

@@ -49,8 +49,9 @@ PACKAGES = {
     "tui.task": "tui.transports",
     "tui.locks": "tui.operations tui.task",
     "tui.queue": "tui.operations tui.task",
+    "tui.groups": "tui.queue",
     "tui.overview": "tui.queue",
-    "tui": "tui.locks tui.log tui.overview",
+    "tui": "tui.groups tui.locks tui.log tui.overview",
     "tui.cli.setup": "engine.stores engine.work tui.session",
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
     "tui.cli.queue": "engine.doctor tui.cli.plans",
@@ -213,7 +214,7 @@ def test_only_the_terminal_uses_private_names_of_textual() -> None:
 MAX_METHODS = 15
 
 LARGE_CLASSES = {
-    "engine.index.reader.Reader": 25,
+    "engine.index.reader.Reader": 18,
     "engine.index.writer.Writer": 30,
     "engine.live.index_sync.IndexSync": 34,
     "engine.logs.log_file.LogFile": 20,

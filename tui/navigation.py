@@ -179,12 +179,19 @@ def _open_suspend(to: Navigator, target: Target) -> None:
 
 
 def _open_clusters(to: Navigator, target: Target) -> None:
-    from tui.queue.clusters_screen import ClustersScreen
+    from tui.groups.clusters_screen import ClustersScreen
 
     query = to.queue_screen().tab_query if target.state is None else Query(target.state)
     screen = ClustersScreen(to.session, to.around, query)
     screen.aim = target.id
     to.push(screen)
+
+
+def _open_groups(to: Navigator, target: Target) -> None:
+    from tui.groups.groups_screen import GroupsScreen
+
+    query = to.queue_screen().tab_query if target.state is None else Query(target.state)
+    to.push_or_switch(GroupsScreen(to.session, to.around, query))
 
 
 def _open_operations(to: Navigator, target: Target) -> None:
@@ -246,6 +253,7 @@ OPENERS: Mapping[str, Callable[[Navigator, Target], None]] = {
     keys.SUSPEND: _open_suspend,
     keys.TEST_MAIL: _open_test_mail,
     keys.CLUSTERS: _open_clusters,
+    keys.GROUPS: _open_groups,
     keys.OPERATIONS: _open_operations,
     keys.RUNNING_OPERATION: _open_operation,
     keys.TASK: _open_task,

@@ -102,6 +102,7 @@ _CONFIG = """\
 queue:
   backoff_base: 3
   backoff_max: 30
+  max_pending: {most}
   profile: contract
   stuck_threshold: {stuck:.0f}
   syslog: ""
@@ -402,21 +403,25 @@ class TrafficGenerator:
             make_spool(_spool(root), exclusive=True)
             for folder in ("run", "log", "metrics", "mailspool"):
                 files.make_folders(f"{root}/{folder}")
-        handle = f"{self._folder}/handle.sh"
+        handle, most = f"{self._folder}/handle.sh", max(_spool("").max_pending, tasks)
         files.replace_file(handle, _script(self._folder).encode())
         config = _CONFIG.format(
-            handle=handle, mended=REPAIRED_FILE, stuck=STUCK_AFTER_SECONDS
+            handle=handle, mended=REPAIRED_FILE, stuck=STUCK_AFTER_SECONDS, most=most
         ) + _sections(said)
         files.replace_file(f"{self._folder}/{CONFIG_FILE}", config.encode())
         self._stores = {
-            name: NftbanStore(_spool(f"{self._folder}/{name}")) for name in (FLOWING, WEDGED)
+            # Not durable: the demo need not survive a power cut, and a million fsyncs take minutes.
+            name: NftbanStore(
+                _spool(f"{self._folder}/{name}")._replace(max_pending=most, durable=False)
+            )
+            for name in (FLOWING, WEDGED)
         }
         now = time.time()
         failing = [sort for sort in TASK_TYPES if sort.error]
         for sort in failing:
             each = -(-tasks // 5 // len(failing))
             self._add(FLOWING, self._some(each, now - 6 * 3600, now, [sort]))
-        self._bury(self._stores[FLOWING], now)
+        self._bury(self._stores[FLOWING], now, tasks)
         self._add(FLOWING, self._some(tasks // 2, now - 6 * 3600, now))
         self._add(WEDGED, self._some(tasks * 3 // 10, now - STUCK_BACKLOG_SECONDS, now))
 
@@ -466,11 +471,11 @@ class TrafficGenerator:
             assert outcome.move.new is not None
             files.append(self._ledger, f"{outcome.move.new.id}\n".encode())
 
-    def _bury(self, store: NftbanStore, now: float) -> None:
-        """Move all pending tasks to the dead-letter queue, as if they had failed before the
-        demo.
+    def _bury(self, store: NftbanStore, now: float, limit: int) -> None:
+        """Move up to `limit` pending tasks to the dead-letter queue, as if they had failed before
+        the demo.
         """
-        taken = list(store.take(now, "demo", MAX_PENDING))
+        taken = list(store.take(now, "demo", limit))
         for outcome in store.swap_all(Move(task, _failed(task)) for task in taken):
             if outcome.error is not None:
                 raise outcome.error

@@ -88,6 +88,16 @@ class Clause(NamedTuple):
         """Its SQL."""
         return "(" + " OR ".join(term.condition for term in self.terms) + ")"
 
+    def extends(self, other: Clause) -> bool:
+        """True if it is the other one, or a word that begins with the other's word."""
+        if self.terms == other.terms:
+            return True
+        if len(self.terms) > 1 or len(other.terms) > 1:
+            return False
+        (ours,), (theirs,) = self.terms, other.terms
+        is_word = not (ours.field or ours.negated or theirs.field or theirs.negated)
+        return is_word and str(ours.values[0]).startswith(str(theirs.values[0])[:-1])
+
     @property
     def values(self) -> tuple[Value, ...]:
         """The parameters of its SQL."""
@@ -117,6 +127,16 @@ class Filter:
         """
         text = f"{self.text} {other.text}".strip()
         return Filter(text, self.clauses + other.clauses)
+
+    def extends(self, other: Filter) -> bool:
+        """True if what this filter matches, the other one matches, too: it has its clauses, the
+        last one perhaps with more letters, and maybe others behind them.
+        """
+        *first, last = other.clauses or (None,)
+        ours = self.clauses[: len(first) + 1]
+        return len(ours) == len(other.clauses) > 0 and (
+            [*ours[:-1]] == first and last is not None and ours[-1].extends(last)
+        )
 
     def mentions_field(self, field: str) -> bool:
         """True if the filter mentions a field."""
@@ -165,6 +185,14 @@ def format_term(field: str, op: str, value: str) -> str:
     return f"{field}{op}{value}" if bare else f'{field}{op}"{value.replace(chr(34), chr(34) * 2)}"'
 
 
+def equality_filter(field: str, value: str) -> Filter:
+    """The filter `field=value`, without the limits of typed text."""
+    column, build_condition, _ = FIELDS[field]
+    sql, values = build_condition(column, "=", value, _ParseContext({}, 0.0, {}, no_saved_filters))
+    text = format_term(field, "=", value)
+    return Filter(text, (Clause(text, 0, (FilterTerm(field, sql, values, False),)),))
+
+
 class _ParseContext(NamedTuple):
     states: Mapping[State, str]
     now: float
@@ -175,15 +203,18 @@ class _ParseContext(NamedTuple):
 # ---- conditions
 
 
-def _pattern_of(text: str) -> str:
-    """A LIKE pattern that finds the text anywhere, with its wildcards escaped."""
+def _like(text: str) -> tuple[str, str]:
+    """LIKE with a pattern that finds the text anywhere, with its wildcards escaped; ESCAPE alone
+    takes a tenth of a search.
+    """
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return f"%{escaped}%"
+    return "LIKE ?" if escaped == text else "LIKE ? ESCAPE '\\'", f"%{escaped}%"
 
 
 def _word(text: str) -> Condition:
-    sql = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in SEARCHED_COLUMNS)
-    return sql, (_pattern_of(text),) * len(SEARCHED_COLUMNS)
+    like, pattern = _like(text)
+    sql = " OR ".join(f"{column} {like}" for column in SEARCHED_COLUMNS)
+    return sql, (pattern,) * len(SEARCHED_COLUMNS)
 
 
 def _text(column: str, op: str, text: str, _: _ParseContext) -> Condition:
@@ -192,7 +223,8 @@ def _text(column: str, op: str, text: str, _: _ParseContext) -> Condition:
     if op == "~":
         safe_regex.compile_pattern(text)
         return f"{column} REGEXP ?", (text,)
-    return f"{column} LIKE ? ESCAPE '\\'", (_pattern_of(text),)
+    like, pattern = _like(text)
+    return f"{column} {like}", (pattern,)
 
 
 def _destination(column: str, op: str, text: str, about: _ParseContext) -> Condition:

@@ -50,11 +50,11 @@ def freeze_rows(
             reader.fetch(
                 f"UPDATE plan.planned SET suspicious=2 WHERE {_AMONG}", (json.dumps([*noted]),)
             )
-        if twice := reader.fetch("SELECT id FROM main.task GROUP BY id HAVING count(*) > 1"):
+        if twice := _repeated_ids(reader, query, is_few=ids is not None):
             reader.fetch(
                 f"DELETE FROM plan.planned WHERE {_AMONG} AND place NOT IN "
                 f"(SELECT min(place) FROM plan.planned WHERE {_AMONG} GROUP BY id)",
-                (json.dumps([ident for (ident,) in twice]),),
+                (json.dumps(twice),),
             )
     except BaseException:
         os.unlink(path)
@@ -62,6 +62,20 @@ def freeze_rows(
     finally:
         _detach(reader)
     return RowTable(TempTable(path))
+
+
+def _repeated_ids(reader: Reader, query: Query, *, is_few: bool) -> list[str]:
+    """The ids that several tasks have; within a state, only tasks of different queues can.
+
+    A GROUP BY is fast on the index of all ids, or for a few rows.
+    """
+    if query.state is not None:
+        queued = "SELECT 1 FROM main.task INDEXED BY by_id WHERE state=? AND queue<>'' LIMIT 1"
+        if not reader.fetch(queued, (STATE_NUMBERS[query.state],)):
+            return []
+    table = "plan.planned" if is_few else "main.task"
+    found = reader.fetch(f"SELECT id FROM {table} GROUP BY id HAVING count(*) > 1")
+    return [ident for (ident,) in found]
 
 
 def _detach(reader: Reader) -> None:

@@ -10,13 +10,12 @@ from typing import Any
 from urllib.parse import quote
 
 from engine.index.filter_language import Clause, Filter
+from engine.index.listed_rows import ListedRows
 from engine.index.regexp_operator import Matcher
 from engine.index.schema import (
     ALL_STATE_NUMBERS,
-    ALL_STATES,
     CHUNK_ROWS,
     MAX_PROBLEMS,
-    SORTED_ROWS,
     STATE_NUMBERS,
     STATES,
     TASK_COLUMNS,
@@ -29,14 +28,9 @@ from engine.index.schema import (
     task_of,
     task_source,
 )
+from engine.index.search import Search
 from engine.model import Problem, State, Task
 from engine.operations.plan_rows import Row
-
-_in_order = itemgetter(0, 4, 2)
-_BEFORE = """
-SELECT first, before FROM (
-    SELECT first, sum(size) OVER (ORDER BY first) - size AS before FROM block WHERE state=?)
-WHERE {condition} ORDER BY first DESC LIMIT 1"""
 
 
 class Reader:
@@ -56,7 +50,8 @@ class Reader:
         self._db.execute("PRAGMA temp_store=FILE")
         self._matcher = Matcher()
         self._matcher.install(self._db)
-        self._found: tuple[Query, int, float, int] | None = None
+        self._listed = ListedRows(self._db)
+        self._search = Search(self._db, self._matcher, self._listed)
 
     def close(self) -> None:
         """Close the file."""
@@ -68,20 +63,28 @@ class Reader:
             self._db.interrupt()
 
     def window(
-        self, query: Query, start: int, size: int, generation: int, now: float = 0.0
+        self,
+        query: Query,
+        start: int,
+        size: int,
+        generation: int,
+        now: float = 0.0,
+        *,
+        counts: bool = True,
     ) -> Window:
         """Up to `size` rows from `start` on; from an earlier row if the result is shorter.
 
-        Ages in the filter are measured from `now` (epoch seconds UTC), here and below.
+        Ages in the filter are measured from `now` (epoch seconds UTC), here and below. Without
+        `counts`, a search by id may end at the last of these rows.
         """
         with self._snapshot():
             if not self.is_listed(query):
-                return self._window_found(query, start, size, generation, now)
-            total = self._total(query)
+                return self._search.window(query, start, size, generation, now, counts=counts)
+            total = self._listed.total(query)
             start = max(0, min(start, total - size))
             size = min(size, total - start)
             first = total - start - size if query.descending else start
-            rows = self._page(query.state, first, size)
+            rows = self._listed.page(query.state, first, size)
         if query.descending:
             rows.reverse()
         return Window(tuple(map(task_of, rows)), start, total, generation)
@@ -90,17 +93,9 @@ class Reader:
         """The position of a task in a result; None if it is not in it."""
         with self._snapshot():
             if not self.is_listed(query):
-                return self._find_found(query, ident, generation, now)
-            rows = self._rows_of(ident, query.state)
-            if not rows:
-                return None
-            listed, values = _listing(query.state, "id>=:first")
-            first, before = self._last_block(query.state, "first<=?", ident)
-            (skipped,) = self._db.execute(
-                f"SELECT count(*) {listed} AND id<:id", {**values, "first": first, "id": ident}
-            ).fetchone()
-            place = int(before + skipped)
-            return self._total(query) - 1 - place if query.descending else place
+                return self._search.find(query, ident, generation, now)
+            is_there = self._rows_of(ident, query.state)
+            return self._listed.place(query, ident) if is_there else None
 
     def task(self, ident: str) -> Task | None:
         """A task by its id, in any state."""
@@ -148,14 +143,13 @@ class Reader:
     def count(self, query: Query, now: float = 0.0) -> int:
         """The number of tasks that match a query."""
         if self.is_listed(query._replace(order="id")):
-            return self._total(query)
-        met, values = query_condition(query, now)
-        return int(self.fetch(f"SELECT count(*) FROM task NOT INDEXED WHERE {met}", values)[0][0])
+            return self._listed.total(query)
+        return self._search.count(query, now)
 
     def explain(self, query: Query, now: float = 0.0) -> str:
         """If nothing matches: the part of the filter that excludes all tasks; else ""."""
         clauses = query.filter.clauses
-        if not clauses or self.count(query, now):
+        if not clauses or (not self._search.is_empty(query) and self.count(query, now)):
             return ""
         alone = [
             (self._met(query, clauses[:at] + clauses[at + 1 :], now), clause.text)
@@ -216,39 +210,9 @@ class Reader:
             for place, what, state, *times in found.fetchall()
         )
 
-    # ---- by position: one state, or all, sorted by id
-
     def is_listed(self, query: Query) -> bool:
         """True if the result needs no search: one state or all, without a filter, sorted by id."""
-        if query.filter or query.order != "id":
-            return False
-        return query.state is not None or self._first("SELECT 1 FROM block WHERE state=-1")
-
-    def _first(self, sql: str) -> bool:
-        return self._db.execute(f"{sql} LIMIT 1").fetchone() is not None
-
-    def _total(self, query: Query) -> int:
-        (total,) = self._db.execute(
-            "SELECT coalesce(sum(size), 0) FROM block WHERE state=?", (_number(query.state),)
-        ).fetchone()
-        return int(total)
-
-    def _last_block(self, state: State | None, condition: str, value: str | int) -> tuple[str, int]:
-        """The last block that meets a condition, and the number of rows before it."""
-        found = self._db.execute(
-            _BEFORE.format(condition=condition), (_number(state), value)
-        ).fetchone()
-        return found or ("", 0)
-
-    def _page(self, state: State | None, start: int, size: int) -> list[Values]:
-        first, before = self._last_block(state, "before<=?", start)
-        listed, values = _listing(state, "id>=:first")
-        page = f"SELECT n AS m {listed} ORDER BY id, queue LIMIT :size OFFSET :skip"
-        rows: list[Values] = self._db.execute(
-            f"SELECT {TASK_COLUMNS} FROM ({page}) CROSS JOIN task ON n = m",
-            {**values, "first": first, "size": size, "skip": start - before},
-        ).fetchall()
-        return sorted(rows, key=_in_order)
+        return self._listed.is_listed(query)
 
     def _rows_of(self, ident: str, state: State | None) -> list[Values]:
         states = ALL_STATE_NUMBERS if state is None else str(STATE_NUMBERS[state])
@@ -258,44 +222,6 @@ class Reader:
             (clean_text(ident),),
         ).fetchall()
 
-    # ---- by search: any other result is found once for each generation, and cached by position
-
-    def _window_found(
-        self, query: Query, start: int, size: int, generation: int, now: float
-    ) -> Window:
-        total = self._find_all(query, generation, now)
-        start = max(0, min(start, total - size))
-        rows = self._db.execute(
-            f"SELECT {TASK_COLUMNS} FROM temp.found CROSS JOIN task ON task.n = found.n "
-            "WHERE place > ? AND place <= ? ORDER BY place",
-            (start, start + size),
-        ).fetchall()
-        return Window(tuple(map(task_of, rows)), start, total, generation)
-
-    def _find_found(self, query: Query, ident: str, generation: int, now: float) -> int | None:
-        self._find_all(query, generation, now)
-        (place,) = self._db.execute(
-            "SELECT min(place) - 1 FROM temp.found WHERE n IN (SELECT n FROM task "
-            f"INDEXED BY by_id WHERE state IN ({ALL_STATE_NUMBERS}) AND id=?)",
-            (clean_text(ident),),
-        ).fetchone()
-        return None if place is None else int(place)
-
-    def _find_all(self, query: Query, generation: int, now: float) -> int:
-        """Store the row numbers of a result in order in a temporary table; return their number."""
-        known = query, generation, now if query.filter.is_relative else 0.0
-        if self._found is not None and self._found[:3] == known:
-            return self._found[3]
-        self._found = None
-        self._db.execute("DROP TABLE IF EXISTS temp.found")
-        self._db.execute("CREATE TEMP TABLE found(place INTEGER PRIMARY KEY, n INT)")
-        met, values = query_condition(query, now)
-        insert = f"INSERT INTO temp.found(n) SELECT n FROM task NOT INDEXED WHERE {met}"
-        with self._matcher.query():
-            total = self._db.execute(f"{insert} {order_clause(query)}", values).rowcount
-        self._found = *known, total
-        return total
-
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
         """A read transaction, so that several queries see the same data."""
@@ -303,16 +229,8 @@ class Reader:
         try:
             yield
         except BaseException:
-            self._found = None
+            self._search.forget()
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
-
-
-def _number(state: State | None) -> int:
-    return ALL_STATES if state is None else STATE_NUMBERS[state]
-
-
-def _listing(state: State | None, condition: str) -> tuple[str, dict[str, str | int]]:
-    return SORTED_ROWS[state is None].format(condition=condition), {"state": _number(state)}

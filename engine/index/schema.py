@@ -116,6 +116,8 @@ class Window(NamedTuple):
     total: int
     generation: int
     """The generation of the index when it was queried; the rows are at least as new."""
+    is_counted: bool = True
+    """False: more rows may follow, and `total` is the number of those found so far."""
 
 
 Values: TypeAlias = tuple[str | int | float | None, ...]

@@ -48,7 +48,8 @@ class IndexQueries:
         self._windows = QueryThread("spooldeck-windows", sync)
         self._searches = QueryThread("spooldeck-searches", sync)
         self._threads: set[QueryThread] = set()
-        self._search: Query | None = None
+        self._search: tuple[Query, int] | None = None
+        """The last search, and the generation of the index that it read."""
         self._search_earliest = 0.0
         self._closed = False
 
@@ -58,13 +59,15 @@ class IndexQueries:
         threads = (self._windows, self._searches, *self._threads)
         await asyncio.gather(*(thread.close(seconds) for thread in threads))
 
-    async def window(self, query: Query, start: int, size: int) -> Window:
+    async def window(self, query: Query, start: int, size: int, *, counts: bool = True) -> Window:
         """Up to `size` rows of a result, from `start` on; from an earlier row if the result is
-        shorter.
+        shorter. Without `counts`, a search may end at the last of these rows.
         """
         empty = Window((), 0, 0, self._sync.latest.generation)
         now = _age_base(query, self._clock)
-        found = await self._ask(query, lambda r, n: r.window(query, start, size, n, now), empty)
+        found = await self._ask(
+            query, lambda r, n: r.window(query, start, size, n, now, counts=counts), empty
+        )
         self._sync.set_visible(task.id for task in found.tasks)
         return found
 
@@ -138,8 +141,7 @@ class IndexQueries:
 
         `noted` are the ids of tasks with a note.
         """
-        now = self._clock()
-
+        now, generation = self._clock(), self._sync.latest.generation
         edges, careful = self._sync.edges, VERBS[verb].excludes_suspicious
 
         def freeze(reader: Reader) -> Plan:
@@ -153,7 +155,8 @@ class IndexQueries:
             rows = table if len(table) > MAX_ROWS_IN_MEMORY else tuple(table)
             return Plan(verb, rows, now, filter, oldest=table.oldest, newest=table.newest)
 
-        return await self._searches.ask(freeze, Plan(verb, (), now))
+        plan = await self._searches.ask(freeze, Plan(verb, (), now))
+        return plan._replace(generation=generation)
 
     async def changed_rows(self, plan: Plan) -> tuple[tuple[Row, str], ...]:
         """The rows of a plan whose task has changed, each with its present state or the change."""
@@ -179,11 +182,11 @@ class IndexQueries:
         if at_hand:
             return at_hand[0]
         loop = asyncio.get_running_loop()
-        if query == self._search:
+        if self._search is not None and self._search[0] == query and self._search[1] < generation:
             await asyncio.sleep(max(0.0, self._search_earliest - loop.time()))
         generation, began = self._sync.latest.generation, loop.time()
         answer = await self._searches.ask(lambda r: question(r, generation), otherwise)
-        self._search = query
+        self._search = query, generation
         self._search_earliest = loop.time() + SEARCH_COST_FACTOR * (loop.time() - began)
         return answer
 

@@ -6,10 +6,12 @@ that contain a word of the filter are decoded, and for a level alone none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from engine.logs.log_file import LogFile
+from engine.logs.log_file import NO_TIME, FileEntry, LogFile
 from engine.logs.log_filter import DEBUG, ERROR, INFO, LineFilter, level_names, level_rank
+from engine.logs.log_tail import parse_local_time
 from engine.text import safe_regex
 
 _HEAD: tuple[tuple[tuple[str, str], ...], ...] = (
@@ -42,24 +44,34 @@ def _line_without_head() -> bytes:
 
 _LINE_WITHOUT_HEAD = _line_without_head()
 
+PARSED_SHARE = 4
+"""If more than one of so many lines of a cell matches, the whole cell is parsed, and kept."""
 _END_BYTES = 2048
 """Bytes read behind a cell for the end of its last line."""
 
 
-def line_bytes(file: LogFile, first: int, last: int) -> bytes:
-    """The lines that begin in these cells; of the last one at least as much as is parsed."""
+class CellLines(NamedTuple):
+    """The lines that begin in a cell; of the last one at least as much as is parsed."""
+
+    offset: int = 0
+    """Offset of the first line in the file."""
+    data: bytes = b""
+
+
+def line_bytes(file: LogFile, cell: int) -> CellLines:
+    """The lines that begin in a cell."""
     size = file.cell_size
-    begin, stop = first * size, min((last + 1) * size, file.size)
+    begin, stop = cell * size, min((cell + 1) * size, file.size)
     base = max(0, begin - 1)
     data = file.read(base, stop - base + _END_BYTES)
     at = data.find(b"\n") + 1 if begin else 0
     if begin and (not at or base + at >= stop):
-        return b""
+        return CellLines()
     end = data.find(b"\n", stop - 1 - base)
     if end < 0:
         data += file.read(base + len(data), size)
         end = data.find(b"\n", stop - 1 - base)
-    return data[at : end + 1 if end >= 0 else len(data)]
+    return CellLines(base + at, data[at : end + 1 if end >= 0 else len(data)])
 
 
 def may_match_cells(file: LogFile, first: int, last: int, sieve: LineFilter) -> bool:
@@ -67,6 +79,8 @@ def may_match_cells(file: LogFile, first: int, last: int, sieve: LineFilter) -> 
 
     The bytes are searched as they were read, with parts of the lines around: no copy is made.
     """
+    if sieve.matches_all:
+        return True
     size = file.cell_size
     begin, stop = first * size, min((last + 1) * size, file.size)
     base = max(0, begin - 1)
@@ -79,14 +93,51 @@ def may_match_cells(file: LogFile, first: int, last: int, sieve: LineFilter) -> 
     return sieve.may_match(data, at)
 
 
-def contract_lines(file: LogFile, cell: int) -> bytes:
+def contract_lines(file: LogFile, cell: int) -> CellLines:
     """The lines that begin in a cell, if all of them are whole and in the contract's format; else
     nothing.
     """
-    data = line_bytes(file, cell, cell)
+    lines = line_bytes(file, cell)
+    data = lines.data
     begin = data.rfind(b"\n", 0, -1) + 1  # of the last line
     is_whole = data.endswith(b"\n") and len(data) - 1 - begin <= file.cell_size
-    return data if is_whole and has_only_contract_lines(data) else b""
+    return lines if is_whole and has_only_contract_lines(data) else CellLines()
+
+
+def matching_entries(file: LogFile, cell: int, sieve: LineFilter) -> Sequence[FileEntry]:
+    """The lines of a cell that may match a filter, as `LogFile.entries` has them: few ones are
+    parsed alone.
+    """
+    if sieve.matches_all:
+        return file.entries(cell)
+    if not may_match_cells(file, cell, cell, sieve):
+        return ()
+    offset, data = contract_lines(file, cell)
+    places = [*matching_lines(data, sieve)]
+    if not data or len(places) * PARSED_SHARE > data.count(b"\n"):
+        return file.entries(cell)
+    found: list[FileEntry] = []
+    high, at = _last_time(file, cell) if places else NO_TIME, 0
+    for begin in places:
+        entry = file.parse_line(data, offset, begin, data.index(b"\n", begin))
+        if entry.line.when is None:
+            return file.entries(cell)
+        high, at = max(high, _latest(data[at:begin]), entry.key[0]), begin
+        found.append(entry._replace(key=(high, *entry.key[1:])))
+    return found
+
+
+def _last_time(file: LogFile, cell: int) -> float:
+    """The time that lines of a cell have at least: the latest of the cell before."""
+    before = contract_lines(file, cell - 1).data if cell else b""
+    return _latest(before) if before else file.carried_into(cell).high
+
+
+def _latest(data: bytes) -> float:
+    """The latest time of these lines in the contract's format."""
+    stamps = {line[1:20] for line in data.split(b"\n") if line}
+    times = map(parse_local_time, (stamp.decode() for stamp in stamps))
+    return max((time for time in times if time is not None), default=NO_TIME)
 
 
 def has_only_contract_lines(data: bytes) -> bool:

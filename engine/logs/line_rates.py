@@ -70,7 +70,7 @@ class LineRates:
         stop = min((cell + 1) * file.cell_size, file.complete_bytes)
         is_whole = at == cell * file.cell_size and stop == at + file.cell_size
         found: Counter[tuple[float, bool]] = Counter()
-        if data := contract_lines(file, cell) if is_whole else b"":
+        if data := contract_lines(file, cell).data if is_whole else b"":
             for (stamp, level), number in Counter(_heads_of(data)).items():
                 when = parse_local_time(stamp.decode())
                 is_error = level_rank(level.decode().upper()) >= ERROR

@@ -60,7 +60,7 @@ class FileEntry(NamedTuple):
     """True if its newline has not been written yet."""
 
 
-class _Carried(NamedTuple):
+class CarriedTime(NamedTuple):
     """The time and severity for a line that has none."""
 
     high: float = NO_TIME
@@ -92,7 +92,7 @@ class LogFile:
         self.size = 0
         """Known size in bytes."""
         self._cells: OrderedDict[int, _Cell] = OrderedDict()
-        self._carried: dict[int, _Carried] = {}
+        self._carried: dict[int, CarriedTime] = {}
         self._parsed_in_vain = 0
         """Consecutive cells that were parsed and had no time or level."""
         self._no_newline = (0, 0)
@@ -166,9 +166,9 @@ class LogFile:
         """The lines that begin in a cell, in order."""
         cell = self._cell(number)
         if len(cell.entries) < len(cell.lines):
-            carried = self._carried_into(number)
+            carried = self.carried_into(number)
             if cell.entries:
-                carried = _Carried(cell.entries[-1].key[0], cell.entries[-1].rank)
+                carried = CarriedTime(cell.entries[-1].key[0], cell.entries[-1].rank)
             for line in cell.lines[len(cell.entries) :]:
                 carried = _after(carried, line)
                 key = (carried.high, self.number, line.key[2])
@@ -221,12 +221,15 @@ class LogFile:
         lines = []
         while at < min(stop - base, len(data)):
             end = data.find(b"\n", at)
-            line = self._line(data, base, at, end)
+            line = self.parse_line(data, base, at, end)
             lines.append(line)
             at = line.end_offset - base
         return lines
 
-    def _line(self, data: bytes, base: int, at: int, newline: int) -> FileEntry:
+    def parse_line(self, data: bytes, base: int, at: int, newline: int) -> FileEntry:
+        """Parse the line at a position of bytes that begin at the offset `base`, with its own time;
+        it ends at the position `newline`, or later if that is negative.
+        """
         begin = base + at
         if newline < 0:
             newline = self._newline_from(base + len(data))
@@ -278,10 +281,10 @@ class LogFile:
 
     # Time and severity of lines that have none
 
-    def _carried_into(self, number: int) -> _Carried:
+    def carried_into(self, number: int) -> CarriedTime:
         """The time and severity from the nearest earlier cell that has any."""
         passed = []
-        found, self._parsed_in_vain = _Carried(), 0
+        found, self._parsed_in_vain = CarriedTime(), 0
         for cell in range(number - 1, -1, -1):
             if cell in self._carried:
                 found = self._carried[cell]
@@ -297,7 +300,7 @@ class LogFile:
             self._carried[cell] = found
         return found
 
-    def _summed(self, number: int) -> _Carried | None:
+    def _summed(self, number: int) -> CarriedTime | None:
         cell = self._cells.get(number)
         if cell is None or not cell.closed:
             begin, stop = number * self.cell_size, (number + 1) * self.cell_size
@@ -312,13 +315,13 @@ class LogFile:
         if all(line.line.when is None and not line.line.level for line in lines):
             return None
         self._parsed_in_vain = 0
-        carried = _Carried()
+        carried = CarriedTime()
         for line in lines:
             carried = _after(carried, line)
         return carried
 
 
-def _after(carried: _Carried, line: FileEntry) -> _Carried:
+def _after(carried: CarriedTime, line: FileEntry) -> CarriedTime:
     """The time and severity to carry after this line."""
     says = line.line.when is not None or line.line.level
-    return _Carried(max(carried.high, line.key[0]), line.rank if says else carried.rank)
+    return CarriedTime(max(carried.high, line.key[0]), line.rank if says else carried.rank)

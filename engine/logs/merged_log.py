@@ -19,7 +19,7 @@ from engine.logs.byte_search import (
     contract_lines,
     count_matches,
     line_bytes,
-    matching_lines,
+    matching_entries,
     may_match_cells,
 )
 from engine.logs.log_file import CELL_BYTES, NO_TIME, FileEntry, Key, LogFile
@@ -273,7 +273,7 @@ class _SearchBounds:
         if self._edge[0] != self.at:
             self._edge = self.at, None
             for cell in self._cells(self.file.cell_count):
-                if entries := self._beyond(cell):
+                if entries := self._ahead(self.file.entries(cell)):
                     self._edge = self.at, entries[0].key
                     break
                 self.at = self._behind(cell)
@@ -283,10 +283,10 @@ class _SearchBounds:
         """Search the next cells, up to the first one with a match; return the number of bytes."""
         began = self.at
         numbers = tuple(self._cells(cells))
-        if numbers and not _none_in(self.file, sieve, min(numbers), max(numbers)):
+        if numbers and may_match_cells(self.file, min(numbers), max(numbers), sieve):
             for cell in numbers:
-                if not _none_in(self.file, sieve, cell, cell):
-                    self.found.extend(e for e in self._beyond(cell) if _is_match(sieve, e))
+                found = matching_entries(self.file, cell, sieve)
+                self.found.extend(e for e in self._ahead(found) if _is_match(sieve, e))
                 self.at = self._behind(cell)
                 if self.found:
                     break
@@ -302,8 +302,7 @@ class _SearchBounds:
             return iter(range(self.at // size, self.file.cell_count)[:most])
         return iter(range((min(self.at, self.file.size) - 1) // size, -1, -1)[:most])
 
-    def _beyond(self, cell: int) -> list[FileEntry]:
-        entries = self.file.entries(cell)
+    def _ahead(self, entries: Sequence[FileEntry]) -> list[FileEntry]:
         if self.forward:
             return [entry for entry in entries if entry.key[2] >= self.at]
         return [entry for entry in reversed(entries) if entry.key[2] < self.at]
@@ -315,16 +314,6 @@ class _SearchBounds:
 
 def _is_match(sieve: LineFilter, entry: FileEntry) -> bool:
     return not entry.line.is_foreign and sieve.is_match(entry.rank, entry.line.text)
-
-
-def _none_in(file: LogFile, sieve: LineFilter, first: int, last: int) -> bool:
-    """True if certainly no line that begins in these cells matches."""
-    if sieve.matches_all:
-        return False
-    if not may_match_cells(file, first, last, sieve):
-        return True
-    lines = contract_lines(file, first) if first == last else b""
-    return bool(lines) and next(matching_lines(lines, sieve), None) is None
 
 
 class LineScan:
@@ -587,11 +576,11 @@ class LogCounts:
         begin, stop = cell * file.cell_size, (cell + 1) * file.cell_size
         lines, kept = self._counts.get(file.number, (0, 0))
         is_whole = at == begin and stop <= file.complete_bytes
-        if data := contract_lines(file, cell) if is_whole else b"":
+        if data := contract_lines(file, cell).data if is_whole else b"":
             more = data.count(b"\n")
             let_through = more if self._sieve.matches_all else count_matches(data, self._sieve)
         elif is_whole and not isinstance(file.path, SharedLog) and self._none_or_all(file, cell):
-            more = line_bytes(file, cell, cell).count(b"\n")
+            more = line_bytes(file, cell).data.count(b"\n")
             let_through = more if self._sieve.matches_all else 0
         else:  # in a shared log, only the parsed line has the name of its database
             entries = [e for e in file.entries(cell) if e.key[2] >= at and not e.is_torn]

@@ -41,6 +41,10 @@ ANSWERED_NOTE, REFUSED_NOTE = "answered", "not done"
 """The `what` of the note that holds a control's answer, or the reason why it was not done."""
 
 
+MAX_NAMED_TARGETS = 9
+"""Targets that a refusal names."""
+
+
 class Order(NamedTuple):
     """A control to run, with its target and value."""
 
@@ -52,6 +56,34 @@ class Order(NamedTuple):
     amount: int | None = None
     """How many things the plan would change: with a different number now, nothing is done. None:
     any number."""
+
+
+class ControlRow(NamedTuple):
+    """A control as it is for one of its targets, or as a whole."""
+
+    name: str
+    target: str
+    """"" for a control without known targets."""
+    control: Control
+
+    @property
+    def label(self) -> str:
+        """Name and target."""
+        return control_label(self.name, self.target)
+
+
+def control_label(name: str, target: str) -> str:
+    """Name and target of a control, as they are shown."""
+    return f"{name} {target}" if target else name
+
+
+def control_rows(found: Mapping[str, Control]) -> tuple[ControlRow, ...]:
+    """One row for each control, or for each of its targets."""
+    return tuple(
+        ControlRow(name, target, control.for_target(target))
+        for name, control in found.items()
+        for target in ([one.name for one in control.targets] or [""])
+    )
 
 
 class ControlResult(NamedTuple):
@@ -67,11 +99,9 @@ class ControlResult(NamedTuple):
 
 def order_problem(control: Control, order: Order) -> str:
     """Why a target or value is invalid; "" if it looks valid. The store may still refuse it."""
-    target, value = order.target, order.value
-    if control.target and not target:
-        return f"{order.name} needs a target: {control.target}"
-    if target and not control.target:
-        return f"{order.name} takes no target"
+    value = order.value
+    if why := target_problem(control, order.name, order.target):
+        return why
     if value and not control.value:
         return f"{order.name} takes no value"
     if control.choices:
@@ -83,6 +113,20 @@ def order_problem(control: Control, order: Order) -> str:
             said = f"{value!r:.40}" if value else "nothing"
             return f"{order.name} is {said}, expected a whole number from {least} to {most}"
     return f"{order.name} needs a value: {control.value}" if control.value and not value else ""
+
+
+def target_problem(control: Control, name: str, target: str) -> str:
+    """Why a control does not take a target; "" if it seems to."""
+    if control.target and not target:
+        return f"{name} needs a target: {control.target}"
+    if target and not control.target:
+        return f"{name} takes no target"
+    known = [one.name for one in control.targets]
+    if known and target not in known:
+        more = f" (+{len(known) - MAX_NAMED_TARGETS:,})" if len(known) > MAX_NAMED_TARGETS else ""
+        named = ", ".join(known[:MAX_NAMED_TARGETS])
+        return f"{name}: no target {target!r:.40}, expected one of {named}{more}"
+    return ""
 
 
 def _expected_choices(control: Control, order: Order) -> str:
@@ -113,7 +157,7 @@ def is_reversible(control: Control) -> bool:
 def undo_refusal(values: Mapping[str, Any]) -> str:
     """Why a control cannot be undone, and what sets it back, from the `values` of its intent."""
     name, target, before = (str(values.get(key, "")) for key in ("control", "target", "before"))
-    what = " ".join(filter(None, (name, target))) or "a control"
+    what = control_label(name, target) or "a control"
     if before:
         return f"run the control to set it back: {what} was {before} before"
     return f"{what} cannot be undone"
@@ -159,10 +203,12 @@ def checked_control(store: ReadableStore, order: Order) -> Control:
         named = ", ".join(store.controls)
         known = f"expected one of {named}" if named else "this queue has none"
         raise Unsupported(f"no control {safe_line(order.name)!r} here: {known}")
+    control = control.for_target(order.target)
     if why := control.refusal or order_problem(control, order):
         raise Unsupported(why)
     if order.before is not None and order.before != control.now:
-        raise Unsupported(f"{order.name} has changed: it is {control.now} now")
+        what = control_label(order.name, order.target)
+        raise Unsupported(f"{what} has changed: it is {control.now} now")
     return control
 
 

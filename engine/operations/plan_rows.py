@@ -58,10 +58,7 @@ class RowTable(TableSequence[Row]):
 
     def __init__(self, table: TempTable) -> None:
         """`table` is a database with the table `planned`, which does not change any more."""
-        counted = table.read(
-            f"SELECT {_GROUPED}, count(*), min(created), max(created) FROM planned "
-            f"GROUP BY {_GROUPED} ORDER BY min(place)"
-        )
+        counted = _count_groups(table)
         self._groups: dict[tuple[Any, ...], int] = {row[:4]: row[4] for row in counted}
         super().__init__(table, sum(self._groups.values()), _ROWS, _make_row)
         self.oldest: float = min((row[5] for row in counted if row[5] is not None), default=0.0)
@@ -75,6 +72,8 @@ class RowTable(TableSequence[Row]):
 
     def first(self, limit: int, *, is_suspicious: bool) -> list[Row]:
         """The first rows that are suspicious or barred, or are neither."""
+        if not any(bool(odd or barred) is is_suspicious for _, odd, _, barred in self._groups):
+            return []  # without a scan
         found = self._table.read(
             f"{_ROWS} AND (suspicious > 0 OR barred IS NOT NULL) = ? ORDER BY place LIMIT ?",
             (is_suspicious, limit),
@@ -98,7 +97,22 @@ class RowTable(TableSequence[Row]):
 
 
 _GROUPED = "state, suspicious, target, barred"
+_IS_GROUP = "state IS ? AND suspicious IS ? AND target IS ? AND barred IS ?"
+_COUNTED = f"SELECT {_GROUPED}, count(*), min(created), max(created) FROM planned"
 _ROWS = "SELECT place, id, state, rev, suspicious, target, barred FROM planned WHERE 1"
+
+
+def _count_groups(table: TempTable) -> list[tuple[Any, ...]]:
+    """The groups with their numbers and times, the first row's first: most plans have one group,
+    and a GROUP BY would sort it, which takes five times as long.
+    """
+    counted = []
+    for first in table.read(f"SELECT {_GROUPED} FROM planned ORDER BY place LIMIT 1"):
+        counted = table.read(f"{_COUNTED} WHERE {_IS_GROUP}", first)
+        if counted[0][4] < table.read("SELECT count(*) FROM planned")[0][0]:
+            rest = f"WHERE NOT ({_IS_GROUP}) GROUP BY {_GROUPED} ORDER BY min(place)"
+            counted += table.read(f"{_COUNTED} {rest}", first)
+    return counted
 
 
 def _make_row(values: tuple[Any, ...]) -> Row:

@@ -55,6 +55,8 @@ class Plan(NamedTuple):
     newest: float = 0.0
     includes_suspicious: bool = False
     """True if the operator includes all rows that are only suspicious."""
+    generation: int = -1
+    """The generation of the index that the rows are from, or an older one; -1: not known."""
 
     def exclusion_reason(self, row: Row) -> str:
         """Why a row is excluded; "" if it is not."""

@@ -6,6 +6,7 @@ here other threads run between the steps.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -34,7 +35,9 @@ class SortedNames:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._db.close()
         if isinstance(error, sqlite3.Error):
-            raise Unavailable(f"names cannot be sorted: {error}") from error
+            # SQLite chooses the folder in this order.
+            folder = os.environ.get("SQLITE_TMPDIR") or os.environ.get("TMPDIR") or "/var/tmp"
+            raise Unavailable(f"names cannot be sorted in {folder}: {error}") from error
 
     def add(self, state: State, names: Iterable[str]) -> int:
         """Add the names of one state, in any order; return their number."""

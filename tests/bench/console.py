@@ -26,11 +26,13 @@ from tests.bench.measure import (
     scratch,
     task_text,
 )
-from tests.bench.terminal import Screen, console, empty_app, running
+from tests.bench.terminal import Screen, Spent, console, empty_app, running
 
 FIRST_FRAME, FIRST_ROWS = r"OBSERVE", r"row 1 of"
 IDLE_LIMIT_SECONDS = 300.0
 DOWN, UP, PAGE, ESCAPE, CURSOR = "j", "k", "\x1b[6~", "\x1b", "▶"
+FREQUENT, ABSENT = "host7", "q"
+"""A word in many tasks of a place, and a letter in none."""
 KEY_SECONDS, EVENT_SECONDS = 3.0, 5.0
 PLACES_IDLE_MS, PLACES_SECONDS = 75.0, 150.0
 """20 places count as scanned below this CPU in half a second, or after this time."""
@@ -104,19 +106,44 @@ def keys(bench: Bench) -> Figures:
 
 
 def filter_keys(bench: Bench) -> Figures:
-    """CPU of each letter of a filter, until the console is idle again."""
+    """CPU of each letter of a filter, until its first rows are shown, and until it is counted."""
     for number in dict.fromkeys((10_000, bench.large)):
         with at_rest(bench, number) as screen:
             screen.work("/")
-            costs = [screen.work(letter) for letter in "host7"]
+            letters = [_filter_letter(screen, letter, number) for letter in FREQUENT]
+            screen.work("\x7f" * len(FREQUENT))
+            absent = _filter_letter(screen, ABSENT, number)
             screen.work(ESCAPE)
             screen.work(ESCAPE)
-        what, cost = f"a letter of a filter, {number:,}", median(cost.all for cost in costs)
+        what, beside = f"a letter of a filter, {number:,}", f"SELECT by sqlite3 {index.SQLITE}"
+        whole = median(spent.all for _, _, spent in letters)
         if number == 10_000:
-            yield Figure(what, cost, "ms CPU", 20.0)
-        else:
-            yield Figure(f"{what}, UI", median(cost.main for cost in costs), "ms CPU")
-            yield Figure(f"{what}, others", median(c.others for c in costs), "ms CPU", 100.0)
+            yield Figure(what, whole, "ms CPU", 20.0)
+            continue
+        prefixes = [FREQUENT[: n + 1] for n in range(len(FREQUENT))]
+        *counts, nothing = index.bare_searches(number, [*prefixes, ABSENT])
+        yield Figure(f"{what}, first rows", median(wall for wall, *_ in letters), "ms wall", 100.0)
+        first = median(first.others for _, first, _ in letters)
+        yield Figure(f"{what}, first rows, others", first, "ms CPU", 100.0)
+        ui = median(spent.main for _, _, spent in letters)
+        yield Figure(f"{what}, whole result, UI", ui, "ms CPU")
+        others = median(spent.others for _, _, spent in letters)
+        yield Figure(f"{what}, whole result", others, "ms CPU", 1.5, median(counts), beside)
+        wall, _, spent = absent
+        yield Figure("a letter that matches none", spent.others, "ms CPU", 1.5, nothing, beside)
+        yield Figure("the same", wall, "ms wall")
+
+
+def _filter_letter(screen: Screen, letter: str, number: int) -> tuple[float, Spent, Spent]:
+    """Type a letter; return the milliseconds until its first rows are shown, and the cost until
+    then and until the console is idle.
+    """
+    mark, before, began = screen.mark, screen.spent(), time.perf_counter()
+    screen.send(letter)
+    first = screen.until(rf"(\?|[\d,]+) of {number:,}", mark).since(before)
+    wall = 1000 * (time.perf_counter() - began)
+    rest = screen.work("")
+    return wall, first, Spent(first.all + rest.all, first.main + rest.main)
 
 
 def plan(bench: Bench) -> Figures:

@@ -7,13 +7,17 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from statistics import median
 
+from engine.index.filter_language import SEARCHED_COLUMNS
 from engine.live.inspector import Inspector
 from engine.stores.nftban import NftbanStore, SpoolFolders
 from tests.bench.measure import (
+    ERRORS,
+    KINDS,
     PYTHON,
     SPOOLDECK,
     Bench,
@@ -91,28 +95,35 @@ def scan(bench: Bench) -> Figures:
         yield Figure(f"growth of the {name}", last, "us CPU", 1.2, first, "itself, smallest")
 
 
-def bare_select(number: int) -> float:
-    """Milliseconds of CPU to read so many rows of the size of an index row, in the order of ids."""
+@contextmanager
+def _bare_table(number: int) -> Iterator[sqlite3.Connection]:
+    """A table with so many rows of the size of an index row, sorted by id."""
 
-    def rows() -> Iterator[tuple[str, int, str, float, str]]:
+    def rows() -> Iterator[tuple[str | int | float, ...]]:
         for n in range(number):
-            yield (
-                f"20261121T053343Z-feeds_sync-{n:08x}",
-                0,
-                f"{n:x}.18ea177b.15c",
-                1.0 + n,
-                "x" * 200,
-            )
+            kind, error = KINDS[n % 3], ERRORS[n % 3] if n % 5 < 2 else ""
+            name, mail = f"20261121T053343Z-{kind}-{n:08x}", f"mail to user{n % 5000}@host{n % 200}"
+            yield name, kind, 0, f"{n:x}.18ea177b.15c", 1.0 + n, mail, error, "x" * 100
 
     with scratch(memory_folder(number // 10)) as folder:
         database = sqlite3.connect(f"{folder}/rows", isolation_level=None)
         database.execute("PRAGMA synchronous=OFF")
         database.execute("PRAGMA page_size=8192")
-        database.execute("CREATE TABLE task(id TEXT, state INT, rev TEXT, created REAL, rest TEXT)")
+        database.execute(
+            "CREATE TABLE task(id TEXT, kind TEXT, state INT, rev TEXT, created REAL, "
+            "description TEXT, error TEXT, rest TEXT, queue TEXT, destination TEXT)"
+        )
         database.execute("BEGIN")
-        database.executemany("INSERT INTO task VALUES (?, ?, ?, ?, ?)", rows())
+        database.executemany("INSERT INTO task VALUES (?, ?, ?, ?, ?, ?, ?, ?, '', '')", rows())
         database.execute("CREATE UNIQUE INDEX by_id ON task(state, id)")
         database.execute("COMMIT")
+        yield database
+        database.close()
+
+
+def bare_select(number: int) -> float:
+    """Milliseconds of CPU to read so many rows in the order of ids."""
+    with _bare_table(number) as database:
 
         def select() -> None:
             found = database.execute(
@@ -121,9 +132,21 @@ def bare_select(number: int) -> float:
             while found.fetchmany(500):
                 pass
 
-        spent = min(cpu_seconds(select) for _ in range(3))
-        database.close()
-    return 1000 * spent
+        return 1000 * min(cpu_seconds(select) for _ in range(3))
+
+
+def bare_searches(number: int, words: Sequence[str]) -> list[float]:
+    """Milliseconds of CPU to count the rows with each word in one of the searched columns."""
+    like = " OR ".join(f"{column} LIKE ?" for column in SEARCHED_COLUMNS)
+    with _bare_table(number) as database:
+
+        def count(word: str) -> None:
+            values = [f"%{word}%"] * len(SEARCHED_COLUMNS)
+            database.execute(
+                f"SELECT count(*) FROM task NOT INDEXED WHERE state = 0 AND ({like})", values
+            ).fetchall()
+
+        return [1000 * cpu_seconds(partial(count, word)) for word in words]
 
 
 LISTING = "import os, sys; [os.listdir(sys.argv[1] + name) for name in ('pending', 'work', 'dlq')]"

@@ -1,7 +1,7 @@
 """Kill or fail the real command at every system call by which it changes a file, under strace.
 
 `make crash` runs each scenario of `commands.py` in a process of its own: once to find its points,
-then once for each point and fault; the harness recovers and checks. Then it sweeps every plan.
+then once for each point and fault; the harness recovers and checks. Plans: `test_crash.py`.
 Exit codes: 0 all held, 1 something did not, 2 it could not be run.
 """
 
@@ -28,7 +28,7 @@ from tests.crash import wrapper
 
 wrapper.fix()
 
-from tests.crash import commands, plans, sweep  # noqa: E402  # only now, when the clock is fixed
+from tests.crash import commands, sweep  # noqa: E402  # only now, when the clock is fixed
 from tests.crash.harness import Ended, Fault, Result, Sweep  # noqa: E402
 
 WRAPPER = Path(__file__).with_name("wrapper.py")
@@ -219,11 +219,6 @@ def _do(job: Job) -> tuple[Job, list[str]]:
     return job, _tracer.run(job)
 
 
-def _sweep_plan(task: tuple[str, str, int]) -> tuple[str, Result]:
-    folder, name, every = task
-    return f"plan: {name}", plans.CASES[name].sweep(Path(folder, f"plan {name}"), every)
-
-
 def main() -> int:
     """Sweep what is asked for, and print a table of it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -260,8 +255,6 @@ def main() -> int:
             points, runs, failures = results[job.scenario]
             failures += [f"{job}\n    {what}" for what in wrong]
             results[job.scenario] = Result(points, runs + 1, failures)
-        every = [] if options.verb else [(folder, name, options.slice) for name in plans.CASES]
-        results |= dict(pool.imap(_sweep_plan, every))
     sys.stdout.writelines(f"{line}\n" for line in _table(results))
     return int(any(result.failures or not result.points for result in results.values()))
 

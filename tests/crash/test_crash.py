@@ -16,6 +16,7 @@ import pytest
 from tests.crash.commands import CASES as COMMANDS
 from tests.crash.nftban import LYING
 from tests.crash.sweep import ROOT, TABLES, Sweeper
+from tests.examples import IS_DEEP
 
 QUICK = {
     "command": {"add-batch", "next-done", "work"},
@@ -27,9 +28,9 @@ QUICK = {
     "power cut": set(TABLES["power cut"]),
 }
 BATCH = 6
-EVERY = {"plan": 7}
-"""Each so many-th run of a plan is made; `make crash` makes all. It is prime to the number of
-faults of a point, so that each of them is met."""
+EVERY = 1 if IS_DEEP else 7
+"""Each so many-th run of a case is made; `make deep` makes all. It is prime to the number of faults
+of a point, so that each of them is met."""
 
 
 SHM = Path("/dev/shm")
@@ -70,8 +71,7 @@ def test_at_every_point_nothing_is_lost(table: str, names: list[str], sweeper: S
     """Killed, refused or cut off at any point, and its recovery killed as well, an action is done
     or not done: all is whole, in one place, and what was reported as done is.
     """
-    every = EVERY.get(table, 1)
-    results = {name: sweeper.sweep(f"{table}/{name}", every) for name in names}
+    results = {name: sweeper.sweep(f"{table}/{name}", EVERY) for name in names}
     assert [f"{name}: {what}" for name, r in results.items() for what in r.failures] == []
     assert all(result.runs > 2 for result in results.values())
 
@@ -131,7 +131,7 @@ def test_a_broken_engine_is_found(name: str, tmp_path: Path) -> None:
     """The sweep of a copy in which one line was changed reports failures."""
     file, right, wrong, case, reported = BREAKS[name]
     with Sweeper(tmp_path / "sweep", copied(tmp_path, file, right, wrong)) as sweeper:
-        result = sweeper.sweep(case, 3 if case.startswith("plan") else 1)
+        result = sweeper.sweep(case, 7)
     assert any(reported in failure for failure in result.failures), result.failures
 
 

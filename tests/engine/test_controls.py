@@ -16,13 +16,15 @@ from engine.model import State
 from engine.operations import controls, undo
 from engine.operations.controls import Order
 from engine.operations.journal import Intent, Journal, Operation
-from engine.store import Control, Store, Unavailable, Unsupported
+from engine.store import Control, ControlTarget, Store, Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.zgb import ZgbDatabase, ZgbStore
 from tests.tui.journals import ANA
 from tests.tui.spools import NOW
 from tests.tui.wholes import PAUSE, RATE, REDIRECT, RETRY, Whole
+from tui.operations import control_lines
+from tui.session.place import WholeQueueFigures
 
 
 def clock() -> float:
@@ -206,6 +208,78 @@ def test_nothing_is_done_to_another_number_than_was_counted(whole: Whole) -> Non
         controls.run_control(store, whole.journal, Order(RETRY, amount=2), US, clock)
         with pytest.raises(Unsupported, match="would change nothing"):
             controls.run_control(store, whole.journal, Order(RETRY, amount=0), US, clock)
+
+
+class Lanes(MemoryStore):
+    """A store with a rate for each of its queues; one of them refuses."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryTasks())
+        self.set_rates({"fast": "50", "slow": "5"})
+
+    def set_rates(self, rates: dict[str, str]) -> None:
+        """Show these rates."""
+        self.rates = rates
+        slow = ControlTarget("slow", rates["slow"], bounds=(1, 10))
+        old = ControlTarget("old", refusal="its queue is drained")
+        targets = ControlTarget("fast", rates["fast"]), slow, old
+        self.controls = {
+            "rate": Control("rate", "a queue", "tasks", bounds=(1, 100), targets=targets)
+        }
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """Set the rate of one queue."""
+        self.set_rates({**self.rates, target: value})
+        return "set"
+
+
+def test_each_target_has_its_own_value_bounds_and_refusal(tmp_path: Path) -> None:
+    """An order is checked against the target that it names; the journal has the former value of
+    that target, which sets it back."""
+    store, journal = Lanes(), Journal(str(tmp_path / "journal"), clock=clock)
+    for order, why in (
+        (Order("rate", "", "9"), "rate needs a target: a queue"),
+        (Order("rate", "new", "9"), "no target 'new', expected one of fast, slow, old"),
+        (Order("rate", "slow", "20"), "from 1 to 10"),
+        (Order("rate", "fast", "200"), "from 1 to 100"),
+        (Order("rate", "old", "9"), "its queue is drained"),
+        (Order("rate", "slow", "9", before="50"), "rate slow has changed: it is 5 now"),
+    ):
+        with pytest.raises(Unsupported, match=why):
+            controls.run_control(store, journal, order, US, clock)
+    assert not journal.operations()
+    controls.run_control(store, journal, Order("rate", "slow", "9", before="5"), US, clock)
+    assert store.rates == {"fast": "50", "slow": "9"}
+    (done,) = journal.operations()
+    said = "run the control to set it back: rate slow was 5 before"
+    assert controls.undo_refusal(done.intent.values) == said
+    rows = controls.control_rows(store.controls)
+    assert [(row.label, row.control.now) for row in rows] == [
+        ("rate fast", "50"),
+        ("rate slow", "9"),
+        ("rate old", ""),
+    ]
+    assert [controls.is_reversible(row.control) for row in rows] == [True, True, False]
+
+
+def test_the_command_line_lists_each_target() -> None:
+    """One line for each target with its value; the JSON has them as objects."""
+    found = Lanes().controls
+    lines = [
+        "".join(text for text, _ in line)
+        for line in control_lines.page_lines(WholeQueueFigures(), found, 80)
+    ]
+    assert [line.split()[:3] for line in lines[1:4]] == [
+        ["rate", "fast", "50"],
+        ["rate", "slow", "5"],
+        ["rate", "old", "-"],
+    ]
+    (told,) = [control_lines.control_values(name, each) for name, each in found.items()]
+    assert told["targets"] == [
+        {"name": "fast", "now": "50", "refusal": "", "bounds": None},
+        {"name": "slow", "now": "5", "refusal": "", "bounds": (1, 10)},
+        {"name": "old", "now": "", "refusal": "its queue is drained", "bounds": None},
+    ]
 
 
 def test_a_switch_is_offered_the_other_way() -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from engine.config import queue_config
 from engine.config.place_address import Address
+from engine.demo import traffic
 from engine.demo.traffic import (
     CONFIG_FILE,
     REPAIRED_FILE,
@@ -141,6 +142,22 @@ def test_killed_at_any_moment_it_has_every_task_under_one_name_or_done(tmp_path:
     assert list((flowing / "queue" / "work").iterdir()) == []
     assert set(names(flowing)) | completed(flowing) | claimed >= added - set(names(wedged))
     end(process)
+
+
+def test_more_tasks_than_a_queue_usually_takes_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of pending tasks of the demo's queues is at least the wanted number of tasks."""
+    spool = traffic._spool
+    monkeypatch.setattr(traffic, "_spool", lambda root: spool(root)._replace(max_pending=3))
+    traffic.TrafficGenerator(str(tmp_path)).create(40)
+    made = [
+        len([*(tmp_path / name / "queue/pending").glob("*.task")])
+        for name in (traffic.FLOWING, traffic.WEDGED)
+    ]
+    assert made == [20, 12]
+    assert len([*(tmp_path / traffic.FLOWING / "queue/dlq").glob("*.task")]) >= 8
+    assert "max_pending: 40" in (tmp_path / CONFIG_FILE).read_text()
 
 
 def test_one_spool_flows_and_one_is_stuck(running: tuple[Path, psutil.Process]) -> None:

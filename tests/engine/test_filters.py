@@ -154,6 +154,23 @@ def test_a_filter_knows_its_clauses() -> None:
 
 
 @pytest.mark.parametrize(
+    ("longer", "shorter", "extends"),
+    [
+        *[("ab", "a", True), ("a", "a", True), ("a b", "a", True), ("a bc", "a b", True)],
+        *[("ab b", "a", True), ("a tries>3", "a", True), ("100%", "100", True)],
+        *[("a", "ab", False), ("b", "a", False), ("ba", "a", False), ("ab bc", "a b", False)],
+        *[("!ab", "!a", False), ("ab|c", "a", False), ("ab", "a|c", False), ("a", "", False)],
+        *[("tries>33", "tries>3", False), ("err:ab", "err:a", False), ("err:ab", "a", False)],
+        *[("%", "\\", False), ("\\%", "\\", True)],
+    ],
+)
+def test_a_filter_that_was_typed_on_matches_less(longer: str, shorter: str, extends: bool) -> None:
+    """A filter extends another one with more letters at the end, or more words; not if a longer
+    word may match more."""
+    assert parse_filter(longer).extends(parse_filter(shorter)) is extends
+
+
+@pytest.mark.parametrize(
     ("text", "at", "message"),
     [
         ("gmail fo=1", 6, 'no field "fo" at 7; known: id kind state'),

@@ -312,6 +312,84 @@ def test_a_window_is_a_slice_of_the_result(
     assert reader.find(Query(filter=parse_filter("absent")), tasks[0].id, 7) is None
 
 
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("order", ["id", "attempts"])
+def test_a_search_is_the_same_however_it_is_made(
+    writer: Writer,
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    order: str,
+    descending: bool,
+) -> None:
+    """Words that grow letter by letter, frequent and rare ones, give the rows and the number of a
+    plain search: whether the first rows or the last were asked for first, counted or not, and with
+    the result of the word before at hand."""
+    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 0)
+    tasks = [
+        a_task(n, description=f"host{n}", attempts=n % 3, queue="ab"[n % 2]) for n in range(2_500)
+    ]
+    look(writer, tasks)
+    tasks.sort(key=lambda t: (t.attempts if order == "attempts" else 0, t.id), reverse=descending)
+    for words in (
+        "h",
+        "ho",
+        "host",
+        "host1",
+        "host13",
+        "host13 id:a",
+        "host130",
+        "host",
+        "x",
+        "xy",
+    ):
+        query = Query(State.PENDING, parse_filter(words), order, descending)
+        text = words.split()[0]
+        rows = [t for t in tasks if text in t.description and (text == words or "a" in t.id)]
+        first = reader.window(query, 0, 40, 1, counts=False)
+        assert first.tasks == tuple(rows[:40])
+        assert first.total == (len(rows) if first.is_counted else 40)
+        for generation in (1, 2, 1):
+            last = max(0, len(rows) - 40)
+            for start in dict.fromkeys((0, last // 2, last, 0)):
+                window = reader.window(query, start, 40, generation)
+                assert window == Window(
+                    tuple(rows[start : start + 40]), start, len(rows), generation
+                )
+        for place in (0, len(rows) // 2, len(rows) - 1)[: len(rows)]:
+            assert reader.find(query, rows[place].id, 3) == place
+        assert reader.find(query, "absent", 3) is None
+
+
+def test_a_search_is_counted_though_its_last_known_row_has_left(
+    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index may be newer than the generation that was reported: the search is made again."""
+    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 0)
+    look(writer, [a_task(n, description=f"host{n}") for n in range(600)])
+    query = Query(State.PENDING, parse_filter("host"))
+    last = reader.window(query, 0, 40, 1, counts=False).tasks[-1]
+    writer.apply_lookup([last.id], [Missing(last.id)])
+    window = reader.window(query, 0, 40, 1)
+    assert (window.total, window.is_counted, last in window.tasks) == (599, True, False)
+
+
+def test_a_search_for_the_first_rows_is_not_counted(
+    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search whose first rows are found stops there; one with fewer rows, or among few tasks, is
+    counted."""
+    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 599)
+    look(writer, [a_task(n, description=f"host{n}") for n in range(600)])
+    for words, is_counted, total in (("host", False, 40), ("host59", True, 11), ("no", True, 0)):
+        window = reader.window(Query(State.PENDING, parse_filter(words)), 0, 40, 1, counts=False)
+        assert (window.is_counted, window.total) == (is_counted, total)
+    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 600)
+    host = Query(State.PENDING, parse_filter("host"))
+    assert reader.window(host, 0, 40, 2, counts=False).total == 600
+    by_error = Query(State.PENDING, parse_filter("host"), "error")
+    assert reader.window(by_error, 0, 40, 1, counts=False).total == 600
+
+
 def test_a_result_is_in_its_order(writer: Writer, reader: Reader) -> None:
     """A result is ordered by the wanted column, then by id; tasks without a value are last."""
     dice = random.Random(2)

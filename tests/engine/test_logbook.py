@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.logs import log_file, log_tail
-from engine.logs.byte_search import has_only_contract_lines, matching_lines
+from engine.logs.byte_search import has_only_contract_lines, matching_entries, matching_lines
 from engine.logs.line_rates import LineRates
 from engine.logs.log_file import FileEntry
 from engine.logs.log_filter import (
@@ -251,6 +251,36 @@ def test_a_search_in_bytes_finds_what_parsing_finds(
         if through.is_match(level_rank(parsed.level), parsed.text)
     ]
     assert list(matching_lines(data, through)) == expected
+
+
+@examples(100)
+@given(
+    st.lists(
+        st.one_of(st.tuples(st.integers(0, 40), levels, phrases), st.just("x\n")), max_size=60
+    ),
+    st.sampled_from(["needle", "!needle", "error", ""]),
+    st.sampled_from([64, 400, 2000]),
+)
+def test_few_matches_are_parsed_alone(
+    said: list[tuple[int, str, str] | str], words: str, cell: int
+) -> None:
+    """The matches in a cell have the keys, texts and ends that they have when all its lines are
+    parsed, also when times are not in order, and when the cell before has none."""
+    sieve = parse_line_filter(words)
+    text = "".join(
+        one if isinstance(one, str) else line(one[0], "needle" if n % 7 == 3 else one[2], one[1])
+        for n, one in enumerate(said)
+    )
+    with a_book(text, cell=cell) as (book, _):
+        for file in book.files:
+            for number in range(file.cell_count):
+                found = matching_entries(file, number, sieve)
+                kept = [entry for entry in found if sieve.is_match(entry.rank, entry.line.text)]
+                assert kept == [
+                    entry
+                    for entry in file.entries(number)
+                    if sieve.is_match(entry.rank, entry.line.text)
+                ]
 
 
 @pytest.mark.parametrize("other", others)

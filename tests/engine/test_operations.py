@@ -71,6 +71,39 @@ def test_a_verb_is_offered_where_an_edge_is_open() -> None:
     assert plans.verb_refusal(refused, "hold", State.PENDING) == "the spool is read-only"
 
 
+def test_done_tasks_are_rerun_purged_and_expunged(tmp_path: Path) -> None:
+    """A done task is rerun with its attempts reset, and done again after undo; purged, it is
+    restored as done; expunged, it is deleted. Where the store has no such edge, none of them is
+    offered."""
+    store, journal = MemoryStore(), Journal(f"{tmp_path}/journal", clock=clock)
+    dead_tasks(store, 3)
+    for task in tasks_in(store):
+        store.swap(task, verbs.retry(task, NOW))
+    for task in list(store.take(NOW, "a worker", 3)):
+        store.swap(task, verbs.with_state(task, State.DONE)._replace(attempts=task.attempts))
+    first, *others = finished = tasks_in(store, State.DONE)
+
+    carried_out(store, journal, plans.freeze_plan("rerun", [first], NOW))
+    (again,) = tasks_in(store, State.PENDING)
+    assert (again.id, again.due, again.attempts, again.error) == (first.id, 0.0, 0, "")
+    back = undo.plan_undo(store, journal, next(iter(journal.operations())), NOW, 7.0).plan
+    carried_out(store, journal, back)
+    assert [task._replace(rev="") for task in tasks_in(store)] == [
+        task._replace(rev="") for task in finished
+    ]
+
+    carried_out(store, journal, plans.freeze_plan("purge", others, NOW))
+    trashed = plans.freeze_plan("restore", tasks_in(store, State.TRASH), NOW)
+    carried_out(store, journal, trash.plan_restore(store, journal, trashed, NOW, 7.0).plan)
+    assert len(tasks_in(store, State.DONE)) == 3
+
+    carried_out(store, journal, plans.freeze_plan("expunge", tasks_in(store), NOW))
+    assert tasks_in(store) == []
+    edges: Edges = {(State.ACTIVE, State.DONE): EDGES[State.ACTIVE, State.DONE]}
+    for verb in ("rerun", "purge", "expunge"):
+        assert plans.verb_refusal(edges, verb, State.DONE) == f"no {verb} from done here"
+
+
 BARRED = "its parent runs"
 
 

@@ -129,7 +129,7 @@ def test_a_killed_server_loses_no_job(start: StartWorker, tmp_path: Path) -> Non
     kills, jobs = 3, 60
     with tempfile.TemporaryDirectory(prefix="sdk", dir="/tmp") as folder:
         for number in range(1, kills + 2):
-            with running_server(*durable, folder=folder) as server:
+            with running_server(*durable, folder=Path(folder)) as server:
                 if number == 1:
                     add_jobs(server.place(), jobs)
                     start(server.place(), f"echo $TASK_ID >>{tmp_path}/ran")

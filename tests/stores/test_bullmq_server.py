@@ -105,13 +105,15 @@ def test_a_missing_permission_concerns_one_change(server: TestServer) -> None:
 
 
 def test_a_user_without_the_right_to_scan_is_one_line(server: TestServer) -> None:
-    """A place whose keys may not be read cannot be opened, with the reason."""
+    """A place whose keys may not be read is unavailable, with the reason."""
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "blind", "on", ">x", "+@all", "resetkeys")
     place = parse_place(parse_address(server.place()))
     options = {**place.options, "username": "blind"}
-    with pytest.raises(Unavailable, match="no permission"):
-        BullmqStore(place._replace(options=options, password="x")).close()
+    with closing(BullmqStore(place._replace(options=options, password="x"))) as store:
+        for ask in (lambda: list(store.scan()), store.count_tasks, lambda: [*store.controls]):
+            with pytest.raises(Unavailable, match="no permission"):
+                ask()
 
 
 def test_a_replica_is_shown_and_refuses_changes(server: TestServer) -> None:
@@ -253,6 +255,39 @@ def test_a_change_is_not_sent_again_after_a_cut(server: TestServer, tmp_path: Pa
                 store.swap(held, verbs.purge(held, NOW))
             assert found(store, "mails/1").state is State.TRASH
             assert client.xlen("spooldeck:bull:changes") == 4
+
+
+def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
+    """With an append only file that is synced each time, what was answered is there after kill -9,
+    and an open store goes on: it loads its scripts and waits for changes again."""
+    options = ("--appendonly", "yes", "--appendfsync", "always")
+    with ExitStack() as stack:
+        first = stack.enter_context(running_server(*options, folder=tmp_path))
+        store = stack.enter_context(closing(open_place(first.place())))
+        wait = store.changes.wait
+        assert wait is not None
+        with first.client() as client:
+            for number in "123":
+                write_failed(client, number)
+        one, two, _ = sorted({*scanned(store)[0].values()}, key=lambda task: task.id)
+        store.swap(one, verbs.purge(one, NOW))
+        store.swap(two, verbs.retry(two, NOW))
+        before = scanned(store)[0]
+        wait(0.0)
+        assert first.process is not None
+        first.process.kill()
+        first.process.wait()
+        for ask in (lambda: scanned(store), lambda: wait(60.0)):
+            with pytest.raises(Unavailable):
+                ask()
+
+        again = stack.enter_context(running_server(*options, folder=tmp_path))
+        assert scanned(store)[0] == before
+        store.swap(before[two.id], verbs.hold(before[two.id], NOW))
+        with again.client() as client:
+            client.xadd("bull:mails:events", {"event": "added", "jobId": "3"})
+        names = wait(60.0)
+        assert names is None or "mails/3" in names
 
 
 def test_scripts_are_loaded_again_after_a_flush(server: TestServer) -> None:

@@ -9,6 +9,7 @@ import redis
 
 from engine import verbs
 from engine.model import Move, State, Task
+from engine.operations import trash
 from engine.store import Control, Gone, Unsupported
 from engine.stores.bullmq import BullmqStore
 from engine.stores.bullmq.moves import bar_leaving, bar_locked
@@ -106,7 +107,7 @@ READ_COMMANDS = {
     *("ping", "info", "scan", "smembers", "hgetall", "hget", "hmget", "hexists", "exists", "type"),
     *("llen", "lrange", "lpos", "lindex", "zcard", "zscore", "zrange", "get", "pttl", "sismember"),
     *("xread", "xrange", "xrevrange", "eval_ro", "evalsha_ro", "client|setinfo", "client|setname"),
-    *("select", "hello", "config|resetstat", "command"),
+    *("select", "hello", "time", "config|resetstat", "command"),
 }
 
 
@@ -188,6 +189,26 @@ def test_a_job_comes_back_to_its_place(
     after = everything(client)
     after.pop("bull:mails:marker", None)
     assert after == before
+
+
+def test_a_kept_job_says_since_when_and_from_where(
+    client: redis.Redis, open_bullmq: Opener
+) -> None:
+    """So that old ones are swept, and each is restored to where it was."""
+    write_failed(client, "1")
+    store = open_bullmq()
+    task = found(store, "mails/1")
+    died = f"{CREATED_MS / 1000 + 5:.3f}"
+    assert task.extra == {"dead_since": died}
+    store.swap(task, verbs.purge(task, NOW))
+    trashed = found(store, "mails/1")
+    assert trash.trashed_at(trashed) == NOW
+    assert (trashed.extra["was"], trashed.extra["dead_since"]) == ("failed", died)
+    assert list(trash.expired_tasks(store, NOW + 7200, 1)) == [trashed]
+    assert trash.find_origins(None, [trashed])["mails/1"].state is State.DEAD
+    image = store.read(trashed)
+    restored = store.restore_image(trashed, image, State.TRASH)
+    assert restored.extra["was"] == "failed"
 
 
 def test_many_held_jobs_keep_their_order(client: redis.Redis, open_bullmq: Opener) -> None:

@@ -144,6 +144,41 @@ def test_the_commands_work_on_it(run: Run, tmp_path: Path) -> None:
     assert all(stat.S_IMODE(path.stat().st_mode) & 0o007 == 0 for path in files)
 
 
+def finish_tasks(server: FakeServer) -> None:
+    """Move its tasks to done."""
+    store = FakeStore(server.tasks)
+    for task in list(store.take(time.time(), "a worker", 3)):
+        store.swap(task, task._replace(state=State.DONE, lease=None))
+
+
+def test_done_tasks_are_rerun_and_purged(server: FakeServer, run: Run) -> None:
+    """Without --state, `rerun` takes done tasks; `replay` names it for one of them, and purge and
+    expunge take them by their state."""
+    finish_tasks(server)
+    said = run("replay", "--id", "task-0", "--dry-run", URL)
+    assert "task-0: fake-done, expected fake-dead; rerun runs it once more" in said
+    run("rerun", "--id", "task-0", "--apply", "1", URL)
+    assert "fake-pending 1" in run("status", URL, code=1)
+    run("purge", "--state", "fake-done", "--filter", "id=task-1", "--apply", "1", URL)
+    run("restore", "--apply", "1", URL)
+    assert "fake-done 2" in run("status", URL, code=1)
+    run("expunge", "--state", "fake-done", "--apply", "2", URL)
+    assert "fake-done 0" in run("status", URL, code=1)
+
+
+async def test_the_retry_key_reruns_done_tasks(server: FakeServer, config: str) -> None:
+    """On the tab of done tasks the key of retry is named rerun, and shows its plan."""
+    finish_tasks(server)
+    loaded = queue_config.load_config(config, {})
+    (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
+    async with a_desk(place, size=(120, 40), clock=time.time) as desk:
+        await desk.sees("fake-pending")
+        await desk.press("left", "left", "left")
+        await desk.sees("task-0", "R rerun")
+        await desk.press("R")
+        await desk.sees("RERUN 1 TASK", "fake-done -> fake-pending", "attempts reset")
+
+
 def test_a_queue_command_of_another_format_is_refused(run: Run) -> None:
     """In one line that says what the place is."""
     said = run("queue", "dlq", "list", "--root", URL, code=69)

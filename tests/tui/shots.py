@@ -116,6 +116,7 @@ SHOTS: dict[str, Shot] = {
     "filter": Shot((*DEAD, "/", *typed("kind=mail_send tries>2"), "see of 14")),
     "nothing": Shot((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
     "clusters": Shot((*DEAD, "c", "see F-")),
+    "groups": Shot((*DEAD, "b", "see OLDEST", "see newest first")),
     "task": Shot(MAIL),
     "task-payload": Shot((*MAIL, "l", "see Attack from")),
     "task-attempts": Shot((*MAIL, "l", "l", "see will retry")),

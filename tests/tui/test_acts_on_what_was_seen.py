@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from engine.model import State, Task
 from engine.stores.memory import MemoryTasks
-from tests.examples import deep_but
+from tests.examples import few_of
 from tests.tui.spools import (
     PATIENCE,
     Clock,
@@ -212,7 +212,7 @@ class Night:
         await self.rest()
 
 
-@pytest.mark.parametrize("seed", deep_but({"0"}, map(str, range(8))))
+@pytest.mark.parametrize("seed", few_of({"0", "1"}, map(str, range(8))))
 async def test_a_plan_is_for_what_was_painted(seed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever comes, goes and moves between keys, a plan is for what the screen showed before."""
     act = SafeApp._act

@@ -113,7 +113,7 @@ def test_every_json_answer_is_an_object_a_line(
 
     for word in COMMAND_WORDS:
         options = [names for names, _ in word.arguments]
-        if ("--json",) not in options:
+        if ("--json",) not in options or word.path == ("rerun",):  # this format keeps no done task
             continue
         name = " ".join(word.path)
         acts = any("--dry-run" in names for names in options)

@@ -10,8 +10,9 @@ import pytest
 
 from engine.locks.token_buckets import BucketState
 from engine.model import Problem, State
-from engine.store import Control, Outlook, Unavailable
-from engine.stores.memory import MemoryStore
+from engine.operations.journal import Journal
+from engine.store import Control, ControlTarget, Outlook, Unavailable
+from engine.stores.memory import MemoryStore, MemoryTasks
 from tests.tui.desks import Desk, a_desk
 from tests.tui.spools import NOW, Clock, a_memory, a_place, a_task, loaded, queue_of, some_tasks
 from tests.tui.wholes import PAUSE, RATE, REDIRECT, RETRY, Whole
@@ -29,6 +30,10 @@ from tui.terminal.plain_text import screen_text
 def whole(tmp_path: Path) -> Whole:
     """A mail queue in a database, with two jobs."""
     return Whole(tmp_path, Clock())
+
+
+TYPED = Control("send what waits", "a folder")
+"""A control whose target is typed."""
 
 
 def plain() -> Place:
@@ -304,7 +309,100 @@ async def test_c_on_the_overview_is_for_the_queue_under_the_cursor(whole: Whole)
 def test_problems_are_listed_as_targets() -> None:
     """Where a control has a target, the problems of the queue are listed with their reasons."""
     problems = [Problem(f"data/m{number}", "nothing leads to it") for number in range(12)]
-    said = ["".join(text for text, _ in line) for line in view.target_lines(problems, 80)]
+    said = ["".join(text for text, _ in line) for line in view.target_lines(TYPED, problems, 80)]
     assert "data/m0  nothing leads to it" in said[2]
     assert said[-1] == "  +3 more"
-    assert view.target_lines([], 80) == []
+    assert view.target_lines(TYPED, [], 80) == []
+
+
+class Lanes(MemoryStore):
+    """A store whose queues each have a rate of their own, and can be paused one by one."""
+
+    def __init__(self, memory: MemoryTasks, rates: dict[str, str], paused: dict[str, str]) -> None:
+        super().__init__(memory)
+        self.rates, self.paused = rates, paused
+
+    @property
+    def controls(self) -> Mapping[str, Control]:  # type: ignore[override]
+        """With the present values."""
+        rates = [ControlTarget(*each) for each in self.rates.items()]
+        rates[1] = rates[1]._replace(bounds=(1, 10))
+        drained = ControlTarget("old", refusal="its queue is drained")
+        paused = tuple(ControlTarget(*each) for each in self.paused.items())
+        choices = (("0", "resume"), ("1", "pause"))
+        return {
+            "rate": Control(
+                *("most tasks a minute", "a queue", "tasks"),
+                bounds=(1, 100),
+                targets=(*rates, drained),
+            ),
+            "stop": Control(
+                *("stop a queue", "a queue", "0 or 1"),
+                choices=choices,
+                is_pause=True,
+                targets=paused,
+            ),
+        }
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """Set the value of one queue."""
+        (self.rates if name == "rate" else self.paused)[target] = value
+        return f"{name} of {target} is {value}"
+
+
+@pytest.fixture
+def rates() -> dict[str, str]:
+    """The rate of each queue."""
+    return {"fast": "50", "slow": "5"}
+
+
+@pytest.fixture
+def lanes(rates: dict[str, str], tmp_path: Path) -> Place:
+    """A place with two queues, one of which is paused."""
+    memory, paused = a_memory(some_tasks()), {"fast": "0", "slow": "1"}
+    journal = Journal(f"{tmp_path}/journal")
+    return a_place(memory, open=lambda: Lanes(memory, rates, paused), journal=journal)
+
+
+async def test_each_target_has_a_row_and_a_plan_of_its_own(
+    lanes: Place, rates: dict[str, str]
+) -> None:
+    """A row for each target shows its own value or refusal; its plan has its own bounds, asks for
+    no target, and changes it alone."""
+    async with a_desk(lanes, size=(120, 40)) as desk:
+        await board(desk)
+        assert [line.split()[:3] for line in desk.rows.splitlines()] == [
+            ["rate", "fast", "50"],
+            ["rate", "slow", "5"],
+            ["rate", "old", "-"],
+            ["stop", "fast", "0"],
+            ["stop", "slow", "1"],
+        ]
+        await desk.sees("Controls 5", "PAUSED 1 of 2", "its queue is drained")
+        desk.picker.select_key("rate old")
+        await desk.press("enter")
+        await desk.sees("rate: its queue is drained")
+        await planned(desk, "rate slow")
+        await desk.press(*["backspace"] * 2, *"20", "enter")
+        await desk.sees("expected a whole number from 1 to 10")
+        await desk.press(*["backspace"] * 2, "8", "enter")
+        await desk.sees(
+            "rate, for slow: most tasks a minute", "Now 5, then 8", "can be set back to 5"
+        )
+        await desk.sees("--target slow --value 8")
+        await desk.press("y")
+        await desk.sees("rate of slow is 8")
+        assert rates == {"fast": "50", "slow": "8"}
+
+
+async def test_the_pause_key_asks_which_queue(lanes: Place) -> None:
+    """P on a place where queues are paused one by one prompts for the queue, and refuses others."""
+    async with a_desk(lanes, size=(120, 40)) as desk:
+        await desk.until(lambda: queue_of(desk.console).inspector.controls)
+        await desk.press("P")
+        screen = await read(desk)
+        await desk.press("x", "enter")
+        await desk.sees("no target 'fastx', expected one of fast, slow")
+        await desk.press(*["backspace"] * 5, *"slow", "enter")
+        await desk.until(lambda: desk.console.screen is screen)
+        await desk.sees("stop, for slow", "Now 1 (pause), then 0 (resume)")

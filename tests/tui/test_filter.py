@@ -28,8 +28,8 @@ from tests.tui.spools import (
     some_tasks,
     task_list,
 )
+from tui.groups.clusters_screen import ClustersScreen
 from tui.plan.screen import PlanScreen
-from tui.queue.clusters_screen import ClustersScreen
 from tui.queue.filter_line import FilterLine
 from tui.widgets.lines import Lines
 

@@ -618,6 +618,17 @@ def test_recover_is_shown_then_done(place: Spool) -> None:
     assert f"Recovered cleanup/{ident}" in place.log
 
 
+def test_a_mail_in_cleanup_is_expunged(place: Spool) -> None:
+    """Its link and data are erased as a recovery does; there is no way to run it again."""
+    (ident,) = place.enqueue(TO)
+    (place.path / "queue" / ident).rename(place.path / "cleanup" / ident)
+    again = place.run("rerun", "--dry-run", str(place.path))
+    assert (again.returncode, "not supported" in again.stderr) == (64, True)
+    done = place.run("expunge", "--state", "cleanup", "--all-odd", "--apply", "1", str(place.path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert place.is_clean
+
+
 # ---- bounces
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from textual._styles_cache import StylesCache
 from textual.geometry import Region
 from textual.pilot import Pilot
 from textual.strip import Strip
@@ -43,14 +42,14 @@ def cells(strips: list[Strip]) -> list[list[tuple[str, object]]]:
 
 
 async def strips_differ(pilot: Pilot[None]) -> list[str]:
-    """Whose kept lines are not those that the library makes of the widget now."""
+    """Whose kept lines are not those that an empty cache makes of the widget now."""
     await pilot.pause()
     wrong = []
     for widget in pilot.app.screen.walk_children(Widget, with_self=True):
         if isinstance(widget._styles_cache, CachedLines) and widget.display and widget.size:
             crop = Region(0, 0, *widget.outer_size)
             kept = widget._styles_cache.render_widget(widget, crop)
-            if cells(kept) != cells(StylesCache().render_widget(widget, crop)):
+            if cells(kept) != cells(CachedLines().render_widget(widget, crop)):
                 wrong.append(str(widget))
     return wrong
 

@@ -770,8 +770,8 @@ def test_suspend_and_resume_are_in_the_journal(office: Office) -> None:
     said = rf"transport curl was suspended by {US} since .* \(ask ...@example.com\) before"
     assert re.search(said, undone[1])
     lines = office.run("journal").stdout.splitlines()
-    assert "| control | transport curl resumed | done" in lines[0]
-    assert "| control | transport curl suspended | done | reason ask ...@example.com" in lines[1]
+    assert "| control | resume curl | done" in lines[0]
+    assert "| control | suspend curl | done | reason ask ...@example.com" in lines[1]
     assert f"Transport curl resumed by {US}" in office.run("journal", resumed["op"]).stdout
 
 

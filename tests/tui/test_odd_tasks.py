@@ -14,6 +14,7 @@ from engine.index.schema import MAX_TEXT_CHARS
 from engine.index.writer import Writer
 from engine.live import index_sync
 from engine.model import State
+from tests.examples import IS_DEEP
 from tests.tui.desks import a_desk
 from tests.tui.odd_tasks import CREATED, OddTasks, ident_of, write_odd_tasks
 from tests.tui.queues import Run
@@ -30,7 +31,7 @@ from tests.tui.spools import (
 from tui.plan.screen import PlanScreen
 from tui.screens.help import HelpScreen
 
-COUNT = int(os.environ.get("SPOOLDECK_ODD_TASKS", "20000"))
+COUNT = int(os.environ.get("SPOOLDECK_ODD_TASKS", "20000" if IS_DEEP else "5000"))
 """Files of the deep test; `SPOOLDECK_ODD_TASKS=1000000` for a million."""
 HUGE = 10
 """One of so many tasks has an error of 60,000 bytes."""

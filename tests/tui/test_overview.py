@@ -57,6 +57,7 @@ from tests.tui.spools import (
     some_tasks,
 )
 from tui.format import human, keys, table
+from tui.groups.clusters_screen import ClustersScreen
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen
 from tui.operations.worker_screen import WorkerScreen
@@ -71,7 +72,6 @@ from tui.overview.lines import PlaceLine
 from tui.overview.panes import AGES, ALERTS, KINDS, LOG, QUEUES
 from tui.overview.reads import EventCounts, OverviewReads, count_events
 from tui.overview.screen import OverviewScreen
-from tui.queue.clusters_screen import ClustersScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.page import ROW_HAS_LEFT
 from tui.session.place import Place

@@ -21,12 +21,12 @@ from tests.tui.spools import (
     some_tasks,
 )
 from tui.format import keys
+from tui.groups.clusters_screen import ClustersScreen
 from tui.locks.list_screen import LocksScreen
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen
 from tui.operations.replay_lines import step_lines
 from tui.plan.screen import PlanScreen
-from tui.queue.clusters_screen import ClustersScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.screens.two_panes import TwoPanes

@@ -13,6 +13,7 @@ import pytest
 
 from engine.model import LockEvidence, State, Verdict
 from engine.operations.journal import Journal
+from engine.operations.plans import Plan, Row
 from engine.stores.memory import MemoryTasks
 from tests.tui.conftest import READING
 from tests.tui.desks import Desk, a_desk
@@ -403,6 +404,37 @@ async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
     assert [re.split("[,:]", outcome)[0] for outcome in written] == [
         *("purged", "purged", "excluded", "excluded")
     ]
+
+
+async def test_a_large_plan_is_counted_without_a_comparison_of_its_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the index is unchanged, a plan is not compared with it, and each count of a large one
+    comes at once, also after one task is excluded; a change is then seen.
+    """
+    monkeypatch.setattr("tui.plan.plan_facts.MAX_INLINE_COUNT_ROWS", 3)
+    monkeypatch.setattr("tui.plan.plan_facts.DRIFT_CHECK_SECONDS", 3600.0)
+    memory = a_memory([a_task(number) for number in range(7)])
+    async with a_desk(locked(memory), size=(100, 30)) as desk:
+        inspector = desk.console.sessions[0].inspector
+        queries = inspector.queries
+        compared, compare = [], queries.changed_rows
+
+        async def note_call(plan: Plan) -> tuple[tuple[Row, str], ...]:
+            compared.append(plan)
+            return await compare(plan)
+
+        monkeypatch.setattr(queries, "changed_rows", note_call)
+        screen = await desk.opens(PlanScreen, "*", "X")
+        await desk.sees("type 7 to purge 7")
+        await desk.press("space")
+        await desk.sees("type 6 to purge 6")
+        assert not compared
+        with memory.condition:
+            memory.put(("", a_task(5).id), None)
+        await desk.until(lambda: inspector.latest.counts[State.PENDING] == 6)
+        screen.facts.recount()
+        await desk.sees("type 5 to purge 5")
 
 
 async def test_a_young_task_that_was_picked_is_purged() -> None:

@@ -268,13 +268,13 @@ def test_the_lock_is_said_in_words(evidence: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("about", "words"),
     [
-        (present.Scope("X", matching=318), "X"),
+        (present.Scope("X", matching="318"), "X"),
         (present.Scope("20261120T091815Z-mail_send-a1240c23"), "a1240c23"),
         (present.Scope("X", is_gone=True), "nothing: X is gone"),
         (present.Scope("X", marked=5), "5 marked"),
         (present.Scope("X", marked=5, hidden=3), "5 marked, 3 hidden marks not included"),
         (present.Scope("X", hidden=1), "0 marked, 1 hidden mark not included"),
-        (present.Scope("X", acts_on_all=True, matching=1318), "all 1,318 matching"),
+        (present.Scope("X", acts_on_all=True, matching="1,318"), "all 1,318 matching"),
         (present.Scope("X", ranged=4), "nothing: 4 rows in the range"),
         (present.Scope(), "nothing"),
     ],

@@ -17,8 +17,8 @@ from engine.text.error_pattern import fold_error, pattern_name
 from tests.tui.desks import Desk, a_desk
 from tests.tui.queues import Run
 from tests.tui.spools import a_task, disk_place, make_spool
+from tui.groups.clusters_screen import ClustersScreen
 from tui.plan.screen import PlanScreen
-from tui.queue.clusters_screen import ClustersScreen
 
 LATER, UNKNOWN = "421 4.7.0 try again later", "550 5.1.1 user unknown"
 MARK = pattern_name(fold_error(LATER))

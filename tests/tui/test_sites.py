@@ -203,7 +203,7 @@ def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> Non
     """A setting that no store reads is an error, in each place that is opened."""
     path = tmp_path / "spooldeck.yaml"
     for said, where in (
-        ({"other": {}}, "stores.other: no such format, expected one of kannader, zgb, nftban"),
+        ({"other": {}}, "stores.other: no such format, expected one of kannader, zgb, bullmq"),
         ({"kannader": {"hosst": "x"}}, "stores.kannader.hosst: unknown key"),
         ({"zgb": {"types": {"guest": {}}}}, "stores.zgb.types.guest: unknown key"),
         ([], "stores: expected a mapping"),

@@ -35,13 +35,19 @@ class Numbers:
     def __init__(self, amount: int) -> None:
         self.numbers: Sequence[int] = range(amount)
         self.asked: list[tuple[int, int]] = []
+        self.may_count = asyncio.Event()
+        self.may_count.set()
         self.flow: Iterator[Sequence[int]] = iter(())
         """What the result is after each question."""
 
-    async def window(self, query: Query, start: int, size: int) -> Window:
-        """Some of them."""
+    async def window(self, query: Query, start: int, size: int, *, counts: bool = True) -> Window:
+        """Some of them; a search is counted once `may_count` is set."""
         self.asked.append((start, size))
         found = self._of(query)
+        if query.filter and counts:
+            await self.may_count.wait()
+        elif query.filter and len(found) > size:
+            return Window(tuple(a_task(n) for n in found[:size]), 0, size, 0, is_counted=False)
         start = max(0, min(start, len(found) - size))
         tasks = tuple(a_task(n) for n in found[start : start + size])
         self._flow_on()
@@ -382,6 +388,36 @@ async def test_a_filter_keeps_the_cursor_if_it_can() -> None:
         await held.rest(pilot)
         assert (held.number, held.list.rows.view.total) == (0x20, 16)
         assert held.app.said == []
+
+
+async def test_a_search_shows_its_first_rows_before_they_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first rows of a search are shown with `?` for their number; a motion to the last row
+    waits for it. Another filter ends the count of the one before.
+    """
+    monkeypatch.setattr("tui.widgets.task_rows.COUNT_REST_SECONDS", 0.0)
+    held = Held(100)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        held.rows.may_count.clear()
+        for words, first in (("-000", 0), ("-0000001", 0x10), ("-000000", 0)):
+            held.list.rows.show_query(Query(State.PENDING, parse_filter(words)), CursorPosition())
+            await held.rest(pilot)
+            view = held.list.rows.view
+            is_counted = words == "-0000001"
+            assert (held.number, view.loaded, view.window.is_counted) == (
+                first,
+                True,
+                is_counted,
+            ), words
+            total = "16" if is_counted else "?"
+            assert held.list.row_words == f"row 1 of {total}"
+            assert view.matching_words == total
+        held.list.move("last")
+        held.rows.may_count.set()
+        await held.rest(pilot)
+        assert (held.number, held.list.row_words) == (99, "row 100 of 100")
 
 
 async def test_only_rows_that_change_are_painted() -> None:

@@ -14,8 +14,8 @@ from tests.tui.spools import NOW, a_task
 from tui.format import present
 from tui.format.glyphs import ASCII
 from tui.format.present import Line
+from tui.groups import cluster_lines as cluster_view
 from tui.overview import alert_lines as alert_view
-from tui.queue import cluster_lines as cluster_view
 from tui.session.recurrence_check import CheckedCluster
 
 WIDTH = 100

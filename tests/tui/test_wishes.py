@@ -24,6 +24,7 @@ from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace
 from engine.store import Control, Store
 from engine.stores.memory import MemoryStore
+from tests.examples import few_of
 from tests.tui.journals import a_journaled_place, interrupt
 from tests.tui.mailrooms import Mailroom
 from tests.tui.ptys import Terminal
@@ -211,7 +212,7 @@ BEGIN = "begin"
 
 TO: dict[str, tuple[str, ...]] = {
     **{keys.OVERVIEW: ("q",), keys.LIST: (), keys.TASK: ("enter",), keys.PROBLEMS: ("h", "enter")},
-    **{keys.CLUSTERS: ("c",), keys.WORKERS: ("3",), keys.LOCKS: ("q", "5")},
+    **{keys.CLUSTERS: ("c",), keys.GROUPS: ("b",), keys.WORKERS: ("3",), keys.LOCKS: ("q", "5")},
     **{keys.TRANSPORTS: ("q", "6")},
     **{keys.LOG: ("q", "7"), keys.PLAN: ("4", "R"), keys.LOCK: ("U",), keys.OPERATIONS: ("u",)},
     **{
@@ -223,6 +224,10 @@ TO: dict[str, tuple[str, ...]] = {
     **{keys.TEST_MAIL: ("q", "6", "M"), keys.CONTROLS: ("C",), keys.CONTROL: ("C", "enter")},
 }
 """The keys that lead from the list to each screen."""
+
+
+HELPS = {keys.OVERVIEW, keys.LIST, keys.TASK, keys.PLAN, keys.LOG, keys.TRANSPORTS, keys.CONTROL}
+"""Boards, lists, plans and questions; `make deep` asks for the help of all."""
 
 
 def test_each_screen_has_a_title_in_the_help() -> None:
@@ -296,7 +301,7 @@ def flushed(place: Place) -> Place:
     return place._replace(open=opened)
 
 
-@pytest.mark.parametrize("screen", TO)
+@pytest.mark.parametrize("screen", few_of(HELPS, TO))
 async def test_help_of_each_screen(spool: Path, screen: str) -> None:
     """`?` on each screen lists its keys under its name; a search finds some, or says so."""
     place = a_journaled_place(spool)._replace(recovery_command=("spooldeck", "queue", "recover"))

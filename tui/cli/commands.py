@@ -80,6 +80,9 @@ overview @places @filter @json | print.overview:overview | one line per place, t
         0 OK, 1 needs attention, 2 unreadable
     --over SECONDS:count=0 | watch for SECONDS before printing
     --at TIME | as recorded at TIME: 14:00, =-2h
+groups @place @filter @state @json | print.groups:groups +listing | tasks by queue, kind, group or
+        destination: counts by state, oldest, next due, last error
+    --by {queue,kind,group,destination} | default: the first of them with several groups
 clusters @place @filter @state @json | print.clusters:clusters +listing | failed tasks grouped by
         error, and whether each error still happens
 workers @places @rows @json | print.workers:workers | workers and their tasks, the worst first; exit
@@ -124,6 +127,7 @@ replay @verb | plans.verbs:replay | retry dead tasks: first a few, then at a ste
     --stop-pending K:count | stop if more than K tasks are pending
     --rest {stay,hold}=stay | after a stop, the rest stays dead or is held
     --timeout S:count=120 | wait S seconds for each outcome (120)
+rerun @verb | plans.verbs:rerun | run finished tasks once more: due now, attempts reset
 purge @verb @suspicious | plans.verbs:purge | move tasks to the trash (dead ones, unless --state is
         given)
 hold @verb | plans.verbs:hold | hold tasks until they are released
@@ -277,8 +281,9 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck demo                make temporary places with traffic, open the console
   spooldeck status [PLACE]      print a summary; exit 0 OK, 1 needs attention,
                                 2 unreadable
-  spooldeck overview [PLACE ...] | workers | kinds | clusters | locks | transports
-            | log [PLACE]       print what the console's screens show (--json)
+  spooldeck overview [PLACE ...] | workers | kinds | groups | clusters | locks
+            | transports | log [PLACE]
+                                print what the console's screens show (--json)
   spooldeck control [NAME] [PLACE]
                                 controls of a whole queue: pause, rate;
                                 --dry-run, then --apply 1
@@ -287,8 +292,8 @@ An operator console for mail and task queues, with its own queue engine.
                                 notes of operators on tasks
   spooldeck init DIR            make the folders of a new queue
   spooldeck doctor [PLACE]      problems and their repair; exit 0 none, 1 some
-  spooldeck replay | purge | hold | release | promote | kill | restore | expunge
-            [PLACE]             change tasks: --dry-run shows the plan, --apply N
+  spooldeck replay | rerun | purge | hold | release | promote | kill | restore
+            | expunge [PLACE]   change tasks: --dry-run shows the plan, --apply N
                                 applies it
   spooldeck undo [OP] [PLACE] | journal [OP] [PLACE]
                                 undo an operation; operations: who did what

@@ -56,6 +56,7 @@ ABANDON, WORKER = "drop", "worker"
 EDIT = "edit"
 SUSPEND, TEST_MAIL, FAILURES = "suspend", "trial", "failures"
 CONTROLS, CONTROL = "controls", "control"
+GROUPS = "groups"
 
 _KEY_SETS: Mapping[str, tuple[str, ...]] = {
     "DIGITS": tuple("0123456789"),
@@ -63,7 +64,7 @@ _KEY_SETS: Mapping[str, tuple[str, ...]] = {
 }
 
 _READ_ONLY = (
-    "task problems clusters record failures workers locks transports log operations controls"
+    "task problems clusters groups record failures workers locks transports log operations controls"
 )
 _CONFIRM = "plan lock drop worker control suspend trial"
 _BROWSE = f"list operation overview {_READ_ONLY}"
@@ -74,7 +75,7 @@ _SCREEN_SETS: Mapping[str, str] = {
     "CURSOR": f"{_BROWSE} {_CONFIRM}",
     "TYPING": "palette help",  # with a text input: only keys that are no letters move
     "FORMS": "pace edit",
-    "PANES": "clusters locks operations transports workers",  # rows, and details of one
+    "PANES": "clusters groups locks operations transports workers",  # rows, and details of one
 }
 
 _TABLE = """
@@ -89,6 +90,7 @@ move('last') | G end | G End | - | Move | CURSOR | last line
 open | enter | Enter | open | View | overview | the queue, the cell or the alert
 open | enter d | Enter | open | View | list | the task in full; on the problem line: all problems
 open | enter | Enter | show these | View | clusters | the queue, filtered by this error
+open | enter | Enter | show these | View | groups | the queue, filtered by this group
 open | enter | Enter | task | View | workers | the task of this worker
 open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
 open | enter | Enter | open | View | operations | operation details: who, why, every row
@@ -119,6 +121,8 @@ graph_range | z | z | - | View | list | graph: the last 10 minutes, hour or day
 clusters | c | c | clusters | View | list | errors of these tasks, grouped into clusters
 clusters | c | c | - | View | overview | error clusters of the place under the cursor
 clusters | c | c | - | View | log | error clusters of the DLQ of this place
+grouping | left h right l | h l | group by | View | groups +key | previous, next grouping; also
+    Left, Right
 clusters | c | c | clusters | View | operation | errors of the DLQ, grouped into clusters
 order | o | o | order | View | list | sort by another column
 log | t | t | log | View | list task | log lines of this task
@@ -140,6 +144,8 @@ goto_time | @ | @ | time | View | log | go to a time: 14:00, yesterday 18:00, -2
 wrap | w | w | wrap | View | log +minor | wrap long lines, or cut them
 show('wide') | w | w | wide | View | list +minor | error column with the room of the others, or not
 show('ids') | i | i | full ids | View | list +minor | full ids, or their last 8 characters
+groups | b | b | groups | View | list +minor | these tasks by queue, kind, group or destination
+groups | b | b | - | View | overview | groups of tasks of the place under the cursor
 stamps | i | i | stamps | View | log +minor | time stamps: with date, time only, none
 reread | r | r | re-read | View | controls list locks operations overview transports workers
     +minor | scan
@@ -160,19 +166,19 @@ yank | y | y | copy | Copy | BROWSE +minor | copy the id, the row, JSON or a com
 export | e | e | export | Copy | list overview plan +minor | export the shown rows to a file (CSV,
     JSON lines)
 plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
-plan('retry') | R | R | retry | Act | clusters list task | plan a retry; in the trash: plan a
-    restore
-plan('purge') | X | X | purge | Act | clusters list task | plan a move to the trash; in the trash:
-    plan to delete (final)
-plan('hold') | H | H | hold | Act | clusters list task | plan to hold until released
-plan('release') | L | L | release | Act | list task +minor | plan to release held tasks, or active
-    tasks without a worker
-plan('promote') | O | O | promote | Act | list task +minor | plan to run now, without waiting for
-    the due time
+plan('retry') | R | R | retry | Act | clusters groups list task | plan a retry; of done tasks: a
+    rerun; in the trash: a restore
+plan('purge') | X | X | purge | Act | clusters groups list task | plan a move to the trash; in the
+    trash: plan to delete (final)
+plan('hold') | H | H | hold | Act | clusters groups list task | plan to hold until released
+plan('release') | L | L | release | Act | groups list task +minor | plan to release held tasks, or
+    active tasks without a worker
+plan('promote') | O | O | promote | Act | groups list task +minor | plan to run now, without waiting
+    for the due time
 plan('edit') | E | E | edit | Act | list task +minor | plan to change description, due time or
     recipient
-plan('kill') | K | K | kill | Act | list task +minor | plan to mark active tasks without a worker as
-    dead
+plan('kill') | K | K | kill | Act | groups list task +minor | plan to mark active tasks without a
+    worker as dead
 in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a
     suspicious one
 reason | tab | Tab | reason | Act | plan | give a reason (written to the journal)
@@ -191,8 +197,8 @@ go_on | R | R | resume | Act | operations | plan to resume an interrupted operat
     remaining rows
 drop | D | D | abandon | Act | operations | plan to abandon an interrupted operation: its remaining
     rows stay
-operations | u | u | operations | Act | clusters controls locks overview plan task workers +minor |
-    operations: who did what; undo
+operations | u | u | operations | Act | clusters controls groups locks overview plan task workers
+    +minor | operations: who did what; undo
 operations | u | u | - | Act | failures list log problems transports | operations: who did what;
     undo
 unlock | U | U | unlock | Act | list locks overview workers | lock holder, and a plan to free the
@@ -212,7 +218,7 @@ plan('release') | L | L | release | Act | lock | plan to run an active task with
 plan('kill') | K | K | kill | Act | lock | plan to mark an active task without a worker as dead
 note | # | # | note | Act | list task +minor | write a note on the task; a purge excludes tasks with
     notes
-arm | ! | ! | arm | Act | overview list task clusters workers lock transports plan operations
+arm | ! | ! | arm | Act | overview list task clusters groups workers lock transports plan operations
     operation drop worker suspend trial controls control | arm writes (15 min, extends on use);
     again: disarm
 yes | y | y | apply | Act | plan | apply a plan for one task that asks for no count

@@ -815,7 +815,7 @@ class Scope(NamedTuple):
     hidden: int = 0
     """Marked tasks that the filter hides; verbs do not act on them."""
     acts_on_all: bool = False
-    matching: int = 0
+    matching: str = "?"
     """Number of tasks that match the filter."""
     ranged: int = 0
     """Rows between the start of a range and the cursor; they are not marked yet."""
@@ -831,7 +831,7 @@ def scope_words(about: Scope) -> Line:
     if about.ranged:
         return ((f"nothing: {format_count(about.ranged, 'row')} in the range", "mark"),)
     if about.acts_on_all:
-        return ((f"all {about.matching:,} matching", "mark"), (hidden, "warn"))
+        return ((f"all {about.matching} matching", "mark"), (hidden, "warn"))
     if about.marked or about.hidden:
         return ((f"{about.marked:,} marked", "mark"), (hidden, "warn"))
     if about.is_gone:

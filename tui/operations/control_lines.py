@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from engine.locks.token_buckets import BucketState
 from engine.model import Problem
 from engine.operations import controls
-from engine.operations.controls import Order
+from engine.operations.controls import ControlRow, Order
 from engine.policy import format_deadline, format_rough_duration
 from engine.store import Control
 from engine.text.safe import safe_line
@@ -58,20 +58,24 @@ def fact_lines(told: WholeQueueFigures, width: int) -> list[Line]:
 def pause_line(found: Mapping[str, Control]) -> Line:
     """Whether the queue is paused, by its control; () if it has none."""
     pause = next((control for control in found.values() if control.is_pause), None)
-    if pause is None or not pause.now:
+    if pause is None or not (pause.now or pause.targets):
         return ()
-    return ((" PAUSED ", "chip-warn"),) if pause.has_paused else (("not paused", "ok"),)
+    if not pause.has_paused:
+        return (("not paused", "ok"),)
+    stopped = sum(pause.for_target(one.name).has_paused for one in pause.targets)
+    words = f" PAUSED {stopped:,} of {len(pause.targets):,} " if pause.targets else " PAUSED "
+    return ((words, "chip-warn"),)
 
 
-def control_table(found: Mapping[str, Control], width: int) -> tuple[Line, list[tuple[str, Line]]]:
-    """Titles and one line per control; a refused control shows the reason."""
-    values = (controls.describe_value(each, each.now) for each in found.values())
+def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tuple[str, Line]]]:
+    """Titles and one line for each control and target; a refused one shows the reason."""
+    values = (controls.describe_value(each.control, each.control.now) for each in rows)
     widest = max((len(value) for value in values), default=0)
     now = min(VALUE_CELLS if width >= WIDE_CELLS else NARROW_VALUE_CELLS, max(5, widest))
-    names = min(NAME_CELLS, max((len(name) for name in found), default=8) + 1)
+    names = min(NAME_CELLS, max((len(each.label) for each in rows), default=8) + 1)
     head = f"   {present.fit_text('CONTROL', names)}  {present.fit_text('VALUE', now)}  EFFECT"
     return ((present.fit_text(head, width), "muted"),), [
-        (name, _row(name, control, names, now, width)) for name, control in found.items()
+        (each.label, _row(each.label, each.control, names, now, width)) for each in rows
     ]
 
 
@@ -140,6 +144,8 @@ def detail_lines(name: str, control: Control, width: int) -> list[Line]:
 
 def describe_undo(name: str, control: Control) -> str:
     """How to undo it, or that it cannot be undone."""
+    if control.targets:
+        return f"{name} can be set back for each"
     if controls.is_reversible(control):
         return f"{name} can be set back to {control.now}"
     return "it cannot be undone"
@@ -155,7 +161,8 @@ def preview_lines(order: Order, control: Control, foretold: str | None, width: i
         words.append((f"Now {before}, then {after or '?'}{same}.", ""))
     elif meant := controls.describe_value(control, order.value):
         words.append((f"New value: {meant}.", ""))
-    words.append((f"Undo: {describe_undo(order.name, control)}.", ""))
+    label = controls.control_label(order.name, order.target)
+    words.append((f"Undo: {describe_undo(label, control)}.", ""))
     lines: list[Line] = []
     for text, look in words:
         lines += _folded(text, look, width)
@@ -175,25 +182,25 @@ def _folded(text: str, look: str, width: int) -> list[Line]:
     return [((f"  {piece}", look),) for piece in pieces]
 
 
-def target_lines(problems: Sequence[Problem], width: int) -> list[Line]:
-    """Problems as possible targets, each with its error."""
-    if not problems:
+def target_lines(control: Control, problems: Sequence[Problem], width: int) -> list[Line]:
+    """Possible targets: those of the control, each with its value, else problems with their
+    error.
+    """
+    known = [(one.name, one.refusal or one.now) for one in control.targets]
+    listed = known or [(problem.where, problem.what) for problem in problems]
+    if not listed:
         return []
-    lines: list[Line] = [BLANK_LINE, present.part_line("problems")]
-    for problem in problems[:MAX_TARGETS]:
-        row = (
-            ("  ", ""),
-            (safe_line(problem.where), "strong"),
-            (f"  {safe_line(problem.what)}", "muted"),
-        )
+    lines: list[Line] = [BLANK_LINE, present.part_line("targets" if known else "problems")]
+    for name, words in listed[:MAX_TARGETS]:
+        row = (("  ", ""), (safe_line(name), "strong"), (f"  {safe_line(words)}", "muted"))
         lines.append(present.cut_line(row, width))
-    more = len(problems) - MAX_TARGETS
+    more = len(listed) - MAX_TARGETS
     return [*lines, ((f"  +{more:,} more", "muted"),)] if more > 0 else lines
 
 
 def page_lines(told: WholeQueueFigures, found: Mapping[str, Control], width: int) -> list[Line]:
     """The whole page, as the command line prints it."""
-    head, rows = control_table(found, width)
+    head, rows = control_table(controls.control_rows(found), width)
     first = [*warning_lines(told, width), *fact_lines(told, width)]
     none: list[Line] = [((f" {NO_CONTROLS}", "muted"),)]
     listed: list[Line] = [head, *(line for _, line in rows)] if found else none
@@ -216,7 +223,8 @@ def control_values(name: str, control: Control) -> dict[str, object]:
         "target": control.target or None,
         "value": control.value or None,
         "choices": dict(control.choices) or None,
-        "bounds": None if control.bounds is None else list(control.bounds),
+        "bounds": control.bounds,
+        "targets": [one._asdict() for one in control.targets] or None,
         "pauses": control.is_pause,
         "undoable": controls.is_reversible(control),
         "refused": control.refusal or None,

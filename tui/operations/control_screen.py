@@ -27,20 +27,26 @@ CONTROL_KEYS = frozenset({"pause_queue"})
 
 
 def show_control_plan(
-    face: BaseScreen, live: PlaceSession, around: ConsoleContext, name: str
+    face: BaseScreen, live: PlaceSession, around: ConsoleContext, name: str, target: str = ""
 ) -> None:
     """Open the plan for a control, or show why there is none."""
-    why = TOO_EARLY if face.hasty else control_refusal(live, around, name)
+    why = TOO_EARLY if face.hasty else control_refusal(live, around, name, target)
     if why:
         face.say(why)
         return
-    screen = ControlScreen(name, live, around)
+    screen = ControlScreen(name, live, around, target)
 
     def back(_: None) -> None:
         if screen.outcome:
             face.say(screen.outcome, "ok")
 
     face.app.push_screen(screen, back)
+
+
+def _order_for(control: Control, name: str, target: str) -> tuple[Control, Order]:
+    """A control as it is for a target, and the order to suggest."""
+    seen = control.for_target(target)
+    return seen, Order(name, target, controls.suggested_value(seen), before=seen.now)
 
 
 class ControlScreen(ConfirmScreen):
@@ -50,10 +56,16 @@ class ControlScreen(ConfirmScreen):
     BINDINGS = key_bindings(keys.CONTROL)
     DIGITS_NAME = "count"
 
-    def __init__(self, name: str, live: PlaceSession, around: ConsoleContext) -> None:
+    def __init__(
+        self, name: str, live: PlaceSession, around: ConsoleContext, target: str = ""
+    ) -> None:
+        """Without a target, the operator types one if the control has several."""
         super().__init__(live, around)
-        self._seen: Control = live.inspector.controls[name]
-        self._order = Order(name, value=controls.suggested_value(self._seen), before=self._seen.now)
+        self._control: Control = live.inspector.controls[name]
+        known = [one.name for one in self._control.targets]
+        target = target or (known[0] if len(known) == 1 else "")
+        self._seen, self._order = _order_for(self._control, name, target)
+        self._asks_target = bool(self._seen.target) and not target
         self._foretold: Outlook | None = None
         self._unknown = self._trouble = ""
         self._problems: tuple[Problem, ...] = ()
@@ -66,7 +78,7 @@ class ControlScreen(ConfirmScreen):
         """Read problems and preview; re-check every second whether the control changed."""
         self._load_preview()
         self.set_interval(1.0, self._check_outdated)
-        if self._seen.target or (self._needs_value and not self._order.value):
+        if self._asks_target or (self._needs_value and not self._order.value):
             self.action_fill()
 
     @property
@@ -79,7 +91,7 @@ class ControlScreen(ConfirmScreen):
         inspector, order = self._live.inspector, self._order
         self._foretold, self._unknown = None, ""
         try:
-            if self._seen.target:
+            if self._asks_target:
                 self._problems = await inspector.queries.problems()
             if self._seen.has_forecast and not controls.order_problem(self._seen, order):
                 self._foretold = await inspector.actions.forecast_control(order)
@@ -95,12 +107,13 @@ class ControlScreen(ConfirmScreen):
     def _why_outdated(self) -> str:
         """Why the plan is outdated; "" if it is not."""
         now = self._live.inspector.controls.get(self._order.name)
-        if now is None:
+        now = None if now is None else now.for_target(self._order.target)
+        if now is None or (now.targets and self._order.target):
             return "the control no longer exists"
         if now.refusal:
             return now.refusal
-        seen = self._seen
-        return "" if now == seen else f"changed to: {now.now or now.summary}"
+        seen = self._seen._replace(targets=())
+        return "" if now._replace(targets=()) == seen else f"changed to: {now.now or now.summary}"
 
     # Painting
 
@@ -123,8 +136,8 @@ class ControlScreen(ConfirmScreen):
             lines += [*view.store_text_lines(self._trouble, width, "error"), BLANK_LINE]
         foretold = None if self._foretold is None else self._foretold.words
         lines += view.preview_lines(self._order, self._seen, foretold, width)
-        if self._seen.target:
-            lines += view.target_lines(self._problems, width)
+        if self._asks_target:
+            lines += view.target_lines(self._control, self._problems, width)
         rows = [("reason", self.reason_text)]
         # Incomplete input gives no valid command.
         if not controls.order_problem(self._seen, self._order) and self._count:
@@ -195,7 +208,7 @@ class ControlScreen(ConfirmScreen):
     def without(self) -> set[str]:
         """Keys without a function for this control; after it ran, all that change it."""
         over = {"reason", "fill", "switch"} if self._doing or self._said else set()
-        missing = set() if self._seen.target or self._needs_value else {"fill"}
+        missing = set() if self._asks_target or self._needs_value else {"fill"}
         fixed = set() if len(self._seen.choices) > 1 else {"switch"}
         kept = set() if self._doing or self._said else {"arm"}
         return (super().without() - kept) | over | missing | fixed
@@ -213,8 +226,9 @@ class ControlScreen(ConfirmScreen):
         """Prompt for the target, then for the value."""
         if self._doing or self._said:
             return
-        if self._seen.target:
+        if self._asks_target:
             first = self._problems[0].where if self._problems else ""
+            first = self._control.targets[0].name if self._control.targets else first
             order = self._order
             self._prompt_for_value(self._seen.target, order.target or first, "target")
         elif self._needs_value:
@@ -223,14 +237,19 @@ class ControlScreen(ConfirmScreen):
     def _prompt_for_value(self, title: str, text: str, field: str) -> None:
         def wrong(answer: str) -> str:
             if field == "target":
-                return ""  # only the store can check a target
+                if not self._control.targets:
+                    return ""  # only the store can check it
+                return controls.target_problem(self._control, self._order.name, answer.strip())
             order = self._order._replace(value=answer.strip())
             return controls.order_problem(self._seen, order)
 
         def take(answer: str | None) -> None:
-            if answer and answer.strip():
-                said = {field: answer.strip()}
-                self._change(Order(**{**self._order._asdict(), **said}))
+            text, order = (answer or "").strip(), self._order
+            if text and field == "target":
+                self._seen, suggested = _order_for(self._control, order.name, text)
+                self._change(suggested if self._control.targets else order._replace(target=text))
+            elif text:
+                self._change(order._replace(value=text))
             if answer and field == "target" and self._needs_value:
                 self._prompt_for_value(
                     self._seen.value, self._order.value or self._seen.now, "value"

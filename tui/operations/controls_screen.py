@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection, Sequence
 
 from engine.locks.token_buckets import BucketState
-from engine.store import Control
+from engine.operations.controls import ControlRow, control_rows
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import BLANK_LINE, Line
@@ -40,11 +40,11 @@ class ControlsScreen(ListScreen):
         return self.live.readings.queue_figures
 
     @property
-    def _here(self) -> tuple[str, Control] | None:
-        """Name and control under the cursor."""
-        name = self.query_one(Picker).key
-        control = self.live.inspector.controls.get(name)
-        return None if control is None else (name, control)
+    def _here(self) -> ControlRow | None:
+        """The control under the cursor, for its target."""
+        key = self.query_one(Picker).key
+        rows = control_rows(self.live.inspector.controls)
+        return next((row for row in rows if row.label == key), None)
 
     @property
     def _limit(self) -> BucketState | None:
@@ -54,7 +54,8 @@ class ControlsScreen(ListScreen):
 
     def lay_out(self, width: int) -> None:
         """Paint the facts, the table of controls and the details."""
-        head, listed = view.control_table(self.live.inspector.controls, self.rows_width)
+        known = control_rows(self.live.inspector.controls)
+        head, listed = view.control_table(known, self.rows_width)
         limits = view.limit_rows(rate_limits(self.live), self.around.clock(), self.rows_width)
         rows = [Choice(name, line) for name, line in (*listed, *limits)]
         self.query_one(Picker).show_rows(rows, [head] if listed else [])
@@ -68,7 +69,7 @@ class ControlsScreen(ListScreen):
     def _about(self, width: int) -> list[Line]:
         here, limit = self._here, self._limit
         if here is not None:
-            return view.detail_lines(*here, width)
+            return view.detail_lines(here.label, here.control, width)
         if limit is not None:
             return view.limit_lines(limit, self.around.clock(), width)
         latest = self.live.inspector.latest
@@ -88,7 +89,7 @@ class ControlsScreen(ListScreen):
     def rows_frame(self) -> Frame:
         """The controls, and whether the queue is paused."""
         found = self.live.inspector.controls
-        amount = len(found) + len(rate_limits(self.live))
+        amount = len(control_rows(found)) + len(rate_limits(self.live))
         return Frame("Controls", "9", f"{amount:,}", view.pause_line(found))
 
     def text_frame(self) -> Frame:
@@ -96,7 +97,7 @@ class ControlsScreen(ListScreen):
         here = self._here
         below = self.query_one(LongText).below
         more = f"PgDn {below:,} more" if below else ""
-        name = "" if here is None else safe_line(here[0])
+        name = "" if here is None else safe_line(here.label)
         return Frame("Queue", "", name, ((more, "key"),) if more else ())
 
     def default_message(self) -> Line:
@@ -106,9 +107,9 @@ class ControlsScreen(ListScreen):
             return present.next_line("2", "opens the tasks; rate limits are read-only", "", width)
         if here is None:
             return present.next_line("2", "opens the tasks; there is nothing to control", "", width)
-        name, control = here
-        if control.refusal:
-            return present.next_line("", f"refused: {safe_line(control.refusal)}", name, width)
+        name, why = safe_line(here.label), here.control.refusal
+        if why:
+            return present.next_line("", f"refused: {safe_line(why)}", name, width)
         if self.around.arming.read_only:
             return present.next_line("", "read only: started with --read-only", name, width)
         return present.next_line("Enter", "plans the change", name, width)
@@ -125,7 +126,7 @@ class ControlsScreen(ListScreen):
         """Refused controls have grey hints."""
         here, live = self._here, self.live
         refused = set(grey)
-        if here is None or control_refusal(live, self.around, here[0]):
+        if here is None or control_refusal(live, self.around, here.name, here.target):
             refused.add("open")
         if control_refusal(live, self.around, pause_control(live)):
             refused.add("pause_queue")
@@ -139,7 +140,8 @@ class ControlsScreen(ListScreen):
         if self.query_one(Picker).is_gone:
             self.say(ROW_HAS_LEFT)
         else:
-            show_control_plan(self, self.live, self.around, here[0] if here else "")
+            aim = (here.name, here.target) if here else ("",)
+            show_control_plan(self, self.live, self.around, *aim)
 
     def action_pause_queue(self) -> None:
         """Open a plan to pause or resume the whole queue."""
@@ -154,10 +156,10 @@ class ControlsScreen(ListScreen):
         """Name, value, facts and command of the control under the cursor."""
         here, copies = self._here, []
         if here is not None:
-            name, control = here
-            copies.append(Copy("n", "name", name))
-            copies += [Copy("v", "value", control.now)] if control.now else []
-            words = (*self.live.place.command, "control", name, "--dry-run")
+            copies.append(Copy("n", "name", here.name))
+            copies += [Copy("v", "value", here.control.now)] if here.control.now else []
+            target = ("--target", here.target) if here.target else ()
+            words = (*self.live.place.command, "control", here.name, *target, "--dry-run")
             copies.append(Copy("c", "command", shlex.join(words)))
         text = "\n".join(f"{name}: {words}" for name, words in self._facts.rows)
         return (*copies, *((Copy("f", "facts", safe_line(text)),) if text else ()))

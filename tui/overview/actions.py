@@ -89,6 +89,13 @@ class OverviewLinks(FocusedPanes):
         if not self._refuses():
             self.go(Target(keys.CLUSTERS, place=self._here.number, state=State.DEAD))
 
+    def action_groups(self) -> None:
+        """Open the groups of tasks of the place, for verbs on dead ones if there are any."""
+        if not self._refuses():
+            dead = self._here.inspector.latest.counts.get(State.DEAD)
+            state = State.DEAD if dead else State.PENDING
+            self.go(Target(keys.GROUPS, place=self._here.number, state=state))
+
     def can_start_worker(self, live: PlaceSession) -> bool:
         """True if a worker of a place can be started from here."""
         return bool(live.place.worker_command) and not self.around.arming.read_only

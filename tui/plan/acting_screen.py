@@ -34,7 +34,7 @@ def pause_control(live: PlaceSession) -> str:
     return next((name for name, each in live.inspector.controls.items() if each.is_pause), "")
 
 
-def control_refusal(live: PlaceSession, around: ConsoleContext, name: str) -> str:
+def control_refusal(live: PlaceSession, around: ConsoleContext, name: str, target: str = "") -> str:
     """Why a control cannot be planned; "" if it can. An empty name means the pause control."""
     if around.arming.read_only:
         return READ_ONLY
@@ -43,7 +43,8 @@ def control_refusal(live: PlaceSession, around: ConsoleContext, name: str) -> st
     control = live.inspector.controls.get(name)
     if control is None:
         return "no such control" if name else NO_PAUSE
-    return f"{name}: {control.refusal}" if control.refusal else ""
+    refusal = control.for_target(target).refusal
+    return f"{name}: {refusal}" if refusal else ""
 
 
 class PlanningScreen(BaseScreen):

@@ -23,6 +23,7 @@ MAX_LISTED_TASKS = 1000
 
 EFFECTS: Mapping[str, str] = {
     "retry": "run now, attempts reset, oldest first",
+    "rerun": "run once more now, attempts reset",
     "promote": "run now, retry wait skipped",
     "hold": "not taken until released",
     "release": "pending again",
@@ -37,6 +38,7 @@ EFFECTS: Mapping[str, str] = {
 
 UNDO_TEXTS: Mapping[str, str] = {
     "retry": "24 h, until they run; tasks that already ran cannot be undone",
+    "rerun": "24 h, until they run; tasks that already ran cannot be undone",
     "release": "24 h, until they run",
     "expunge": "none: permanent. Instead: R restores tasks from the trash; the trash expires "
     "by age; purge or hold tasks that are not in it",

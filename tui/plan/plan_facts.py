@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -62,6 +63,7 @@ class PlanFacts:
         """True once the plan is applied: nothing is read any more."""
         self._live = live
         self._amount = NOT_COUNTED
+        self._is_recount_wanted = asyncio.Event()
         self._has_read = False
         """The listed tasks were read."""
         self._in_trash: int | None = None
@@ -85,24 +87,32 @@ class PlanFacts:
     async def _watch_drift(
         self, changed: Callable[[], None], amount_changed: Callable[[], None]
     ) -> None:
-        generation, loop = -1, asyncio.get_running_loop()
+        """Count first, then compare the rows with the index, which takes seconds for a million."""
+        generation, loop = self.plan.generation, asyncio.get_running_loop()
         while not self.is_closed:
+            self._is_recount_wanted.clear()
             latest, began = self._live.inspector.latest, loop.time()
-            if latest.generation != generation or self.counts is None:
-                generation = latest.generation
-                try:
+            try:
+                if self.counts is None:
+                    if await self._count_large():
+                        amount_changed()
+                    changed()
+                if latest.generation != generation:
+                    generation = latest.generation
                     drift = await self._live.inspector.queries.changed_rows(self.plan)
                     if not self.is_closed and await self._take_drift(drift):
                         amount_changed()
-                except Unavailable as error:  # or closed: the console is being left
-                    self.trouble = f"plan not checked: {error}"
-                    changed()
-                    return
+            except Unavailable as error:  # or closed: the console is being left
+                self.trouble = f"plan not checked: {error}"
+                changed()
+                return
             if not self._has_read:
                 await self._read_tasks(changed)
             self._pace_facts = pace_facts(self._live, self.plan, self.pace, self.amount)
             changed()
-            await asyncio.sleep(max(DRIFT_CHECK_SECONDS, DRIFT_COST_FACTOR * (loop.time() - began)))
+            pause = max(DRIFT_CHECK_SECONDS, DRIFT_COST_FACTOR * (loop.time() - began))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_recount_wanted.wait(), pause)
 
     async def _take_drift(self, drift: Sequence[tuple[plans.Row, str]]) -> bool:
         """Count again if other tasks changed; True if the number of tasks changed."""
@@ -118,12 +128,13 @@ class PlanFacts:
         return await self._count_large() if _is_large(self.plan) else self.recount()
 
     def recount(self) -> bool:
-        """Count a small plan now; a large one is counted on a thread by the next check.
+        """Count a small plan now; a large one is counted on a thread.
 
         Returns True if the number of tasks changed.
         """
         if _is_large(self.plan):
             self.counts = None
+            self._is_recount_wanted.set()
             return True
         return self._take(count_plan(self.plan, self._live.inspector.edges, self.drift))
 

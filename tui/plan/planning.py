@@ -23,6 +23,7 @@ from tui.session.place_watcher import read_lock, why_not_abandoned
 VERB_IN_STATE: Mapping[tuple[str, State | None], str] = {
     ("retry", State.TRASH): "restore",
     ("purge", State.TRASH): "expunge",
+    ("retry", State.DONE): "rerun",
 }
 """Verbs that a key means instead in some states."""
 

@@ -81,6 +81,10 @@ class QueueLinks(QueueScope):
         """Open the error clusters."""
         self.go(Target(keys.CLUSTERS))
 
+    def action_groups(self) -> None:
+        """Open the tasks by queue, kind, group or destination."""
+        self.go(Target(keys.GROUPS))
+
     def action_note(self) -> None:
         """Prompt for a note on the task under the cursor."""
         self.rows.pin_cursor()

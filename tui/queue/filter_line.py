@@ -97,7 +97,11 @@ class FilterLine(Horizontal):
         self.screen.set_focus(self.query_one(Input))
 
     def set_text(self, words: str) -> None:
-        """Set the filter text, as if typed, and show the line if it is not empty."""
+        """Set the filter text, as if typed, and show the line if it is not empty.
+
+        Control characters, for example of a kind, are escaped: they must not be painted.
+        """
+        words = safe_line(words)
         with self.prevent(Input.Changed):
             self.query_one(Input).value = words
         self._parse_text(words)
@@ -111,16 +115,16 @@ class FilterLine(Horizontal):
         self.display = False
 
     def show_count(
-        self, matching: int, of: int, why: str = "", marked: int = 0, fresh: int = 0
+        self, matching: str, of: int, why: str = "", marked: int = 0, fresh: int = 0
     ) -> None:
         """Show the number of matches, marks and new rows, or why there is no match; a parse error
         has priority.
         """
-        line: Line = ((f"{matching:,}", "strong"), (f" of {of:,}", "muted"))
+        line: Line = ((matching, "strong"), (f" of {of:,}", "muted"))
         line += ((f"  marked {marked:,}", "mark"),) if marked else ()
         line += ((f"  {fresh:,} new", "ok"),) if fresh else ()
         if why:
-            line = ((f"{matching:,} of {of:,} ({safe_line(why)})", "warn"),)
+            line = ((f"{matching} of {of:,} ({safe_line(why)})", "warn"),)
         if self._bad is not None:
             line = ((safe_line(self._bad.message), "warn"),)
         line = (*line, (" ", ""))
@@ -153,7 +157,7 @@ class FilterLine(Horizontal):
         if self._bad is None or self._filter != before:
             self.post_message(self.Changed(self._filter))
         if self._bad is not None:
-            self.show_count(0, 0)
+            self.show_count("?", 0)
             self.post_message(self.Wrong())
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

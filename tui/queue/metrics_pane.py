@@ -24,7 +24,7 @@ NAME_CELLS, COUNT_CELLS = 11, 8
 MAX_FACTS = 4
 """Facts of the queue as a whole below the bars; the controls screen has all of them."""
 
-_BAR_LOOKS = {State.PENDING: "accent", State.ACTIVE: "ok", State.DEAD: "warn"}
+BAR_LOOKS = {State.PENDING: "accent", State.ACTIVE: "ok", State.DEAD: "warn"}
 
 
 def state_lines(queue: MetricsReading, ours: OwnCounts, reachable: bool, width: int) -> list[Line]:
@@ -40,7 +40,7 @@ def state_lines(queue: MetricsReading, ours: OwnCounts, reachable: bool, width: 
             count = ("?".rjust(COUNT_CELLS), "unknown")
         elif not amount:
             count = ("0".rjust(COUNT_CELLS), "muted")
-        length: Run = (bar(amount / most if most else 0.0, room), _BAR_LOOKS.get(state, "muted"))
+        length: Run = (bar(amount / most if most else 0.0, room), BAR_LOOKS.get(state, "muted"))
         said = queue.get(GAUGES[state]) if isinstance(queue, Samples) and state in GAUGES else None
         if differs and said is not None and said != amount:
             length = (f"file {said:,.0f}", "warn")

@@ -30,6 +30,7 @@ TASK_ACTIONS = frozenset(
         "show('wide')",
         "filter",
         "clusters",
+        "groups",
         "order",
         "log",
         "mark",
@@ -91,13 +92,17 @@ class QueuePanes(QueueView):
     def _paint_list_frame(self) -> None:
         """The title of the list: how many match of how many, and their order."""
         if self._on_problems:
-            title = Frame("Problems", amount=f"{len(self._problems):,}")
+            listed, known = len(self._problems), self._change.problems
+            of = f" of {known:,}" if known > listed else ""
+            title = Frame("Problems", amount=f"{listed:,}{of}")
             self._problem_list.show_frame(title, focused=not self._details.has_focus)
             return
         state = self.state
         word = self.inspector.states.get(state, "") if state else ""
         total = self._change.counts.get(state, 0) if state else 0
-        shown = f"{self.rows.view.matching:,} of {total:,}" if self._filter.filter else f"{total:,}"
+        shown = (
+            f"{self.rows.view.matching_words} of {total:,}" if self._filter.filter else f"{total:,}"
+        )
         if state is None or self._change.unavailable:
             shown = "?"
         order, falling = self._order
@@ -242,7 +247,7 @@ class QueuePainter(QueuePanes):
             nothing = not self.rows.view.matching and self.rows.view.loaded
             why = why if nothing and query == self.tab_query else ""
             marked = len(self._marks.get(self.state, ()))
-            line.show_count(self.rows.view.matching, of, why, marked, self.rows.view.fresh)
+            line.show_count(self.rows.view.matching_words, of, why, marked, self.rows.view.fresh)
 
     def _scope(self) -> present.Scope:
         """What a verb would act on."""

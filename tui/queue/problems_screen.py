@@ -74,7 +74,7 @@ def problem_lines(
     rows: list[Line] = []
     for number, problem in enumerate(problems, 1):
         rows += [BLANK_LINE] if rows else []
-        rows.append(((f" problem {number} of {len(problems)}", "title"),))
+        rows.append(((f" problem {number} of {len(problems):,}", "title"),))
         rows += problem_details(problem, states, now, width)
         if number <= len(glimpses):
             rows += _dump_lines(glimpses[number - 1], width)

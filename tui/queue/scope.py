@@ -204,7 +204,7 @@ class QueueScope(QueueMarks):
             len(self._marked - self._hidden),
             len(self._hidden & self._marked),
             self._everything,
-            self.rows.view.matching,
+            self.rows.view.matching_words,
             abs(self.rows.view.cursor.at - begun.at) + 1 if begun else 0,
             self._filter.error,
         )

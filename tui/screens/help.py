@@ -23,6 +23,7 @@ SCREEN_TITLES = {
     keys.TASK: "a task",
     keys.PROBLEMS: "the problem list",
     keys.CLUSTERS: "the error clusters",
+    keys.GROUPS: "groups of tasks",
     keys.WORKERS: "the workers",
     keys.LOCKS: "the locks",
     keys.TRANSPORTS: "the transports",

@@ -104,6 +104,9 @@ class Page(BaseScreen):
 class ListScreen(TwoPanes):
     """A list of rows with a cursor, and details of the row under it: below, or at the right."""
 
+    hint_words: Mapping[str, str] = {}
+    """Words that replace those of the hints, by action."""
+
     def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__()
         self.live, self.around = live, around
@@ -180,7 +183,7 @@ class ListScreen(TwoPanes):
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the hints."""
         words = {"arm": keys.arm_hint(self.around.arming.is_armed)}
-        hints = keys.hints_of(self.KIND, grey, self.without(), words)
+        hints = keys.hints_of(self.KIND, grey, self.without(), {**words, **self.hint_words})
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
     def say(self, text: str, look: str = "warn") -> None:

@@ -70,6 +70,13 @@ _SCREENS = (
 _CLUSTERS = PaletteCommand(
     "clusters", "errors grouped into clusters", "c", target=Target(keys.CLUSTERS)
 )
+_GROUPS = PaletteCommand(
+    "groups",
+    "tasks by queue, kind, group or destination",
+    "b",
+    ("by queue", "by kind", "by destination"),
+    target=Target(keys.GROUPS),
+)
 _FILTER = PaletteCommand(
     "filter", "show only matching tasks, in the queue", target=Target(keys.LIST), argument="TEXT"
 )
@@ -131,9 +138,10 @@ def _screen_commands(screen: str) -> Iterator[PaletteCommand]:
         target = SCREEN_TARGETS[command.shown]
         if target.pane != screen or command.argument:
             yield command._replace(target=target)
-    has_clusters = any(key.action == "clusters" for key in keys.keys_on(screen))
-    if screen != keys.CLUSTERS and not has_clusters:
-        yield _CLUSTERS
+    has = {key.action for key in keys.keys_on(screen)}
+    for command in (_CLUSTERS, _GROUPS):
+        if command.name not in (screen, *has):
+            yield command
     yield _FILTER
     if screen == keys.LIST:
         yield _SAVE._replace(action="save_filter")

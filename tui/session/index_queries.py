@@ -1,10 +1,11 @@
-"""Queries of a place's index: age tables and due tasks by kind."""
+"""Queries of a place's index: age tables, due tasks by kind, groups."""
 
 from __future__ import annotations
 
 from engine.index import filter_language
 from engine.index.age_table import GROUPINGS, Ages
 from engine.index.filter_language import NO_FILTER, Filter
+from engine.index.group_counts import GroupTable, query_groups
 from engine.index.schema import Query
 from engine.model import State
 from tui.session.place_session import PlaceSession
@@ -50,3 +51,18 @@ async def query_due_kinds(live: PlaceSession) -> Ages:
     """
     query = Query(State.PENDING, filter_language.parse_filter(DUE_FILTER))
     return await live.inspector.tallies.ages(query, "kind", live.clock())
+
+
+async def read_group_table(
+    live: PlaceSession, query: Query, by: str, first: State | None = None
+) -> GroupTable:
+    """The groups of a query's tasks; those with the most tasks in the state `first` come first.
+
+    Raises:
+        Unavailable: the place was closed.
+    """
+    now, nothing = live.clock(), GroupTable()
+    key = ("groups", query, by, first)
+    return await live.inspector.tallies.ask(
+        key, lambda reader: query_groups(reader, query, by, now, first), nothing
+    )

@@ -57,7 +57,7 @@ from tui.session.worker_process import WorkerProcess
 if TYPE_CHECKING:  # imported late: not needed when the console opens
     from tui.session.runners import RunningOperation
 
-TO_PENDING = frozenset({"retry", "promote", "release"})
+TO_PENDING = frozenset({"retry", "rerun", "promote", "release"})
 """Verbs after which tasks wait for a worker."""
 
 MAX_COUNT_SAMPLES = 300

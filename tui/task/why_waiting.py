@@ -16,6 +16,7 @@ from engine.monitor import metrics_check, prometheus
 from engine.monitor.alerts import Alert, AlertKind
 from engine.monitor.forecast import ExpectedStart, expected_start
 from engine.monitor.throughput import Trend
+from engine.operations.controls import control_rows
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from tui.format import present
@@ -123,8 +124,9 @@ async def _circumstances(
         )
     if task.state is not State.PENDING:
         return about, ()
-    paused = [name for name, control in inspector.controls.items() if control.has_paused]
-    words = ", ".join(f"{name} is {inspector.controls[name].now}" for name in paused)
+    its = ("", task.queue, task.kind, task.group)
+    paused = [row for row in control_rows(inspector.controls) if row.control.has_paused]
+    words = ", ".join(f"{row.label} is {row.control.now}" for row in paused if row.target in its)
     last_run = await asyncio.to_thread(_last_run, place.queue_metrics)
     by, ahead = place.claim_order, 0
     if by and math.isfinite(task.due or 0.0):

@@ -70,6 +70,11 @@ class ListView(NamedTuple):
         return self.window.total
 
     @property
+    def matching_words(self) -> str:
+        """The number of tasks that match now; `?` until they are counted."""
+        return f"{self.matching:,}" if self.window.is_counted else "?"
+
+    @property
     def saved_position(self) -> CursorPosition:
         """Position to restore when this result is shown again."""
         return CursorPosition() if self.is_unpinned else self.cursor

@@ -80,7 +80,8 @@ class TaskList(Painted, can_focus=True):
         """The position of the cursor: `row 4 of 59`; "" without rows."""
         view = self.rows.view
         shown = view.total and not self.signs.notice
-        return f"row {view.cursor.at + 1:,} of {view.total:,}" if shown else ""
+        total = f"{view.total:,}" if view.window.is_counted else "?"
+        return f"row {view.cursor.at + 1:,} of {total}" if shown else ""
 
     def show_signs(self, signs: RowSigns) -> None:
         """Show marks, notes, or a notice instead of the rows."""

@@ -27,6 +27,9 @@ SEEN_SECONDS = 0.3
 UNSEEN_SECONDS = 0.4
 """Seconds in which the operator cannot have seen that another task is under the cursor."""
 
+COUNT_REST_SECONDS = 0.15
+"""Seconds without another filter until the result of a search is counted."""
+
 MAX_FETCHES = 3
 """Maximum windows fetched until one contains the task under the cursor."""
 
@@ -37,8 +40,10 @@ NEIGHBOUR_ROWS = 5
 class RowSource(Protocol):
     """Source of the rows."""
 
-    async def window(self, query: Query, start: int, size: int) -> Window:
-        """Return `size` rows of a result, from position `start` on."""
+    async def window(self, query: Query, start: int, size: int, *, counts: bool = True) -> Window:
+        """Return `size` rows of a result, from position `start` on; without `counts`, perhaps
+        before it is known how many there are.
+        """
 
     async def find(self, query: Query, id: str) -> int | None:
         """Return the position of a task in a result."""
@@ -64,6 +69,9 @@ class TaskRows:
         self.is_first_scan = False
         """True while the first scan runs: results are incomplete."""
         self._wanted = asyncio.Event()
+        self._reading: asyncio.Future[str | None] | None = None
+        self._is_last_wanted = False
+        """The cursor is to move to the last row once the rows are counted."""
         self._is_outdated = False
         self._held_until = self._ghosts_until = 0.0
 
@@ -80,7 +88,9 @@ class TaskRows:
     def show_query(self, query: Query, spot: CursorPosition | None = None) -> None:
         """Show another result; without `spot` the cursor stays on its task if the result has it."""
         self.view = self.view.with_query(query, spot)
-        self._held_until = 0.0
+        self._held_until, self._is_last_wanted = 0.0, False
+        if self._reading is not None:
+            self._reading.cancel()  # also interrupts its search
         self._wanted.set()
 
     def pin_cursor(self) -> None:
@@ -97,6 +107,7 @@ class TaskRows:
 
     def move(self, action: str) -> None:
         """Move the cursor by a motion of the key table, and hold the order."""
+        self._is_last_wanted = action == "last" and not self.view.window.is_counted
         self.view = self.view.move(action, max(1, self.height))
         self._held_until = self._clock() + HOLD_SECONDS
         if self.view.is_near_edge(self.height):
@@ -115,12 +126,8 @@ class TaskRows:
 
     def tick(self) -> None:
         """Once a second: end the hold time."""
-        if self._is_outdated and not self._is_holding():
+        if self._is_outdated and not _is_holding(self._held_until, self._clock()):
             self._wanted.set()
-
-    def _is_holding(self) -> bool:
-        # If the clock was set back, do not hold the order for longer than it should.
-        return 0 < self._held_until - self._clock() <= HOLD_SECONDS
 
     def _keeps_ghosts(self) -> bool:
         """True while rows that left stay on screen; not if they are more than half of it."""
@@ -140,9 +147,30 @@ class TaskRows:
         self._wanted.clear()
         if not self.height:
             return None
+        reading = self._reading = asyncio.ensure_future(self._read())
+        try:
+            await asyncio.wait({reading})
+        finally:
+            reading.cancel()
+        if reading.cancelled():
+            return None  # another query is shown meanwhile
+        chosen = reading.result()
+        if not self.view.window.is_counted:
+            self._wanted.set()
+        return chosen
+
+    async def _read(self) -> str | None:
         view = self.view
+        if not view.is_new_query and not view.window.is_counted:
+            await asyncio.sleep(COUNT_REST_SECONDS)
+            chosen = await self._load()
+            if self._is_last_wanted and self.view.window.is_counted:
+                self.move("last")
+            return chosen
         is_covered = not view.is_new_query and covers(view.window, view.cursor.top, self.height)
-        stays = is_covered and (self._is_holding() or self._keeps_ghosts())
+        stays = is_covered and (
+            _is_holding(self._held_until, self._clock()) or self._keeps_ghosts()
+        )
         if stays and not self._is_outdated and not self.view.is_near_edge(self.height):
             return None
         keeps = stays or not (view.departed or self.is_first_scan)
@@ -150,15 +178,19 @@ class TaskRows:
             await self._keep_departed_rows()
             if stays or self._keeps_ghosts():
                 return ""
-        return await self._load()
+        return await self._load(counts=not (view.is_new_query and view.query.filter))
 
-    async def _load(self) -> str | None:
-        """Read the window around the cursor's task."""
+    async def _load(self, *, counts: bool = True) -> str | None:
+        """Read the window around the cursor's task; without `counts`, the first rows of a search
+        are shown before it is known how many there are.
+        """
         self._is_outdated = False
         asked, filling, page = self.view, self.is_first_scan, self.height
-        top = asked.cursor.top
+        top = asked.cursor.top if counts else 0
         for _ in range(MAX_FETCHES):
-            window = await self._source.window(asked.query, max(0, top - page), 3 * page)
+            window = await self._source.window(
+                asked.query, max(0, top - page), 3 * page, counts=counts
+            )
             at, vanished = await _find_cursor(self._source, asked, window)
             line = max(0, min(asked.cursor.at - asked.cursor.top, page - 1))
             top = max(0, min(at - line, window.total - page))
@@ -209,6 +241,11 @@ class TaskRows:
         self.view = view._replace(matching=fresh.total, fresh=new)
         # Other changes are read by the first tick after the hold time.
         self._is_outdated = True
+
+
+def _is_holding(until: float, now: float) -> bool:
+    """True before that time; if the clock was set back, the order is not held for longer."""
+    return 0 < until - now <= HOLD_SECONDS
 
 
 async def _find_cursor(source: RowSource, view: ListView, window: Window) -> tuple[int, str]:

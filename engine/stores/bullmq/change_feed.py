@@ -11,19 +11,17 @@ import base64
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.store import StoreError
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.place import RedisPlace, task_id
 from engine.stores.bullmq.row import PLACES, STATES
-from engine.stores.bullmq.scan import QueueCounts, find_queues
+from engine.stores.bullmq.scan import FIND_SECONDS, KnownQueues, QueueCounts
 
 COUNT_SECONDS = 1.0
 """Seconds between two counts."""
-FIND_SECONDS = 60.0
-"""Seconds between two searches for new queues."""
 BLOCK_MS = 5000
 """Milliseconds after which the server ends an XREAD that found nothing."""
 GRACE_SECONDS = 0.05
@@ -38,25 +36,29 @@ STOP_CHECK_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 """Seconds between two attempts to connect."""
 _START = "0-0"
+_LAST_NUMBER = 2**64 - 1
+"""The largest second half of an entry's id."""
 
 
 class ChangeFeed:
     """The changes of a place since this object was made, on the connection of one store."""
 
-    def __init__(self, connection: Connection, place: RedisPlace, queues: Sequence[str]) -> None:
-        self._connection, self._place = connection, place
-        self._queues = list(queues)
-        self._last: dict[str, str] = {place.stream: _START}
-        """The last entry read of each stream."""
-        self._queue_of = {place.stream: ""}
-        self._add_streams(queues, self._newest_entries([place.stream])[0])
-        self._counts = QueueCounts(connection, place, self._queues)
+    def __init__(self, connection: Connection, place: RedisPlace, queues: KnownQueues) -> None:
+        self._connection, self._place, self._known = connection, place, queues
+        seconds, microseconds = connection.call("TIME")
+        self._opened = f"{int(seconds) * 1000 + int(microseconds) // 1000 - 1}-{_LAST_NUMBER}"
+        """The newest entry that a stream can have had before; the server's clock numbers them."""
+        self._queues: list[str] = []
+        self._last: dict[str, str] = {}
+        """The last entry read of each stream; empty before the first wait."""
+        self._queue_of: dict[str, str] = {}
+        self._counts = QueueCounts(connection, place, [])
         self._named: dict[str, set[str]] = {}
         """Jobs of each queue that were named since the last count."""
         self._is_waiting = False
         """True while the server has our XREAD."""
         self._count_due = time.monotonic() + COUNT_SECONDS
-        self._find_due = time.monotonic() + FIND_SECONDS
+        self._find_due = 0.0
 
     def wait(self, seconds: float) -> Collection[str] | None:
         """See `ChangeSource.wait`.
@@ -64,6 +66,8 @@ class ChangeFeed:
         Raises:
             Unavailable: the server cannot be reached.
         """
+        if not self._last:
+            self._start()
         until = time.monotonic() + seconds
         names: set[str] = set()
         while True:
@@ -80,17 +84,21 @@ class ChangeFeed:
             if names or time.monotonic() >= until:
                 return names
 
-    def _add_streams(self, queues: Sequence[str], our_newest: str = "") -> None:
-        streams = {f"{self._place.base(queue)}events": queue for queue in queues}
-        self._last |= zip(streams, self._newest_entries([*streams]), strict=True)
-        self._queue_of |= streams
-        if our_newest:
-            self._last[self._place.stream] = our_newest
+    def _start(self) -> None:
+        """Find the queues, and where their streams were when this object was made."""
+        self._queues = self._known.names()
+        self._counts = QueueCounts(self._connection, self._place, self._queues)
+        self._add_streams({self._place.stream: ""} | self._streams_of(self._queues))
+        self._find_due = time.monotonic() + FIND_SECONDS
 
-    def _newest_entries(self, streams: Sequence[str]) -> list[str]:
-        asked = [("XREVRANGE", stream, "+", "-", "COUNT", 1) for stream in streams]
+    def _streams_of(self, queues: Iterable[str]) -> dict[str, str]:
+        return {f"{self._place.base(queue)}events": queue for queue in queues}
+
+    def _add_streams(self, streams: Mapping[str, str]) -> None:
+        asked = [("XREVRANGE", stream, self._opened, "-", "COUNT", 1) for stream in streams]
         answers = self._connection.call_all(asked) if asked else []
-        return [_entry_id(answer) or _START for answer in answers]
+        self._last |= zip(streams, (_entry_id(answer) or _START for answer in answers), strict=True)
+        self._queue_of |= streams
 
     def _read(self, seconds: float) -> set[str] | None:
         """The names in new entries, waiting for the first; None if entries may be missing.
@@ -174,10 +182,10 @@ class ChangeFeed:
         if time.monotonic() < self._find_due:
             return True
         self._find_due = time.monotonic() + FIND_SECONDS
-        found = find_queues(self._connection, self._place)
+        found = self._known.names(max_age=0.0)
         if found == self._queues:
             return True
-        self._add_streams([queue for queue in found if queue not in self._queues])
+        self._add_streams(self._streams_of(queue for queue in found if queue not in self._queues))
         for queue in set(self._queues).difference(found):
             stream = f"{self._place.base(queue)}events"
             del self._last[stream], self._queue_of[stream]

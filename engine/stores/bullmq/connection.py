@@ -192,9 +192,19 @@ class Connection:
         """
         try:
             self._blocked = self._blocked or self._client.connection_pool.get_connection()
+            if self._has_been_cut():
+                self._blocked.disconnect()  # the next command connects again
             self._blocked.send_command(*words)
         except self._redis.RedisError as error:
             raise self._explain(error) from error
+
+    def _has_been_cut(self) -> bool:
+        try:
+            return bool(
+                self._blocked.can_read(0)
+            )  # no answer is awaited, so it can only be the end
+        except self._redis.RedisError:
+            return True
 
     def is_ready(self, seconds: float) -> bool:
         """Wait for the answer to `begin`; True if `finish` does not block.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from engine.store import Control, StoreError, Unsupported
@@ -18,6 +19,22 @@ RESUME_BATCH = 7000
 NO_LIMIT = "0"
 PAUSE, CONCURRENCY, RATE = "pause", "concurrency", "rate"
 _SETTINGS = ("paused", "concurrency", "max", "duration")
+
+
+class LazyControls(Mapping[str, Control]):
+    """Controls that are read when one asks for them: to find all queues takes a SCAN."""
+
+    def __init__(self, read: Callable[[], Mapping[str, Control]]) -> None:
+        self._read = cache(read)
+
+    def __getitem__(self, name: str) -> Control:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
 
 
 def list_controls(

@@ -11,7 +11,7 @@ from engine.policy import format_time
 from engine.store import StoreError
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.place import RedisPlace
-from engine.stores.bullmq.scan import QueueCounts, find_queues
+from engine.stores.bullmq.scan import KnownQueues, QueueCounts
 from engine.text.safe import safe_line
 
 SAFE_POLICY = "noeviction"
@@ -73,7 +73,7 @@ def read_state(connection: Connection, place: RedisPlace) -> QueueServerState:
         StoreError: the server cannot be read.
     """
     settings = dict(connection.read_facts().facts)
-    queues = find_queues(connection, place)
+    queues = KnownQueues(connection, place).names()
     counts = QueueCounts(connection, place, queues).queues
     asked: list[Sequence[Any]] = [
         ("HMGET", f"{place.base(q)}meta", "paused", "version") for q in queues

@@ -188,11 +188,6 @@ def _arguments(
     return []
 
 
-def _is_absent(value: object) -> bool:
-    """True for a value that the script need not be given: 0 and "" are values."""
-    return value is None or value is False or value == [] or value == {}
-
-
 _PUSH_ARGUMENTS = {"reprocessJob": 2, "retryJob": 3}
 """The number of the argument that is LPUSH, or RPUSH for a job that goes to the front."""
 
@@ -203,6 +198,8 @@ def _change_script(action: Action) -> Script:
     return script(*parts, package=action.script)
 
 
+_ALWAYS_GIVEN = frozenset({"to", "lock", "rev", "priority", "due"})
+"""Values that the script needs also if they are 0 or empty."""
 _ALL_PARTS = ("guard", "relocate", "finish")
 
 
@@ -296,7 +293,7 @@ class JobMoves:
         arguments = _arguments(action, old, new, self._place.base(queue), job, now)
         package = PACKAGE_SCRIPTS.get(action.script)
         keys = package.key_names(self._place.base(queue), job, action.target) if package else []
-        given = {name: value for name, value in ours.items() if not _is_absent(value)}
+        given = {name: value for name, value in ours.items() if value or name in _ALWAYS_GIVEN}
         return ScriptCall(_change_script(action), keys, [*arguments, pack(given)])
 
     def renewal(self, task: Task, until: float, now: float) -> tuple[ScriptCall, str]:

@@ -163,7 +163,7 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
             error = clean_error(reason)
         if more or where == "active":
             more = more or {}
-            extra = _extra(where, lock, more, extra)
+            extra = _extra(where, score, lock, more, extra)
             was = more.get("was") or ""
             if was.startswith("delayed "):
                 due = due_of_score(was.removeprefix("delayed "))
@@ -242,15 +242,16 @@ def own_retry_policy(task: Task, random: Callable[[], float] = random.random) ->
 
 
 def _extra(
-    place: str, lock: str, more: Mapping[str, Any], known: Mapping[str, str]
+    place: str, score: str, lock: str, more: Mapping[str, Any], known: Mapping[str, str]
 ) -> Mapping[str, str]:
     found: dict[str, str] = dict(known)
     was = str(more.get("was") or "").partition(" ")[0]
-    if place == "failed" and "finishedOn" in more:
+    if "failed" in (place, was) and "finishedOn" in more:
         found["dead_since"] = f"{_seconds(more['finishedOn']):.3f}"
     if place == "active" and not lock:
         found["stalled?"] = "no lock"
-    if place in ("held", "trash") and was:
+    if place in ("held", "trash"):
+        found[f"{place}_since"] = f"{_seconds(score):.3f}"
         found["was"] = was
     for key, name in _EXTRA_NAMES.items():
         if key in more:

@@ -6,6 +6,7 @@ BullMQ's own readers (getJobs, getCounts, getRanges) remove old markers, so they
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Self
@@ -29,9 +30,11 @@ ROWS_PER_CALL = 200
 BYTES_PER_CALL = 256 * 1024
 """Bytes of data that a call hashes, after which it ends early."""
 IDS_PER_PAGE = 5000
-PREVIEW_COUNT = 20
+PREVIEW_COUNT = 50
 """Jobs of each place of a queue that a full scan yields first, unsorted."""
 MAX_PREVIEW = 200
+FIND_SECONDS = 60.0
+"""Seconds between two searches for new queues."""
 KEYS_PER_STEP = 5000
 """Keys that one step of a SCAN visits."""
 MAX_SUSPECTS = 1000
@@ -40,29 +43,55 @@ MAX_SUSPECTS = 1000
 ScanItem = Task | Problem
 
 
-def find_queues(connection: Connection, place: RedisPlace) -> list[str]:
-    """The names of all queues of a prefix, sorted.
+class KnownQueues:
+    """The names of all queues of a prefix, which are found by a SCAN over all keys."""
 
-    Raises:
-        StoreError: the server cannot be read.
-    """
-    start, end = f"{place.prefix}:", ":meta"
-    pattern = f"{escape_pattern(start)}*{end}"
-    found = set()
-    for key in scan_keys(connection, pattern):
-        queue = key[len(start) : -len(end)]
-        if queue and ":" not in queue and queue.isprintable():
-            found.add(queue)
-    kept = connection.call("SMEMBERS", place.queues_key)
-    return sorted(found.union(kept))
+    def __init__(self, connection: Connection, place: RedisPlace) -> None:
+        self._connection, self._place = connection, place
+        self._names: list[str] = []
+        self._due = 0.0
+
+    def names(self, max_age: float = FIND_SECONDS) -> list[str]:
+        """The names, sorted; searched again if they are older than so many seconds.
+
+        Raises:
+            StoreError: the server cannot be read.
+        """
+        if not self._names or time.monotonic() >= self._due - FIND_SECONDS + max_age:
+            for _ in self.find():
+                pass
+        return self._names
+
+    def find(self) -> Iterator[list[str]]:
+        """Search all keys, and yield the names while they are found.
+
+        Raises:
+            StoreError: the server cannot be read.
+        """
+        start, end = f"{self._place.prefix}:", ":meta"
+        found = set(self._connection.call("SMEMBERS", self._place.queues_key))
+        yield sorted(found)
+        for keys in scan_keys(self._connection, f"{escape_pattern(start)}*{end}"):
+            names = {key[len(start) : -len(end)] for key in keys}
+            fresh = {n for n in names - found if n and ":" not in n and n.isprintable()}
+            if fresh:
+                found |= fresh
+                yield sorted(fresh)
+        self._names, self._due = sorted(found), time.monotonic() + FIND_SECONDS
+
+    def add(self, names: Iterable[str]) -> None:
+        """Add queues that were just made, if the others are known."""
+        if self._names:
+            self._names = sorted({*self._names, *names})
 
 
-def scan_keys(connection: Connection, pattern: str) -> Iterator[str]:
-    """The keys that match a pattern, some perhaps twice."""
+def scan_keys(connection: Connection, pattern: str) -> Iterator[list[str]]:
+    """The keys that match a pattern, in lots; some perhaps twice."""
     cursor = "0"
     while True:
         cursor, keys = connection.call("SCAN", cursor, "MATCH", pattern, "COUNT", KEYS_PER_STEP)
-        yield from keys
+        if keys:
+            yield keys
         if str(cursor) == "0":
             return
 
@@ -102,6 +131,7 @@ class RedisScan:
 
     def __init__(self, connection: Connection, place: RedisPlace, now: float) -> None:
         self._connection, self._place, self._now = connection, place, now
+        self._preview_left = MAX_PREVIEW
         self._different = self._without_hash = 0
         self._twice: list[str] = []
         """Names that were listed twice in one state."""
@@ -136,13 +166,12 @@ class RedisScan:
 
     def preview(self, counts: QueueCounts) -> Iterator[ScanItem]:
         """Some jobs of each place, in any order."""
-        left = MAX_PREVIEW
         for queue, numbers in counts.queues.items():
             for name, number in numbers.items():
-                if number > 0 and left > 0:
-                    count = min(PREVIEW_COUNT, left)
+                if number > 0 and self._preview_left > 0:
+                    count = min(PREVIEW_COUNT, self._preview_left)
                     ids = self._ids(queue, name, -count, -1)
-                    left -= len(ids)
+                    self._preview_left -= len(ids)
                     group = GROUPS[PLACES[name].state]
                     yield from (i for i in self._rows(queue, group, ids) if isinstance(i, Task))
 

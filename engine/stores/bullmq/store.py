@@ -18,7 +18,7 @@ from engine.store import (
     sample_by_scan,
 )
 from engine.stores.bullmq import controls
-from engine.stores.bullmq.change_feed import FIND_SECONDS, ChangeFeed, MarkerWatch
+from engine.stores.bullmq.change_feed import ChangeFeed, MarkerWatch
 from engine.stores.bullmq.claims import JobClaims
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.image import NewJob
@@ -27,7 +27,7 @@ from engine.stores.bullmq.permissions import permitted_edges
 from engine.stores.bullmq.place import RedisPlace, task_id
 from engine.stores.bullmq.reading import JobReader
 from engine.stores.bullmq.row import STATES, WORDS, own_retry_policy
-from engine.stores.bullmq.scan import QueueCounts, RedisScan, find_queues
+from engine.stores.bullmq.scan import KnownQueues, QueueCounts, RedisScan
 
 MOVES_PER_PIPELINE = 100
 """Changes that are sent at a time."""
@@ -67,8 +67,7 @@ class BullmqStore:
                 RECONNECT_SECONDS,
                 returns_abandoned=True,
             )
-            self._queues = find_queues(self._connection, place)
-            self._find_due = time.monotonic() + FIND_SECONDS
+            self._queues = KnownQueues(self._connection, place)
             is_replica = self._connection.server.role in ("slave", "replica")
             self._refusal = "a read-only replica: change the primary" if is_replica else ""
             self.edges: Edges = EDGES
@@ -76,9 +75,8 @@ class BullmqStore:
                 self.edges = permitted_edges(EDGES, self._connection, place)
             else:
                 self.edges = {way: e._replace(refusal=self._refusal) for way, e in EDGES.items()}
-            self.controls: Mapping[str, Control] = {}
+            self.controls: Mapping[str, Control] = controls.LazyControls(self._list_controls)
             self._controls_due = 0.0
-            self._read_controls()
             feed = ChangeFeed(self._connection, place, self._queues)
             self.changes = ChangeSource(wait=feed.wait)
             self.expected_tasks = 0
@@ -96,7 +94,7 @@ class BullmqStore:
 
     def count_tasks(self) -> Mapping[State, int]:
         """Count the entries of all lists and sets by one script."""
-        return QueueCounts(self._connection, self.place, self._queues).by_state()
+        return QueueCounts(self._connection, self.place, self._queues.names()).by_state()
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan everything, or only the named jobs and states.
@@ -107,21 +105,22 @@ class BullmqStore:
         now = self._clock()
         scan = RedisScan(self._connection, self.place, now)
         if touched is None:
-            self._queues = find_queues(self._connection, self.place)
-            self._read_controls()
-            counts = QueueCounts(self._connection, self.place, self._queues)
-            yield from scan.preview(counts)
+            for found in self._queues.find():
+                yield from scan.preview(QueueCounts(self._connection, self.place, found))
+            self.controls = self._list_controls()
+            counts = QueueCounts(self._connection, self.place, self._queues.names())
             for item in scan.everything(counts):
                 self.expected_tasks = scan.expected_tasks
                 yield item
             return
         if time.monotonic() >= self._controls_due:
-            self._read_controls()
+            self.controls = controls.LazyControls(self._list_controls)
+            self._controls_due = time.monotonic() + CONTROL_SECONDS
         by_word = {word: state for state, word in STATES.items()}
         for word in {*by_word, *WORDS}.intersection(touched):
             finer = word if word in WORDS else ""
             state = WORDS[word] if finer else by_word[word]
-            yield from scan.in_state(self._queues, state, finer)
+            yield from scan.in_state(self._queues.names(), state, finer)
         yield from scan.find(name for name in touched if name not in by_word and name not in WORDS)
 
     def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
@@ -135,11 +134,9 @@ class BullmqStore:
         }
         yield from (found[one] for one in wanted if one in found)
 
-    def _read_controls(self) -> None:
-        self.controls = controls.list_controls(
-            self._connection, self.place, self._queues, self._refusal
-        )
-        self._controls_due = time.monotonic() + CONTROL_SECONDS
+    def _list_controls(self) -> Mapping[str, Control]:
+        queues = self._queues.names()
+        return controls.list_controls(self._connection, self.place, queues, self._refusal)
 
     # ---- claiming
 
@@ -158,15 +155,9 @@ class BullmqStore:
         if self._refusal:
             raise Unsupported(self._refusal)
         if limit > 0:
-            queues = self.place.queues or self._found_queues()
+            queues = self.place.queues or self._queues.names()
             yield from self._claims.take(queues, now, owner, limit, wants)
             self.changes = self.changes._replace(next_due=self._claims.next_due)
-
-    def _found_queues(self) -> list[str]:
-        if time.monotonic() >= self._find_due or not self._queues:
-            self._queues = find_queues(self._connection, self.place)
-            self._find_due = time.monotonic() + FIND_SECONDS
-        return self._queues
 
     def watch_markers(self, worker: str, wake: Callable[[], None]) -> MarkerWatch:
         """Wake a worker of the place's queues as soon as there is a job to claim, until stopped;
@@ -233,7 +224,7 @@ class BullmqStore:
             if move.old is not None and move.old.state is State.ACTIVE:
                 self._claims.end_rest(move.old.kind)
         added = {o.move.new.kind for o in outcomes if not o.error and not o.move.old and o.move.new}
-        self._queues = sorted(added.union(self._queues)) if added else self._queues
+        self._queues.add(added)
         return outcomes
 
     # ---- the queues as a whole
@@ -246,7 +237,7 @@ class BullmqStore:
             Unavailable: the server cannot be reached.
         """
         done = controls.run_control(self._connection, self.place, self.controls, name, value)
-        self._read_controls()
+        self.controls = self._list_controls()
         return done
 
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:

@@ -182,6 +182,7 @@ def plan_view(
 
 _UNDO = {
     "retry": "spooldeck undo, for tasks that have not run by then; runs cannot be undone",
+    "rerun": "spooldeck undo, for tasks that have not run by then; runs cannot be undone",
     "release": "spooldeck undo, for tasks that have not run by then",
     "expunge": "none: cannot be undone. Use `purge` (trash) or `hold` instead",
 }

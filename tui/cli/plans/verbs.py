@@ -1,4 +1,5 @@
-"""`replay`, `purge`, `hold`, `release`, `promote`, `kill`, `restore`, `expunge`: plan and apply.
+"""Plan and apply a verb: `replay`, `rerun`, `purge`, `hold`, `release`, `promote`, `kill`,
+`restore`, `expunge`.
 
 --dry-run prints what would happen to each task, and the count; --apply with that count does it.
 """
@@ -30,6 +31,12 @@ from tui.plan.lines import warn_of_whole_state
 
 NEEDS_STATE = {"expunge": None}
 """Verbs that need an explicit --state, because the tasks are lost."""
+
+RETRY_INSTEAD = {
+    State.PENDING: "promote makes it due now",
+    State.DONE: "rerun runs it once more",
+}
+"""The command to use for a task that is not in the DLQ, if its store has an edge to PENDING."""
 
 
 def act(verb: str, setup: Setup, arguments: Namespace) -> int:
@@ -114,6 +121,7 @@ def _row_refusals(store: ReadableStore, plan: Plan) -> set[str]:
 
 
 replay = partial(act, "retry")
+rerun = partial(act, "rerun")
 purge = partial(act, "purge")
 hold = partial(act, "hold")
 release = partial(act, "release")
@@ -200,8 +208,9 @@ def _tasks(
                 yield found
             elif found.id in left:
                 left[found.id] = f"{word}, expected {' or '.join(words)}"
-                if verb == "retry" and (found.state, State.PENDING) in store.edges:
-                    left[found.id] += "; promote makes it due now"
+                other = RETRY_INSTEAD.get(found.state, "") if verb == "retry" else ""
+                if other and (found.state, State.PENDING) in store.edges:
+                    left[found.id] += f"; {other}"
     for ident, why in sorted(left.items()):
         filtered = ", or excluded by the filter" if filter and why == "not found" else ""
         print_error(f"{safe_line(ident)}: {why}{filtered}")

@@ -15,7 +15,7 @@ from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
 from tui.cli.setup.setup import Setup
 from tui.format import task_row
-from tui.queue import cluster_lines as view
+from tui.groups import cluster_lines as view
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster, check_clusters
 
@@ -28,7 +28,7 @@ def clusters(setup: Setup, arguments: Namespace) -> int:
         (live,) = lives
         if live.inspector.latest.unavailable:
             raise Unavailable(live.inspector.latest.unavailable)
-        return await check_clusters(live, _query(live, arguments))
+        return await check_clusters(live, state_query(live, arguments))
 
     found = scan_once(places, ask)
     if arguments.json:
@@ -45,7 +45,12 @@ def clusters(setup: Setup, arguments: Namespace) -> int:
     return 0
 
 
-def _query(live: PlaceSession, arguments: Namespace) -> Query:
+def state_query(live: PlaceSession, arguments: Namespace) -> Query:
+    """The tasks that `--state` and `--filter` select.
+
+    Raises:
+        CommandError: the place has no such state, or the filter is not valid.
+    """
     states, words = live.inspector.states, live.inspector.words
     named_states = {word: state for state in states for word in state_words(state, states, words)}
     if arguments.state and arguments.state not in named_states:

@@ -13,6 +13,7 @@ from tui.format import present
 from tui.format.graphs import bar, braille_line, resample
 from tui.format.present import Line
 from tui.format.table import Choice, format_amount
+from tui.groups.group_lines import task_lines
 from tui.session.recurrence_check import CheckedCluster
 
 EVIDENCE_NAME_CELLS = 10
@@ -107,15 +108,8 @@ def evidence_lines(
         lines.append(_deaths_line(deaths, now, width))
     if not tasks:
         return lines
-    title = f"Tasks in {cluster.mark} {cluster.count:,}, newest first"
-    shape = present.task_columns(State.DEAD, width, limit=limit)
-    where = present.TaskContext()
-    return [
-        *lines,
-        present.heading_line(title, width),
-        present.title_line(shape, width),
-        *(present.task_line(task, shape, now, where, width) for task in tasks),
-    ]
+    title = f"Tasks in {cluster.mark} {cluster.count:,}"
+    return [*lines, *task_lines(title, tasks, State.DEAD, now, width, limit)]
 
 
 def _deaths_line(deaths: Sequence[int], now: float, width: int) -> Line:

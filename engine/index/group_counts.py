@@ -1,0 +1,114 @@
+"""Count tasks by queue, kind, group or destination: by state, with the oldest, the next due and the
+last error (SQL GROUP BY)."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from engine.index.reader import Reader
+from engine.index.schema import STATE_NUMBERS, STATES, Query, query_condition
+from engine.model import State
+
+MAX_GROUPS = 200
+"""Maximum groups returned, the largest first; the others are counted."""
+
+GROUP_COLUMNS = {"queue": "queue", "kind": "kind", "group": "grp", "destination": "domain"}
+"""What tasks can be grouped by, and the column of the index; of an address, its domain."""
+
+FILTER_FIELDS = {"queue": "queue", "kind": "kind", "group": "group", "destination": "dest"}
+"""The field of the filter language that selects a group."""
+
+DEFAULT_GROUPING = "kind"
+"""The grouping if no other one has more than one group."""
+
+
+class TaskGroup(NamedTuple):
+    """The tasks with the same queue, kind, group or destination."""
+
+    name: str
+    """Their common value; "" for tasks without one."""
+    counts: tuple[int, ...]
+    """Number of tasks in each state, in the order of `State`."""
+    oldest: float | None
+    """Creation of its oldest task, epoch seconds UTC; None if the store knows none."""
+    next_due: float | None
+    """When its next pending task is due, epoch seconds UTC, 0 for now; None if none waits, or the
+    store does not know."""
+    error: str = ""
+    """The latest error of its tasks: of the one that died, else was created, last."""
+    error_at: float | None = None
+    """That time in epoch seconds UTC; None if unknown."""
+
+    @property
+    def total(self) -> int:
+        """Number of all its tasks."""
+        return sum(self.counts)
+
+    def count(self, state: State | None) -> int:
+        """Number of its tasks in a state; None: in all."""
+        return self.total if state is None else self.counts[STATE_NUMBERS[state]]
+
+
+class GroupTable(NamedTuple):
+    """Tasks by group."""
+
+    by: str = DEFAULT_GROUPING
+    """A key of `GROUP_COLUMNS`."""
+    groupings: tuple[str, ...] = (DEFAULT_GROUPING,)
+    """The keys that these tasks have values for, and `by`."""
+    groups: tuple[TaskGroup, ...] = ()
+    """At most `MAX_GROUPS`, the largest first."""
+    others: int = 0
+    """Number of further groups; `other_tasks` counts their tasks."""
+    other_tasks: int = 0
+
+    @property
+    def total(self) -> int:
+        """Number of all tasks."""
+        return self.other_tasks + sum(group.total for group in self.groups)
+
+
+_COUNTS = ", ".join(f"sum(state={number})" for number in range(len(STATES)))
+_GROUPS = f"""
+SELECT {{column}}, {_COUNTS}, min(created),
+       min(CASE WHEN state={STATE_NUMBERS[State.PENDING]} THEN due END),
+       count(*) OVER (), sum(count(*)) OVER ()
+FROM task NOT INDEXED WHERE {{met}} GROUP BY {{column}}
+ORDER BY {{first}} count(*) DESC, {{column}} LIMIT {MAX_GROUPS}"""
+# SQLite takes a bare column from the row of the maximum only if there is one maximum in the query.
+_ERRORS = """
+SELECT {column}, error, max(coalesce(died, created)) FROM task NOT INDEXED
+WHERE error<>'' AND {met} AND {column} IN (SELECT value FROM json_each(?)) GROUP BY {column}"""
+
+
+def query_groups(
+    reader: Reader, query: Query, by: str, now: float, first: State | None = None
+) -> GroupTable:
+    """Group the tasks that match a query at `now` (epoch seconds UTC); the largest groups first, of
+    tasks in the state `first` if there is one.
+
+    Without `by`, the first key of `GROUP_COLUMNS` with more than one group is used.
+    """
+    met, values = query_condition(query, now)
+    ends = ", ".join(f"min({column}), max({column})" for column in GROUP_COLUMNS.values())
+    (found,) = reader.fetch(f"SELECT {ends} FROM task NOT INDEXED WHERE {met}", values)
+    ranges = dict(zip(GROUP_COLUMNS, zip(found[::2], found[1::2], strict=True), strict=True))
+    several = (key for key, (low, high) in ranges.items() if low != high)
+    by = by or next(several, DEFAULT_GROUPING)
+    groupings = tuple(key for key, (_, high) in ranges.items() if high or key == by)
+    column = GROUP_COLUMNS[by]
+    order = "" if first is None else f"sum(state={STATE_NUMBERS[first]}) DESC,"
+    rows = reader.fetch(_GROUPS.format(column=column, met=met, first=order), values)
+    if not rows:
+        return GroupTable(by, groupings)
+    names = json.dumps([row[0] for row in rows])
+    last = reader.fetch(_ERRORS.format(column=column, met=met), (*values, names))
+    errors = {name: (error, at) for name, error, at in last}
+    groups = tuple(
+        TaskGroup(name, tuple(counts), oldest, due, *errors.get(name, ("", None)))
+        for name, *counts, oldest, due, _, _ in rows
+    )
+    *_, amount, total = rows[0]
+    rest = total - sum(group.total for group in groups)
+    return GroupTable(by, groupings, groups, amount - len(groups), rest)

@@ -1,0 +1,1 @@
+"""Groups of tasks: error clusters, and groups by queue, kind, group or destination."""

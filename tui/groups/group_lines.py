@@ -1,0 +1,221 @@
+"""Groups of tasks as text: counts by state with a bar, oldest, next due and last error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.index.group_counts import GroupTable, TaskGroup
+from engine.index.schema import STATES
+from engine.model import State, Task
+from engine.monitor.metrics_check import OwnCounts
+from engine.text.safe import safe_line
+from tui.format import present
+from tui.format.graphs import bar
+from tui.format.present import Line, Run
+from tui.format.table import (
+    COLUMN_GAP_CELLS,
+    UNKNOWN_RUN,
+    Column,
+    fitted_cells,
+    format_amount,
+    free_cells,
+    title_line,
+)
+from tui.queue.metrics_pane import BAR_LOOKS, state_lines
+
+NO_NAME = "(none)"
+"""Name of the group of tasks without a value."""
+
+BAR_CELLS = 6
+"""Cells of the bar of a group; the largest group fills it."""
+
+MIN_ERROR_CELLS, WIDE_ERROR_CELLS = 8, 24
+"""Cells of the error: at least, and before further states get a column."""
+
+LABEL_CELLS = 11
+"""Cells for the names of the times and the error."""
+
+COUNT = Column("", 5, right=True)
+TIMES = (Column("OLDEST", 6, right=True), Column("NEXT", 6, right=True))
+
+
+class GroupColumns:
+    """The columns of a table of groups that fit a width; the error gets all that is left."""
+
+    def __init__(
+        self, table: GroupTable, states: Mapping[State, str], first: State | None, width: int
+    ) -> None:
+        """`first` is the state that verbs act on; its column is dropped last."""
+        longest = max((present.cells_of(name_of(group.name)) for group in table.groups), default=0)
+        self.width, self._most = width, max((group.total for group in table.groups), default=0)
+        self._name = Column(table.by.upper(), max(len(table.by), min(longest, width // 5)))
+        self._times = TIMES if width >= present.NARROW_COLUMNS else ()
+        shown = [state for state in states if any(group.count(state) for group in table.groups)]
+        shown.sort(key=lambda state: state is not first)
+        self.states: list[State] = []
+        for state in shown if self._times else ():
+            self.states.append(state)
+            if free_cells(self._fixed(states), width) < WIDE_ERROR_CELLS:
+                self.states.pop()
+                break
+        self.states.sort(key=list(states).index)
+        self._error = Column("ERROR", max(MIN_ERROR_CELLS, free_cells(self._fixed(states), width)))
+        self._titles = [*self._fixed(states), self._error]
+
+    def _fixed(self, words: Mapping[State, str]) -> list[Column]:
+        titles = (_short_title(present.state_name(words[state])) for state in self.states)
+        counts = [COUNT._replace(title=title) for title in ("ALL", *titles)]
+        return [self._name, counts[0], Column("", BAR_CELLS), *counts[1:], *self._times]
+
+    def head(self) -> Line:
+        """The titles."""
+        return title_line(self._titles, self.width)
+
+    def row(self, group: TaskGroup, now: float) -> Line:
+        """The row of a group; the first cells are for the cursor."""
+        counts = [_count_run(group.count(state)) for state in self.states]
+        times = (_oldest(group, now), _next_due(group, now)) if self._times else ()
+        cells = [
+            (name_of(group.name), "accent" if group.name else "muted"),
+            (format_amount(group.total, COUNT.width), "strong"),
+        ]
+        rest = [*counts, *times, (safe_line(group.error), "")]
+        gap: Run = (" " * COLUMN_GAP_CELLS, "")
+        return present.cut_line(
+            (
+                ("   ", ""),
+                *fitted_cells(self._titles[:2], cells),
+                gap,
+                *state_bar(group, self._most, BAR_CELLS),
+                gap,
+                *fitted_cells(self._titles[3:], rest),
+            ),
+            self.width,
+        )
+
+
+def _short_title(word: str) -> str:
+    """A state as the title of a column: `DLQ`, `TRASH`, `PEND`."""
+    return (word if len(word) <= COUNT.width else word[: COUNT.width - 1]).upper()
+
+
+def name_of(name: str) -> str:
+    """The name of a group, safe to show."""
+    return safe_line(name) or NO_NAME
+
+
+def _count_run(number: int) -> Run:
+    return (format_amount(number, COUNT.width), "") if number else (".", "muted")
+
+
+def _oldest(group: TaskGroup, now: float) -> Run:
+    return (
+        UNKNOWN_RUN if group.oldest is None else (present.format_duration(now - group.oldest), "")
+    )
+
+
+def _next_due(group: TaskGroup, now: float) -> Run:
+    if not group.count(State.PENDING):
+        return ".", "muted"
+    if group.next_due is None:
+        return UNKNOWN_RUN
+    left = group.next_due - now
+    return ("now", "") if left <= 0 else (present.format_duration(left), "")
+
+
+def state_bar(group: TaskGroup, most: int, width: int) -> Line:
+    """A bar as long as the group's share of the largest one, divided between its states."""
+    text = bar(group.total / most if most else 0.0, width)
+    filled, seen = len(text.rstrip()), 0
+    runs: list[Run] = []
+    for at, state in enumerate(STATES):
+        begin = round(filled * seen / group.total)
+        seen += group.counts[at]
+        end = round(filled * seen / group.total)
+        if end > begin:
+            runs.append((text[begin:end], BAR_LOOKS.get(state, "muted")))
+    return (*runs, (text[filled:], ""))
+
+
+def detail_lines(
+    group: TaskGroup,
+    states: Mapping[State, str],
+    now: float,
+    width: int,
+) -> list[Line]:
+    """Counts of a group by state as bars, its times, and its last error in full."""
+    counts = {state: group.count(state) for state in states}
+    ages = [("oldest", "? no creation time")]
+    if group.oldest is not None:
+        ages = [("oldest", present.format_time(group.oldest, now))]
+    if group.count(State.PENDING):
+        due = "? unknown"
+        if group.next_due is not None:
+            is_due = group.next_due <= now
+            due = "now" if is_due else present.format_time(group.next_due, now)
+        ages.append(("next due", due))
+    if group.error:
+        when = "" if group.error_at is None else f"{present.format_time(group.error_at, now)}: "
+        ages.append(("last error", f"{when}{safe_line(group.error)}"))
+    bars = state_lines(None, OwnCounts(states, counts, True), True, width - 2)
+    return [
+        *((("  ", ""), *line) for line in bars),  # in line with the names below
+        *present.fact_lines(ages, width, LABEL_CELLS),
+    ]
+
+
+def task_lines(
+    title: str,
+    tasks: Sequence[Task],
+    state: State,
+    now: float,
+    width: int,
+    limit: int | None = None,
+) -> list[Line]:
+    """Some tasks of a group under a title. `limit`: maximum attempts of a task, None if unknown."""
+    shape = present.task_columns(state, width, limit=limit)
+    where = present.TaskContext()
+    return [
+        present.heading_line(f"{title}, newest first", width),
+        present.title_line(shape, width),
+        *(present.task_line(task, shape, now, where, width) for task in tasks),
+    ]
+
+
+def others_line(table: GroupTable, width: int) -> list[Line]:
+    """The groups without a row, counted."""
+    if not table.others:
+        return []
+    text = f"   ({table.others:,} others, {present.format_count(table.other_tasks, 'task')})"
+    return [present.cut_line(((text, "muted"),), width)]
+
+
+def tabs_line(table: GroupTable) -> Line:
+    """The groupings, the open one marked."""
+    looks = {table.by: "chip-accent"}
+    return tuple((f" {by} ", looks.get(by, "muted")) for by in table.groupings)
+
+
+def summary(table: GroupTable) -> str:
+    """Number of tasks and of groups."""
+    amount = present.format_count(len(table.groups) + table.others, "group")
+    return f"{present.format_count(table.total, 'task')} by {table.by}, {amount}"
+
+
+def group_values(
+    by: str, groups: Sequence[TaskGroup], states: Mapping[State, str]
+) -> list[Mapping[str, object]]:
+    """Groups for JSON output; times in epoch seconds UTC."""
+    return [
+        {
+            "by": by,
+            "name": group.name,
+            "total": group.total,
+            "counts": {word: group.count(state) for state, word in states.items()},
+            "oldest": group.oldest,
+            "next_due": group.next_due,
+            "error": group.error,
+            "error_at": group.error_at,
+        }
+        for group in groups
+    ]

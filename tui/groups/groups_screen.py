@@ -1,0 +1,124 @@
+"""Screen of a place's tasks by queue, kind, group or destination."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.index.filter_language import Filter, equality_filter
+from engine.index.group_counts import FILTER_FIELDS, GroupTable, TaskGroup
+from engine.model import State
+from engine.text.safe import safe_line
+from tui.format import keys, present
+from tui.format.present import Line
+from tui.format.table import Choice
+from tui.groups import group_lines as view
+from tui.groups.grouped_tasks import GroupActions
+from tui.screens.base import key_bindings
+from tui.session.index_queries import read_group_table
+from tui.widgets.lines import Frame, LongText
+
+
+class GroupsScreen(GroupActions[TaskGroup]):
+    """One row for each group, with its tasks in all states; verbs act on those in one state."""
+
+    KIND = keys.GROUPS
+    BINDINGS = key_bindings(keys.GROUPS)
+
+    by = ""
+    """The grouping that was chosen; "" for the default one."""
+
+    _table = GroupTable()
+
+    async def read_groups(self) -> Sequence[TaskGroup]:
+        """The groups of all tasks that match the filter, in any state."""
+        query = self._query._replace(state=None, order="id", descending=False)
+        self._table = await read_group_table(self.live, query, self.by, self._query.state)
+        self.by = self._table.by
+        return self._table.groups
+
+    def input_version(self) -> tuple[object, ...]:
+        """Also the grouping; the logs do not matter."""
+        return self.live.inspector.latest.generation, int(self.live.clock() // 60), self.by
+
+    def key_of(self, group: TaskGroup) -> str:
+        """Grouping and name: a group of another grouping may have the same name."""
+        return f"{self._table.by}={group.name}"
+
+    def term_of(self, group: TaskGroup) -> Filter:
+        """The filter of a group."""
+        return equality_filter(FILTER_FIELDS[self._table.by], group.name)
+
+    def target_state(self, group: TaskGroup) -> State | None:
+        """The state that verbs act on, or the largest one if the group has no task in that."""
+        state = self._query.state
+        if state is not None and group.count(state):
+            return state
+        return max(self.live.inspector.states, key=group.count, default=None)
+
+    def rows_frame(self) -> Frame:
+        """The frame of the groups: how many there are, of how many tasks, and the groupings."""
+        table, text = self._table, self._query.filter.text
+        amount = f"{len(table.groups) + table.others:,}, tasks {table.total:,}"
+        right: Line = ((f"filter {present.fit_text(safe_line(text), 20).strip()}  ", "key"),)
+        right = (*(right if text else ()), *view.tabs_line(table))
+        return Frame("Groups", "", amount if self._asked else "?", right)
+
+    def text_frame(self) -> Frame:
+        """The frame of the details, with the name of the group."""
+        return Frame("Group" if (here := self.here) is None else view.name_of(here.name))
+
+    def lay_out(self, width: int) -> None:
+        """One row per group, and the details of the one under the cursor."""
+        now, states = self.around.clock(), self.live.inspector.states
+        columns = view.GroupColumns(self._table, states, self._query.state, self.rows_width)
+        rows = [Choice(self.key_of(group), columns.row(group, now)) for group in self._groups]
+        self.show_rows(columns.head(), rows, view.others_line(self._table, self.rows_width))
+        here, text, width = self.here, self.query_one(LongText), self.text_width
+        if here is None:
+            nothing = self.no_row_reason("no tasks match") if self._asked else "loading ..."
+            text.show([((f"   {nothing}", "muted"),)])
+            return
+        lines = view.detail_lines(here, states, now, width)
+        key, tasks = self._tasks
+        if key == self.key_of(here) and tasks:
+            state = tasks[0].state
+            title = f"{present.state_name(states[state])} {here.count(state):,}"
+            limit = self.live.place.max_attempts
+            lines += view.task_lines(title, tasks, state, now, width, limit)
+        text.show(lines)
+
+    def default_message(self) -> Line:
+        """The next step for the group under the cursor, and what a key acts on."""
+        here, width = self.here, self.size.width
+        if here is None:
+            return present.next_line("Esc", "back to the tasks", "nothing", width)
+        states = self.live.inspector.states
+        state = self.target_state(here)
+        word = present.state_name(states.get(state, "")) if state else ""
+        amount = present.format_count(here.count(state), "task")
+        scope = f"{self.count_of(here):,} {self.state_word} in {view.name_of(here.name)}"
+        return present.next_line("Enter", f"shows {amount} in {word}", scope, width)
+
+    def scope_words(self, group: TaskGroup) -> str:
+        """The scope of a plan for a group."""
+        return f"all in this group: {self._table.by} {view.name_of(group.name)}"
+
+    def count_of(self, group: TaskGroup) -> int:
+        """Number of tasks of a group in the state that verbs act on."""
+        return group.count(self._query.state)
+
+    def values_of(self, groups: Sequence[TaskGroup]) -> list[Mapping[str, object]]:
+        """Groups for JSON and export."""
+        return view.group_values(self._table.by, groups, self.live.inspector.states)
+
+    def row_of(self, group: TaskGroup) -> Line:
+        """The row of a group, for copying."""
+        states = self.live.inspector.states
+        return view.GroupColumns(self._table, states, None, 160).row(group, self.around.clock())
+
+    def action_grouping(self, pressed: str) -> None:
+        """Group by the previous or next column."""
+        offered = self._table.groupings
+        at = offered.index(self._table.by) + keys.step_of(pressed)
+        self.by = offered[at % len(offered)]
+        self.start_reading()
