@@ -2,86 +2,14 @@
 
 import signal
 import tempfile
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import pytest
 
-from engine.config.place_address import parse_address
-from engine.stores.bullmq import BullmqStore, parse_place
-from engine.stores.bullmq.image import NewJob
-from tests import command
 from tests.redis_server import TestServer, running_server
+from tests.stores.workers import StartWorker, add_jobs, await_completed, runs, until
 
 pytestmark = pytest.mark.deep
-
-PATIENCE = 60.0
-"""Seconds after which a test that waits fails."""
-CONFIG = """
-stores:
-  bullmq: {{lease: 1, stalled_check: 0.5}}
-handlers:
-  mails:
-    timeout: 600
-    command: [/bin/sh, -c, '{command}']
-"""
-
-StartWorker: TypeAlias = Callable[..., "command.Popen[str]"]
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Wait for a condition."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def add_jobs(url: str, number: int) -> None:
-    """Add jobs to the queue of the tests."""
-    with closing(BullmqStore(parse_place(parse_address(url)))) as store:
-        for _ in range(number):
-            store.add_job(NewJob("mails", "report"))
-
-
-def await_completed(server: TestServer, number: int) -> None:
-    """Wait until so many jobs are completed."""
-    with server.client() as client:
-        until(lambda: int(client.zcard("bull:mails:completed")) >= number)
-
-
-def runs(tmp_path: Path) -> Counter[str]:
-    """How often each job was started."""
-    path = tmp_path / "ran"
-    return Counter(path.read_text().split()) if path.exists() else Counter()
-
-
-@pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartWorker]:
-    """Start `bullmq work` on a server with a shell command as handler; it is ended by its PID."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("engine.config.place_address.ROOT_STATE_FOLDER", str(tmp_path / "state"))
-    started: list[command.Popen[str]] = []
-
-    def start(url: str, shell: str, *options: str) -> "command.Popen[str]":
-        number = len(started)
-        config, log = tmp_path / f"{number}.yaml", tmp_path / f"{number}.log"
-        config.write_text(CONFIG.format(command=shell))
-        words = ["--config", str(config), "bullmq", "work", *options, url]
-        with log.open("w") as output:
-            process = command.Popen(words, stdout=output, stderr=output, text=True)
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
 
 
 def test_the_job_of_a_killed_worker_runs_on_another(
