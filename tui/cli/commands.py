@@ -72,6 +72,7 @@ console | open_console:open_console | open the console on these places
 demo | open_console:demo | make temporary places with traffic and open the console
     --tasks N:count=400 | tasks at the start (400)
     --keep DIR | make the places in DIR and keep them
+    --redis | also BullMQ queues, on a Redis or Valkey server made for the demo
     @console
 status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs
         attention, 2 unreadable

@@ -143,6 +143,8 @@ class JobClaims:
         every = self._place.stalled_seconds
         self._check_due[queue] = time.monotonic() + every
         base = self._place.base(queue)
+        if not self._connection.call("EXISTS", f"{base}meta"):
+            return now + every  # the script would make the queue
         arguments = [MAX_STALLED, base, round(now * 1000), round(every * 1000)]
         keys = PACKAGE_SCRIPTS["moveStalledJobsToWait"].key_names(base)
         self._connection.run(ScriptCall(plain_script("moveStalledJobsToWait"), keys, arguments))
