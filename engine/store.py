@@ -330,6 +330,9 @@ class ClaimRules(NamedTuple):
     retry_seconds: float = 60.0
     """Seconds until an operation that the store refused is tried again; each further wait is twice
     as long, up to 15 times the first."""
+    claims_lots: bool = False
+    """True if `Store.take` claims many tasks at a time: its filter is then asked for each of them
+    before the first is claimed, and its limit is the number that the worker can start now."""
     returns_abandoned: bool = False
     """True if `Store.take` itself returns the tasks of ended workers to pending."""
 

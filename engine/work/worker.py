@@ -239,6 +239,8 @@ class Worker:
         """Threads that wait for a job or run one, each until it gets None."""
         self._running: Counter[str] = Counter()
         """Running handlers by kind."""
+        self._promised: Counter[str] = Counter()
+        """By kind: tasks that a store which claims lots may claim in this scan."""
         self._busy = 0
         """Running handlers."""
         self._stopping = self._cancelled = False
@@ -515,13 +517,16 @@ class Worker:
     def _claim(self, room: int) -> int:
         """Claim and start up to `room` tasks; return how many were started."""
         self._refused.clear()
+        self._promised.clear()
         self._gates.clear()
         self._token_at = None
         if self._lock is not None:
             self._lock.check()
-        now = self._clock()
-        if self._taking is None or not 0 <= now - self._taken_since < RESCAN_INTERVAL_SECONDS:
-            self._taking = self._store.take(now, self._owner, sys.maxsize, self._wants)
+        now, in_lots = self._clock(), self._store.claim_rules.claims_lots
+        is_old = not 0 <= now - self._taken_since < RESCAN_INTERVAL_SECONDS
+        if self._taking is None or is_old or in_lots:
+            limit = room if in_lots else sys.maxsize
+            self._taking = self._store.take(now, self._owner, limit, self._wants)
             self._taken_since = now
         began = 0
         while began < room:
@@ -537,6 +542,8 @@ class Worker:
         why = self._unwanted(kind)
         if why:
             self._refused[kind] = why
+        elif self._store.claim_rules.claims_lots:
+            self._promised[kind] += 1
         return not why
 
     def _unwanted(self, kind: str) -> str:
@@ -547,13 +554,15 @@ class Worker:
         if contract and kind not in self._handled:
             return "no handler configured"
         slots = 1 if contract else self._services.slots.get(kind, self._concurrency)
-        if self._running[kind] >= slots:
+        if self._running[kind] + self._promised[kind] >= slots:
             return "one is running already" if slots == 1 else f"{slots} are running already"
         if kind not in self._gates:
             self._gates[kind] = self._services.gate(kind)
         shut, until = self._gates[kind]
         limits = self._services.limits
-        if not shut and limits is not None and not limits.ready(kind):
+        if not shut and limits is not None and self._promised[kind]:
+            shut = "one token at a time"
+        elif not shut and limits is not None and not limits.ready(kind):
             shut, until = "no token", limits.token_at(kind)
         if shut and until is not None:
             self._token_at = until if self._token_at is None else min(self._token_at, until)
@@ -563,6 +572,7 @@ class Worker:
         limits, now = self._services.limits, self._clock()
         claim, data = _Claim(task, now), None
         self._claims.add(claim)
+        self._promised -= Counter((task.kind,))  # none below 0
         try:
             # Without one, another process took the last token.
             has_token = limits is None or limits.spend(task.kind)

@@ -1037,3 +1037,39 @@ def test_a_store_that_returns_abandoned_tasks_needs_no_rescue(queue: WorkQueue) 
     queue.clock.now += 10_000
     queue.worker({}, store=queue.store).rescue()
     assert queue.now(claimed).state is State.ACTIVE
+
+
+def test_a_store_that_claims_lots_gets_no_more_than_fit(queue: WorkQueue) -> None:
+    """It is asked for all tasks of a lot before the first starts: no kind exceeds its slots, and
+    none of the worker's limits is exceeded."""
+    asked: list[int] = []
+
+    class Lots(MemoryStore):
+        def take(
+            self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+        ) -> Iterator[Task]:
+            asked.append(limit)
+            number = 0
+            while number < limit and wants("job", ""):
+                number += 1
+            yield from list(super().take(now, owner, number))
+
+    for number in range(9):
+        queue.add(number=number)
+    store = Lots(queue.memory)
+    store.claim_rules = ClaimRules(claims_lots=True)
+    most, running, both, lock = 0, 0, threading.Barrier(3), threading.Lock()
+
+    def handler(task: Task, context: Context) -> None:
+        nonlocal most, running
+        with lock:
+            running += 1
+            most = max(most, running)
+        both.wait(PATIENCE)
+        with lock:
+            running -= 1
+
+    worker = queue.worker({"job": handler}, store=store, concurrency=5, slots={"job": 3})
+    worker.process_all(until_idle=True)
+    assert (most, queue.tasks()) == (3, {})
+    assert max(asked) == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from engine.stores.bullmq.place import RedisPlace
 from engine.stores.bullmq.row import attempts_text, make_token, read_rows
 from engine.text.safe import clean_error
 
+MAX_LOT = 64
+"""Jobs that are claimed at a time."""
 MAX_STALLED = 1
 """Times that a job may lose its worker before it fails (BullMQ: maxStalledCount)."""
 
@@ -38,6 +41,8 @@ class JobClaims:
         self._clock = clock
         self._check_due: dict[str, float] = {}
         """When jobs without a worker are next looked for, by the monotonic clock."""
+        self._lots: dict[str, int] = {}
+        """Jobs to claim at a time from each queue: twice as many after a lot that was full."""
         self._dues: dict[str, float] = {}
         """By queue without a job that can be claimed: when there may be one, epoch seconds UTC."""
         self.markers: MarkerWatch | None = None
@@ -46,7 +51,7 @@ class JobClaims:
     def take(
         self, queues: Sequence[str], now: float, owner: str, limit: int, wants: ClaimFilter
     ) -> Iterator[Task]:
-        """Claim jobs, one of each queue in turn.
+        """Claim jobs in lots, one lot of each queue in turn.
 
         BullMQ itself chooses the next job of a queue, so `wants` is asked with an empty group.
         """
@@ -55,12 +60,13 @@ class JobClaims:
             for queue in open_queues.copy():
                 if left <= 0:
                     return
-                task = self._next_of(queue, max(now, self._clock()), owner, wants)
-                if task is None:
+                most = max(1, min(left // len(open_queues), self._lots.get(queue, 1)))
+                asked, tasks = self._next_of(queue, max(now, self._clock()), owner, most, wants)
+                self._lots[queue] = min(2 * asked, MAX_LOT) if len(tasks) == asked else 1
+                if not asked or len(tasks) < asked:
                     open_queues.remove(queue)
-                    continue
-                left -= 1
-                yield task
+                left -= len(tasks)
+                yield from self._hand_over(tasks)
 
     @property
     def next_due(self) -> float | None:
@@ -73,55 +79,91 @@ class JobClaims:
         if self.markers is not None:
             self.markers.end_rest(queue)
 
-    def _next_of(self, queue: str, now: float, owner: str, wants: ClaimFilter) -> Task | None:
-        markers = self.markers
-        if not wants(queue, ""):
+    def _hand_over(self, tasks: list[Task]) -> Iterator[Task]:
+        """Yield claimed jobs; return those that the worker does not accept any more."""
+        waiting = deque(tasks)
+        try:
+            while waiting:
+                yield waiting.popleft()
+        finally:
+            moves = [Move(task, verbs.unclaim(task)) for task in waiting]
+            if moves:
+                self._moves.apply(self._connection, EDGES, moves, self._clock())
+
+    def _next_of(
+        self, queue: str, now: float, owner: str, most: int, wants: ClaimFilter
+    ) -> tuple[int, list[Task]]:
+        """How many jobs were asked for, at most `most`, and those that were claimed."""
+        markers, asked = self.markers, 0
+        while asked < most and wants(queue, ""):
+            asked += 1
+        if not asked:
             self._dues.pop(queue, None)
-            return None
+            return 0, []
         if markers is not None and markers.is_resting(queue):
             due = self._dues.get(queue)
             if due is None or now < due:
-                return None
+                return asked, []
         self.end_rest(queue)
         checked = self._return_stalled(queue, now)
-        task = self._claim(queue, now, owner)
-        if task is None:
+        tasks = self._claim(queue, now, owner, asked)
+        if len(tasks) < asked:
             self._dues[queue] = min(self._dues.get(queue, checked), checked)
             if markers is not None:
                 markers.rest(queue)
-        return task
+        return asked, tasks
 
-    def _claim(self, queue: str, now: float, owner: str) -> Task | None:
-        """Claim the next job; fail those that must fail instead: because they have lost their
-        worker too often, or a child of theirs has failed."""
-        while True:
-            task, failure = self._move_to_active(queue, now, owner)
-            if task is None or not failure:
-                return task
-            failed = verbs.give_up_task(task, clean_error(failure), 1)
-            self._moves.apply(self._connection, EDGES, [Move(task, failed)], now)
-
-    def _move_to_active(self, queue: str, now: float, owner: str) -> tuple[Task | None, str]:
-        """The next job, if there is one, and the error with which it must fail."""
+    def _claim(self, queue: str, now: float, owner: str, number: int) -> list[Task]:
+        """Claim jobs in one pipeline. Those that must fail instead are replaced: they have lost
+        their worker too often, or a child of theirs has failed."""
         base, until = self._place.base(queue), now + self._place.lease_seconds
-        token = make_token(owner, now, until, secrets.token_hex(8))
-        options: dict[str, Any] = {"token": token}
-        options["lockDuration"] = round(self._place.lease_seconds * 1000)
+        keys = PACKAGE_SCRIPTS["moveToActive"].key_names(base)
+        options: dict[str, Any] = {"lockDuration": round(self._place.lease_seconds * 1000)}
         if owner:
             options["name"] = owner
-        call = ScriptCall(
-            script("claim", package="moveToActive"),
-            PACKAGE_SCRIPTS["moveToActive"].key_names(base),
-            [base, round(now * 1000), pack(options), pack({"base": base})],
-        )
-        answer: list[Any] = self._connection.run(call)
-        if len(answer) < 3:
-            limited_ms, delayed_ms = float(answer[0]), float(answer[1])
-            if limited_ms > 0:
-                self._dues[queue] = now + limited_ms / 1000
-            elif delayed_ms > 0:
-                self._dues[queue] = delayed_ms / 1000
-            return None, ""
+        which, ours = script("claim", package="moveToActive"), pack({"base": base})
+        found: list[Task] = []
+        is_empty = False
+        while len(found) < number and not is_empty:
+            tokens = [
+                make_token(owner, now, until, secrets.token_hex(8))
+                for _ in range(number - len(found))
+            ]
+            calls = [
+                ScriptCall(
+                    which, keys, [base, round(now * 1000), pack(options | {"token": token}), ours]
+                )
+                for token in tokens
+            ]
+            doomed: list[Move] = []
+            error: StoreError | None = None
+            for token, answer in zip(tokens, self._connection.run_all(calls), strict=True):
+                if isinstance(answer, StoreError):
+                    error, is_empty = answer, True
+                elif len(answer) < 3:
+                    self._note_due(queue, float(answer[0]), float(answer[1]), now)
+                    is_empty = True
+                else:
+                    task, failure = self._parse(queue, token, answer, now)
+                    if failure:
+                        failed = verbs.give_up_task(task, clean_error(failure), 1)
+                        doomed.append(Move(task, failed))
+                    else:
+                        found.append(task)
+            if error is not None and not found:
+                raise error
+            if doomed:
+                self._moves.apply(self._connection, EDGES, doomed, now)
+        return found
+
+    def _note_due(self, queue: str, limited_ms: float, delayed_ms: float, now: float) -> None:
+        if limited_ms > 0:
+            self._dues[queue] = now + limited_ms / 1000
+        elif delayed_ms > 0:
+            self._dues[queue] = delayed_ms / 1000
+
+    def _parse(self, queue: str, token: str, answer: list[Any], now: float) -> tuple[Task, str]:
+        """A claimed job, and the error with which it must fail, if it must."""
         _, _, ident, rev, flat = answer
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         values = [fields.get(name, "") for name in _ROW_FIELDS]

@@ -65,6 +65,7 @@ class BullmqStore:
                 reader.read_data,
                 State.DONE,
                 RECONNECT_SECONDS,
+                claims_lots=True,
                 returns_abandoned=True,
             )
             self._queues = KnownQueues(self._connection, place)
