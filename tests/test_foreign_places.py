@@ -24,6 +24,7 @@ from types import FrameType
 
 import pytest
 
+from tests.examples import IS_DEEP
 from tests.stores.hot_journals import plant
 from tests.stores.nobody import NOBODY
 from tests.tui.ptys import ENTERS, console
@@ -32,7 +33,7 @@ from tui.cli.commands import COMMAND_WORDS
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has more rights than others")
 
-ROUNDS = 3
+ROUNDS = 3 if IS_DEEP else 1
 """How often all commands run against the rival; more of them find rarer moments."""
 
 LIMIT_SECONDS = 20
@@ -520,6 +521,8 @@ BY_PATH: Mapping[str, str] = {
     "engine/mail/transports/curl.py": "the password file that the configuration names",
     "engine/mail/transports/installed.py": _MACHINE,
     "engine/system/mounts.py": _MACHINE,
+    "engine/stores/bullmq/connection.py": "the Lua scripts beside this module",
+    "engine/stores/bullmq/package_scripts.py": "the Lua scripts of the installed package",
     "engine/system/sorted_names.py": _MEMORY,
     "engine/index/reader.py": _PRIVATE,
     "engine/index/freeze_plan.py": _PRIVATE,

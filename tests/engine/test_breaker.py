@@ -40,7 +40,7 @@ from tests.engine.lockers import (
     true_claim,
     written,
 )
-from tests.examples import deep_but
+from tests.examples import few_of
 from tests.tables import each
 
 Start: TypeAlias = Callable[..., subprocess.Popen[str]]
@@ -498,7 +498,7 @@ def test_pid_1_itself_saw_no_signal(path: Path) -> None:
     assert duel(True, "numbered one", str(path)) == "5 rounds"
 
 
-@pytest.mark.parametrize("rounds", deep_but(["3"], ["3", "300"]))
+@pytest.mark.parametrize("rounds", few_of(["3"], ["3", "300"]))
 def test_of_two_breakers_at_once_one_wins_every_time(path: Path, rounds: str) -> None:
     """Two breakers at once, against holders that end at SIGTERM, ignore it or release their lock
     then: in each round one gets the lock, the other reports why not, and neither they nor a

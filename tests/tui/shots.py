@@ -251,13 +251,15 @@ async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
 
 
 async def settled(console: Console, pilot: Pilot[None], looks: int = STILL) -> None:
-    """Until nothing is under way, and nothing has changed on screen for so many looks."""
+    """Until nothing is under way, and nothing has changed for so many looks on any screen: a dialog
+    shows the one below it.
+    """
     before, still = "", 0
     show_all(console)
 
     def same() -> bool:
         nonlocal before, still
-        now = screen_text(console.screen)
+        now = "\n".join(map(screen_text, console.screen_stack))
         still = still + 1 if now == before and is_done(console) else 0
         before = now
         return still >= looks

@@ -18,6 +18,7 @@ from tests.tui.spools import (
     a_memory,
     a_place,
     a_task,
+    disk_place,
     make_spool,
     some_tasks,
 )
@@ -62,6 +63,17 @@ async def test_a_line_is_a_group(size: tuple[int, int]) -> None:
         await desk.sees("next Enter shows 3 tasks in pending", "acts on 3 pending in slow")
         await desk.sees("pending 3, newest first", "last error")
         desk.assert_inert()
+
+
+async def test_groups_of_an_unavailable_place_are_unknown(tmp_path: Path) -> None:
+    """Not 0: the title has `?`, and the reason stands where the details would be."""
+    place = disk_place(tmp_path / "none")
+    async with a_desk(place, clock=lambda: NOW, first=keys.OVERVIEW) as desk:
+        await desk.opens(QueueScreen, "2")
+        for key, title in (("b", "Groups ?"), ("c", "Clusters ?")):
+            await desk.press(key)
+            await desk.sees(title, "? unavailable: ", "no such folder")
+            await desk.press("escape")
 
 
 async def test_the_grouping_is_turned_like_tabs() -> None:

@@ -50,7 +50,7 @@ class ClustersScreen(GroupActions[CheckedCluster]):
     def rows_frame(self) -> Frame:
         """The frame of the clusters: how many there are, and of how many tasks."""
         failed = sum(judged.cluster.count for judged in self._groups)
-        amount = f"{len(self._groups):,}, failed {failed:,}" if self._asked else "?"
+        amount = f"{len(self._groups):,}, failed {failed:,}" if self.is_known else "?"
         text = self._query.filter.text
         right: Line = ((f"filter {safe_line(text)}   ", "key"),) if text else ()
         return Frame("Clusters", "4", amount, (*right, ("order: count", "muted")))
@@ -68,8 +68,7 @@ class ClustersScreen(GroupActions[CheckedCluster]):
         self.show_rows(view.head_line(width), view.cluster_rows(self._groups, now, width))
         here, text = self.here, self.query_one(LongText)
         if here is None:
-            nothing = self.no_row_reason("no failed tasks") if self._asked else "loading ..."
-            text.show([((f"   {nothing}", "muted"),)])
+            text.show([self.empty_words("no failed tasks")])
             return
         mark, tasks = self._tasks
         is_read = mark == here.cluster.mark

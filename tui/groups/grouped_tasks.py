@@ -55,7 +55,8 @@ class GroupReader(PlanningScreen, ListScreen, Generic[G]):
         self._groups: Sequence[G] = ()
         self._tasks: tuple[str, tuple[Task, ...]] = ("", ())
         """The key of a group, and some of its tasks."""
-        self._asked = False
+        self.is_known = False
+        """True if the groups are those of the place: they were read, and it can be reached."""
 
     async def read_groups(self) -> Sequence[G]:
         """Read the groups, in the order of their rows.
@@ -98,16 +99,25 @@ class GroupReader(PlanningScreen, ListScreen, Generic[G]):
                     self._groups = await self.read_groups()
                 except Unavailable:
                     return  # closed: the console is being left
-                self._asked = True
+                self.is_known = not self.live.inspector.latest.unavailable
                 self.paint()
                 self._read_tasks()
                 await asyncio.sleep(READ_COST_FACTOR * (asyncio.get_running_loop().time() - began))
             await self.live.wait_for_readings()
 
     def input_version(self) -> tuple[object, ...]:
-        """What the groups depend on: index generation, log events, minute."""
-        live = self.live
-        return live.inspector.latest.generation, live.events(), int(live.clock() // 60)
+        """What the groups depend on: index generation, log events, minute, reachability."""
+        live, latest = self.live, self.live.inspector.latest
+        minute = int(live.clock() // 60)
+        return latest.generation, live.events(), minute, latest.unavailable
+
+    def empty_words(self, otherwise: str) -> Line:
+        """Why no group is under the cursor; `otherwise` if there is none."""
+        if why := self.live.inspector.latest.unavailable:
+            return (("   ? ", "unknown"), (f"unavailable: {safe_line(why)}", "error"))
+        return (
+            (f"   {self.no_row_reason(otherwise) if self.is_known else 'loading ...'}", "muted"),
+        )
 
     def on_picker_cursor_moved(self) -> None:
         """Read the tasks of the group under the cursor."""

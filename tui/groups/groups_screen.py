@@ -61,7 +61,7 @@ class GroupsScreen(GroupActions[TaskGroup]):
         amount = f"{len(table.groups) + table.others:,}, tasks {table.total:,}"
         right: Line = ((f"filter {present.fit_text(safe_line(text), 20).strip()}  ", "key"),)
         right = (*(right if text else ()), *view.tabs_line(table))
-        return Frame("Groups", "", amount if self._asked else "?", right)
+        return Frame("Groups", "", amount if self.is_known else "?", right)
 
     def text_frame(self) -> Frame:
         """The frame of the details, with the name of the group."""
@@ -75,8 +75,7 @@ class GroupsScreen(GroupActions[TaskGroup]):
         self.show_rows(columns.head(), rows, view.others_line(self._table, self.rows_width))
         here, text, width = self.here, self.query_one(LongText), self.text_width
         if here is None:
-            nothing = self.no_row_reason("no tasks match") if self._asked else "loading ..."
-            text.show([((f"   {nothing}", "muted"),)])
+            text.show([self.empty_words("no tasks match")])
             return
         lines = view.detail_lines(here, states, now, width)
         key, tasks = self._tasks

@@ -318,8 +318,16 @@ def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, wid
 def _operation_pane(data: OverviewData, width: int) -> PaneRows:
     numbers = {live.name: live.number for live in data.lives}
     rows = []
+    known = {
+        (live.name, one.operation.op): one  # with what later operations undid or resumed
+        for live in data.lives
+        for one in operation_lines.list_operations(
+            [ran for ran in live.history.operations if ran.started <= data.now]
+        )
+    }
     for place, operation in data.live.operations:
-        listed = operation_lines.list_operations([operation])[0]
+        listed = known.get((place, operation.op), operation_lines.ListedOperation(operation))
+        listed = listed._replace(operation=operation)
         state = operation_lines.operation_state(listed)
         _, undo_look = operation_lines.undo_time_left(listed, data.now)
         hour = format_time(operation.started)[11:16]
@@ -330,9 +338,12 @@ def _operation_pane(data: OverviewData, width: int) -> PaneRows:
             (f"{present.fit_text(safe_line(operation.intent.who.name), 6)} ", ""),
             (what, ""),
         )
-        key: Run = ("u", "key") if not undo_look and not operation.is_running else ("8", "key")
-        step = " undo" if key[0] == "u" else " open"
-        right: Line = ((state.word.upper(), state.look), ("  ", ""), key, (step, "muted"))
+        can_undo = not undo_look and not operation.is_running
+        key, step = (
+            ("S", "resume") if listed.suspended else ("u", "undo") if can_undo else ("8", "open")
+        )
+        ends: Line = ((key, "key"), (f" {step:<6}", "muted"))
+        right: Line = ((state.word.upper(), state.look), ("  ", ""), *ends)
         target = Target(keys.OPERATIONS, numbers[place], id=operation.op)
         rows.append(PaneRow(operation.op, present.join_ends(left, right, width), target))
     return PaneRows(rows, () if rows else [(("  none in the last 24 hours", "muted"),)])

@@ -18,6 +18,9 @@ from tui.transports import lines as view
 from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
+INDENT_CELLS = 2
+"""Blanks before the details, so that they begin below the names of the table."""
+
 
 class TransportsScreen(ListScreen):
     """The transports of one place; S and M open plans for the one under the cursor."""
@@ -49,7 +52,7 @@ class TransportsScreen(ListScreen):
         if self.aim in [name for name, _ in listed]:
             picker.select_key(self.aim)
             self.aim = ""
-        way, room = self._here, self.text_width
+        way, room = self._here, self.text_width - INDENT_CELLS
         if way is not None:
             height = self.query_one(LongText).size.height
             shown = (routes, height, self._minutes)
@@ -58,7 +61,7 @@ class TransportsScreen(ListScreen):
             none = self.live.has_readings and not sending.transports
             text = [view.no_transports_line(sending)] if none else []
             text += detail_lines.source_lines(sending, now, room)
-        self.query_one(LongText).show(text)
+        self.query_one(LongText).show([((" " * INDENT_CELLS, ""), *line) for line in text])
         self.call_after_refresh(self.show_frames)  # the lines below are known then
 
     def rows_frame(self) -> Frame:
@@ -95,7 +98,7 @@ class TransportsScreen(ListScreen):
 
     def without(self) -> set[str]:
         """Keys that act if nothing can be changed, and that of a graph without room."""
-        is_narrow = self.text_width < detail_lines.TWO_COLUMNS_WIDTH
+        is_narrow = self.text_width - INDENT_CELLS < detail_lines.TWO_COLUMNS_WIDTH
         hidden = {"graph_range"} if is_narrow else set()
         is_fixed = self.live.place.why_no_mail(self.around.arming.read_only)
         return hidden | ({"suspend", "trial", "arm"} if is_fixed else set())

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
-from engine.model import Missing, Problem, State, Task, count_by_words
+from engine.model import Missing, Problem, State, Task, Verdict, count_by_words
 from engine.monitor.alerts import (
     Alert,
     AlertInputs,
@@ -133,6 +133,9 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         earlier_counts=_counted_before(place, tasks),
         transports=tuple(way for way in readings.sending.transports if way.is_mentioned),
         last_run=readings.last_run,
+        runs=readings.runs,
+        free_since=now if readings.lock and readings.lock.verdict is Verdict.FREE else None,
+        free_grace=0.0,  # the command does not wait: the log shows how long none ran
         unfinished=_interrupted(place, now),
         routes=readings.routes,
         orphaned_mails=lost,
