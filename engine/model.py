@@ -126,6 +126,16 @@ ATTEMPT_KEY = "attempt"
 an attempt when it is claimed. `attempts` counts only attempts that have ended, in every store."""
 
 
+ATTEMPTS_ALLOWED_KEY = "attempts allowed"
+"""Key in `Task.extra` of a task with its own maximum number of attempts."""
+
+
+def attempts_allowed(task: Task, configured: int | None) -> int | None:
+    """Maximum number of attempts of a task: its own, else the configured one."""
+    own = task.extra.get(ATTEMPTS_ALLOWED_KEY, "")
+    return int(own) if own.isdecimal() else configured
+
+
 def counted_attempts(task: Task) -> int | None:
     """Attempts as the store itself counts them, the running one included if it does; None:
     unknown."""

@@ -35,6 +35,8 @@ class RetryPolicy(NamedTuple):
     """Maximum number of runs of a task, for display; 0 if its age decides."""
     lifetime: float = float("inf")
     """Seconds after its creation from which a task that fails is not retried."""
+    is_exact: bool = False
+    """True if due times keep fractions of a second; else the time of the failure loses its."""
 
     def retry_delay(self, task: Task, now: float) -> float | None:
         """Seconds until the next attempt of a task that fails now; None to give it up."""
@@ -42,6 +44,13 @@ class RetryPolicy(NamedTuple):
         if task.created and now - task.created >= self.lifetime:
             return None
         return self.backoff(task.attempts or 0)
+
+    def next_due(self, task: Task, now: float) -> float | None:
+        """When a task that fails now is due again, epoch seconds UTC; None to give it up."""
+        wait = self.retry_delay(task, now)
+        if wait is None:
+            return None
+        return (now if self.is_exact else int(now)) + wait
 
 
 def exponential_backoff(base: float, ceiling: float, limit: int) -> Backoff:

@@ -3,7 +3,7 @@ change, claim; and its errors."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -19,6 +19,7 @@ from engine.model import (
     State,
     Task,
 )
+from engine.policy import RetryPolicy
 
 MAX_PART_BYTES = 1 << 20
 """Bytes: the most that `Store.read` returns of one part of a task."""
@@ -306,8 +307,40 @@ class ChangeableStore(ReadableStore, Protocol):
         ...
 
 
+def configured_retry(task: Task) -> RetryPolicy | None:
+    """Return None, for the configured policy: a store whose tasks have none of their own."""
+    return None
+
+
+def read_no_data(task: Task) -> bytes | None:
+    """Return None: a store whose handlers get no data."""
+    return None
+
+
+class ClaimRules(NamedTuple):
+    """How a worker treats the claimed tasks of a store."""
+
+    retry_policy: Callable[[Task], RetryPolicy | None] = configured_retry
+    """Returns a claimed task's own policy; None: the configured one."""
+    read_data: Callable[[Task], bytes | None] = read_no_data
+    """Reads all data of a claimed task for its handler; raises Gone or Unavailable. None: there
+    is none."""
+    done_state: State | None = None
+    """The state of a task that was done; None: it is deleted."""
+    retry_seconds: float = 60.0
+    """Seconds until an operation that the store refused is tried again; each further wait is twice
+    as long, up to 15 times the first."""
+    claims_lots: bool = False
+    """True if `Store.take` claims many tasks at a time: its filter is then asked for each of them
+    before the first is claimed, and its limit is the number that the worker can start now."""
+    returns_abandoned: bool = False
+    """True if `Store.take` itself returns the tasks of ended workers to pending."""
+
+
 class Store(ChangeableStore, Protocol):
     """A store as a format implements it, and as a worker needs it: it also claims tasks."""
+
+    claim_rules: ClaimRules
 
     def take(
         self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all

@@ -77,6 +77,11 @@ def give_up_task(task: Task, error: str, counts: int = 0, end: State = State.DEA
     return task._replace(state=end, attempts=attempts, error=error, lease=None, due=due)
 
 
+def complete(task: Task, state: State) -> Task:
+    """Move a claimed task that was done to the state of its store for that; count the attempt."""
+    return task._replace(state=state, attempts=(task.attempts or 0) + 1, lease=None)
+
+
 def given_up_state(edges: Edges) -> State:
     """Where a given-up task goes: DEAD, or DONE in a store without a dead-letter queue."""
     return State.DEAD if (State.ACTIVE, State.DEAD) in edges else State.DONE

@@ -338,7 +338,8 @@ def _handler(kind: str, value: object, at: validators.ConfigLocation) -> Handler
     return HandlerConfig(**said)
 
 
-_KIND = "abcdefghijklmnopqrstuvwxyz0123456789_"
+_KIND = "abcdefghijklmnopqrstuvwxyz0123456789_ABCDEFGHIJKLMNOPQRSTUVWXYZ.-"
+"""The characters of a kind of task, and of a queue of BullMQ."""
 
 
 def _handlers(value: object, at: validators.ConfigLocation) -> dict[str, HandlerConfig]:
@@ -347,7 +348,7 @@ def _handlers(value: object, at: validators.ConfigLocation) -> dict[str, Handler
     for kind in value:
         if not isinstance(kind, str) or not 0 < len(kind) <= 64 or kind.strip(_KIND):
             raise at.at_key(kind).wrong_value(
-                "a kind name of a-z, 0-9 and _, at most 64 characters", kind
+                "a kind name of letters, digits and _ . -, at most 64 characters", kind
             )
     return {kind: _handler(kind, said, at.at_key(kind)) for kind, said in value.items()}
 

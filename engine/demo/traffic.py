@@ -168,7 +168,7 @@ class DemoPlace(Protocol):
 
     @property
     def name(self) -> str:
-        """Path below the demo's folder, without blanks."""
+        """Path below the demo's folder, or URL, without blanks; may change in `make`."""
         ...
 
     @property
@@ -228,7 +228,7 @@ class Demo:
         for line in keeper.stdout:
             word, _, rest = line.decode().strip().partition(" ")
             if word == READY:
-                return [f"{self.folder}/{name}" for name in rest.split()]
+                return [_address(self.folder, name) for name in rest.split()]
             if word == FAILED:
                 raise OSError(f"the demo could not be set up in {self.folder}: {rest}")
             say(f"{word} {rest}")
@@ -292,7 +292,9 @@ def run_keeper(
     _say("starting workers")
     worked = ((FLOWING, WORK_ARGUMENTS), *((exhibit.name, exhibit.work) for exhibit in exhibits))
     here = [*program, "--config", f"{folder}/{CONFIG_FILE}", "--root"]
-    workers = [_start([*here, f"{folder}/{name}", *work], alive) for name, work in worked]
+    workers = [
+        start_process([*here, _address(folder, name), *work], alive) for name, work in worked
+    ]
     hanging = _hang(f"{folder}/{WEDGED}")
     try:
         for exhibit in exhibits:
@@ -332,8 +334,13 @@ def _clear_after(folder: str) -> int:
         os._exit(0)
 
 
-def _start(argv: Sequence[str], alive: int) -> subprocess.Popen[bytes]:
-    """Start a worker that gets SIGTERM when the keeper ends."""
+def _address(folder: str, name: str) -> str:
+    """A place of the demo: below its folder, unless its name is a URL."""
+    return name if "://" in name else f"{folder}/{name}"
+
+
+def start_process(argv: Sequence[str], alive: int = -1) -> subprocess.Popen[bytes]:
+    """Start a worker or server that gets SIGTERM when the keeper ends."""
     prctl, keeper = ctypes.CDLL(None).prctl, os.getpid()
 
     def bind() -> None:
@@ -519,7 +526,8 @@ def _sections(said: Sequence[Mapping[str, str]]) -> str:
     for one in said:
         for section, lines in one.items():
             found[section] = found.get(section, "") + lines
-    return "".join(f"{section}:\n{lines}" for section, lines in found.items())
+    handlers = found.pop("handlers", "")  # the last section of `_CONFIG`
+    return handlers + "".join(f"{section}:\n{lines}" for section, lines in found.items())
 
 
 def _failed(task: Task) -> Task:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from engine import policy
 from engine.doctor.finding import MAX_LISTED, Finding, Grade
 from engine.doctor.place_facts import CLOCK_SKEW_SECONDS
 from engine.model import Problem, State, Task
@@ -35,8 +34,9 @@ def check_store(
                 counts[found.state] += 1
                 if found.created > now + CLOCK_SKEW_SECONDS:
                     ahead.append(f"{found.id}, created {format_time(found.created)}")
-                if policy.is_due(found, now - OVERDUE_SECONDS):
-                    overdue.append(found.due or found.created)
+                since = max(found.due or 0.0, found.created)
+                if found.state is State.PENDING and since <= now - OVERDUE_SECONDS:
+                    overdue.append(since)
     except Unavailable as error:
         yield "tasks", Finding(Grade.BAD, str(error))
         return

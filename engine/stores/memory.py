@@ -28,6 +28,7 @@ from engine.model import (
 from engine.store import (
     MAX_PART_BYTES,
     ClaimFilter,
+    ClaimRules,
     Control,
     Gone,
     Outlook,
@@ -117,6 +118,7 @@ class MemoryStore:
 
     states: Mapping[State, str] = {state: str(state) for state in State}
     words: Mapping[str, State] = {}
+    claim_rules = ClaimRules()
     edges = EDGES
     controls: Mapping[str, Control] = {}
 

@@ -1,4 +1,4 @@
-"""Handler that runs a program for a task: no shell, no input, killed on timeout or cancellation."""
+"""Handler that runs a program for a task: no shell, killed on timeout or cancellation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from engine.work.handlers import Context, Failed
 
 
 class CommandHandler:
-    """Runs one program per task; the task's fields are in its environment as TASK_*."""
+    """Runs one program per task; the task's fields are in its environment as TASK_*, and its data,
+    if the worker has read it, is its standard input."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class CommandHandler:
         program = Program(
             self._argv,
             env,
+            context.data,
             pass_fds=context.inherited_fds,
             account=account,
             grace=KILL_DELAY_SECONDS,

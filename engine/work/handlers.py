@@ -60,6 +60,8 @@ class Context(NamedTuple):
     current_claim: Callable[[Task], Task] = as_given
     """Returns the handler's task with the lease and the revision of its last renewal; waits while
     the worker renews it."""
+    data: bytes | None = None
+    """The task's data, if the worker reads it for this kind (`WorkerServices.data_kinds`)."""
 
 
 class Handler(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from engine import verbs
 from engine.model import Move, Outcome, State, Task
 from engine.policy import RetryPolicy
-from engine.store import ChangeableStore, StoreError, require_edge
+from engine.store import Store, StoreError, require_edge
 
 
 def task_after_failure(
@@ -17,10 +17,10 @@ def task_after_failure(
 
     `end` is the final state of the store (`verbs.given_up_state`).
     """
-    wait = retry.retry_delay(task, now)
-    if wait is None:
+    due = retry.next_due(task, now)
+    if due is None:
         return verbs.give_up_task(task, error, retry.final_attempts, end)
-    return verbs.nack(task, int(now) + wait, error)
+    return verbs.nack(task, due, error)
 
 
 def is_abandoned(task: Task) -> bool:
@@ -29,7 +29,7 @@ def is_abandoned(task: Task) -> bool:
 
 
 def rescue_tasks(
-    store: ChangeableStore,
+    store: Store,
     retry: RetryPolicy,
     now: float,
     reason: str,
@@ -38,7 +38,8 @@ def rescue_tasks(
 ) -> list[Outcome]:
     """Count one failed attempt for each claimed task for which `dead` is true.
 
-    Without that count, a task that kills its worker each time would be retried for ever.
+    `retry` is for tasks without a policy of their own. Without that count, a task that kills its
+    worker each time would be retried for ever.
     `giving_up` is called with each task that will not be retried, before it is stored, unless the
     store would refuse the change.
     """
@@ -48,7 +49,11 @@ def rescue_tasks(
         for task in store.scan({store.states[State.ACTIVE]})
         if isinstance(task, Task) and task.state is State.ACTIVE and dead(task)
     ]
-    moves = [Move(task, task_after_failure(task, reason, retry, now, end)) for task in orphans]
+    own = store.claim_rules.retry_policy
+    moves = [
+        Move(task, task_after_failure(task, reason, own(task) or retry, now, end))
+        for task in orphans
+    ]
     ready, kept = [], []
     for move in moves:
         try:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
@@ -41,19 +41,17 @@ RESCAN_INTERVAL_SECONDS = 5.0
 missed; each start scans the whole folder.
 """
 
-_AGAIN = exponential_backoff(60.0, 900.0, sys.maxsize)
-
 HANDLER_GRACE_SECONDS = 30.0
 """Seconds that a handler may exceed its timeout. After that the worker stops renewing its lock, so
 that others see it as stuck, and the lease of the handler's task.
 """
 
 
-def refusal_delay_seconds(refusals: int) -> float:
+def refusal_delay_seconds(refusals: int, first: float = 60.0) -> float:
     """Return the seconds until a refused store operation is tried again: 60, 120, 240, ... up to
-    900, without a limit on the number of retries.
+    15 times the first, without a limit on the number of retries.
     """
-    wait = _AGAIN(refusals)
+    wait = exponential_backoff(first, 15 * first, sys.maxsize)(refusals)
     assert wait is not None, "the retry limit is sys.maxsize"
     return wait
 
@@ -111,6 +109,8 @@ class WorkerServices(NamedTuple):
     """Maximum number of concurrent tasks of a kind, if not 1 or the total."""
     timeouts: Mapping[str, float] = {}
     """Seconds after which the handler of a kind ends by itself; not known for other kinds."""
+    data_kinds: Collection[str] = ()
+    """Kinds whose handlers get the task's data, if the store has any."""
     logs_waits: bool = False
     """Adds the wait to the log line of a start. The contract's line has none: its ids have the time
     of creation.
@@ -191,9 +191,9 @@ class _RetryDelay(NamedTuple):
         """True if it may be tried again, also if the clock was set back."""
         return not 0 <= now - self.since < self.seconds
 
-    def longer(self, now: float) -> "_RetryDelay":
-        """Return the next pause, after one more refusal."""
-        return _RetryDelay(self.refusals + 1, now, refusal_delay_seconds(self.refusals))
+    def longer(self, now: float, first: float) -> "_RetryDelay":
+        """Return the next pause, after one more refusal; the first one is `first` seconds long."""
+        return _RetryDelay(self.refusals + 1, now, refusal_delay_seconds(self.refusals, first))
 
 
 class _Owed(NamedTuple):
@@ -239,6 +239,8 @@ class Worker:
         """Threads that wait for a job or run one, each until it gets None."""
         self._running: Counter[str] = Counter()
         """Running handlers by kind."""
+        self._promised: Counter[str] = Counter()
+        """By kind: tasks that a store which claims lots may claim in this scan."""
         self._busy = 0
         """Running handlers."""
         self._stopping = self._cancelled = False
@@ -333,8 +335,10 @@ class Worker:
 
     def rescue(self) -> None:
         """Give back abandoned tasks: all claimed tasks if the lock is ours, else those with an
-        expired lease.
+        expired lease. Stores that do it in `take` are skipped.
         """
+        if self._store.claim_rules.returns_abandoned:
+            return
         taken_over = self._lock.taken_over if self._lock else ""
         reason = f"{handlers.WORKER_ENDED}: {taken_over or 'no trace of it'}"
         said, self._unrescued = self._unrescued, {}
@@ -372,7 +376,7 @@ class Worker:
 
     def _sweep(self, task: Task) -> None:
         """Delete a DONE task in stores that keep finished tasks."""
-        if task.state is not State.DONE:
+        if task.state is not State.DONE or self._store.claim_rules.done_state is State.DONE:
             return
         try:
             self._store.swap(task, None)
@@ -493,7 +497,7 @@ class Worker:
             if not patient:
                 raise
             self._unreachable, self._taking = str(error), None
-            self._away = self._away.longer(now)
+            self._away = self._away.longer(now, self._store.claim_rules.retry_seconds)
             message = f"Queue cannot be reached: {error}, retry in {self._away.seconds:.0f}s"
             self._services.log("ERROR", message)
             return 0
@@ -513,13 +517,16 @@ class Worker:
     def _claim(self, room: int) -> int:
         """Claim and start up to `room` tasks; return how many were started."""
         self._refused.clear()
+        self._promised.clear()
         self._gates.clear()
         self._token_at = None
         if self._lock is not None:
             self._lock.check()
-        now = self._clock()
-        if self._taking is None or not 0 <= now - self._taken_since < RESCAN_INTERVAL_SECONDS:
-            self._taking = self._store.take(now, self._owner, sys.maxsize, self._wants)
+        now, in_lots = self._clock(), self._store.claim_rules.claims_lots
+        is_old = not 0 <= now - self._taken_since < RESCAN_INTERVAL_SECONDS
+        if self._taking is None or is_old or in_lots:
+            limit = room if in_lots else sys.maxsize
+            self._taking = self._store.take(now, self._owner, limit, self._wants)
             self._taken_since = now
         began = 0
         while began < room:
@@ -535,6 +542,8 @@ class Worker:
         why = self._unwanted(kind)
         if why:
             self._refused[kind] = why
+        elif self._store.claim_rules.claims_lots:
+            self._promised[kind] += 1
         return not why
 
     def _unwanted(self, kind: str) -> str:
@@ -545,13 +554,15 @@ class Worker:
         if contract and kind not in self._handled:
             return "no handler configured"
         slots = 1 if contract else self._services.slots.get(kind, self._concurrency)
-        if self._running[kind] >= slots:
+        if self._running[kind] + self._promised[kind] >= slots:
             return "one is running already" if slots == 1 else f"{slots} are running already"
         if kind not in self._gates:
             self._gates[kind] = self._services.gate(kind)
         shut, until = self._gates[kind]
         limits = self._services.limits
-        if not shut and limits is not None and not limits.ready(kind):
+        if not shut and limits is not None and self._promised[kind]:
+            shut = "one token at a time"
+        elif not shut and limits is not None and not limits.ready(kind):
             shut, until = "no token", limits.token_at(kind)
         if shut and until is not None:
             self._token_at = until if self._token_at is None else min(self._token_at, until)
@@ -559,15 +570,20 @@ class Worker:
 
     def _start(self, task: Task) -> int:
         limits, now = self._services.limits, self._clock()
-        claim = _Claim(task, now)
+        claim, data = _Claim(task, now), None
         self._claims.add(claim)
+        self._promised -= Counter((task.kind,))  # none below 0
         try:
-            spent = limits is None or limits.spend(task.kind)
-        except OSError:
+            # Without one, another process took the last token.
+            has_token = limits is None or limits.spend(task.kind)
+            if has_token and task.kind in self._services.data_kinds:
+                data = self._store.claim_rules.read_data(task)
+        except Gone:
+            has_token = False
+        except (StoreError, OSError):
             self._store_outcomes([_Owed(claim, verbs.unclaim(task), None)])
             raise
-        if not spent:
-            # Another process took the last token.
+        if not has_token:
             self._store_outcomes([_Owed(claim, verbs.unclaim(task), None)])
             return 0
         log = self._services.log
@@ -583,7 +599,7 @@ class Worker:
         handler = self._handled.get(task.kind, handlers.fail_unknown_kind)
         inherit = (self._lock.fd,) if self._lock is not None else ()
         context = Context(
-            inherit, lambda: self._cancelled or claim.is_lost, lambda _: self._latest(claim)
+            inherit, lambda: self._cancelled or claim.is_lost, lambda _: self._latest(claim), data
         )
         if self._busy > self._threads:
             self._threads += 1
@@ -612,7 +628,9 @@ class Worker:
     def _outcome_of(self, claim: _Claim, failure: Exception | None) -> _Owed:
         task = claim.task
         if failure is None or claim.is_lost:
-            return _Owed(claim, None, lambda: self._completed(task))
+            done = self._store.claim_rules.done_state
+            new = None if done is None else verbs.complete(task, done)
+            return _Owed(claim, new, lambda: self._completed(task))
         if isinstance(failure, Postponed):
             return self._postponed(claim, failure)
         self._failed += 1
@@ -643,11 +661,12 @@ class Worker:
 
     def _given_up_or_waiting(self, claim: _Claim, failure: Exception, error: str) -> _Owed:
         task, now = claim.task, self._clock()
+        retry = _policy_of(self._store, task, self._retry)
         fatal = isinstance(failure, Fatal)
         if fatal:
-            new = verbs.give_up_task(task, error, self._retry.final_attempts, self._end)
+            new = verbs.give_up_task(task, error, retry.final_attempts, self._end)
         else:
-            new = rescuer.task_after_failure(task, error, self._retry, now, self._end)
+            new = rescuer.task_after_failure(task, error, retry, now, self._end)
             if isinstance(failure, Retry) and new.state is State.PENDING:
                 new = verbs.nack(task, int(now) + failure.after, error)
 
@@ -662,7 +681,7 @@ class Worker:
         def waits() -> None:
             self._services.add_count("retries_total")
             wait = int(new.due or 0) - int(now)
-            tried = f"attempt {_run_of(task, self._retry)}"
+            tried = f"attempt {_run_of(task, retry)}"
             waiting = self._store.states[State.PENDING]
             self._last_failure = f"{failed}; back in {waiting}, {tried}, retry in {wait}s"
             self._services.log("WARN", f"Task {task.id} failed ({tried}), retry in {wait}s")
@@ -676,7 +695,7 @@ class Worker:
         return "DLQ" if self._end is State.DEAD else self._store.states[self._end]
 
     def _exhausted(self, task: Task) -> str:
-        run = _run_of(task, self._retry)
+        run = _run_of(task, _policy_of(self._store, task, self._retry))
         return f"Task {task.id} exhausted retries ({run}), moving to {self._end_word}"
 
     def _buried(self, task: Task) -> None:
@@ -706,7 +725,7 @@ class Worker:
                 self._owed.append(one)
                 continue
             for _, error in self._swap_all([one]):
-                rest = one.rest.longer(self._clock())
+                rest = one.rest.longer(self._clock(), self._store.claim_rules.retry_seconds)
                 self._owed.append(one._replace(rest=rest))
                 if stays and not self._stopping:
                     why = f"cannot be stored: {error}, retry in {rest.seconds:.0f}s"
@@ -764,6 +783,10 @@ def _swaps(
     except (StoreError, OSError) as error:
         for one, move in ready[stored:]:
             yield one, Outcome(move, error=error)
+
+
+def _policy_of(store: Store, task: Task, configured: RetryPolicy) -> RetryPolicy:
+    return store.claim_rules.retry_policy(task) or configured
 
 
 def _run_of(task: Task, retry: RetryPolicy) -> str:

@@ -43,6 +43,7 @@ logs.first_screen   | 1 GiB <= 1.2 x 1 MiB
 logs.search         | literal search in 1 GiB: <= 1.5 x `grep -F`
 logs.level          | level filter on 1 GiB: <= 3 x `grep -F`
 mail.kannader       | worker, concurrency 1 / 4: <= 1.5 x a bare smtplib loop, same fsyncs
+queues.bullmq_worker | no-op: <= 1.0 x / <= 1.11 x Node 6 at concurrency 1 / 10; <= 0.25 x Python
 mail.send           | `mail send` by curl: <= 5 x curl alone
 """
 """MODULE.FUNCTION | TARGET: the function measures the row; the module is the group."""

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from engine.config import queue_config
-from engine.config.place_address import Address
+from engine.config.place_address import Address, parse_address
 from engine.demo import traffic
 from engine.demo.traffic import (
     CONFIG_FILE,
@@ -33,11 +33,12 @@ from engine.mail.send.delivery_log import DeliveryPaths, Ledger
 from engine.mail.send.suspensions import Suspensions
 from engine.model import Problem, State, Task, Verdict
 from engine.monitor import prometheus, transport_health
-from engine.store import Store
+from engine.store import Store, Unavailable
+from engine.stores.bullmq import BullmqStore, parse_place
 from engine.system.supervisor import ProgramResult
 from tests import command
 from tests.engine.lockers import later
-from tui.cli import open_console
+from tui.cli import demo_formats_redis, open_console
 from tui.cli.setup.place_formats import detect_format, setup_for
 
 PROGRAM = [sys.executable, "-m", "tui.cli"]
@@ -397,8 +398,29 @@ def test_leaving_says_where_the_places_are(
 ) -> None:
     """Each step is printed before the screen starts; after it, what became of the places."""
     monkeypatch.setattr(open_console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
-    folder, arguments = tmp_path / "demo", Namespace(tasks=10, keep=str(tmp_path / "demo"))
+    folder, arguments = (
+        tmp_path / "demo",
+        Namespace(tasks=10, keep=str(tmp_path / "demo"), redis=False),
+    )
     plain = queue_config.Config()
     assert open_console.demo(setup_for(plain, "", {}), arguments) == 0
     again = f"spooldeck --config {folder}/{CONFIG_FILE} {folder}/flowing {folder}/wedged"
     assert f"demo places kept in {folder}; to continue: {again}" in capsys.readouterr().out
+
+
+def test_the_demo_has_bullmq_queues_if_asked(tmp_path: Path) -> None:
+    """A server of its own with jobs in several states, worked by our worker; it ends with the
+    demo."""
+    if not demo_formats_redis.find_server():
+        pytest.skip("no server program")
+    with Demo(8, "", PROGRAM, "tui.cli.demo_formats_redis") as demo:
+        *_, url = demo.wait_for_places()
+        place = parse_place(parse_address(url))
+        with closing(BullmqStore(place)) as store:
+            kinds = {task.kind for task in store.scan() if isinstance(task, Task)}
+            counts = store.count_tasks()
+    assert kinds == set(demo_formats_redis.QUEUES)
+    assert counts[State.DEAD] > 0
+    assert counts[State.DONE] > 0
+    with pytest.raises(Unavailable):
+        BullmqStore(place)

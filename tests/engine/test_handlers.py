@@ -47,6 +47,13 @@ def failure_of(handler: CommandHandler, context: Context | None = None) -> str:
     return str(failed.value)
 
 
+def test_the_data_of_a_task_is_the_input_of_its_program() -> None:
+    """The program reads the data to its end; without data it reads nothing."""
+    echo = python("import sys; sys.exit(sys.stdin.read() or 'nothing')")
+    assert failure_of(echo, Context(data=b'{"to": "ann"}')) == '{"to": "ann"}'
+    assert failure_of(echo) == "nothing"
+
+
 @each(
     ("payload", "refused"),
     [

@@ -14,9 +14,9 @@ import pytest
 from engine import verbs
 from engine.locks import queue_lock
 from engine.locks.token_buckets import TokenBuckets
-from engine.model import Missing, Move, Outcome, Problem, State, Task
+from engine.model import Edge, Missing, Move, Outcome, Problem, State, Task
 from engine.policy import Rate, RetryPolicy, contract_retries, shipped_retries
-from engine.store import ClaimFilter, Store, Unavailable, accept_all
+from engine.store import ClaimFilter, ClaimRules, Gone, Store, Unavailable, accept_all
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore
 from engine.system import files
@@ -972,3 +972,104 @@ def test_housekeeping_comes_once_a_run(queue: WorkQueue) -> None:
         queue.worker({"job": does}, apply_retention=partial(asked.append, "retire")).process_next()
     assert asked == ["retire", "retire"]
     assert queue.tasks() == {"20261120T094115Z-job-00000003": State.PENDING}
+
+
+def test_a_task_has_its_own_retry_policy(queue: WorkQueue) -> None:
+    """Its own number of attempts and delay count; without one, those of the configuration do."""
+    own = RetryPolicy(lambda made: 0.25 if made < 1 else None, 1, max_runs=2, is_exact=True)
+    queue.store.claim_rules = ClaimRules(lambda task: own if task.kind == "own" else None)
+    other, task = queue.add("job", 1), queue.add("own", 2)
+    queue.clock.now += 0.5
+    handled = {"own": fails(Failed("no")), "job": fails(Failed("no"))}
+
+    def run() -> None:
+        queue.worker(handled, store=queue.store).process_all(until_idle=True)
+
+    run()
+    assert (queue.now(task).due, queue.now(task).attempts) == (queue.clock.now + 0.25, 1)
+    assert queue.now(other).due == NOW + 60
+    queue.clock.now += 1
+    run()
+    assert (queue.now(task).state, queue.now(task).attempts) == (State.DEAD, 2)
+    assert queue.logged(f"Task {task.id} exhausted retries (2/2)")
+
+
+def test_a_handler_gets_the_data_of_its_kinds(queue: WorkQueue) -> None:
+    """The worker reads it before the handler starts; a task that another process has changed by
+    then is given back and not run."""
+    got: list[tuple[str, bytes | None]] = []
+    changed = [queue.add("job", 2).id]
+    queue.add("other", 3)
+
+    def read(task: Task) -> bytes:
+        if task.id in changed:
+            changed.remove(task.id)
+            raise Gone(task.id)
+        return task.description.encode()
+
+    def handler(task: Task, context: Context) -> None:
+        got.append((task.kind, context.data))
+
+    queue.store.claim_rules = ClaimRules(read_data=read)
+    handled = {"job": handler, "other": handler}
+    worker = queue.worker(handled, store=queue.store, data_kinds={"job"})
+    worker.process_all(until_idle=True)
+    assert (sorted(got), changed) == ([("job", b"job 2"), ("other", None)], [])
+
+
+def test_a_finished_task_stays_where_the_store_keeps_it(queue: WorkQueue) -> None:
+    """A store with a state for finished tasks keeps them, with their attempt counted."""
+    queue.store.claim_rules = ClaimRules(done_state=State.DONE)
+    queue.store.edges = {
+        **queue.store.edges,
+        (State.ACTIVE, State.DONE): Edge(frozenset({"attempts"})),
+    }
+    task = queue.add()
+    queue.worker({"job": does}, store=queue.store).process_all(until_idle=True)
+    assert (queue.now(task).state, queue.now(task).attempts) == (State.DONE, 1)
+
+
+def test_a_store_that_returns_abandoned_tasks_needs_no_rescue(queue: WorkQueue) -> None:
+    """No attempt is counted for a claim whose lease has ended: the store's own rules apply."""
+    queue.store.claim_rules = ClaimRules(returns_abandoned=True)
+    queue.add()
+    (claimed,) = queue.store.take(NOW, "another", 1)
+    queue.clock.now += 10_000
+    queue.worker({}, store=queue.store).rescue()
+    assert queue.now(claimed).state is State.ACTIVE
+
+
+def test_a_store_that_claims_lots_gets_no_more_than_fit(queue: WorkQueue) -> None:
+    """It is asked for all tasks of a lot before the first starts: no kind exceeds its slots, and
+    none of the worker's limits is exceeded."""
+    asked: list[int] = []
+
+    class Lots(MemoryStore):
+        def take(
+            self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+        ) -> Iterator[Task]:
+            asked.append(limit)
+            number = 0
+            while number < limit and wants("job", ""):
+                number += 1
+            yield from list(super().take(now, owner, number))
+
+    for number in range(9):
+        queue.add(number=number)
+    store = Lots(queue.memory)
+    store.claim_rules = ClaimRules(claims_lots=True)
+    most, running, both, lock = 0, 0, threading.Barrier(3), threading.Lock()
+
+    def handler(task: Task, context: Context) -> None:
+        nonlocal most, running
+        with lock:
+            running += 1
+            most = max(most, running)
+        both.wait(PATIENCE)
+        with lock:
+            running -= 1
+
+    worker = queue.worker({"job": handler}, store=store, concurrency=5, slots={"job": 3})
+    worker.process_all(until_idle=True)
+    assert (most, queue.tasks()) == (3, {})
+    assert max(asked) == 5

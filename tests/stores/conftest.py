@@ -17,7 +17,9 @@ from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore, SpoolFolders
 from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore, create
+from tests import command
 from tests.stores.spooled import NOW, new_spool
+from tests.stores.workers import CONFIG, StartWorker
 
 
 @pytest.fixture
@@ -244,3 +246,27 @@ def open_store(
         "zgb-in-use": open_queue,
     }
     return openers[request.param]
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StartWorker]:
+    """Start `bullmq work` on a server with a shell command as handler; it is ended by its PID."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("engine.config.place_address.ROOT_STATE_FOLDER", str(tmp_path / "state"))
+    started: list[command.Popen[str]] = []
+
+    def start(url: str, shell: str, *options: str) -> "command.Popen[str]":
+        number = len(started)
+        config, log = tmp_path / f"{number}.yaml", tmp_path / f"{number}.log"
+        config.write_text(CONFIG.format(command=shell))
+        words = ["--config", str(config), "bullmq", "work", *options, url]
+        with log.open("w") as output:
+            process = command.Popen(words, stdout=output, stderr=output, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()

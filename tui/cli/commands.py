@@ -72,6 +72,7 @@ console | open_console:open_console | open the console on these places
 demo | open_console:demo | make temporary places with traffic and open the console
     --tasks N:count=400 | tasks at the start (400)
     --keep DIR | make the places in DIR and keep them
+    --redis | also BullMQ queues, on a Redis or Valkey server made for the demo
     @console
 status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs
         attention, 2 unreadable
@@ -205,6 +206,23 @@ kannader recover @place @dry-run | formats.kannader:recover | recover interrupte
 shell-init | shell_and_units:shell_init | print bash functions with the names of the contract
 install-units | shell_and_units:install_units | write systemd units into DIR
     folder DIR
+bullmq | - | BullMQ queues on a Redis or Valkey server: run jobs, add one, check it
+bullmq work @place @until-idle | formats.bullmq_worker:work | run the jobs of queues that have a
+        handler, until stopped
+    --queue Q... +dest:queues | only this queue; may be repeated
+    --concurrency N:count=0 | N jobs at a time, of each queue too; else as the handlers say
+bullmq add | formats.bullmq_worker:add | add a job and print its id
+    place PLACE | URL of the server
+    queue QUEUE | name of the queue
+    name NAME | name of the job
+    --data JSON={} | data of the job; - reads it from stdin
+    --delay TIME | start it after TIME: 500ms, 90s, 15m
+    --priority N:number | 1 is first; without one it is before all others
+    --attempts N:count | run it at most N times (1)
+    --backoff DELAY | between attempts: 5s, exponential:1s, exponential:1s:0.5 (jitter)
+    --id ID | its id; else the next number of the queue
+bullmq doctor @place | queue.doctor:doctor | problems of the server and its queues; exit 0 none, 1
+        some
 zgb | - | a ZGB mail queue: make one, queue mails, send them, check it
 zgb init | formats.zgb:init | make a new, empty database; it sends nothing yet
     place DB
@@ -288,6 +306,7 @@ An operator console for mail and task queues, with its own queue engine.
                                 spool list | show | retry, suspend, resume
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
   spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
+  spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files
 

@@ -35,18 +35,19 @@ from engine.work.rescuer import task_after_failure
 MINUTE, HOUR = 60.0, 3600.0
 
 
-class _PastTraffic:
+class PastTraffic:
     """A clock that is set by the caller."""
 
     def __init__(self, now: float) -> None:
         self.now = now
 
     def __call__(self) -> float:
+        """The time that was set."""
         return self.now
 
 
-def _live_through(
-    store: Store, clock: _PastTraffic, retry: RetryPolicy, fate: Callable[[Task], str], until: float
+def live_through(
+    store: Store, clock: PastTraffic, retry: RetryPolicy, fate: Callable[[Task], str], until: float
 ) -> None:
     """Run a worker in past time: claim due tasks, then finish or fail them.
 
@@ -57,7 +58,9 @@ def _live_through(
         for task in list(store.take(clock.now, "demo", traffic.MAX_PENDING)):
             error = fate(task)
             failed = task_after_failure(task, error, retry, clock.now, end)
-            store.swap(task, failed if error else None)
+            state = store.claim_rules.done_state
+            done = None if state is None else verbs.complete(task, state)
+            store.swap(task, failed if error else done)
         due = store.changes.next_due
         if due is None or due >= until:
             return
@@ -172,7 +175,7 @@ class Mails:
         settings = kannader_settings.KannaderSettings(
             *("127.0.0.1", self._sink.server_address[1]), first_wait=MINUTE, lifetime=2 * HOUR
         )
-        clock = _PastTraffic(now)
+        clock = PastTraffic(now)
         with closing(KannaderStore(self._place, clock, durable=False)) as store:
             self._leave(store, now)
             retry = kannader_settings.retry_policy(settings)
@@ -180,7 +183,7 @@ class Mails:
             for age, busy in zip(ages, LETTERS[2:4] * 2, strict=True):
                 clock.now = now - age
                 self._send(store, busy, clock.now)
-                _live_through(store, clock, retry, lambda task: BUSY, now)
+                live_through(store, clock, retry, lambda task: BUSY, now)
         return {
             "stores": f"  {self.name}: {{host: {settings.host}, port: {settings.port}, "
             f"first_wait: {settings.first_wait:g}, lifetime: {settings.lifetime:g}}}\n"
@@ -300,7 +303,7 @@ class Registrations:
         create(self._place)
         self._change(lambda database: self._settle(database, now))
         settings = zgb_settings.ZgbSettings()
-        clock = _PastTraffic(now)
+        clock = PastTraffic(now)
         place = settings.place(self._place, durable=False)
         with closing(ZgbStore(place, clock)) as store:
             store.control("mailMaxPerHour", value=str(RATE))
@@ -309,7 +312,7 @@ class Registrations:
             for (age, local), until in zip(_BEFORE, (*ages[1:], 0), strict=True):
                 clock.now = now - age
                 self._register(store, local, clock.now)
-                _live_through(store, clock, place.retry, self._fate, now - until)
+                live_through(store, clock, place.retry, self._fate, now - until)
             for turn in range(10):
                 clock.now = now - (10 - turn) * 20
                 self._register(store, _NAMES[turn % len(_NAMES)].lower(), clock.now)

@@ -15,13 +15,13 @@ from engine.config import queue_config
 from engine.system import malloc
 from engine.text.safe import safe_line
 from engine.version import VERSION
-from tui.cli.setup.errors import EX_USAGE, fail, program_command
+from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, program_command
 from tui.cli.setup.places import make_places, place_names
 from tui.cli.setup.setup import Setup
 from tui.cli.splash import SplashScreen
 from tui.format.glyphs import glyphs_of_locale
 
-DEMO_MODULE = "tui.cli.demo_formats"
+DEMO_MODULE, DEMO_REDIS_MODULE = "tui.cli.demo_formats", "tui.cli.demo_formats_redis"
 """The module that runs as a separate process, makes the demo's places and keeps them busy."""
 
 
@@ -115,6 +115,19 @@ def _require_safe_folder(folder: str) -> None:
 SAFER_FOLDER_HINT = "choose a folder that only root can write, or run it as that user"
 
 
+def _require_redis() -> str:
+    """The module of the demo with a server of its own.
+
+    Raises:
+        CommandError: a package or a server program is missing.
+    """
+    from tui.cli.demo_formats_redis import find_missing
+
+    if missing := find_missing():
+        fail(EX_UNAVAILABLE, f"demo --redis: {missing}")
+    return DEMO_REDIS_MODULE
+
+
 def demo(setup: Setup, arguments: Namespace) -> int:
     """Make temporary places with workers, a stuck lock and traffic; open the console on them."""
     from engine.demo.traffic import CONFIG_FILE, Demo
@@ -128,7 +141,8 @@ def demo(setup: Setup, arguments: Namespace) -> int:
             EX_USAGE,
             f"{safe_line(kept)} already contains a demo: remove it, or open it: {safe_line(opens)}",
         )
-    with Demo(arguments.tasks, kept, program_command(), DEMO_MODULE) as show:
+    module = _require_redis() if arguments.redis else DEMO_MODULE
+    with Demo(arguments.tasks, kept, program_command(), module) as show:
         print(f"spooldeck demo in {safe_line(show.folder)}", flush=True)
         import_module("tui.app")  # in parallel with the making of the places
         places = show.wait_for_places(lambda step: print(f"  {safe_line(step)} ...", flush=True))

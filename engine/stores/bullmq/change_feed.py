@@ -1,14 +1,17 @@
 """Learn of changed jobs: one blocking XREAD over the event streams of all queues, and counts.
 
+A worker without jobs waits for the markers of its queues (BZPOPMIN), as BullMQ's own workers do.
 Some of BullMQ's commands (drain, clean, obliterate) name no job. So once a second a script counts
 the jobs in each place; a change that is larger than the number of named jobs means a scan.
 """
 
 from __future__ import annotations
 
+import base64
+import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine.store import StoreError
@@ -25,6 +28,13 @@ GRACE_SECONDS = 0.05
 """Seconds within which the entries of a counted change arrive on the other connection."""
 ENTRIES_PER_READ = 2000
 """Stream entries that one XREAD returns of each stream."""
+MARKER_BLOCK_SECONDS = 10
+"""Seconds after which a queue is asked for a job even without a marker: a worker that took one may
+have been killed."""
+STOP_CHECK_SECONDS = 0.5
+"""Seconds within which the threads of a `MarkerWatch` notice that it was stopped."""
+RETRY_SECONDS = 1.0
+"""Seconds between two attempts to connect."""
 _START = "0-0"
 _LAST_NUMBER = 2**64 - 1
 """The largest second half of an entry's id."""
@@ -190,3 +200,124 @@ def _entry_id(answer: Any) -> str:
 
 def _as_numbers(entry: str) -> tuple[int, ...]:
     return tuple(int(number) for number in entry.split("-")) if entry else (0, 0)
+
+
+def client_name(place: RedisPlace, queue: str, worker: str) -> str:
+    """The name that BullMQ's workers give their connections, so that all programs count them."""
+    return f"{place.prefix}:{base64.b64encode(queue.encode()).decode()}:w:{worker}"
+
+
+class MarkerWatch:
+    """Waits for jobs of each queue from which a worker could claim none, on one connection for
+    each queue; the connections have the name of the worker.
+
+    A marker that comes while the worker is busy is put back, so that another worker takes the job.
+    """
+
+    def __init__(
+        self, place: RedisPlace, queues: Sequence[str], worker: str, wake: Callable[[], None]
+    ) -> None:
+        self._waits = {queue: _MarkerWait(place, queue, worker, wake) for queue in queues}
+        self._threads = [
+            threading.Thread(target=wait.run, name=f"marker {queue}", daemon=True)
+            for queue, wait in self._waits.items()
+        ]
+
+    def start(self) -> None:
+        """Start a thread for each queue."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop watching; waits until no marker can be taken any more, `STOP_CHECK_SECONDS` if the
+        server answers."""
+        for wait in self._waits.values():
+            wait.stop()
+        for thread in self._threads:
+            thread.join(2 * STOP_CHECK_SECONDS)
+
+    def is_resting(self, queue: str) -> bool:
+        """True if no job can be claimed until the queue has a marker."""
+        return queue in self._waits and self._waits[queue].is_resting
+
+    def rest(self, queue: str) -> None:
+        """Wait for a marker of a queue, then wake the worker."""
+        if queue in self._waits:
+            self._waits[queue].rest()
+
+    def end_rest(self, queue: str) -> None:
+        """Do not wake the worker for a queue."""
+        if queue in self._waits:
+            self._waits[queue].end_rest()
+
+
+class _MarkerWait:
+    """One queue of a `MarkerWatch`, and its thread."""
+
+    def __init__(
+        self, place: RedisPlace, queue: str, worker: str, wake: Callable[[], None]
+    ) -> None:
+        self._place, self._name = place, client_name(place, queue, worker)
+        self._key, self._wake = f"{place.base(queue)}marker", wake
+        self._changed = threading.Condition()
+        self._is_stopped = False
+        self.is_resting = False
+
+    def rest(self) -> None:
+        with self._changed:
+            self.is_resting = True
+            self._changed.notify()
+
+    def end_rest(self) -> bool:
+        """True if it was resting."""
+        with self._changed:
+            was_resting, self.is_resting = self.is_resting, False
+            return was_resting
+
+    def stop(self) -> None:
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
+
+    def run(self) -> None:
+        """Wait for markers until stopped; connect again after each error."""
+        while not self._is_stopped:
+            try:
+                connection = Connection(self._place, self._name)
+            except StoreError:
+                self._pause()
+                continue
+            try:
+                while self._await_rest():
+                    self._pass_on(connection)
+            except StoreError:
+                self._pause()
+            finally:
+                connection.close()
+
+    def _pause(self) -> None:
+        """Let the worker find out itself, until the server may be there again."""
+        if self.end_rest():
+            self._wake()
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_stopped, RETRY_SECONDS)
+
+    def _await_rest(self) -> bool:
+        """False if stopped."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.is_resting or self._is_stopped)
+            return not self._is_stopped
+
+    def _pass_on(self, connection: Connection) -> None:
+        """Take one marker and wake the worker, or put it back if it no longer waits for one."""
+        connection.begin("BZPOPMIN", self._key, MARKER_BLOCK_SECONDS)
+        while not connection.is_ready(0.0 if self._is_stopped else STOP_CHECK_SECONDS):
+            if self._is_stopped:
+                return
+        marker = connection.finish()
+        if self.end_rest() and not self._is_stopped:
+            self._wake()
+        elif marker:
+            _, member, score = marker
+            connection.begin("ZADD", self._key, score, member)
+            connection.finish()

@@ -96,8 +96,8 @@ class Denied(Unavailable):
 class Connection:
     """A connection of one thread; connects again by itself after it was cut."""
 
-    def __init__(self, place: RedisPlace) -> None:
-        """Connect.
+    def __init__(self, place: RedisPlace, name: str = CLIENT_NAME) -> None:
+        """Connect; the server lists the connection by its name (CLIENT LIST).
 
         Raises:
             Unavailable: the server cannot be used, or redis-py is missing.
@@ -118,7 +118,7 @@ class Connection:
             socket_timeout=ANSWER_TIMEOUT_SECONDS,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
-            client_name=CLIENT_NAME,
+            client_name=name,
         )
         self._blocked: Any = None
         """The connection of the pool on which a command blocks."""

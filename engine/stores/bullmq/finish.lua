@@ -17,10 +17,7 @@ local function complete_arguments()
   local keeps = said[ARGV[5] == 'failed' and 'removeOnFail' or 'removeOnComplete']
   if type(keeps) == 'number' then keeps = {count = keeps} end
   if type(keeps) ~= 'table' then keeps = {count = keeps and 0 or -1} end
-  if ours.is_new then -- its queue may be new, so that no other program reads its events
-  redis.call('XADD', stream, 'MAXLEN', '~', 10000, '*', 'queue', ours.queue, 'id', id)
-end
-if ours.to == '' then keeps = {count = 0} end
+  if ours.to == '' then keeps = {count = 0} end
   ARGV[8] = cmsgpack.pack({
     token = ours.lock ~= '' and ours.lock or '0', keepJobs = keeps, attempts = said.attempts or 1,
     maxMetricsSize = '', fpof = said.fpof, cpof = said.cpof, idof = said.idof, rdof = said.rdof
@@ -44,6 +41,11 @@ if ours.script then
 end
 if ours.is_new then -- its queue may be new, so that no other program reads its events
   redis.call('XADD', stream, 'MAXLEN', '~', 10000, '*', 'queue', ours.queue, 'id', id)
+end
+if ours.log and redis.call('EXISTS', job) == 1 then
+  local kept_lines = fields and options(fields).keepLogs
+  redis.call('RPUSH', job .. ':logs', ours.log)
+  if type(kept_lines) == 'number' then redis.call('LTRIM', job .. ':logs', -kept_lines, -1) end
 end
 if ours.to == '' then return {'done', ''} end
 local lock = ours.to == 'active' and lock_of(base, id) or ''

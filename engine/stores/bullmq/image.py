@@ -53,6 +53,38 @@ class JobImage(NamedTuple):
         return PLACES[self.place].state if self.place in PLACES else None
 
 
+class NewJob(NamedTuple):
+    """A job to add."""
+
+    queue: str
+    name: str
+    data: str = "{}"
+    """JSON."""
+    options: Mapping[str, object] = {}
+    """BullMQ's options besides delay, priority and id: attempts, backoff, ..."""
+    delay: float = 0.0
+    """Seconds."""
+    priority: int = 0
+    id: str = ""
+    """"": the next number of the queue."""
+
+    def as_task(self, ident: str, now: float) -> Task:
+        """The pending task that it becomes."""
+        due = now + self.delay if self.delay else 0.0
+        return Task(
+            *(ident, self.queue, State.PENDING, now),
+            group=self.name,
+            description=self.name,
+            due=due,
+            priority=self.priority,
+        )
+
+    def as_image(self, ident: str) -> JobImage:
+        """Its data and options as an image."""
+        fields = {"data": self.data, "opts": json.dumps(self.options)}
+        return JobImage(ident, "", "", fields)
+
+
 def to_bytes(text: str) -> bytes:
     """The bytes that Redis has for a text."""
     return text.encode("utf-8", "surrogateescape")

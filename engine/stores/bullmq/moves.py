@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from engine.model import Edge, Edges, Move, Outcome, State, Task
+from engine.model import Edge, Edges, Move, Outcome, State, Task, attempts_allowed
+from engine.policy import format_time
 from engine.store import Gone, StoreError, Unavailable, Unsupported, require_edge
 from engine.stores.bullmq.connection import Connection, Denied, Script, ScriptCall, pack, script
 from engine.stores.bullmq.image import JobImage, parse_image
@@ -288,6 +289,7 @@ class JobMoves:
         }
         if new is not None:
             ours |= self._values(old, new, image)
+            ours["log"] = _attempt_line(old, new, now) or None
         arguments = _arguments(action, old, new, self._place.base(queue), job, now)
         package = PACKAGE_SCRIPTS.get(action.script)
         keys = package.key_names(self._place.base(queue), job, action.target) if package else []
@@ -372,12 +374,25 @@ class JobMoves:
         found = {"set": fields, "unset": unset, "stays": stays}
         return found | {"priority": new.priority, "due": due}
 
-    def _add(self, new: Task, image: JobImage | None, now: float) -> ScriptCall:
+    def add_numbered(
+        self, connection: Connection, new: Task, image: JobImage, now: float
+    ) -> Outcome:
+        """Add a job whose id is the next number of its queue."""
+        move = Move(None, new)
+        try:
+            self._check_keys(connection, [move])
+            return _outcome(move, connection.run(self._add(new, image, now, is_numbered=True)))
+        except StoreError as error:
+            return _outcome(move, error)
+
+    def _add(
+        self, new: Task, image: JobImage | None, now: float, *, is_numbered: bool = False
+    ) -> ScriptCall:
         """The call that adds a job: data and options are those of the image, if there is one."""
         queue, job = self._split(new.id)
         if new.kind != queue:
             raise Unsupported(f"{new.id}: its kind is {new.kind}, expected its queue {queue}")
-        if job.isdecimal():
+        if job.isdecimal() and not is_numbered:
             raise Unsupported(f"{new.id}: the id is a number, which BullMQ gives itself")
         if ":" in job:
             raise Unsupported(f"{new.id}: the id has a colon, which BullMQ refuses")
@@ -385,7 +400,8 @@ class JobMoves:
         options = _options_of(fields.get("opts", "{}"))
         due, stamp = round((new.due or 0.0) * 1000), round(new.created * 1000)
         delay = max(0, due - stamp) if due > now * 1000 else 0
-        options |= {"jobId": job, "delay": delay, "priority": new.priority}
+        options |= {"delay": delay, "priority": new.priority}
+        options |= {} if is_numbered else {"jobId": job}
         name = (
             "addDelayedJob" if delay else "addPrioritizedJob" if new.priority else "addStandardJob"
         )
@@ -422,6 +438,21 @@ def _unclaim_script(old: Task, new: Task, now: float) -> str:
 def _is_promotion(old: Task, new: Task, image: JobImage | None) -> bool:
     is_due = new.state is State.PENDING and new.due == 0.0 and old.word == "delayed"
     return is_due and image is None and new.priority == old.priority
+
+
+def _attempt_line(old: Task, new: Task, now: float) -> str:
+    """The line in a job's log about an attempt that has ended; "" if none has."""
+    if old.lease is None or (new.attempts or 0) <= (old.attempts or 0):
+        return ""
+    most = attempts_allowed(old, None)
+    tried = f"attempt {new.attempts}{f' of {most}' if most else ''} by {old.lease.owner}"
+    if new.state is State.DONE:
+        said = "completed"
+    elif new.state is State.DEAD:
+        said = f"failed: {new.error}; given up"
+    else:
+        said = f"failed: {new.error}; next attempt {format_time(max(now, new.due or 0.0))}"
+    return f"{format_time(now)} {tried}: {said}"
 
 
 def _options_of(text: str) -> dict[str, Any]:

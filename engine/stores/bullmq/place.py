@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from engine.config import validators
 from engine.config.place_address import Address
+from engine.config.validators import Check, ConfigLocation
 from engine.store import Unavailable
 
 DEFAULT_PREFIX = "bull"
@@ -14,6 +16,31 @@ OUR_PREFIX = "spooldeck"
 
 LEASE_SECONDS = 30.0
 """Length of a claim unless it is renewed (BullMQ: lockDuration)."""
+STALLED_CHECK_SECONDS = 30.0
+"""Seconds between two checks for jobs without a worker (BullMQ: stalledInterval)."""
+
+
+class BullmqSettings(NamedTuple):
+    """Settings of our worker; each field is a key of the section `stores.bullmq`."""
+
+    lease: float = LEASE_SECONDS
+    """Seconds after which the jobs of a killed worker are without lock."""
+    stalled_check: float = STALLED_CHECK_SECONDS
+    """Seconds between two checks for such jobs; the second check returns them."""
+
+
+_SETTINGS: Mapping[str, Check] = dict.fromkeys(
+    BullmqSettings._fields, validators.number_check(0.5, "seconds")
+)
+
+
+def parse_settings(value: object, at: ConfigLocation) -> BullmqSettings:
+    """Parse the section of the configuration; a missing key has its default.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+    return BullmqSettings(**validators.check_mapping(value, at, _SETTINGS))
 
 
 class RedisPlace(NamedTuple):
@@ -26,6 +53,9 @@ class RedisPlace(NamedTuple):
     password: str = ""
     prefix: str = DEFAULT_PREFIX
     lease_seconds: float = LEASE_SECONDS
+    stalled_seconds: float = STALLED_CHECK_SECONDS
+    queues: tuple[str, ...] = ()
+    """The queues that claims are made from, also before they exist; empty: all that are found."""
 
     def __repr__(self) -> str:
         """Without the password."""
@@ -50,7 +80,7 @@ class RedisPlace(NamedTuple):
         return f"{OUR_PREFIX}:{self.prefix}:queues"
 
 
-def parse_place(address: Address) -> RedisPlace:
+def parse_place(address: Address, settings: BullmqSettings | None = None) -> RedisPlace:
     """Parse redis://HOST:PORT/DB?prefix=P or redis+unix:///PATH?db=DB&prefix=P.
 
     Raises:
@@ -79,7 +109,10 @@ def parse_place(address: Address) -> RedisPlace:
     else:
         options |= {"host": parts.hostname or "localhost", "port": parts.port or 6379}
         options["ssl"] = parts.scheme == "rediss"
-    return RedisPlace(address.text, options, address.password, prefix)
+    place = RedisPlace(address.text, options, address.password, prefix)
+    if settings is None:
+        return place
+    return place._replace(lease_seconds=settings.lease, stalled_seconds=settings.stalled_check)
 
 
 def task_id(queue: str, job: str) -> str:

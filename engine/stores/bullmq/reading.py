@@ -77,6 +77,17 @@ class JobReader:
             raise Gone(f"{task.id} has no part {part!r}")
         return data
 
+    def read_data(self, task: Task) -> bytes:
+        """Return all data of a claimed job, for its handler.
+
+        Raises:
+            Gone: it is not there.
+        """
+        data = self._connection.call("HGET", self._key(task), "data")
+        if data is None:
+            raise Gone(f"{task.id} has no data")
+        return image.to_bytes(data)
+
     def _read_log(self, key: str) -> bytes:
         try:
             lines = self._connection.call("LRANGE", f"{key}:logs", -MAX_LOG_LINES, -1)

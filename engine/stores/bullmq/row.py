@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple, TypeAlias
 
-from engine.model import EMPTY, Lease, Problem, State, Task
+from engine.model import ATTEMPTS_ALLOWED_KEY, EMPTY, Lease, Problem, State, Task, attempts_allowed
+from engine.policy import DAY_SECONDS, RetryPolicy
 from engine.stores.bullmq.place import RedisPlace, task_id
 from engine.text.safe import clean_error, safe_line
 
@@ -63,6 +66,11 @@ GROUPS: Mapping[State, str] = {
     State.TRASH: "trash",
 }
 """The group of places that the reading script is given for a state."""
+
+BACKOFF_KEY = "backoff"
+"""Key in `Task.extra` of a job with a delay between its attempts."""
+MAX_DELAY_SECONDS = 365 * DAY_SECONDS
+"""Longest delay between two attempts: BullMQ's scores of due times end in 2039."""
 
 OLD_MARKER = "0:"
 """Begins an entry of old BullMQ versions that is no job."""
@@ -183,9 +191,54 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
     return found
 
 
-@cache
-def _attempts_allowed(most: float) -> Mapping[str, str]:
-    return {"attempts allowed": f"{most:.0f}"}
+@lru_cache(maxsize=1024)
+def _attempts_allowed(most: str) -> Mapping[str, str]:
+    """Of "5 exponential 1000 0.5" (see `rows.lua`)."""
+    attempts, kind, delay, jitter = (*most.split(), "fixed", "0", "0")[:4]
+    found = {ATTEMPTS_ALLOWED_KEY: f"{float(attempts):.0f}"}
+    if delay != "0" and isfinite(float(delay)) and isfinite(float(jitter)):
+        found[BACKOFF_KEY] = f"{kind} {float(delay):g} ms, jitter {float(jitter):g}"
+    return found
+
+
+def attempts_text(options: str) -> str | bool:
+    """The attempts that a job's options allow, as `rows.lua` gives them; False: one, or unknown."""
+    try:
+        said = json.loads(options)
+        most, delay = said.get("attempts", 0), said.get("backoff")
+    except (ValueError, AttributeError):
+        return False
+    if not _is_number(most) or most <= 1:
+        return False
+    if _is_number(delay):
+        delay = {"delay": delay}
+    if not isinstance(delay, dict) or not _is_number(delay.get("delay")):
+        return f"{most}"
+    kind = "exponential" if delay.get("type") == "exponential" else "fixed"
+    jitter = delay.get("jitter")
+    return f"{most} {kind} {delay['delay']} {jitter if _is_number(jitter) else 0}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def own_retry_policy(task: Task, random: Callable[[], float] = random.random) -> RetryPolicy:
+    """The policy of a job's own options: attempts, and a fixed or exponential delay with jitter.
+
+    A custom delay of a Node program counts as fixed.
+    """
+    most = attempts_allowed(task, 1) or 1
+    kind, delay, _, _, jitter = (task.extra.get(BACKOFF_KEY) or "fixed 0 ms, jitter 0").split()
+    seconds, share = float(delay) / 1000, float(jitter)
+
+    def backoff(made: int) -> float | None:
+        if made + 1 >= most:
+            return None
+        wait = seconds * 2.0 ** min(made, 64) if kind == "exponential" else seconds
+        return min(max(0.0, wait - random() * wait * share), MAX_DELAY_SECONDS)
+
+    return RetryPolicy(backoff, final_attempts=1, max_runs=most, is_exact=True)
 
 
 def _extra(

@@ -46,6 +46,18 @@ local function place_in_group(id)
   return 'wait', false
 end
 
+-- Attempts that the options allow and the delay between them: "5 exponential 1000 0.5"; false if
+-- there is only one attempt.
+local function attempts_of(said)
+  if type(said.attempts) ~= 'number' or said.attempts <= 1 then return false end
+  local delay = said.backoff
+  if type(delay) == 'number' then delay = {type = 'fixed', delay = delay} end
+  if type(delay) ~= 'table' or type(delay.delay) ~= 'number' then return said.attempts .. '' end
+  local kind = delay.type == 'exponential' and 'exponential' or 'fixed'
+  local jitter = type(delay.jitter) == 'number' and delay.jitter or 0
+  return said.attempts .. ' ' .. kind .. ' ' .. delay.delay .. ' ' .. jitter
+end
+
 local function describe(id, place, score, also)
   local lock, left = false, false
   if place == 'active' then
@@ -65,8 +77,8 @@ local function describe(id, place, score, also)
     local ok, said = pcall(cjson.decode, opts)
     if not ok or type(said) ~= 'table' then
       more.broken = true some = true
-    elseif type(said.attempts) == 'number' and said.attempts > 1 then
-      most = said.attempts
+    else
+      most = attempts_of(said)
     end
   end
   if KEPT[place] then

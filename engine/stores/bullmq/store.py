@@ -9,6 +9,7 @@ from itertools import islice
 from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Problem, State, Task
 from engine.store import (
     ClaimFilter,
+    ClaimRules,
     Control,
     Outlook,
     SeenTask,
@@ -17,18 +18,23 @@ from engine.store import (
     sample_by_scan,
 )
 from engine.stores.bullmq import controls
-from engine.stores.bullmq.change_feed import ChangeFeed
+from engine.stores.bullmq.change_feed import ChangeFeed, MarkerWatch
 from engine.stores.bullmq.claims import JobClaims
 from engine.stores.bullmq.connection import Connection
+from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.moves import EDGES, JobMoves
 from engine.stores.bullmq.permissions import permitted_edges
-from engine.stores.bullmq.place import RedisPlace
+from engine.stores.bullmq.place import RedisPlace, task_id
 from engine.stores.bullmq.reading import JobReader
-from engine.stores.bullmq.row import STATES, WORDS
+from engine.stores.bullmq.row import STATES, WORDS, own_retry_policy
 from engine.stores.bullmq.scan import KnownQueues, QueueCounts, RedisScan
 
 MOVES_PER_PIPELINE = 100
 """Changes that are sent at a time."""
+RECONNECT_SECONDS = 1.0
+"""Seconds until a worker tries to reach the server again: a restart takes a few."""
+MAX_EVENTS = 10_000
+"""Entries of the event stream of a queue that we make (BullMQ: maxLenEvents)."""
 CONTROL_SECONDS = 1.0
 """Seconds for which the controls that were read are current."""
 
@@ -53,7 +59,15 @@ class BullmqStore:
             self.preview_problem = reader.preview_problem
             self.restore_image = reader.restore_image
             self._moves = JobMoves(place)
-            self._claims = JobClaims(self._connection, place, self._moves)
+            self._claims = JobClaims(self._connection, place, self._moves, clock)
+            self.claim_rules = ClaimRules(
+                own_retry_policy,
+                reader.read_data,
+                State.DONE,
+                RECONNECT_SECONDS,
+                claims_lots=True,
+                returns_abandoned=True,
+            )
             self._queues = KnownQueues(self._connection, place)
             is_replica = self._connection.server.role in ("slave", "replica")
             self._refusal = "a read-only replica: change the primary" if is_replica else ""
@@ -142,8 +156,16 @@ class BullmqStore:
         if self._refusal:
             raise Unsupported(self._refusal)
         if limit > 0:
-            yield from self._claims.take(self._queues.names(), now, owner, limit, wants)
+            queues = self.place.queues or self._queues.names()
+            yield from self._claims.take(queues, now, owner, limit, wants)
             self.changes = self.changes._replace(next_due=self._claims.next_due)
+
+    def watch_markers(self, worker: str, wake: Callable[[], None]) -> MarkerWatch:
+        """Wake a worker of the place's queues as soon as there is a job to claim, until stopped;
+        `take` does not ask a queue again until then."""
+        self._claims.markers = MarkerWatch(self.place, self.place.queues, worker, wake)
+        self._claims.markers.start()
+        return self._claims.markers
 
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
         """Extend claims in one pipeline; each gets a new lock token.
@@ -176,8 +198,32 @@ class BullmqStore:
         while lot := list(islice(waiting, MOVES_PER_PIPELINE)):
             yield from self._apply(lot)
 
+    def add_job(self, new: NewJob) -> Task:
+        """Add a job, its queue too if it is new; return it as a pending task.
+
+        Raises:
+            Gone: the id exists already.
+            Unsupported: a value cannot be stored.
+            Full, Unavailable: see `swap`.
+        """
+        base, now = self.place.base(new.queue), self._clock()
+        self._connection.call("HSETNX", f"{base}meta", "opts.maxLenEvents", MAX_EVENTS)
+        job = new.id or str(self._connection.call("INCR", f"{base}id"))
+        task = new.as_task(task_id(new.queue, job), now)
+        image = new.as_image(task.id)
+        if new.id:
+            (outcome,) = self._apply([Move(None, task, image.encode())])
+        else:
+            outcome = self._moves.add_numbered(self._connection, task, image, now)
+        if outcome.error is not None:
+            raise outcome.error
+        return task._replace(rev=outcome.rev)
+
     def _apply(self, moves: list[Move]) -> list[Outcome]:
         outcomes = self._moves.apply(self._connection, self.edges, moves, self._clock())
+        for move in moves:
+            if move.old is not None and move.old.state is State.ACTIVE:
+                self._claims.end_rest(move.old.kind)
         added = {o.move.new.kind for o in outcomes if not o.error and not o.move.old and o.move.new}
         self._queues.add(added)
         return outcomes

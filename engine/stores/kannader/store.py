@@ -25,6 +25,7 @@ from engine.store import (
     MAX_PART_BYTES,
     PREVIEW_BYTES,
     ClaimFilter,
+    ClaimRules,
     Control,
     Gone,
     Outlook,
@@ -100,6 +101,7 @@ class KannaderStore:
 
     states = STATES
     words: Mapping[str, State] = {}
+    claim_rules = ClaimRules()
 
     def __init__(
         self,

@@ -29,6 +29,7 @@ from engine.model import (
 )
 from engine.store import (
     ClaimFilter,
+    ClaimRules,
     Control,
     Full,
     Gone,
@@ -181,6 +182,7 @@ class NftbanStore:
 
     states = STATES
     words: Mapping[str, State] = {}
+    claim_rules = ClaimRules()
     controls: Mapping[str, Control] = {}
 
     def __init__(

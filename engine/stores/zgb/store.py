@@ -25,6 +25,7 @@ from engine.store import (
     MAX_PART_BYTES,
     PREVIEW_BYTES,
     ClaimFilter,
+    ClaimRules,
     Control,
     Gone,
     Outlook,
@@ -127,6 +128,7 @@ class ZgbStore:
     """Jobs in the table `mail_queue`; held and trashed jobs in the sidecar database."""
 
     states: Mapping[State, str] = STATES
+    claim_rules = ClaimRules()
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count as numbers
+from typing import Protocol
 
 from engine.model import State, Task
 from engine.monitor import prometheus
@@ -39,10 +40,14 @@ def run(
     *,
     concurrency: int = 1,
     until_idle: bool = False,
+    owner: str = "",
+    watch: Callable[[Callable[[], None]], WakeSource] | None = None,
 ) -> WorkerResult:
     """Run the worker until a signal, or until no task is due.
 
-    The first signal stops it after the running tasks, the second stops those too.
+    The first signal stops it after the running tasks, the second stops those too. `owner` names
+    the worker in its claims, if not by its PID. `watch` makes what wakes an idle worker; None: the
+    change source of the store.
 
     Raises:
         CommandError: the store cannot return claimed tasks to pending.
@@ -54,26 +59,35 @@ def run(
             store,
             {kind: notes.wrap_handler(handler) for kind, handler in handled.items()},
             retry,
-            owner=str(os.getpid()),
+            owner=owner or str(os.getpid()),
             concurrency=concurrency,
             services=services,
         )
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: worker.stop())
-        return _worked(setup, store, worker, until_idle=until_idle)
+        if until_idle:
+            return worker.process_all(until_idle=True)
+        source = watch(worker.wake) if watch else _watch_changes(setup, store, worker.wake)
+        try:
+            return worker.process_all()
+        finally:
+            source.stop()
 
 
-def _worked(setup: Setup, store: Store, worker: Worker, *, until_idle: bool) -> WorkerResult:
-    if until_idle:
-        return worker.process_all(until_idle=True)
+class WakeSource(Protocol):
+    """Wakes a worker as soon as there may be work."""
+
+    def stop(self) -> None:
+        """Stop waking."""
+        ...
+
+
+def _watch_changes(setup: Setup, store: Store, wake: Callable[[], None]) -> WakeSource:
     from engine.live.folder_watch import FolderWatch
 
-    watch = FolderWatch(store.changes, setup.open_store, lambda names: worker.wake(), worker.wake)
+    watch = FolderWatch(store.changes, setup.open_store, lambda names: wake(), wake)
     watch.start(patience=1.0)
-    try:
-        return worker.process_all()
-    finally:
-        watch.stop()
+    return watch
 
 
 def print_run(run: WorkerResult) -> int:

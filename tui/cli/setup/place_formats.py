@@ -53,7 +53,13 @@ def _kannader_folders(queue: Queue, at: Address, own: str) -> Queue:
 def _open_bullmq(setup: Setup) -> Store:
     from engine.stores.bullmq import BullmqStore, parse_place
 
-    return BullmqStore(parse_place(setup.address))
+    return BullmqStore(parse_place(setup.address, setup.settings))
+
+
+def _bullmq_settings(said: Any, at: Any) -> Any:
+    from engine.stores.bullmq import place
+
+    return place.parse_settings(said, at)
 
 
 def _zgb_settings(said: Any, at: Any) -> Any:
@@ -120,9 +126,12 @@ FORMATS: dict[str, Format] = {
         "a server of BullMQ queues",
         is_here=lambda at: at.scheme in detect.REDIS_SCHEMES,
         open_store=_open_bullmq,
-        # A job has its own attempts and delays; without options it runs once.
+        # A job has its own attempts and delays.
         retry_policy=lambda setup: RetryPolicy(lambda retries: None, final_attempts=1, max_runs=0),
         commands="bullmq",
+        parse_settings=_bullmq_settings,
+        work_command=("bullmq", "work"),
+        why_unworkable=lambda settings: "",
         claims="job locks",
         complete_place="formats.bullmq:complete_place",
         doctor="formats.bullmq:check_server",

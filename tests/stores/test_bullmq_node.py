@@ -1,0 +1,232 @@
+"""Our worker and console beside BullMQ on Node, versions 5 and 6: each runs the other's jobs."""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from engine.config.place_address import parse_address
+from engine.model import State
+from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.image import NewJob
+from tests.redis_server import TestServer
+from tests.stores.seen import found
+from tests.stores.workers import StartWorker, runs, until
+
+pytestmark = pytest.mark.deep
+
+SCRIPT = Path(__file__).with_name("node_bullmq.cjs")
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+"""Where npm installs BullMQ, once for each version."""
+INSTALL_SECONDS = 300.0
+
+
+def install(version: str) -> Path:
+    """The folder of modules with a version of BullMQ; without node, npm or a registry the test is
+    skipped, on CI it fails."""
+    if not shutil.which("node") or not shutil.which("npm"):
+        if os.environ.get("CI"):
+            raise FileNotFoundError("node and npm")
+        pytest.skip("no node and npm")
+    folder = CACHE / f"bullmq-{version}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes install it once
+        if not (folder / "node_modules" / "bullmq").exists():
+            words = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder)]
+            ran = subprocess.run(
+                [*words, f"bullmq@{version}", "ioredis"],
+                capture_output=True,
+                text=True,
+                timeout=INSTALL_SECONDS,
+            )
+            if ran.returncode:
+                if os.environ.get("CI"):
+                    raise RuntimeError(ran.stderr)
+                pytest.skip("npm cannot install bullmq")
+    return folder / "node_modules"
+
+
+class Node:
+    """BullMQ of one version on a server."""
+
+    def __init__(self, modules: Path, socket: str, tmp_path: Path) -> None:
+        self._modules, self._socket, self._folder = modules, socket, tmp_path
+        self.started: list[subprocess.Popen[str]] = []
+
+    def _words(self, what: str, said: object) -> list[str]:
+        return ["node", str(SCRIPT), what, self._socket, json.dumps(said)]
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "NODE_PATH": str(self._modules), "NODE_NO_WARNINGS": "1"}
+
+    def call(self, what: str, said: object = None) -> Any:
+        """Do something and return its answer."""
+        ran = subprocess.run(
+            self._words(what, said or {}),
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout.splitlines()[-1])
+
+    def work(self, how: str = "ok") -> "subprocess.Popen[str]":
+        """Start a worker; it writes the ids of its jobs to the file `ran`."""
+        said = {"how": how, "ran": str(self._folder / "ran")}
+        process = subprocess.Popen(
+            self._words("work", said), env=self._environment, stdout=subprocess.PIPE, text=True
+        )
+        self.started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+
+@pytest.fixture(params=["6", "5"])
+def node(
+    request: pytest.FixtureRequest, redis_server: TestServer, redis_url: str, tmp_path: Path
+) -> Iterator[Node]:
+    """BullMQ on Node; its workers are ended by their PID."""
+    modules = install(request.param)
+    if not redis_server.url.startswith("redis+unix://"):
+        pytest.skip("needs a server on a socket")
+    node = Node(modules, redis_server.url.removeprefix("redis+unix://"), tmp_path)
+    yield node
+    for process in node.started:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+@pytest.fixture
+def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
+    """Another connection to the test's database."""
+    with redis_server.client() as other:
+        yield other
+
+
+def open_place(url: str) -> BullmqStore:
+    """Open the test's place."""
+    return BullmqStore(parse_place(parse_address(url)))
+
+
+def completed(client: redis.Redis, number: int) -> Callable[[], bool]:
+    """True when so many jobs are completed."""
+    return lambda: int(client.zcard("bull:mails:completed")) == number
+
+
+JOBS: list[tuple[str, object, dict[str, object]]] = [
+    ("plain", {"to": "Zoë"}, {}),
+    ("early", {}, {"priority": 2}),
+    ("later", {}, {"delay": 200}),
+    ("named", {}, {"jobId": "own-id"}),
+    ("bad", {}, {"attempts": 3, "backoff": {"type": "exponential", "delay": 20}}),
+]
+
+
+def test_our_worker_runs_the_jobs_of_node(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """Node sees states, attempts, logs and our worker as its own; the handler gets the data."""
+    ids = node.call("add", JOBS)
+    shell = (
+        f'echo $TASK_ID >>{tmp_path}/ran; cat >>{tmp_path}/data; test "$TASK_DESCRIPTION" != bad'
+    )
+    start(redis_url, shell)
+    until(lambda: completed(client, 4)() and client.zcard("bull:mails:failed") == 1)
+    found = node.call("report", {"ids": ids})
+    plain, *_, bad = (found["jobs"][ident] for ident in ids)
+    assert [job["state"] for job in found["jobs"].values()].count("completed") == 4
+    assert (plain["attemptsMade"], len(plain["logs"])) == (1, 1)
+    assert (bad["state"], bad["attemptsMade"], len(bad["logs"])) == ("failed", 3, 3)
+    assert bad["failedReason"] == "exit status 1"
+    (name,) = {each for each in found["workers"] if ":w:" in each}
+    assert name.endswith(f":w:{plain['processedBy']}")
+    assert '{"to":"Zoë"}' in (tmp_path / "data").read_text()
+    assert sorted(runs(tmp_path).values()) == [1, 1, 1, 1, 3]
+
+
+def test_node_runs_our_jobs(
+    node: Node, client: redis.Redis, redis_url: str, tmp_path: Path
+) -> None:
+    """It gets data and options, and its outcomes are those that our store scans."""
+    with closing(open_place(redis_url)) as store:
+        options = {"attempts": 2, "backoff": {"type": "fixed", "delay": 10}}
+        store.add_job(NewJob("mails", "plain", '{"to": "Zoë"}', options))
+        store.add_job(NewJob("mails", "later", delay=0.2, priority=3))
+        store.add_job(NewJob("mails", "named", id="own-id"))
+        node.work()
+        until(completed(client, 3))
+        jobs = node.call("report", {"ids": ["1", "own-id"]})["jobs"]
+        assert (jobs["1"]["state"], jobs["1"]["data"]) == ("completed", {"to": "Zoë"})
+        assert jobs["1"]["opts"]["backoff"] == {"type": "fixed", "delay": 10}
+        task = found(store, "mails/own-id")
+        assert (task.state, task.attempts) == (State.DONE, 1)
+
+
+def test_node_runs_the_job_of_our_killed_worker(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """kill -9 of our worker: Node returns the job when its lock has ended, and completes it."""
+    node.call("add", [("plain", {}, {})])
+    ours = start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; sleep 600")
+    until(lambda: runs(tmp_path))
+    ours.send_signal(signal.SIGKILL)
+    ours.wait()
+    node.work()
+    until(completed(client, 1))
+    assert runs(tmp_path).total() == 2
+
+
+def test_our_worker_runs_the_job_of_a_killed_node(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """kill -9 of Node's worker: ours returns the job when its lock has ended, and completes it."""
+    node.call("add", [("plain", {}, {})])
+    theirs = node.work("hang")
+    until(lambda: runs(tmp_path))
+    theirs.kill()
+    theirs.wait()
+    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
+    until(completed(client, 1))
+    assert runs(tmp_path).total() == 2
+
+
+def test_both_share_a_queue(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """200 jobs on a worker of each: each job runs once, and both run some."""
+    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
+    node.work()
+    for _ in range(4):
+        node.call("add", [("plain", {}, {})] * 50)
+    until(completed(client, 200))
+    assert set(runs(tmp_path).values()) == {1}
+    workers = {client.hget(f"bull:mails:{number}", "pb") for number in range(1, 201)}
+    assert len(workers) == 2
+
+
+def test_a_pause_by_node_is_obeyed(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """Our worker takes nothing from a paused queue, and goes on when Node resumes it."""
+    node.call("pause")
+    node.call("add", [("plain", {}, {})])
+    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
+    until(lambda: any(":w:" in str(each["name"]) for each in client.client_list()))
+    assert not runs(tmp_path)
+    node.call("resume")
+    until(completed(client, 1))

@@ -1,0 +1,286 @@
+"""Our worker on BullMQ's queues: it is woken by markers, and obeys limits, attempts and delays."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import pytest
+import redis
+
+from engine.config.place_address import parse_address
+from engine.locks import queue_lock
+from engine.model import Task
+from engine.policy import RetryPolicy
+from engine.stores.bullmq import BullmqStore, change_feed, parse_place
+from engine.stores.bullmq.change_feed import MarkerWatch, client_name
+from engine.stores.bullmq.image import NewJob
+from engine.stores.bullmq.row import BACKOFF_KEY, own_retry_policy
+from engine.work import worker as work
+from engine.work.handlers import Context, Failed, Fatal, Handler
+from engine.work.worker import Worker, WorkerServices
+from tests.redis_server import TestServer
+from tests.stores.jobs import NOW, write_waiting
+from tests.stores.seen import found
+
+PATIENCE = 60.0
+"""Seconds after which a test that waits for an event fails."""
+NEVER = 3600.0
+
+UNUSED = RetryPolicy(lambda made: None, 1, 1)
+
+
+@pytest.fixture
+def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
+    """Another program's connection to the test's database."""
+    with redis_server.client() as other:
+        yield other
+
+
+class RunningWorker:
+    """A worker of queues on a thread, and what happened: it never polls."""
+
+    def __init__(self, url: str, handled: Mapping[str, Handler], **options: Any) -> None:
+        place = parse_place(parse_address(url))._replace(queues=tuple(handled))
+        self.store = BullmqStore(place._replace(stalled_seconds=NEVER))
+        services = WorkerServices(slots=dict.fromkeys(handled, 9), data_kinds=tuple(handled))
+        self.worker = Worker(
+            self.store, handled, UNUSED, owner="host-1", services=services, **options
+        )
+        self.woken = threading.Semaphore(0)
+        self.resting = threading.Semaphore(0)
+        """Released each time that a queue has no job that can be claimed."""
+        self.watch = self.store.watch_markers("host-1", self._wake)
+        self._rest = self.watch.rest
+        self.watch.rest = self._note_rest  # type: ignore[method-assign]
+        self.thread = threading.Thread(target=self.worker.process_all)
+
+    def _note_rest(self, queue: str) -> None:
+        self._rest(queue)
+        self.resting.release()
+
+    def _wake(self) -> None:
+        self.woken.release()
+        self.worker.wake()
+
+    def __enter__(self) -> "RunningWorker":
+        self.thread.start()
+        assert self.resting.acquire(timeout=PATIENCE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.worker.stop()
+        self.thread.join(PATIENCE)
+        self.watch.stop()
+        self.store.close()
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def start(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunningWorker]:
+    """Make a worker for which no time passes that lets it look again by itself."""
+    monkeypatch.setattr(queue_lock, "HEARTBEAT_SECONDS", NEVER)
+    monkeypatch.setattr(change_feed, "MARKER_BLOCK_SECONDS", NEVER)
+    monkeypatch.setattr(work, "RESCAN_INTERVAL_SECONDS", NEVER)
+
+    def start(handled: Mapping[str, Handler], **options: Any) -> RunningWorker:
+        worker = RunningWorker(redis_url, handled, **options)
+        worker.store.changes = worker.store.changes._replace(rescan_seconds=NEVER)
+        return worker
+
+    return start
+
+
+def add(url: str, **fields: Any) -> Task:
+    """Add a job as `bullmq add` does."""
+    with closing(BullmqStore(parse_place(parse_address(url)))) as store:
+        return store.add_job(NewJob(**({"queue": "mails", "name": "report"} | fields)))
+
+
+def test_an_idle_worker_is_woken_by_the_marker(
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str
+) -> None:
+    """A job that is added to an empty queue wakes the worker, which looks by itself never again;
+    the server lists it by the name that BullMQ's workers have."""
+    ran = threading.Semaphore(0)
+
+    def handler(task: Task, context: Context) -> None:
+        ran.release()
+
+    with start({"mails": handler}) as running:
+        for _ in range(3):
+            add(redis_url)
+            assert ran.acquire(timeout=PATIENCE)
+            assert running.resting.acquire(timeout=PATIENCE)
+        assert running.woken.acquire(timeout=PATIENCE)
+        names = [str(each["name"]) for each in client.client_list()]
+        assert "bull:bWFpbHM=:w:host-1" in names
+    assert client.zcard("bull:mails:completed") == 3
+
+
+def test_delays_between_attempts_need_no_marker(
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str
+) -> None:
+    """A job that fails runs again after its own delay, at most as often as its attempts allow."""
+    ended = threading.Event()
+
+    def handler(task: Task, context: Context) -> None:
+        assert context.data == b'{"to": "ann"}'
+        if (task.attempts or 0) == 2:
+            ended.set()
+        raise Failed("no server")
+
+    options = {"attempts": 3, "backoff": {"type": "exponential", "delay": 20, "jitter": 0.5}}
+    with start({"mails": handler}):
+        task = add(redis_url, data='{"to": "ann"}', options=options, delay=0.02)
+        assert ended.wait(PATIENCE)
+    job = client.hgetall(f"bull:{task.id.replace('/', ':')}")
+    assert (job["atm"], job["ats"], job["failedReason"]) == ("3", "3", "no server")
+    assert job["pb"] == "host-1"
+    assert client.zrange("bull:mails:failed", 0, -1) == ["1"]
+    first, _, last = map(str, client.lrange("bull:mails:1:logs", 0, -1))
+    assert " attempt 1 of 3 by host-1: failed: no server; next attempt " in first
+    assert last.endswith(" attempt 3 of 3 by host-1: failed: no server; given up")
+
+
+def test_an_unrecoverable_error_ends_a_job(
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str
+) -> None:
+    """`Fatal` fails a job after one attempt, whatever its options allow."""
+    ended = threading.Event()
+
+    def handler(task: Task, context: Context) -> None:
+        ended.set()
+        raise Fatal("no such user")
+
+    with start({"mails": handler}):
+        add(redis_url, options={"attempts": 5})
+        assert ended.wait(PATIENCE)
+    assert client.zrange("bull:mails:failed", 0, -1) == ["1"]
+    assert client.hmget("bull:mails:1", "atm", "failedReason") == ["1", "no such user"]
+
+
+def test_a_rate_limit_is_used_to_the_full(
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str
+) -> None:
+    """2 jobs in each 50 ms: the worker goes on at the end of each span, without a marker."""
+    ran = threading.Semaphore(0)
+    times: list[float] = []
+
+    def handler(task: Task, context: Context) -> None:
+        times.append(time.monotonic())
+        ran.release()
+
+    for number in range(6):
+        write_waiting(client, f"j{number}")
+    client.hset("bull:mails:meta", mapping={"max": 2, "duration": 50})
+    with start({"mails": handler}, concurrency=4):
+        for _ in range(6):
+            assert ran.acquire(timeout=PATIENCE)
+    assert times[4] - times[0] >= 0.05, "two spans passed before the fifth job"
+
+
+def test_global_concurrency_is_used_to_the_full(
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str
+) -> None:
+    """With 2 jobs at a time on all workers, each job that ends lets the next one start."""
+    ran, both = threading.Semaphore(0), threading.Barrier(2)
+    busy: list[int] = []
+    lock, running = threading.Lock(), 0
+
+    def handler(task: Task, context: Context) -> None:
+        nonlocal running
+        with lock:
+            running += 1
+            busy.append(running)
+        both.wait(PATIENCE)
+        with lock:
+            running -= 1
+        ran.release()
+
+    for number in range(8):
+        write_waiting(client, f"j{number}")
+    client.hset("bull:mails:meta", "concurrency", 2)
+    with start({"mails": handler}, concurrency=6):
+        for _ in range(8):
+            assert ran.acquire(timeout=PATIENCE)
+    assert max(busy) == 2
+
+
+def test_a_paused_queue_goes_on_when_it_is_resumed(
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str
+) -> None:
+    """A job that is added to a paused queue waits; the resume wakes the worker."""
+    ran = threading.Event()
+    with closing(BullmqStore(parse_place(parse_address(redis_url)))) as console:
+        add(redis_url, queue="sums")
+        list(console.scan())
+        console.control("pause:sums", value="1")
+        with start({"sums": lambda task, context: ran.set()}):
+            assert not ran.is_set()
+            console.control("pause:sums", value="0")
+            assert ran.wait(PATIENCE)
+
+
+def test_a_marker_is_put_back_by_a_busy_worker(client: redis.Redis, redis_url: str) -> None:
+    """A worker that was waiting and is busy by now leaves the job to another one."""
+    woken: list[str] = []
+    place = parse_place(parse_address(redis_url))
+    watch = MarkerWatch(place, ["mails"], "one", lambda: woken.append("woken"))
+    watch.start()
+    try:
+        watch.rest("mails")
+        name = client_name(place, "mails", "one")
+        until = time.monotonic() + PATIENCE
+        while not any(c["name"] == name and "b" in c["flags"] for c in client.client_list()):
+            assert time.monotonic() < until
+        watch.end_rest("mails")
+        client.zadd("bull:mails:marker", {"1": NOW * 1000})
+        marker = client.bzpopmin("bull:mails:marker", timeout=int(PATIENCE))
+    finally:
+        watch.stop()
+    assert marker == ("bull:mails:marker", "1", NOW * 1000)
+    assert woken == []
+
+
+def test_queues_take_turns(client: redis.Redis, redis_url: str) -> None:
+    """A long queue does not keep the worker from the others."""
+    for number in range(3):
+        write_waiting(client, f"a{number}", "a")
+    write_waiting(client, "b0", "b")
+    with closing(BullmqStore(parse_place(parse_address(redis_url)))) as store:
+        taken = store.take(time.time(), "me", 9, lambda kind, group: True)
+        assert [task.id for task in taken] == ["a/a0", "b/b0", "a/a1", "a/a2"]
+
+
+@pytest.mark.parametrize(
+    ("options", "waits"),
+    [
+        ({}, [None]),
+        ({"attempts": 3}, [0.0, 0.0, None]),
+        ({"attempts": 3, "backoff": 5000}, [5.0, 5.0, None]),
+        ({"attempts": 2, "backoff": {"type": "fixed", "delay": 100, "jitter": 1}}, [0.05, None]),
+        ({"attempts": 4, "backoff": {"type": "exponential", "delay": 1000}}, [1, 2, 4, None]),
+        (
+            {"attempts": 3, "backoff": {"type": "exponential", "delay": 1000, "jitter": 0.5}},
+            [0.75, 1.5, None],
+        ),
+        ({"attempts": 2, "backoff": {"type": "mine", "delay": 70}}, [0.07, None]),
+        ({"attempts": "many", "backoff": {"delay": "long"}}, [None]),
+    ],
+)
+def test_a_job_has_its_own_attempts_and_delays(
+    client: redis.Redis, redis_url: str, options: dict[str, Any], waits: list[float | None]
+) -> None:
+    """As BullMQ computes them; scanned and claimed, a job shows the same."""
+    write_waiting(client, "a", opts=json.dumps(options))
+    with closing(BullmqStore(parse_place(parse_address(redis_url)))) as store:
+        seen = found(store, "mails/a")
+        (task,) = store.take(time.time(), "", 1)
+    assert {**seen.extra, BACKOFF_KEY: ""} == {**task.extra, BACKOFF_KEY: ""}
+    assert seen.extra.get(BACKOFF_KEY) == task.extra.get(BACKOFF_KEY)
+    policy = own_retry_policy(task, lambda: 0.5)
+    assert [policy.backoff(made) for made in range(len(waits))] == waits
+    assert policy.max_runs == (options.get("attempts", 1) if len(waits) > 1 else 1)

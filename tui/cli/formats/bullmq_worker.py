@@ -1,0 +1,179 @@
+"""`bullmq work` and `bullmq add`: run jobs of BullMQ queues beside Node workers, and add one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from functools import partial
+
+from engine.policy import format_time
+from engine.store import Gone, Unsupported
+from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.image import NewJob
+from engine.text.safe import clean_error, safe_line
+from engine.work.handlers import Handler
+from engine.work.worker import WorkerServices
+from tui.cli.queue import lease_worker
+from tui.cli.queue.run_records import RunRecords
+from tui.cli.setup.errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fail, print_result
+from tui.cli.setup.setup import Setup
+
+FORMAT = "bullmq"
+"""Name of this format."""
+
+_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d|)", re.ASCII)
+
+
+def worker_name() -> str:
+    """The name of this worker in claims, logs and CLIENT LIST: host and PID."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def work(setup: Setup, arguments: Namespace) -> int:
+    """Run jobs until a signal; an idle worker waits for the markers of its queues."""
+    setup.require_format(FORMAT, "a server of BullMQ queues")
+    queues = _queues(setup, arguments.queues or [])
+    setup.make_folder(setup.state_folder)
+    setup.make_folders()
+    slots = {
+        queue: arguments.concurrency or setup.config.handlers[queue].concurrency for queue in queues
+    }
+    place = parse_place(setup.address, setup.settings)._replace(queues=queues)
+    with ExitStack() as stack:
+        store = stack.enter_context(closing(BullmqStore(place)))
+        run = lease_worker.run(
+            setup,
+            store,
+            _handlers(setup, queues, stack),
+            setup.retry_policy(),
+            _services(setup, queues, slots),
+            concurrency=arguments.concurrency or sum(slots.values()),
+            until_idle=arguments.until_idle,
+            owner=worker_name(),
+            watch=partial(store.watch_markers, worker_name()),
+        )
+    return lease_worker.print_run(run)
+
+
+def _queues(setup: Setup, named: list[str]) -> tuple[str, ...]:
+    """The queues to work: those with a handler, or the named ones of them."""
+    for queue in named:
+        if queue not in setup.programs:
+            fail(EX_CONFIG, f"no handler configured: handlers.{safe_line(queue)}.command")
+    queues = tuple(dict.fromkeys(named)) or tuple(setup.programs)
+    if not queues:
+        fail(EX_CONFIG, "no handler configured: handlers.QUEUE.command")
+    return queues
+
+
+def _handlers(setup: Setup, queues: tuple[str, ...], stack: ExitStack) -> Mapping[str, Handler]:
+    from engine.system.supervisor import SupervisorPool
+    from engine.work.command import CommandHandler
+
+    supervisors = stack.enter_context(SupervisorPool())
+    return {
+        queue: CommandHandler(
+            setup.programs[queue].command,
+            setup.programs[queue].timeout,
+            setup.handler_account(queue),
+            setup.programs[queue].environment,
+            supervisors.run,
+        )
+        for queue in queues
+    }
+
+
+def _services(setup: Setup, queues: tuple[str, ...], slots: Mapping[str, int]) -> WorkerServices:
+    records = RunRecords(setup)
+    return WorkerServices(
+        log=records.log,
+        alert=records.alert,
+        add_count=records.add_count,
+        write_log=records.write_log,
+        write_counts=records.write_counts,
+        limits=setup.token_buckets(),
+        shorten_error=clean_error,
+        slots=slots,
+        timeouts={queue: setup.programs[queue].timeout for queue in queues},
+        data_kinds=queues,
+        logs_waits=True,
+    )
+
+
+# ---- add
+
+
+def add(setup: Setup, arguments: Namespace) -> int:
+    """Add a job and print its id."""
+    setup.require_format(FORMAT, "a server of BullMQ queues")
+    job = NewJob(
+        arguments.queue,
+        arguments.name,
+        _data(arguments.data),
+        _options(arguments),
+        _seconds("--delay", arguments.delay) if arguments.delay else 0.0,
+        arguments.priority or 0,
+        _custom_id(arguments.id),
+    )
+    with closing(BullmqStore(parse_place(setup.address, setup.settings))) as store:
+        try:
+            task = store.add_job(job)
+        except Gone as error:
+            fail(EX_UNAVAILABLE, str(error))
+        except Unsupported as error:
+            fail(EX_USAGE, str(error))
+    print_result(task.id if not task.due else f"{task.id} due {format_time(task.due)}")
+    setup.log_if_allowed("INFO", f"Task queued: {task.id} ({task.kind})")
+    return 0
+
+
+def _data(said: str) -> str:
+    """The data as JSON text; NaN and Infinity are none."""
+    text = sys.stdin.read() if said == "-" else said
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is not JSON")
+
+    try:
+        json.loads(text, parse_constant=refuse)
+    except ValueError as error:
+        fail(EX_USAGE, f"--data: not JSON: {safe_line(str(error))}")
+    return text.strip()
+
+
+def _options(arguments: Namespace) -> dict[str, object]:
+    options: dict[str, object] = {"attempts": arguments.attempts} if arguments.attempts else {}
+    if not arguments.backoff:
+        return options
+    kind, *rest = arguments.backoff.split(":")
+    if _DURATION.fullmatch(kind):
+        kind, rest = "fixed", [kind, *rest]
+    try:
+        jitter = float(rest[1]) if len(rest) == 2 else 0.0
+    except ValueError:
+        jitter = -1.0
+    if kind not in ("fixed", "exponential") or not 1 <= len(rest) <= 2 or not 0 <= jitter <= 1:
+        fail(EX_USAGE, "--backoff: expected 5s, exponential:1s or exponential:1s:0.5")
+    backoff = {"type": kind, "delay": round(_seconds("--backoff", rest[0]) * 1000)}
+    return options | {"backoff": backoff | ({"jitter": jitter} if jitter else {})}
+
+
+def _seconds(option: str, text: str) -> float:
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        fail(EX_USAGE, f"{option}: {safe_line(text)!r}, expected a time like 500ms, 90s or 15m")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _custom_id(text: str) -> str:
+    """An id that BullMQ on Node accepts too."""
+    if text.isdecimal() or ":" in text:
+        fail(EX_USAGE, "--id: a number or a colon, which BullMQ does not accept")
+    return text
