@@ -107,6 +107,7 @@ class Sample(NamedTuple):
     came: int
     """Tasks added since the history began."""
     left: int
+    """Tasks that were finished or removed since then."""
     counts: Mapping[State, int]
 
     @property
@@ -123,14 +124,17 @@ class FlowHistory:
         self._has_flow = has_flow
         self._samples: list[Sample] = []
         self._seen = (0, 0)
+        self._returned = 0
+        """Tasks that are no longer DONE, but neither removed nor done again yet."""
         self._means: dict[tuple[float, int], float | None] = {}  # of complete cells
         self._drain: tuple[float, float, float, Drain] = 0.0, 0.0, 0.0, Drain(Trend.UNKNOWN)
 
     def add(self, now: float, came: int, left: int, counts: Mapping[State, int]) -> None:
         """Add the counts at `now`, from a complete scan only.
 
-        `came` and `left` only grow; if one is lower than before, its counter restarted at 0. If the
-        clock was set back, the history is emptied: its times would repeat.
+        `came` and `left` only grow; if one is lower than before, its counter restarted at 0. A task
+        leaves once: when it is DONE, or when it is removed and was not. If the clock was set back,
+        the history is emptied: its times would repeat.
         """
         before = self._samples[-1] if self._samples else None
         if before is not None and now < before.when:
@@ -141,9 +145,12 @@ class FlowHistory:
         elif now - before.when < _OFTEN:
             return
         else:
-            more = _more(self._seen[0], came), _more(self._seen[1], left)
+            finished = counts.get(State.DONE, 0) - before.counts.get(State.DONE, 0)
+            ended = _more(self._seen[1], left) + finished - self._returned
+            self._returned = max(0, -ended)
             own = before.counts if before.counts == counts else dict(counts)
-            sample = Sample(now, before.came + more[0], before.left + more[1], own)
+            came_since = before.came + _more(self._seen[0], came)
+            sample = Sample(now, came_since, before.left + max(0, ended), own)
         self._seen = came, left
         self._samples.append(sample)
         old = bisect_left(self._samples, now - HISTORY_SECONDS, key=attrgetter("when"))

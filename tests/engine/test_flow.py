@@ -61,6 +61,16 @@ def test_a_counter_that_begins_again_loses_nothing() -> None:
     assert [cell for cell in flow.sparkline(then, 10) if cell is not None] == [1.0]
 
 
+def test_a_task_leaves_once() -> None:
+    """When it is done, not again when it is removed or, run again, is done a second time."""
+    flow, left = FlowHistory(), []
+    for second, done, removed in ((0, 5, 0), (30, 8, 0), (60, 6, 2), (90, 4, 2), (120, 6, 2)):
+        flow.add(NOW + second, 9, removed, {State.DONE: done})
+        rates = flow.rates(NOW + second, 30)
+        left.append(None if rates is None else round(30 * rates.outward))
+    assert left == [None, 3, 0, 0, 0]
+
+
 def test_a_queue_is_dry_and_a_state_grows() -> None:
     """No output is known only after two minutes in which no task left; growth is that of ten
     minutes, or since the first look; a backlog that jumps by bursts, and goes down, drains."""
