@@ -45,8 +45,8 @@ Words = tuple[str, ...]
 
 READERS = (
     "groups, clusters, workers, kinds, locks, transports, notes, undo, journal, trash list, "
-    "doctor, mail status, mail spool list, shell-init, zgb doctor, queue list, queue corrupt list, "
-    "queue count, queue count-dlq, queue metrics, queue dlq list"
+    "doctor, mail status, mail spool list, shell-init, bullmq doctor, zgb doctor, queue list, "
+    "queue corrupt list, queue count, queue count-dlq, queue metrics, queue dlq list"
 )
 """Commands that are run without more words, and change nothing."""
 
@@ -85,6 +85,8 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("kannader", "work"): (("--until-idle",),),
     ("kannader", "recover"): (("--anyway",),),
     ("install-units",): (("{place}/units",),),
+    ("bullmq", "work"): (("--until-idle",),),
+    ("bullmq", "add"): (("{place}", "mail", "send"),),
     ("zgb", "init"): (("{place}/new.db",), ("{place}",)),
     ("zgb", "enqueue"): (("7",),),
     ("zgb", "work"): ((),),

@@ -195,7 +195,7 @@ async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
         assert "transport: curl; failing: curl" in desk.text
         assert "in use" in below(desk)
         await desk.press("j")
-        said = "07:40:00Z (2h00m ago) by ben\n reason      relay \ufffd[31mred moves"
+        said = "07:40:00Z (2h00m ago) by ben\n   reason      relay \ufffd[31mred moves"
         await desk.until(lambda: said in below(desk))
         await desk.press("j")
         await desk.until(lambda: "not used: no sendmail is installed" in below(desk))
