@@ -163,7 +163,8 @@ class Connection:
             Unavailable: the connection was cut, so that some may have had effect.
         """
         answers = self._send_scripts([self._words(call, by_sha=True) for call in calls])
-        unknown = [n for n, answer in enumerate(answers) if self._is_unknown_script(answer)]
+        no_script = self._redis.exceptions.NoScriptError
+        unknown = [n for n, answer in enumerate(answers) if isinstance(answer, no_script)]
         if unknown:
             again = self._send_scripts([self._words(calls[n], by_sha=False) for n in unknown])
             for n, answer in zip(unknown, again, strict=True):
@@ -272,9 +273,6 @@ class Connection:
             command += "_RO"
         text = script.sha if by_sha else script.text
         return [command, text, len(call.keys), *call.keys, *call.arguments]
-
-    def _is_unknown_script(self, answer: object) -> bool:
-        return isinstance(answer, self._redis.exceptions.NoScriptError)
 
     def read_facts(self) -> ServerFacts:
         """Ask the server about itself (INFO).
