@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
 from typing import Any
 
 from engine import verbs
@@ -41,6 +42,7 @@ class JobClaims:
         self._clock = clock
         self._check_due: dict[str, float] = {}
         """When jobs without a worker are next looked for, by the monotonic clock."""
+        self._unique, self._numbers = secrets.token_hex(8), count()
         self._lots: dict[str, int] = {}
         """Jobs to claim at a time from each queue: twice as many after a lot that was full."""
         self._dues: dict[str, float] = {}
@@ -126,7 +128,7 @@ class JobClaims:
         is_empty = False
         while len(found) < number and not is_empty:
             tokens = [
-                make_token(owner, now, until, secrets.token_hex(8))
+                make_token(owner, now, until, f"{self._unique}{next(self._numbers):x}")
                 for _ in range(number - len(found))
             ]
             calls = [

@@ -162,10 +162,11 @@ class Connection:
         Raises:
             Unavailable: the connection was cut, so that some may have had effect.
         """
-        answers = self._send([self._words(call, by_sha=True) for call in calls])
-        unknown = [n for n, answer in enumerate(answers) if self._is_unknown_script(answer)]
+        answers = self._send_scripts([self._words(call, by_sha=True) for call in calls])
+        no_script = self._redis.exceptions.NoScriptError
+        unknown = [n for n, answer in enumerate(answers) if isinstance(answer, no_script)]
         if unknown:
-            again = self._send([self._words(calls[n], by_sha=False) for n in unknown])
+            again = self._send_scripts([self._words(calls[n], by_sha=False) for n in unknown])
             for n, answer in zip(unknown, again, strict=True):
                 answers[n] = answer
         return [
@@ -228,6 +229,30 @@ class Connection:
         except self._redis.RedisError as error:
             raise self._explain(error) from error
 
+    def _send_scripts(self, commands: list[Sequence[Any]]) -> list[Any]:
+        """Like `_send`, without the layers of redis-py that convert answers of other commands: they
+        take a third of the time of a call."""
+        pool = self._client.connection_pool
+        try:
+            connection = pool.get_connection()
+        except self._redis.RedisError as error:
+            raise self._explain(error) from error
+        answers: list[Any] = []
+        try:
+            connection.send_packed_command(connection.pack_commands(commands))
+            for _ in commands:
+                try:
+                    answers.append(connection.read_response())
+                except self._redis.ResponseError as error:
+                    answers.append(error)
+        except self._redis.RedisError as error:
+            raise self._explain(error) from error
+        finally:
+            if len(answers) < len(commands):
+                connection.disconnect()  # the other answers would be taken for those of later calls
+            pool.release(connection)
+        return answers
+
     def _send(self, commands: list[Sequence[Any]]) -> list[Any]:
         pipe = self._client.pipeline(transaction=False)
         for words in commands:
@@ -248,9 +273,6 @@ class Connection:
             command += "_RO"
         text = script.sha if by_sha else script.text
         return [command, text, len(call.keys), *call.keys, *call.arguments]
-
-    def _is_unknown_script(self, answer: object) -> bool:
-        return isinstance(answer, self._redis.exceptions.NoScriptError)
 
     def read_facts(self) -> ServerFacts:
         """Ask the server about itself (INFO).
