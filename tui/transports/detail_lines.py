@@ -101,6 +101,9 @@ def about_lines(
 _WIDTHS = (7, 7, 7, 6, 6, 6, 6)
 """Widths of tried, sent, failed, share, p50, p95 and rate in cells."""
 
+WINDOW_CELLS = 68
+"""Width of the counts per time window, with their source, in cells."""
+
 
 def _figures(name: str, cells: Sequence[Run], after: str) -> Line:
     fitted = [
@@ -314,8 +317,8 @@ def detail_lines(
     `minutes` gets what is left of `height` lines.
     """
     wide = width >= TWO_COLUMNS_WIDTH
-    left = (width - 2) // 2 if wide else width
-    right = width - left - 2 if wide else width
+    right = max(width // 2, WINDOW_CELLS) if wide else width
+    left = width - right - 2 if wide else width
     errors = section("Errors, last hour, grouped", error_group_lines(way, now, left))
     latest = latest_error_lines(way, now, right, MAX_ERRORS_BESIDE if wide else MAX_LATEST_ERRORS)
     last = section("Latest errors", latest) if latest else []
