@@ -572,7 +572,8 @@ class Worker:
         limits, now = self._services.limits, self._clock()
         claim, data = _Claim(task, now), None
         self._claims.add(claim)
-        self._promised -= Counter((task.kind,))  # none below 0
+        if self._promised[task.kind]:
+            self._promised[task.kind] -= 1
         try:
             # Without one, another process took the last token.
             has_token = limits is None or limits.spend(task.kind)
