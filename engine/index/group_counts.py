@@ -33,10 +33,10 @@ class TaskGroup(NamedTuple):
     oldest: float | None
     """Creation of its oldest task, epoch seconds UTC; None if the store knows none."""
     next_due: float | None
-    """When its next pending task is due, epoch seconds UTC, 0 for now; None if none waits, or the
-    store does not know."""
+    """When its next pending task is due, epoch seconds UTC; 0: now. None: no task is pending, or
+    the store does not know when."""
     error: str = ""
-    """The latest error of its tasks: of the one that died, else was created, last."""
+    """The error of its task that died last; if none has died, of the one created last."""
     error_at: float | None = None
     """That time in epoch seconds UTC; None if unknown."""
 

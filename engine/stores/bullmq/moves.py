@@ -19,7 +19,7 @@ from engine.stores.bullmq.connection import Connection, Denied, Script, ScriptCa
 from engine.stores.bullmq.image import JobImage, parse_image
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace, split_id
-from engine.stores.bullmq.row import GROUPS, OUR_TOKEN, make_token, place_of
+from engine.stores.bullmq.row import OUR_TOKEN, STATES, make_token, place_of
 from engine.stores.bullmq.scan import QueueCounts
 
 TYPE_CHECK_SECONDS = 1.0
@@ -340,7 +340,7 @@ class JobMoves:
         if image is not None and image.state is new.state:
             return image.place
         if new.state is not State.PENDING:
-            return GROUPS[new.state]
+            return STATES[new.state]
         if new.due is not None and new.due > now:
             return "delayed"
         return "prioritized" if new.priority > 0 else "wait"

@@ -25,6 +25,7 @@ STATES: Mapping[State, str] = {
     State.DONE: "completed",
     State.TRASH: "trash",
 }
+"""The format's word for each state; the reading script has the same name for its places."""
 WORDS: Mapping[str, State] = {
     "paused": State.PENDING,
     "prioritized": State.PENDING,
@@ -57,16 +58,6 @@ PLACES: Mapping[str, JobPlace] = {
 }
 """By the end of its key; in the order of the counting script."""
 
-GROUPS: Mapping[State, str] = {
-    State.PENDING: "waiting",
-    State.ACTIVE: "active",
-    State.HELD: "held",
-    State.DEAD: "failed",
-    State.DONE: "completed",
-    State.TRASH: "trash",
-}
-"""The group of places that the reading script is given for a state."""
-
 BACKOFF_KEY = "backoff"
 """Key in `Task.extra` of a job with a delay between its attempts."""
 MAX_DELAY_SECONDS = 365 * DAY_SECONDS
@@ -83,7 +74,7 @@ def place_of(task: Task) -> str:
     """The place of a task as it was scanned."""
     if task.state is State.PENDING:
         return task.word if task.word in PLACES else "wait"
-    return GROUPS[task.state]
+    return STATES[task.state]
 
 
 def make_token(owner: str, since: float, until: float, unique: str) -> str:

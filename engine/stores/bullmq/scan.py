@@ -16,7 +16,6 @@ from engine.store import Unsupported
 from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.place import RedisPlace, split_id, task_id
 from engine.stores.bullmq.row import (
-    GROUPS,
     OLD_MARKER,
     PLACES,
     STATES,
@@ -172,7 +171,7 @@ class RedisScan:
                     count = min(PREVIEW_COUNT, self._preview_left)
                     ids = self._ids(queue, name, -count, -1)
                     self._preview_left -= len(ids)
-                    group = GROUPS[PLACES[name].state]
+                    group = STATES[PLACES[name].state]
                     yield from (i for i in self._rows(queue, group, ids) if isinstance(i, Task))
 
     def everything(self, counts: QueueCounts) -> Iterator[ScanItem]:
@@ -221,7 +220,7 @@ class RedisScan:
         return ids
 
     def _sorted_rows(self, names: _JobNames, state: State) -> Iterator[ScanItem]:
-        group, queue, prefix, ids, last = GROUPS[state], "", "\0", list[str](), ""
+        group, queue, prefix, ids, last = STATES[state], "", "\0", list[str](), ""
         for name in names.names_in(state):
             if name == last:
                 self._twice.append(name)
