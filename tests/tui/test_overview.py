@@ -115,6 +115,13 @@ def table_of(desk: Desk) -> AgeTable:
     return screen_of(desk).query_one(AgeTable)
 
 
+async def focus(desk: Desk, pane: str) -> None:
+    """Press Tab until that pane has the cursor: panes without rows yet are skipped."""
+    await desk.until(lambda: screen_of(desk)._can_focus(pane))
+    while screen_of(desk)._pane != pane:
+        await desk.press("tab")
+
+
 @pytest.fixture(autouse=True)
 def retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue that cannot be read is tried again soon."""
@@ -159,7 +166,8 @@ async def test_a_line_for_each_queue(spool: Path, empty: Path) -> None:
         put_file(empty, a_task(1400, due=0.0))
         await desk.until(lambda: desk.cells("idle")[:6] == ["1", *"0000", "40m"])
 
-        await desk.press("tab", "j")
+        await focus(desk, QUEUES)
+        await desk.press("j")
         await desk.opens(QueueScreen, "4")
         await desk.until(lambda: "[DLQ 0]" in desk.text)
         assert "> idle" in desk.text
@@ -416,7 +424,8 @@ async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
         await desk.sees("pending by kind")
         await desk.until(lambda: table_of(desk).count is not None)
 
-        await desk.press("tab", "tab", "j", "l", "right", "right")
+        await focus(desk, AGES)
+        await desk.press("j", "l", "right", "right")
         count, text = table_of(desk).count, table_of(desk).filter
         assert count
         assert text.endswith("age>=10m age<20m")
@@ -432,7 +441,8 @@ async def test_the_cursor_stays_on_its_name(kinds: MemoryTasks) -> None:
     """Rows change places when their numbers do; the cursor goes along with the name."""
     async with overview(a_place(kinds, name="many")) as desk:
         await desk.sees("Ages: many, pending by kind")
-        await desk.press("tab", "tab", "j", "j", "l")
+        await focus(desk, AGES)
+        await desk.press("j", "j", "l")
         before = table_of(desk).current_cell
         assert before.name
         with kinds.condition:
@@ -596,8 +606,7 @@ async def test_no_key_acts_on_a_row_that_has_left() -> None:
         screen = screen_of(desk)
         reads, pane = screen._reads._found, screen._pane_set.rows["clusters"]
         await desk.until(lambda: len(pane.rows) == 6)
-        while screen._pane != "clusters":
-            await desk.press("tab")
+        await focus(desk, "clusters")
         while screen._here.number != 2:
             await desk.press("j")
         reads[2] = reads[2]._replace(clusters=())
@@ -613,9 +622,7 @@ async def test_a_pane_that_loses_its_rows_loses_the_title_too(spool: Path) -> No
     """One paint moves cursor and title from a pane without rows to the queues."""
     async with overview(disk_place(spool), size=(120, 40)) as desk:
         screen = screen_of(desk)
-        await desk.until(lambda: screen._can_focus("clusters"))
-        while screen._pane != "clusters":
-            await desk.press("tab")
+        await focus(desk, "clusters")
         screen._reads._found[1] = screen._reads._found[1]._replace(clusters=())
         screen.paint()
         assert screen._pane == QUEUES
@@ -680,8 +687,7 @@ async def test_enter_opens_the_row_of_a_pane(
     async with overview(disk_place(spool), size=(120, 40)) as desk:
         screen = screen_of(desk)
         await desk.until(lambda: screen._can_focus("clusters") and screen._can_focus("transports"))
-        while screen._pane != pane:
-            await desk.press("tab")
+        await focus(desk, pane)
         await desk.press("G")
         key = screen._pane_set.rows[pane].key
         await desk.opens(kind, "enter")
