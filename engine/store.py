@@ -123,7 +123,7 @@ SeenTask: TypeAlias = tuple[str, State, str]
 class ReadableStore(Protocol):
     """The part of a store that shows its tasks; it never writes. For the index and the screens.
 
-    An instance belongs to one thread, and its methods block. Two instances share nothing but the
+    One thread at a time uses an instance, and its methods block. Two instances share nothing but the
     files, rows or keys on which both work.
     """
 
