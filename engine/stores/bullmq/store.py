@@ -234,10 +234,12 @@ class BullmqStore:
         """Pause or resume a queue, or set its limits.
 
         Raises:
-            Unsupported: no such control, it is refused, or the value is invalid.
+            Unsupported: no such control or queue, it is refused, or the value is invalid.
             Unavailable: the server cannot be reached.
         """
-        done = controls.run_control(self._connection, self.place, self.controls, name, value)
+        done = controls.run_control(
+            self._connection, self.place, self.controls, name, target, value
+        )
         self.controls = self._list_controls()
         return done
 
