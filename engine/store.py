@@ -369,7 +369,7 @@ class Store(ChangeableStore, Protocol):
 
         `wants(kind, group)` is called before each claim, so its answer may change in between.
         The revision of a claimed task may be that of its claim alone: then it changes only if the
-        claim is lost, whatever others change in the task meanwhile.
+        claim is lost, not when another client edits the task.
         """
         ...
 

@@ -20,7 +20,7 @@ from engine.model import AttemptReport, Move, Outcome, State, Task
 from engine.policy import RetryPolicy, exponential_backoff
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import contract_error
-from engine.work import handlers, rescuer
+from engine.work import handlers, reports, rescuer
 from engine.work.handlers import Context, Failed, Fatal, Handler, Postponed, Retry
 
 RETENTION_INTERVAL_SECONDS = 3600.0
@@ -165,9 +165,26 @@ class _Claim:
         """True if the lease was lost to another process."""
 
 
+class _AskedKinds:
+    """The kinds that a store asked for during one scan for claims, or together with outcomes."""
+
+    __slots__ = ("gates", "promised", "refused", "token_at")
+
+    def __init__(self) -> None:
+        self.refused: dict[str, str] = {}
+        """Kinds that must not be claimed, and the reason."""
+        self.gates: dict[str, tuple[str, float | None]] = {}
+        """Result of `WorkerServices.gate` by kind."""
+        self.promised: dict[str, int] = {}
+        """Tasks by kind that a store which claims lots may claim."""
+        self.token_at: float | None = None
+        """The earliest time at which a refused kind may be claimed; None: not known."""
+
+
 class _FinishedTask(NamedTuple):
     claim: _Claim
     failure: Exception | None
+    result: object = None
 
 
 class _Job(NamedTuple):
@@ -244,22 +261,17 @@ class Worker:
         """Threads that wait for a job or run one, each until it gets None."""
         self._running: Counter[str] = Counter()
         """Running handlers by kind."""
-        self._promised: Counter[str] = Counter()
-        """By kind: tasks that a store which claims lots may claim in this scan."""
         self._busy = 0
         """Running handlers."""
         self._stopping = self._cancelled = False
         self._done = self._failed = self._gone = 0
         self._last_failure = ""
-        self._refused: dict[str, str] = {}
-        self._gates: dict[str, tuple[str, float | None]] = {}
-        """Result of `WorkerServices.gate` by kind, for this scan."""
+        self._asked = _AskedKinds()
         self._put_off = 0
         """Tasks of this run that were given back without an attempt."""
         self._put_off_why: dict[str, str] = {}
         self._put_off_until: float | None = None
         """Time when the first of them is due again."""
-        self._token_at: float | None = None
         self._unreachable = ""
         self._away = _RetryDelay()
         """Pause of scans after the store was unavailable."""
@@ -334,8 +346,8 @@ class Worker:
         return WorkerResult(
             self._done,
             self._failed,
-            {**self._put_off_why, **self._refused},
-            self._token_at,
+            {**self._put_off_why, **self._asked.refused},
+            self._asked.token_at,
             min(dues, default=None),
             lost,
             self._gone,
@@ -403,8 +415,9 @@ class Worker:
         retired = published = counted = self._clock()
         claimed = self._put_off = 0
         self._put_off_why, self._put_off_until = {}, None
-        slots = (self._services.slots.get(kind, self._concurrency) for kind in self._handled)
-        self._fetches = limit is None and sum(slots) <= self._concurrency
+        most, slots = self._concurrency, self._services.slots
+        wanted = sum(min(most, slots.get(kind, most)) for kind in self._handled)
+        self._fetches = limit is None and wanted <= most
         while True:
             room = self._concurrency - self._busy
             if limit is not None:
@@ -414,7 +427,16 @@ class Worker:
             # A run that would end for lack of work scans even during the pause.
             rests = not until_idle or self._busy > 0
             began = 0
-            if looking or self._fetched or self._must_rescue():
+            # A worker without room looks for tasks of ended workers, too.
+            if (
+                looking
+                or self._fetched
+                or (
+                    not self._stopping
+                    and self._lock is None
+                    and self._rescue_rest.is_over(self._clock())
+                )
+            ):
                 began = self._try_claim(room, patient=limit is None, rests=rests)
             claimed += began
             # A task given back does not count: the run is for another one.
@@ -448,17 +470,12 @@ class Worker:
             until.append(max(self._rescue_rest.until, self._away.until))
         return max(0.05, min(until) - now)
 
-    def _must_rescue(self) -> bool:
-        """True if a worker without room for more must look for tasks of ended workers."""
-        is_due = self._lock is None and self._rescue_rest.is_over(self._clock())
-        return is_due and not self._stopping
-
     def _looks(self, now: float) -> list[float]:
         """Times when there may be a task to claim."""
         bell = self._store.changes
         if self._unreachable:
             return [self._away.until]
-        coming = (bell.next_due, self._token_at, self._rescue_rest.until)
+        coming = (bell.next_due, self._asked.token_at, self._rescue_rest.until)
         return [now + bell.rescan_seconds, *(moment for moment in coming if moment is not None)]
 
     def _await(self, seconds: float) -> None:
@@ -517,7 +534,8 @@ class Worker:
         if rests and not self._away.is_over(now) and not self._fetched:
             return 0  # a failing disk is not scanned again for each new mail
         try:
-            self._rescue_lapsed(now)
+            if self._lock is None and self._rescue_rest.is_over(now):
+                self.rescue()
             began = self._claim(room)
         except (StoreError, OSError) as error:
             if not patient:
@@ -532,11 +550,6 @@ class Worker:
         self._unreachable, self._away = "", _RetryDelay()
         return began
 
-    def _rescue_lapsed(self, now: float) -> None:
-        """Give back tasks of ended workers when that is due, for stores without a lock."""
-        if self._lock is None and self._rescue_rest.is_over(now):
-            self.rescue()
-
     def _claim(self, room: int) -> int:
         """Start the fetched tasks, claim and start up to `room` in all; return how many."""
         began = 0
@@ -544,7 +557,7 @@ class Worker:
             began += self._start(self._fetched.popleft())
         if began >= room or self._stopping:
             return began
-        self._begin_claims()
+        self._asked = _AskedKinds()
         if self._lock is not None:
             self._lock.check()
         now, in_lots = self._clock(), self._store.claim_rules.claims_lots
@@ -562,19 +575,12 @@ class Worker:
         self._services.quarantine()
         return began
 
-    def _begin_claims(self) -> None:
-        """Forget what was asked and promised for the last claims."""
-        self._refused.clear()
-        self._promised.clear()
-        self._gates.clear()
-        self._token_at = None
-
     def _wants(self, kind: str, group: str) -> bool:
         why = self._unwanted(kind)
         if why:
-            self._refused[kind] = why
+            self._asked.refused[kind] = why
         elif self._store.claim_rules.claims_lots:
-            self._promised[kind] += 1
+            self._asked.promised[kind] = self._asked.promised.get(kind, 0) + 1
         return not why
 
     def _unwanted(self, kind: str) -> str:
@@ -585,27 +591,29 @@ class Worker:
         if contract and kind not in self._handled:
             return "no handler configured"
         slots = 1 if contract else self._services.slots.get(kind, self._concurrency)
-        if self._running[kind] + self._promised[kind] >= slots:
+        if self._running[kind] + self._asked.promised.get(kind, 0) >= slots:
             return "one is running already" if slots == 1 else f"{slots} are running already"
-        if kind not in self._gates:
-            self._gates[kind] = self._services.gate(kind)
-        shut, until = self._gates[kind]
+        if kind not in self._asked.gates:
+            self._asked.gates[kind] = self._services.gate(kind)
+        shut, until = self._asked.gates[kind]
         limits = self._services.limits
         if not shut and limits is not None and limits.is_limited(kind):
-            if self._promised[kind]:
+            if self._asked.promised.get(kind):
                 shut = "one token at a time"
             elif not limits.ready(kind):
                 shut, until = "no token", limits.token_at(kind)
         if shut and until is not None:
-            self._token_at = until if self._token_at is None else min(self._token_at, until)
+            self._asked.token_at = (
+                until if self._asked.token_at is None else min(self._asked.token_at, until)
+            )
         return shut
 
     def _start(self, task: Task) -> int:
         limits, now = self._services.limits, self._clock()
         claim, data = _Claim(task, now), None
         self._claims.add(claim)
-        if self._promised[task.kind]:
-            self._promised[task.kind] -= 1
+        if self._asked.promised.get(task.kind):
+            self._asked.promised[task.kind] -= 1
         try:
             # Without one, another process took the last token.
             has_token = limits is None or limits.spend(task.kind)
@@ -650,27 +658,32 @@ class Worker:
         """Store the outcomes of finished tasks in one group commit."""
         if not finished:
             return
-        for claim, _ in finished:
+        for claim, *_ in finished:
             self._running[claim.task.kind] -= 1
             self._busy -= 1
             claim.deadline = math.inf
         if self._lock is not None:
             self._lock.check()
-        self._store_outcomes([self._outcome_of(claim, failure) for claim, failure in finished])
+        self._store_outcomes([self._outcome_of(each) for each in finished])
 
-    def _outcome_of(self, claim: _Claim, failure: Exception | None) -> _Owed:
-        task = claim.task
+    def _outcome_of(self, finished: _FinishedTask) -> _Owed:
+        claim, failure, result = finished
+        task, rules = claim.task, self._store.claim_rules
         if failure is None or claim.is_lost:
-            done = self._store.claim_rules.done_state
+            done = rules.done_state
             new = None if done is None else verbs.complete(task, done)
-            return _Owed(claim, new, lambda: self._completed(task))
+            report, why = reports.report_result(result) if rules.keeps_reports else (None, "")
+            if why:
+                self._services.log("WARN", f"Result of {task.id} not kept: {why}")
+            return _Owed(claim, new, lambda: self._completed(task), report=report)
         if isinstance(failure, Postponed):
             return self._postponed(claim, failure)
         self._failed += 1
         error = self._services.shorten_error(_words(failure))
         self._services.add_count("failed_total")
         self._services.log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
-        return self._given_up_or_waiting(claim, failure, error)
+        report = reports.report_failure(failure) if rules.keeps_reports else None
+        return self._given_up_or_waiting(claim, failure, error)._replace(report=report)
 
     def _completed(self, task: Task) -> None:
         self._done += 1
@@ -770,7 +783,7 @@ class Worker:
         room = self._concurrency - self._busy - len(self._fetched)
         if swap_and_take is None or not self._fetches or room <= 0:
             return self._store.swap_all(moves)
-        self._begin_claims()
+        self._asked = _AskedKinds()
         outcomes, tasks = swap_and_take(moves, self._clock(), self._owner, room, self._wants)
         self._fetched += tasks
         return outcomes
@@ -849,12 +862,13 @@ def _run_jobs(
 ) -> None:
     while (job := jobs.get()) is not None:
         failure: Exception | None = None
+        result: object = None
         try:
-            job.handler(job.claim.task, job.context)
+            result = job.handler(job.claim.task, job.context)
         except Exception as error:
             # Any exception of a handler fails its task, never the worker.
             failure = error
-        finished.put(_FinishedTask(job.claim, failure))
+        finished.put(_FinishedTask(job.claim, failure, result))
 
 
 def _words(failure: Exception) -> str:

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 from engine import verbs
-from engine.model import Edges, Move, Outcome, Task
+from engine.model import Move, Outcome, Task
 from engine.store import ClaimFilter, Gone, StoreError
 from engine.stores.bullmq.change_feed import MarkerWatch
 from engine.stores.bullmq.connection import Connection, ScriptCall, pack, plain_script
@@ -40,13 +40,16 @@ class JobClaims:
         connection: Connection,
         place: RedisPlace,
         moves: JobMoves,
+        find_queues: Callable[[], Sequence[str]],
         clock: Callable[[], float],
     ) -> None:
         self._connection, self._place, self._moves = connection, place, moves
-        self._clock = clock
+        self._find_queues, self._clock = find_queues, clock
         self._unique, self._numbers = secrets.token_hex(8), count()
         self._lots: dict[str, int] = {}
         """Jobs to claim at a time from each queue: twice as many after a lot that was full."""
+        self._last = ""
+        """The queue of the last claim by `take`."""
         self._dues: dict[str, float] = {}
         """By queue without a job that can be claimed: when there may be one, epoch seconds UTC."""
         self._data: dict[str, str] = {}
@@ -54,14 +57,19 @@ class JobClaims:
         self.markers: MarkerWatch | None = None
         """Waits for jobs of the queues that have none, if a worker needs that."""
 
-    def take(
-        self, queues: Sequence[str], now: float, owner: str, limit: int, wants: ClaimFilter
-    ) -> Iterator[Task]:
-        """Claim jobs in lots, one lot of each queue in turn.
+    @property
+    def _queues(self) -> Sequence[str]:
+        """The queues that the worker works, else all that are known."""
+        return self._place.queues or self._find_queues()
+
+    def take(self, now: float, owner: str, limit: int, wants: ClaimFilter) -> Iterator[Task]:
+        """Claim jobs in lots, one lot of each queue in turn, the queue of the last claim last.
 
         BullMQ itself chooses the next job of a queue, so `wants` is asked with an empty group.
         """
-        left, open_queues = limit, list(queues)
+        queues = self._queues
+        after = queues.index(self._last) + 1 if self._last in queues else 0
+        left, open_queues = limit, [*queues[after:], *queues[:after]]
         while open_queues:
             for queue in open_queues.copy():
                 if left <= 0:
@@ -71,6 +79,7 @@ class JobClaims:
                 self._lots[queue] = min(2 * asked, MAX_LOT) if len(tasks) == asked else 1
                 if not asked or len(tasks) < asked:
                     open_queues.remove(queue)
+                self._last = queue if tasks else self._last
                 left -= len(tasks)
                 yield from self._hand_over(tasks)
 
@@ -117,27 +126,24 @@ class JobClaims:
         return asked, tasks
 
     def swap_and_take(
-        self,
-        edges: Edges,
-        moves: Sequence[Move],
-        owner: str,
-        limit: int,
-        wants: ClaimFilter,
+        self, moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter
     ) -> tuple[list[Outcome], list[Task]]:
         """Store the outcomes of claimed jobs in one pipeline; the script of each also claims the
         next job of its queue (fetch-next of BullMQ), if `wants` agrees. It stops at `limit`."""
-        now, claims = self._clock(), list[dict[str, Any] | None]()
+        claims = list[dict[str, Any] | None]()
         self._data.clear()
         for move in moves:
             is_wanted = limit > 0 and move.old is not None and wants(move.old.kind, "")
             claims.append(self._options(owner, now) if is_wanted else None)
             limit -= is_wanted
-        answers = self._moves.apply_and_claim(self._connection, edges, list(moves), now, claims)
+        answers = self._moves.apply_and_claim(self._connection, EDGES, moves, now, claims)
         outcomes, tasks, doomed = list[Outcome](), list[Task](), list[Move]()
         for (outcome, answer), claim in zip(answers, claims, strict=True):
             outcomes.append(outcome)
-            if answer is not None and claim is not None and outcome.move.old is not None:
-                tasks += self._accept(outcome.move.old.kind, claim["token"], answer, now, doomed)
+            queue = outcome.move.old.kind if outcome.move.old is not None else ""
+            self.end_rest(queue)
+            if answer is not None and claim is not None:
+                tasks += self._accept(queue, claim["token"], answer, now, doomed)
         self._fail(doomed, now)
         return outcomes, tasks
 
@@ -218,14 +224,17 @@ class JobClaims:
         data = self._data.pop(task.rev, None)
         return None if data is None else to_bytes(data)
 
-    def return_stalled(self, queues: Sequence[str], now: float) -> float:
+    def return_stalled(self, now: float) -> float:
         """Return jobs without a lock to their queues, as every BullMQ worker does; return when this
         is next due, epoch seconds UTC.
 
         Raises:
             Unavailable: the server cannot be reached.
         """
-        every, bases = self._place.stalled_seconds, [self._place.base(each) for each in queues]
+        every, bases = (
+            self._place.stalled_seconds,
+            [self._place.base(each) for each in self._queues],
+        )
         there = self._connection.call_all([("EXISTS", f"{base}meta") for base in bases])
         calls = [
             ScriptCall(

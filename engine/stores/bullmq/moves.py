@@ -234,7 +234,7 @@ class JobMoves:
         self,
         connection: Connection,
         edges: Edges,
-        moves: list[Move],
+        moves: Sequence[Move],
         now: float,
         claims: Sequence[Mapping[str, Any] | None],
     ) -> list[tuple[Outcome, Any]]:
@@ -262,7 +262,7 @@ class JobMoves:
             found.append((_outcome(move, answer), claimed))
         return found
 
-    def _check_keys(self, connection: Connection, moves: list[Move]) -> None:
+    def _check_keys(self, connection: Connection, moves: Sequence[Move]) -> None:
         """Check that no key of the queues has a type that stops BullMQ's scripts half-way.
 
         Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Problem, State, Task
@@ -59,18 +59,19 @@ class BullmqStore:
             self.preview_problem = reader.preview_problem
             self.restore_image = reader.restore_image
             self._moves = JobMoves(place)
-            self._claims = JobClaims(self._connection, place, self._moves, clock)
+            self._queues = KnownQueues(self._connection, place)
+            names = self._queues.names
+            self._claims = JobClaims(self._connection, place, self._moves, names, clock)
             self.claim_rules = ClaimRules(
                 own_retry_policy,
                 lambda task: self._claims.take_data(task) or reader.read_data(task),
                 State.DONE,
                 RECONNECT_SECONDS,
                 claims_lots=True,
-                swap_and_take=self._swap_and_take,
-                return_abandoned=self._return_stalled,
+                swap_and_take=self._claims.swap_and_take,
+                return_abandoned=self._claims.return_stalled,
                 keeps_reports=True,
             )
-            self._queues = KnownQueues(self._connection, place)
             is_replica = self._connection.server.role in ("slave", "replica")
             self._refusal = "a read-only replica: change the primary" if is_replica else ""
             self.edges: Edges = EDGES
@@ -158,36 +159,8 @@ class BullmqStore:
         if self._refusal:
             raise Unsupported(self._refusal)
         if limit > 0:
-            yield from self._claims.take(self._worked_queues(), now, owner, limit, wants)
+            yield from self._claims.take(now, owner, limit, wants)
             self.changes = self.changes._replace(next_due=self._claims.next_due)
-
-    def _swap_and_take(
-        self, moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter
-    ) -> tuple[list[Outcome], list[Task]]:
-        """See `ClaimRules.swap_and_take`: at most one job for each outcome, of the same queue."""
-        outcomes, tasks = list[Outcome](), list[Task]()
-        for start in range(0, len(moves), MOVES_PER_PIPELINE):
-            lot = moves[start : start + MOVES_PER_PIPELINE]
-            made, claimed = self._claims.swap_and_take(self.edges, lot, owner, limit, wants)
-            limit -= len(claimed)
-            outcomes += made
-            tasks += claimed
-        self._end_rests(moves)
-        return outcomes, tasks
-
-    def _return_stalled(self, now: float) -> float:
-        """See `ClaimRules.return_abandoned`."""
-        if self._refusal:
-            raise Unsupported(self._refusal)
-        return self._claims.return_stalled(self._worked_queues(), now)
-
-    def _worked_queues(self) -> Sequence[str]:
-        return self.place.queues or self._queues.names()
-
-    def _end_rests(self, moves: Iterable[Move]) -> None:
-        for move in moves:
-            if move.old is not None and move.old.state is State.ACTIVE:
-                self._claims.end_rest(move.old.kind)
 
     def watch_markers(self, worker: str, wake: Callable[[], None]) -> MarkerWatch:
         """Wake a worker of the place's queues as soon as there is a job to claim, until stopped;
@@ -250,7 +223,9 @@ class BullmqStore:
 
     def _apply(self, moves: list[Move]) -> list[Outcome]:
         outcomes = self._moves.apply(self._connection, self.edges, moves, self._clock())
-        self._end_rests(moves)
+        for move in moves:
+            if move.old is not None and move.old.state is State.ACTIVE:
+                self._claims.end_rest(move.old.kind)
         added = {o.move.new.kind for o in outcomes if not o.error and not o.move.old and o.move.new}
         self._queues.add(added)
         return outcomes
