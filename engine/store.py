@@ -3,7 +3,7 @@ change, claim; and its errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -334,6 +334,20 @@ def read_no_data(task: Task) -> bytes | None:
     return None
 
 
+class SwapAndTake(Protocol):
+    """Type of `ClaimRules.swap_and_take`."""
+
+    def __call__(
+        self, moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter, /
+    ) -> tuple[list[Outcome], list[Task]]:
+        """Store outcomes as `Store.swap_all` does, and claim up to `limit` tasks as `Store.take`
+        does; return the outcomes in order, and the claimed tasks.
+
+        It may claim fewer tasks than are due: `take` finds the others.
+        """
+        ...
+
+
 class ClaimRules(NamedTuple):
     """How a worker treats the claimed tasks of a store."""
 
@@ -350,8 +364,14 @@ class ClaimRules(NamedTuple):
     claims_lots: bool = False
     """True if `Store.take` claims many tasks at a time: its filter is then asked for each of them
     before the first is claimed, and its limit is the number that the worker can start now."""
-    returns_abandoned: bool = False
-    """True if `Store.take` itself returns the tasks of ended workers to pending."""
+    swap_and_take: SwapAndTake | None = None
+    """Stores outcomes and claims the next tasks in one step; None: there is no such step."""
+    return_abandoned: Callable[[float], float] | None = None
+    """Returns the tasks of ended workers to pending by the store's own rules, and the time at which
+    it wants to be called again; both epoch seconds UTC. A busy worker calls it too. Raises
+    Unavailable. None: the worker does it (`engine.work.rescuer`)."""
+    keeps_reports: bool = False
+    """True if the store keeps what an attempt leaves (`Move.report`)."""
 
 
 class Store(ChangeableStore, Protocol):
@@ -365,6 +385,8 @@ class Store(ChangeableStore, Protocol):
         """Claim up to `limit` due tasks in the store's own order, one per iteration.
 
         `wants(kind, group)` is called before each claim, so its answer may change in between.
+        The revision of a claimed task may be that of its claim alone: then it changes only if the
+        claim is lost, not when another client edits the task.
         """
         ...
 

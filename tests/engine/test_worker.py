@@ -407,6 +407,10 @@ class Contested:
     def __init__(self, error: Exception | None = None) -> None:
         self.left, self.error = 1, error
 
+    def is_limited(self, kind: str) -> bool:
+        """Every kind is."""
+        return True
+
     def ready(self, kind: str) -> bool:
         """See the last token."""
         return self.left > 0
@@ -1031,7 +1035,7 @@ def test_a_finished_task_stays_where_the_store_keeps_it(queue: WorkQueue) -> Non
 
 def test_a_store_that_returns_abandoned_tasks_needs_no_rescue(queue: WorkQueue) -> None:
     """No attempt is counted for a claim whose lease has ended: the store's own rules apply."""
-    queue.store.claim_rules = ClaimRules(returns_abandoned=True)
+    queue.store.claim_rules = ClaimRules(return_abandoned=lambda now: now + 60)
     queue.add()
     (claimed,) = queue.store.take(NOW, "another", 1)
     queue.clock.now += 10_000

@@ -453,6 +453,8 @@ def test_a_job_whose_worker_ended_is_returned(client: redis.Redis, open_bullmq: 
     for _ in range(2):
         client.delete("bull:mails:stalled-check")
         with contextlib.closing(open_bullmq()) as store:
+            assert store.claim_rules.return_abandoned is not None
+            store.claim_rules.return_abandoned(NOW)
             taken = list(store.take(NOW, "me", 1))
     assert [task.id for task in taken] == [lost.id]
     assert taken[0].extra["stalled before"] == "1"

@@ -27,11 +27,17 @@ class BullmqSettings(NamedTuple):
     """Seconds after which the jobs of a killed worker are without lock."""
     stalled_check: float = STALLED_CHECK_SECONDS
     """Seconds between two checks for such jobs; the second check returns them."""
+    metrics: int = 0
+    """Minutes for which the numbers of completed and failed jobs are kept for each queue (BullMQ:
+    metrics.maxDataPoints); 0: no such numbers are written."""
 
 
-_SETTINGS: Mapping[str, Check] = dict.fromkeys(
-    BullmqSettings._fields, validators.number_check(0.5, "seconds")
-)
+_seconds = validators.number_check(0.5, "seconds")
+_SETTINGS: Mapping[str, Check] = {
+    "lease": _seconds,
+    "stalled_check": _seconds,
+    "metrics": validators.whole_number_check(0, "minutes"),
+}
 
 
 def parse_settings(value: object, at: ConfigLocation) -> BullmqSettings:
@@ -54,6 +60,8 @@ class RedisPlace(NamedTuple):
     prefix: str = DEFAULT_PREFIX
     lease_seconds: float = LEASE_SECONDS
     stalled_seconds: float = STALLED_CHECK_SECONDS
+    metrics_points: int = 0
+    """Numbers of finished jobs, one a minute, that are kept for each queue; 0: none are written."""
     queues: tuple[str, ...] = ()
     """The queues that claims are made from, also before they exist; empty: all that are found."""
 
@@ -112,7 +120,11 @@ def parse_place(address: Address, settings: BullmqSettings | None = None) -> Red
     place = RedisPlace(address.text, options, address.password, prefix)
     if settings is None:
         return place
-    return place._replace(lease_seconds=settings.lease, stalled_seconds=settings.stalled_check)
+    return place._replace(
+        lease_seconds=settings.lease,
+        stalled_seconds=settings.stalled_check,
+        metrics_points=settings.metrics,
+    )
 
 
 def task_id(queue: str, job: str) -> str:
