@@ -166,7 +166,7 @@ def _count_by_scan(
     """Count by a scan of all rows. Only the largest names leave SQLite: a million names would take
     600 MiB here.
     """
-    index, columns, name = GROUPINGS[by]
+    index, _, name = GROUPINGS[by]
     met, values = query_condition(query, now)
     states = ", ".join(str(STATE_NUMBERS[state]) for state in _states(query))
     how = "NOT INDEXED" if query.filter or not reader.has_index(index) else f"INDEXED BY {index}"
