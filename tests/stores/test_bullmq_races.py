@@ -144,7 +144,7 @@ def places_of_jobs(client: redis.Redis) -> Counter[str]:
     for name, place in PLACES.items():
         base = "spooldeck:bull:mails:" if place.is_ours else "bull:mails:"
         read = client.lrange if place.is_list else client.zrange
-        for ident in read(base + name, 0, -1):
+        for ident in map(str, read(base + name, 0, -1)):
             found[ident] += 1
             key = f"{base}job:{ident}" if place.is_ours else base + ident
             assert client.hget(key, "data") == f'"{ident[1:]}"'
