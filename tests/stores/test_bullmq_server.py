@@ -160,6 +160,24 @@ def test_a_cluster_is_refused() -> None:
         assert "Redis Cluster is not supported" in refusal(server.place())
 
 
+def test_a_server_that_loads_its_data_is_waited_for(tmp_path: Path) -> None:
+    """A restarted server that reads its file cannot be opened; a worker's claim is Unavailable, and
+    works when the data is there."""
+    with running_server(folder=tmp_path) as server, server.client() as client:
+        for number in range(300):
+            write_waiting(client, f"j{number}", data="x" * 1100)
+        store = open_place(server.place())
+        client.save()
+    with running_server(folder=tmp_path, is_loading=True) as server, server.client() as client:
+        assert "still loading its data" in refusal(server.place())
+        with pytest.raises(Unavailable, match="still loading its data"):
+            list(store.take(NOW, "me", 1))
+        client.config_set("key-load-delay", 0)
+        client.ping()  # redis-py tries again while it gets LOADING
+        assert len(list(store.take(NOW, "me", 300))) == 300
+        store.close()
+
+
 class Impostor:
     """A server that answers each line with what it is given, then closes."""
 
