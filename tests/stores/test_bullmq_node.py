@@ -249,7 +249,7 @@ def test_node_reads_results_and_traces_of_our_worker(
     as_json, text, fatal = (node.call("report", {"ids": ids})["jobs"][each] for each in ids)
     assert (as_json["returnvalue"], text["returnvalue"]) == ([1], "sent")
     assert (fatal["attemptsMade"], fatal["failedReason"]) == (1, "gone")
-    assert fatal["stacktrace"] == ["Fatal: gone\ngone"]
+    assert fatal["stacktrace"] == ["Fatal: gone"]
 
 
 def test_our_worker_runs_a_flow_of_node(
