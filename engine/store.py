@@ -197,6 +197,14 @@ class ReadableStore(Protocol):
         """
         ...
 
+    def read_all(self, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:
+        """Read the default part of many tasks; for each, in order, its bytes or why not.
+
+        Raises:
+            Unavailable: the whole store cannot be reached.
+        """
+        ...
+
     def preview_problem(self, problem: Problem) -> bytes:
         """The first bytes of something that cannot be read as a task, at most `PREVIEW_BYTES`.
 
@@ -220,6 +228,15 @@ def count_by_scan(store: ReadableStore) -> dict[State, int]:
         if isinstance(found, Task):
             counts[found.state] += 1
     return counts
+
+
+def read_one_by_one(store: ReadableStore, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:
+    """Read tasks one by one: `read_all` of a store that has no faster way."""
+    for task in tasks:
+        try:
+            yield store.read(task)
+        except StoreError as error:
+            yield error
 
 
 def sample_by_scan(

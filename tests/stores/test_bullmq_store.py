@@ -411,20 +411,20 @@ def test_limits_of_a_queue_are_honoured(client: redis.Redis, open_bullmq: Opener
     def take() -> int:
         return len(list(store.take(NOW, "me", 9)))
 
-    assert store.control("pause:mails", value="1") == "mails is paused: jobs wait"
-    assert (take(), open_bullmq().controls["pause:mails"].has_paused) == (0, True)
-    store.control("pause:mails", value="0")
-    assert store.control("concurrency:mails", value="2") == "mails: 2 at the same time"
-    assert (take(), store.controls["concurrency:mails"].now) == (2, "2")
-    store.control("concurrency:mails", value="0")
-    assert store.control("rate:mails", value="2") == "mails: 2 a minute"
-    assert (take(), store.controls["rate:mails"].now) == (2, "2")
+    assert store.control("pause", "mails", "1") == "mails is paused: jobs wait"
+    assert (take(), open_bullmq().controls["pause"].for_target("mails").has_paused) == (0, True)
+    store.control("pause", "mails", "0")
+    assert store.control("concurrency", "mails", "2") == "mails: 2 at the same time"
+    assert (take(), store.controls["concurrency"].for_target("mails").now) == (2, "2")
+    store.control("concurrency", "mails", "0")
+    assert store.control("rate", "mails", "2") == "mails: 2 a minute"
+    assert (take(), store.controls["rate"].for_target("mails").now) == (2, "2")
     assert store.changes.next_due is not None and store.changes.next_due > NOW
-    store.control("rate:mails", value="0")
-    assert (take(), store.controls["rate:mails"].now) == (1, "0")
-    for name, value in (("rate:mails", "x"), ("pause:mails", "2"), ("pause:none", "1")):
+    store.control("rate", "mails", "0")
+    assert (take(), store.controls["rate"].for_target("mails").now) == (1, "0")
+    for wrong in (("rate", "mails", "x"), ("pause", "mails", "2"), ("pause", "none", "1")):
         with pytest.raises(Unsupported):
-            store.control(name, value=value)
+            store.control(*wrong)
     assert all(isinstance(control, Control) for control in store.controls.values())
 
 
@@ -439,7 +439,7 @@ def test_a_resume_moves_back_what_bullmq_5_paused(client: redis.Redis, open_bull
         pipe.execute()
     store = open_bullmq()
     assert store.count_tasks()[State.PENDING] == 7101
-    store.control("pause:mails", value="0")
+    store.control("pause", "mails", "0")
     assert (client.llen("bull:mails:wait"), client.llen("bull:mails:paused")) == (7101, 0)
 
 

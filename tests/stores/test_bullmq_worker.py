@@ -481,10 +481,10 @@ def test_a_paused_queue_goes_on_when_it_is_resumed(
     with closing(BullmqStore(parse_place(parse_address(redis_url)))) as console:
         add(redis_url, queue="sums")
         list(console.scan())
-        console.control("pause:sums", value="1")
+        console.control("pause", "sums", "1")
         with start({"sums": lambda task, context: ran.set()}):
             assert not ran.is_set()
-            console.control("pause:sums", value="0")
+            console.control("pause", "sums", "0")
             assert ran.wait(PATIENCE)
 
 

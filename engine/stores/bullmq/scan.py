@@ -139,8 +139,11 @@ class RedisScan:
 
     # ---- some jobs
 
-    def find(self, names: Iterable[str]) -> Iterator[Task | Missing | Problem]:
-        """The jobs of these ids, each searched in all places of its queue."""
+    def find(
+        self, names: Iterable[str], group: str = "search"
+    ) -> Iterator[Task | Missing | Problem]:
+        """The jobs of these ids, each searched first in a group of places, then in all places of
+        its queue."""
         by_queue: dict[str, list[str]] = {}
         for name in names:
             parts = split_id(name)
@@ -149,7 +152,7 @@ class RedisScan:
             else:
                 by_queue.setdefault(parts[0], []).append(parts[1])
         for queue, ids in by_queue.items():
-            items = list(self._rows(queue, "search", ids))
+            items = list(self._rows(queue, group, ids))
             yield from items
             found = {item.id for item in items if isinstance(item, Task)}
             yield from (Missing(n) for n in (task_id(queue, i) for i in ids) if n not in found)

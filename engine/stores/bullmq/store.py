@@ -35,6 +35,8 @@ RECONNECT_SECONDS = 1.0
 """Seconds until a worker tries to reach the server again: a restart takes a few."""
 MAX_EVENTS = 10_000
 """Entries of the event stream of a queue that we make (BullMQ: maxLenEvents)."""
+_FINISHED = frozenset({State.DEAD, State.DONE, State.HELD, State.TRASH})
+"""States of one sorted set: a job is found in it by one command."""
 CONTROL_SECONDS = 1.0
 """Seconds for which the controls that were read are current."""
 
@@ -56,6 +58,7 @@ class BullmqStore:
         try:
             reader = JobReader(self._connection, place, clock)
             self.parts, self.size, self.read = reader.parts, reader.size, reader.read
+            self.read_all = reader.read_all
             self.preview_problem = reader.preview_problem
             self.restore_image = reader.restore_image
             self._moves = JobMoves(place)
@@ -129,14 +132,15 @@ class BullmqStore:
 
     def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield the tasks that are in this state and revision."""
-        wanted = list(seen)
+        wanted = set(seen)
         scan = RedisScan(self._connection, self.place, self._clock())
-        found = {
-            (t.id, t.state, t.rev): t
-            for t in scan.find({w[0] for w in wanted})
-            if isinstance(t, Task)
-        }
-        yield from (found[one] for one in wanted if one in found)
+        for state in {w[1] for w in wanted}:
+            group = STATES[state] if state in _FINISHED else "search"
+            for item in scan.find([w[0] for w in wanted if w[1] is state], group):
+                if not isinstance(item, Task) or item.state is not state:
+                    continue  # a job may be wanted in several states, of which it has one
+                if (item.id, state, item.rev) in wanted:
+                    yield item
 
     def _list_controls(self) -> Mapping[str, Control]:
         queues = self._queues.names()
@@ -236,10 +240,12 @@ class BullmqStore:
         """Pause or resume a queue, or set its limits.
 
         Raises:
-            Unsupported: no such control, it is refused, or the value is invalid.
+            Unsupported: no such control or queue, it is refused, or the value is invalid.
             Unavailable: the server cannot be reached.
         """
-        done = controls.run_control(self._connection, self.place, self.controls, name, value)
+        done = controls.run_control(
+            self._connection, self.place, self.controls, name, target, value
+        )
         self.controls = self._list_controls()
         return done
 

@@ -35,6 +35,7 @@ from engine.store import (
     Unsupported,
     accept_all,
     keep_leases,
+    read_one_by_one,
     require_edge,
     sample_by_scan,
 )
@@ -181,6 +182,7 @@ class KannaderStore:
         return {state: folder.count_links() for state, folder in self._spool.states.items()}
 
     sample = sample_by_scan
+    read_all = read_one_by_one
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan all folders, or only the named ids and state folders.

@@ -39,6 +39,7 @@ from engine.store import (
     Unsupported,
     accept_all,
     keep_leases,
+    read_one_by_one,
     require_edge,
 )
 from engine.stores.nftban import staging, task_format
@@ -319,6 +320,8 @@ class NftbanStore:
                 yield from self._scan_files(listed.names_in(state), state)
             yield from _find_duplicates(listed)
         yield from self._scan_staging()
+
+    read_all = read_one_by_one
 
     def sample(self, number: int) -> tuple[dict[State, int], Iterator[Task | Problem]]:
         """Return the number of task files in each state, and read some; lists each folder once."""
