@@ -263,16 +263,19 @@ class CuttingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            with client, socket.socket(socket.AF_UNIX) as server:
-                server.connect(self._server)
-                while data := client.recv(1 << 20):
-                    server.sendall(data)
-                    answer = server.recv(1 << 20)
-                    if self.cuts:
-                        client.sendall(answer[: len(answer) // 2])
-                        self.cuts = False
-                        break
-                    client.sendall(answer)
+            threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
+
+    def _pass_on(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(self._server)
+            while data := client.recv(1 << 20):
+                server.sendall(data)
+                answer = server.recv(1 << 20)
+                if self.cuts:
+                    client.sendall(answer[: len(answer) // 2])
+                    self.cuts = False
+                    break
+                client.sendall(answer)
 
     def close(self) -> None:
         """Accept no more connections."""
