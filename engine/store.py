@@ -349,7 +349,7 @@ class SwapAndTake(Protocol):
         self, moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter, /
     ) -> tuple[list[Outcome], list[Task]]:
         """Store outcomes as `Store.swap_all` does, and claim up to `limit` tasks as `Store.take`
-        does; return the outcomes in order, and the claimed tasks.
+        does; return the outcomes in order, without their new revisions, and the claimed tasks.
 
         It may claim fewer tasks than are due: `take` finds the others.
         """
