@@ -249,6 +249,15 @@ class ChangeSource(NamedTuple):
     costs as much as a full scan. The name is as a scan accepts it, and that of a task is its id."""
 
 
+class AttemptReport(NamedTuple):
+    """What an attempt leaves besides its outcome, for stores that keep it."""
+
+    result: str = ""
+    """The value that its handler returned, as JSON; "" if it returned none."""
+    trace: str = ""
+    """The stack trace of its failure, or the output of its program."""
+
+
 class Move(NamedTuple):
     """A change of one task: as it was scanned and as it should be. `old` is None for a new task,
     `new` is None for a deletion."""
@@ -258,6 +267,9 @@ class Move(NamedTuple):
     image: bytes = b""
     """Bytes to store for `new`, as `Store.read` once returned them; empty: the store formats the
     task itself. With an image, any field may change."""
+    report: AttemptReport | None = None
+    """Of the attempt that ends with this move, if the store keeps it (`ClaimRules.keeps_reports`).
+    """
 
 
 class Outcome(NamedTuple):
