@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Self
 
 from engine.model import Missing, Problem, State, Task
-from engine.store import Unsupported
+from engine.store import StoreError, Unsupported
 from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.place import RedisPlace, split_id, task_id
 from engine.stores.bullmq.row import (
@@ -29,6 +29,8 @@ ROWS_PER_CALL = 200
 """Rows that one call of the script reads at most."""
 BYTES_PER_CALL = 256 * 1024
 """Bytes of data that a call hashes, after which it ends early."""
+QUEUES_PER_PIPELINE = 50
+"""Queues whose named jobs are read together."""
 IDS_PER_PAGE = 5000
 PREVIEW_COUNT = 50
 """Jobs of each place of a queue that a full scan yields first, unsorted."""
@@ -161,11 +163,17 @@ class RedisScan:
                 yield Missing(name)
             else:
                 by_queue.setdefault(parts[0], []).append(parts[1])
-        for queue, ids in by_queue.items():
-            items = list(self._rows(queue, group, ids))
-            yield from items
-            found = {item.id for item in items if isinstance(item, Task)}
-            yield from (Missing(n) for n in (task_id(queue, i) for i in ids) if n not in found)
+        queues = iter(by_queue.items())
+        while some := list(islice(queues, QUEUES_PER_PIPELINE)):
+            calls = [self._call(queue, group, ids[:ROWS_PER_CALL]) for queue, ids in some]
+            for (queue, ids), answer in zip(some, self._connection.run_all(calls), strict=True):
+                if isinstance(answer, StoreError):
+                    raise answer
+                rows = json.loads(answer)
+                items = [*self._tasks(queue, rows), *self._rows(queue, group, ids[len(rows) :])]
+                yield from items
+                found = {item.id for item in items if isinstance(item, Task)}
+                yield from (Missing(n) for n in (task_id(queue, i) for i in ids) if n not in found)
 
     def in_state(self, queues: Sequence[str], state: State, word: str = "") -> Iterator[ScanItem]:
         """All jobs of a state, or of one word of it, sorted by id."""
@@ -266,17 +274,20 @@ class RedisScan:
 
     def _rows(self, queue: str, group: str, ids: Sequence[str]) -> Iterator[ScanItem]:
         """The jobs of ids of one queue."""
-        base, kept = self._place.base(queue), self._place.kept(queue)
         done = 0
         while done < len(ids):
-            some = ids[done : done + ROWS_PER_CALL]
-            call = ScriptCall(
-                script("rows", reads_only=True), [], [base, kept, group, BYTES_PER_CALL, *some]
-            )
+            call = self._call(queue, group, ids[done : done + ROWS_PER_CALL])
             rows: list[Row] = json.loads(self._connection.run(call))
             done += len(rows)
-            self._without_hash += sum(not row[3] for row in rows)
-            yield from read_rows(self._place, queue, rows, self._now)
+            yield from self._tasks(queue, rows)
+
+    def _call(self, queue: str, group: str, ids: Sequence[str]) -> ScriptCall:
+        given = [self._place.base(queue), self._place.kept(queue), group, BYTES_PER_CALL, *ids]
+        return ScriptCall(script("rows", reads_only=True), [], given)
+
+    def _tasks(self, queue: str, rows: list[Row]) -> list[Task | Problem]:
+        self._without_hash += sum(not row[3] for row in rows)
+        return read_rows(self._place, queue, rows, self._now)
 
     # ---- problems
 
