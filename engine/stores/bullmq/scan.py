@@ -165,7 +165,9 @@ class RedisScan:
                 by_queue.setdefault(parts[0], []).append(parts[1])
         queues = iter(by_queue.items())
         while some := list(islice(queues, QUEUES_PER_PIPELINE)):
-            calls = [self._call(queue, group, ids[:ROWS_PER_CALL]) for queue, ids in some]
+            calls = [
+                _rows_call(self._place, queue, group, ids[:ROWS_PER_CALL]) for queue, ids in some
+            ]
             for (queue, ids), answer in zip(some, self._connection.run_all(calls), strict=True):
                 if isinstance(answer, StoreError):
                     raise answer
@@ -184,7 +186,7 @@ class RedisScan:
 
     def ends(self, counts: QueueCounts, number: int) -> Iterator[ScanItem]:
         """About so many jobs at the start and at the end of each place, at least one at each."""
-        yield from (self._odd_key(queue, name) for queue, name in counts.odd_keys())
+        yield from (_odd_key(self._place, queue, name) for queue, name in counts.odd_keys())
         found = counts.queues.items()
         places = [(queue, name) for queue, of in found for name, n in of.items() if n > 0]
         count = max(1, number // max(1, len(places)))
@@ -208,7 +210,7 @@ class RedisScan:
     def everything(self, counts: QueueCounts) -> Iterator[ScanItem]:
         """Each state sorted by id, then the problems of more than one row."""
         with _JobNames() as names:
-            problems = [self._odd_key(queue, name) for queue, name in counts.odd_keys()]
+            problems = [_odd_key(self._place, queue, name) for queue, name in counts.odd_keys()]
             for state in STATES:
                 problems += self._list(names, counts, state)
             self.expected_tasks = sum(names.counts.values())
@@ -234,7 +236,7 @@ class RedisScan:
                     jobs = [i for i in ids if i.isprintable() and not i.startswith(OLD_MARKER)]
                     names.add(state, [quoted + ident for ident in jobs])
                     odd = set(ids).difference(jobs)
-                    problems += [self._odd_entry(queue, name, entry) for entry in odd]
+                    problems += [_odd_entry(self._place, queue, name, entry) for entry in odd]
                     start += IDS_PER_PAGE
                     if len(ids) < IDS_PER_PAGE:
                         break
@@ -276,32 +278,16 @@ class RedisScan:
         """The jobs of ids of one queue."""
         done = 0
         while done < len(ids):
-            call = self._call(queue, group, ids[done : done + ROWS_PER_CALL])
+            call = _rows_call(self._place, queue, group, ids[done : done + ROWS_PER_CALL])
             rows: list[Row] = json.loads(self._connection.run(call))
             done += len(rows)
             yield from self._tasks(queue, rows)
-
-    def _call(self, queue: str, group: str, ids: Sequence[str]) -> ScriptCall:
-        given = [self._place.base(queue), self._place.kept(queue), group, BYTES_PER_CALL, *ids]
-        return ScriptCall(script("rows", reads_only=True), [], given)
 
     def _tasks(self, queue: str, rows: list[Row]) -> list[Task | Problem]:
         self._without_hash += sum(not row[3] for row in rows)
         return read_rows(self._place, queue, rows, self._now)
 
     # ---- problems
-
-    def _odd_key(self, queue: str, name: str) -> Problem:
-        at = PLACES[name]
-        base = self._place.kept(queue) if at.is_ours else self._place.base(queue)
-        kind = "list" if at.is_list else "sorted set"
-        return Problem(base + name, f"is no {kind}: BullMQ cannot use it", at.state)
-
-    def _odd_entry(self, queue: str, name: str, entry: str) -> Problem:
-        what = "its id has unprintable characters"
-        if entry.startswith(OLD_MARKER):
-            what = "a marker of an old BullMQ version: a worker removes it"
-        return Problem(f"{self._place.base(queue)}{name} {entry}", what, PLACES[name].state)
 
     def _doubles(self, names: _JobNames) -> Iterator[Problem]:
         """The jobs in two places; an id that moved while it was listed is not one."""
@@ -337,6 +323,25 @@ class RedisScan:
         if parts is not None:
             rows = self._rows(parts[0], "search-whole", [parts[1]])
             yield from (item for item in rows if isinstance(item, Problem))
+
+
+def _rows_call(place: RedisPlace, queue: str, group: str, ids: Sequence[str]) -> ScriptCall:
+    given = [place.base(queue), place.kept(queue), group, BYTES_PER_CALL, *ids]
+    return ScriptCall(script("rows", reads_only=True), [], given)
+
+
+def _odd_key(place: RedisPlace, queue: str, name: str) -> Problem:
+    at = PLACES[name]
+    base = place.kept(queue) if at.is_ours else place.base(queue)
+    kind = "list" if at.is_list else "sorted set"
+    return Problem(base + name, f"is no {kind}: BullMQ cannot use it", at.state)
+
+
+def _odd_entry(place: RedisPlace, queue: str, name: str, entry: str) -> Problem:
+    what = "its id has unprintable characters"
+    if entry.startswith(OLD_MARKER):
+        what = "a marker of an old BullMQ version: a worker removes it"
+    return Problem(f"{place.base(queue)}{name} {entry}", what, PLACES[name].state)
 
 
 class _JobNames(SortedNames):
