@@ -239,7 +239,7 @@ class MemoryStore:
         return self._swap(Move(old, new))
 
     def _swap(self, move: Move) -> str:
-        old, new, image = move
+        old, new, image = move[:3]
         require_edge(self.edges, old, new, self._clock(), whole=bool(image))
         with self._memory.condition:
             if old is not None:

@@ -464,6 +464,49 @@ def test_a_resume_moves_back_what_bullmq_5_paused(client: redis.Redis, open_bull
     assert (client.llen("bull:mails:wait"), client.llen("bull:mails:paused")) == (7101, 0)
 
 
+@pytest.mark.parametrize(
+    ("before", "meanwhile", "after"),
+    [
+        (("me", -1), None, ("me", -1)),
+        (("me", 60_000), None, ("me", 60_000)),
+        (("me", -1), ("other", -1), ("other", -1)),
+        (("other", -1), None, ("other", -1)),
+        ((None, -2), None, (None, -2)),
+    ],
+)
+@pytest.mark.parametrize("away", [verbs.hold, verbs.purge])
+def test_a_job_that_returns_has_its_deduplication_key_again(
+    client: redis.Redis,
+    open_bullmq: Opener,
+    before: tuple[str | None, int],
+    meanwhile: tuple[str, int] | None,
+    after: tuple[str | None, int],
+    away: Callable[[Task, float], Task],
+) -> None:
+    """A held or purged job frees its key, as a removed one does; on its return it gets the key with
+    the time that is left, unless another job has it by then."""
+    key = "bull:mails:de:once"
+    write_waiting(client, "me", deid="once")
+
+    def give(owner: str, milliseconds: int) -> None:
+        client.set(key, owner, px=milliseconds if milliseconds > 0 else None)
+
+    if before[0]:
+        give(*(before[0], before[1]))
+    store = open_bullmq()
+    waiting = found(store, "mails/me")
+    rev = store.swap(waiting, away(waiting, NOW))
+    assert client.get(key) == (None if before[0] == "me" else before[0])
+    if meanwhile:
+        give(*meanwhile)
+    gone = away(waiting, NOW)._replace(rev=rev)
+    store.swap(gone, verbs.with_state(gone, State.PENDING))
+    left = client.pttl(key)
+    assert (client.get(key), left > 0) == (after[0], after[1] > 0)
+    assert left <= max(after[1], -1)
+    assert not client.exists("spooldeck:bull:mails:deduplication")
+
+
 def test_a_job_whose_worker_ended_is_returned(client: redis.Redis, open_bullmq: Opener) -> None:
     """A claimed job without lock goes back to the line at the second check, and the job of a living
     worker stays."""
@@ -474,6 +517,8 @@ def test_a_job_whose_worker_ended_is_returned(client: redis.Redis, open_bullmq: 
     for _ in range(2):
         client.delete("bull:mails:stalled-check")
         with contextlib.closing(open_bullmq()) as store:
+            assert store.claim_rules.return_abandoned is not None
+            store.claim_rules.return_abandoned(NOW)
             taken = list(store.take(NOW, "me", 1))
     assert [task.id for task in taken] == [lost.id]
     assert taken[0].extra["stalled before"] == "1"

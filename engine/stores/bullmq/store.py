@@ -63,16 +63,19 @@ class BullmqStore:
             self.preview_problem = reader.preview_problem
             self.restore_image = reader.restore_image
             self._moves = JobMoves(place)
-            self._claims = JobClaims(self._connection, place, self._moves, clock)
+            self._queues = KnownQueues(self._connection, place)
+            names = self._queues.names
+            self._claims = JobClaims(self._connection, place, self._moves, names, clock)
             self.claim_rules = ClaimRules(
                 own_retry_policy,
-                reader.read_data,
+                lambda task: self._claims.take_data(task) or reader.read_data(task),
                 State.DONE,
                 RECONNECT_SECONDS,
                 claims_lots=True,
-                returns_abandoned=True,
+                swap_and_take=self._claims.swap_and_take,
+                return_abandoned=self._claims.return_stalled,
+                keeps_reports=True,
             )
-            self._queues = KnownQueues(self._connection, place)
             is_replica = self._connection.server.role in ("slave", "replica")
             self._refusal = "a read-only replica: change the primary" if is_replica else ""
             self.edges: Edges = EDGES
@@ -140,7 +143,7 @@ class BullmqStore:
             group = STATES[state] if state in _FINISHED else "search"
             for item in scan.find([w[0] for w in wanted if w[1] is state], group):
                 if not isinstance(item, Task) or item.state is not state:
-                    continue
+                    continue  # a job may be wanted in several states, of which it has one
                 if (item.id, state, item.rev) in wanted:
                     yield item
 
@@ -165,8 +168,7 @@ class BullmqStore:
         if self._refusal:
             raise Unsupported(self._refusal)
         if limit > 0:
-            queues = self.place.queues or self._queues.names()
-            yield from self._claims.take(queues, now, owner, limit, wants)
+            yield from self._claims.take(now, owner, limit, wants)
             self.changes = self.changes._replace(next_due=self._claims.next_due)
 
     def watch_markers(self, worker: str, wake: Callable[[], None]) -> MarkerWatch:

@@ -167,7 +167,7 @@ class KannaderStore:
         )
 
     def _permit(self, move: Move) -> None:
-        old, new, image = move
+        old, new, image = move[:3]
         in_flight = old is not None and old.state is State.ACTIVE
         # A running Kannader bars no mail that this instance has claimed, so /proc is not scanned.
         if not (in_flight and old is not None and old.id in self._claimed_ids):

@@ -665,7 +665,7 @@ class NftbanStore:
         adds: list[tuple[int, task_format.Record]] = []
         changes: list[tuple[int, staging.StagedChange]] = []
         for at, move in enumerate(moves):
-            old, new, image = move
+            old, new, image = move[:3]
             try:
                 require_edge(self.edges, old, new, self._clock(), whole=bool(image))
                 if old is None:
@@ -689,7 +689,7 @@ class NftbanStore:
         return [_make_outcome(move, answers[at]) for at, move in enumerate(moves)]
 
     def _staged_change(self, move: Move) -> staging.StagedChange:
-        old, new, image = move
+        old, new, image = move[:3]
         assert old is not None
         now = self._clock()
         was = task_format.parse_task(image, old.id) if image else None
