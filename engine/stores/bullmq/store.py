@@ -55,6 +55,7 @@ class BullmqStore:
         """
         self.place, self._clock = place, clock
         self._connection = Connection(place)
+        self.close = self._connection.close
         try:
             reader = JobReader(self._connection, place, clock)
             self.parts, self.size, self.read = reader.parts, reader.size, reader.read
@@ -90,10 +91,6 @@ class BullmqStore:
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
 
     # ---- scanning
 
