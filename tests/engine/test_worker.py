@@ -1043,6 +1043,34 @@ def test_a_store_that_returns_abandoned_tasks_needs_no_rescue(queue: WorkQueue) 
     assert queue.now(claimed).state is State.ACTIVE
 
 
+def test_a_busy_worker_returns_tasks_of_ended_ones(queue: WorkQueue) -> None:
+    """A worker whose only slot is taken looks for expired leases all the same, once a minute."""
+    store = MemoryStore(queue.memory, lease_seconds=300.0, clock=queue.clock)
+    other, ours = queue.add(number=1), queue.add("ours", number=2)
+    list(store.take(NOW, "an ended worker", 1, lambda kind, group: kind == "job"))
+    returned = threading.Event()
+
+    def handler(task: Task, context: Context) -> None:
+        if task.id == ours.id:
+            queue.clock.now += 10_000
+            worker.wake()
+            assert returned.wait(PATIENCE)
+
+    def log(level: str, text: str) -> None:
+        if text == f"Moving orphaned work task back to pending: {other.id}":
+            returned.set()
+
+    worker = Worker(
+        store,
+        {"ours": handler, "job": handler},
+        contract_retries(),
+        services=WorkerServices(log=log),
+        clock=queue.clock,
+    )
+    assert worker.process_all(until_idle=True).done == 1
+    assert (returned.is_set(), queue.now(other).state) == (True, State.PENDING)
+
+
 def test_a_task_that_was_fetched_before_a_stop_is_run(queue: WorkQueue) -> None:
     """A store claims the next task together with an outcome, and the worker is stopped in between:
     that task is run, no other one is claimed, and none stays claimed."""
