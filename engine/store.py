@@ -111,6 +111,16 @@ class Outlook(NamedTuple):
     """How many tasks, links or files would change."""
 
 
+class Sample(NamedTuple):
+    """The number of all tasks, and some of them."""
+
+    counts: Mapping[State, int]
+    words: Mapping[str, int] | None
+    """The number of tasks of each of `Store.words`; None if only a full scan can count them."""
+    tasks: Iterator[Task | Problem]
+    """They are read while it is iterated."""
+
+
 def accept_all(kind: str, group: str) -> bool:
     """Accept every task: the default of `Store.take`."""
     return True
@@ -160,9 +170,9 @@ class ReadableStore(Protocol):
         """
         ...
 
-    def sample(self, number: int) -> tuple[Mapping[State, int], Iterator[Task | Problem]]:
-        """Return the number of tasks in each state, and read some of them: a few of each state in
-        any order, then the first `number` in the order of a full scan.
+    def sample(self, number: int) -> Sample:
+        """Count the tasks, and read some of them: a few of each state in any order, then about
+        `number`: the first in the order of a full scan, or those that cost least.
 
         Raises:
             Unavailable: the whole store cannot be reached.
@@ -239,13 +249,11 @@ def read_one_by_one(store: ReadableStore, tasks: Iterable[Task]) -> Iterator[byt
             yield error
 
 
-def sample_by_scan(
-    store: ReadableStore, number: int
-) -> tuple[Mapping[State, int], Iterator[Task | Problem]]:
+def sample_by_scan(store: ReadableStore, number: int) -> Sample:
     """Count the tasks, and read the start of a full scan: `sample` of a store that has no cheaper
     way.
     """
-    return store.count_tasks(), _scan_start(store, number)
+    return Sample(store.count_tasks(), None if store.words else {}, _scan_start(store, number))
 
 
 def _scan_start(store: ReadableStore, number: int) -> Iterator[Task | Problem]:

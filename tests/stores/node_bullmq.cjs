@@ -55,7 +55,8 @@ async function report(queue) {
       logs: (await queue.getJobLogs(id)).logs, opts: job.opts,
     };
   }
-  return { jobs, workers: (await queue.getWorkers()).map((each) => each.rawname) };
+  const workers = (await queue.getWorkers()).map((each) => each.rawname);
+  return { jobs, workers, counts: await queue.getJobCounts(), paused: await queue.isPaused() };
 }
 
 const actions = {

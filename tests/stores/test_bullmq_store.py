@@ -95,6 +95,27 @@ def test_queues_are_found_by_prefix(client: redis.Redis, open_bullmq: Opener) ->
     assert set(scanned(open_bullmq(prefix="other"))[0]) == {"mails/9"}
 
 
+def test_a_sample_of_a_long_queue_reads_a_few_jobs(
+    client: redis.Redis, open_bullmq: Opener
+) -> None:
+    """All are counted, by state and by word; of each place the ends are read, not all ids."""
+    write_all_places(client)
+    with client.pipeline() as pipe:
+        for number in range(100, 3100):
+            write_hash(pipe, f"bull:mails:{number}", timestamp=CREATED_MS + number)
+            pipe.lpush("bull:mails:wait", number)
+        pipe.execute()
+    store = open_bullmq()
+    found = store.sample(80)
+    assert (found.counts[State.PENDING], found.counts[State.DEAD]) == (3005, 1)
+    assert (found.words or {})["delayed"] == 1
+    client.config_resetstat()
+    ids = [item.id for item in found.tasks if isinstance(item, Task)]
+    assert {"mails/1", "mails/3", "mails/3099", "mails/7", "mails/8"} <= {*ids}
+    assert len(ids) == len({*ids}) < 40
+    assert client.info("commandstats")["cmdstat_hgetall"]["calls"] == len(ids)
+
+
 @pytest.mark.parametrize("queue", ["mails", "a/b", "50%", "%2F"])
 @pytest.mark.parametrize("job", ["1", "repeat:x:5", "a/b"])
 def test_an_id_names_one_queue_and_job(queue: str, job: str) -> None:

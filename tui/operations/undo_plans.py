@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from engine.operations import controls
 from engine.operations.journal import Operation
+from engine.operations.plans import Plan
 from engine.operations.undo import REASON_RETENTION_OVER
 from engine.replay.settings import ReplayPace, pace_from_json
-from engine.store import StoreError
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import present
+from tui.plan.planning import prepare
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.session.history import operation_name
@@ -49,15 +50,10 @@ async def show_undo(
         face.say(f"no plan: {why}")
         return
     days = live.place.retention_days
-    try:
-        back = await live.inspector.history.plan_undo(
-            operation, UNLIMITED_DAYS if days is None else days
-        )
-    except StoreError as error:
-        face.say(f"no plan: {error}")
-        return
-    if face.app.screen is not face:
-        face.say("no plan: another screen was opened meanwhile")
+    limit = UNLIMITED_DAYS if days is None else days
+    making = live.inspector.history.plan_undo(operation, limit)
+    back = await prepare(face, plan_words("undo", operation), making)
+    if back is None:
         return
     held = f"{present.format_count(len(back.held), 'task')}: {REASON_RETENTION_OVER}"
     told = [*warnings, *([held] if back.held else [])]
@@ -72,15 +68,11 @@ async def show_resume(
     """Open the plan to resume an interrupted operation."""
     from tui.plan.screen import PlanScreen
 
-    try:
-        plan = await live.inspector.history.plan_rest(operation)
-        now = await live.history.operation(operation.op)
-    except StoreError as error:
-        face.say(f"no plan: {error}")
+    making = _rest_of(live, operation)
+    found = await prepare(face, plan_words("resume", operation), making)
+    if found is None:
         return
-    if face.app.screen is not face:
-        face.say("no plan: another screen was opened meanwhile")
-        return
+    plan, now = found
     half = max(0, (now.open_rows if now is not None else 0) - len(plan.rows))
     if half and not plan.rows:
         face.say(f"only {present.format_count(half, 'half-moved task')} left: D completes it")
@@ -96,6 +88,17 @@ async def show_resume(
             pace=recorded_pace(operation),
         )
     )
+
+
+async def _rest_of(live: PlaceSession, operation: Operation) -> tuple[Plan, Operation | None]:
+    """The plan of the tasks that are left, and the operation as it is now."""
+    plan = await live.inspector.history.plan_rest(operation)
+    return plan, await live.history.operation(operation.op)
+
+
+def plan_words(verb: str, operation: Operation) -> str:
+    """A plan that is being prepared: `the undo plan of 38,994 tasks`."""
+    return f"the {verb} plan of {present.format_count(operation.planned, 'task')}"
 
 
 def half_moved_warning(amount: int) -> str:

@@ -14,7 +14,6 @@ from engine.operations.plans import Plan
 from engine.policy import format_rough_duration
 from engine.replay.progress import Phase
 from engine.replay.settings import ReplayPace
-from engine.store import StoreError
 from engine.verbs import VERBS
 from tui.format import keys, present
 from tui.format.present import Line
@@ -29,6 +28,7 @@ from tui.plan.planning import (
     include_single_task,
     lock_guard,
     plan_warnings,
+    prepare,
 )
 from tui.plan.task_table import side_lines, still_pane_lines, task_table
 from tui.screens.base import BaseScreen
@@ -282,6 +282,14 @@ class PlanScreen(PlanOptions):
         self.lay_out(self.size.width)
 
 
+async def _freeze(live: PlaceSession, asked: VerbRequest) -> Plan:
+    verb = asked.verb
+    plan = await live.inspector.queries.make_plan(verb, asked.ids, asked.query, live.noted_ids)
+    if verb == "restore":
+        plan = await live.inspector.actions.plan_restore(plan, live.place.retention_days)
+    return include_single_task(plan._replace(values=asked.values))
+
+
 async def show_plan(
     face: BaseScreen,
     live: PlaceSession,
@@ -290,24 +298,16 @@ async def show_plan(
     done: Callable[[Report], None] = lambda report: None,
 ) -> None:
     """Freeze a plan and show it, or show why there is none."""
-    verb = asked.verb
-    try:
-        plan = await live.inspector.queries.make_plan(verb, asked.ids, asked.query, live.noted_ids)
-        if verb == "restore":
-            plan = await live.inspector.actions.plan_restore(plan, live.place.retention_days)
-    except StoreError as error:
-        face.say(f"no plan: {error}")
+    what = "all tasks" if asked.ids is None else present.format_count(len(asked.ids), "task")
+    plan = await prepare(face, f"the {asked.verb} plan of {what}", _freeze(live, asked))
+    if plan is None:
         return
-    plan = include_single_task(plan._replace(values=asked.values))
     if asked.ids and not plan.rows:
         face.say("no plan: the tasks are gone or filtered")
         return
-    if face.app.screen is not face:  # a screen below a menu is current, too
-        face.say("no plan: another screen was opened meanwhile")
-        return
     words, warned = asked.describe_scope(len(plan.rows)), plan_warnings(live, plan, asked)
     pace = default_pace(plan, picked=asked.ids is not None)
-    errors = asked.query if VERBS[verb].paced_name else None
+    errors = asked.query if VERBS[asked.verb].paced_name else None
     face.app.push_screen(
         PlanScreen(plan, words, live, around, done, warnings=warned, pace=pace, errors=errors)
     )
