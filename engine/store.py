@@ -133,8 +133,8 @@ SeenTask: TypeAlias = tuple[str, State, str]
 class ReadableStore(Protocol):
     """The part of a store that shows its tasks; it never writes. For the index and the screens.
 
-    An instance belongs to one thread, and its methods block. Two instances share nothing but the
-    files, rows or keys on which both work.
+    One thread at a time uses an instance, and its methods block. Two instances share nothing but
+    the files, rows or keys on which both work.
     """
 
     states: Mapping[State, str]

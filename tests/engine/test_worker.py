@@ -125,6 +125,45 @@ def test_handlers_use_as_many_threads_as_run_at_a_time(queue: WorkQueue) -> None
         assert len(used) == 3 and len(set(used)) == 1
 
 
+def test_the_thread_of_an_ended_handler_claims_the_next_task(queue: WorkQueue) -> None:
+    """While the worker's thread waits, the thread of a handler stores the outcome and claims the
+    next task; what is raised there ends the run."""
+    for number in range(3):
+        queue.add(number=number)
+    asked: list[str] = []
+
+    def gate(kind: str) -> tuple[str, None]:
+        asked.append(threading.current_thread().name)
+        if len(asked) == 3:
+            raise RuntimeError("third")
+        return "", None
+
+    with pytest.raises(RuntimeError, match="third"):
+        queue.worker({"job": does}, gate=gate).process_all(until_idle=True)
+    assert asked == ["MainThread", "handlers", "handlers"]
+    assert len(queue.tasks()) == 1
+
+
+def test_a_handler_that_ends_after_its_worker_changes_nothing(queue: WorkQueue) -> None:
+    """The outcome of a handler that a failed run left behind is not stored, and nothing is claimed
+    after it."""
+    for number in range(2):
+        queue.add(number=number)
+    ends = threading.Event()
+
+    def waits(task: Task, context: Context) -> None:
+        assert ends.wait(PATIENCE)
+
+    written = iter([None])  # before the handler starts; then it fails
+    with pytest.raises(StopIteration):
+        queue.worker({"job": waits}, write_log=lambda: next(written)).process_all()
+    ends.set()
+    for thread in threading.enumerate():
+        if thread.name == "handlers":
+            thread.join(PATIENCE)
+    assert sorted(queue.tasks().values()) == [State.ACTIVE, State.PENDING]
+
+
 def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
     """The handler gets the task as it was claimed; after it returned the task is gone, counted, and
     logged in the contract's words."""

@@ -238,71 +238,6 @@ def test_a_pause_by_node_is_obeyed(
     until(completed(client, 1))
 
 
-def test_node_reads_results_and_traces_of_our_worker(
-    node: Node, client: redis.Redis, redis_url: str, start: StartWorker
-) -> None:
-    """A program's JSON is the return value, other output is text; an exit status that means no such
-    user fails the job after one attempt, with the output as its stack trace."""
-    words: list[object] = [("json", {}, {}), ("text", {}, {}), ("fatal", {}, {"attempts": 5})]
-    ids = node.call("add", words)
-    shell = (
-        "case $TASK_DESCRIPTION in json) echo [1];; text) echo sent;; *) echo gone; exit 67;; esac"
-    )
-    start(redis_url, shell)
-    until(lambda: completed(client, 2)() and client.zcard("bull:mails:failed") == 1)
-    as_json, text, fatal = (node.call("report", {"ids": ids})["jobs"][each] for each in ids)
-    assert (as_json["returnvalue"], text["returnvalue"]) == ([1], "sent")
-    assert (fatal["attemptsMade"], fatal["failedReason"]) == (1, "gone")
-    assert fatal["stacktrace"] == ["Fatal: gone"]
-
-
-def test_our_worker_runs_a_flow_of_node(
-    node: Node, client: redis.Redis, redis_url: str, start: StartWorker
-) -> None:
-    """Children first; their parent gets the values that our worker returned for them."""
-    parent = node.call("flow", [1, 2])
-    start(redis_url, "cat")
-    until(completed(client, 3))
-    job = node.call("report", {"ids": [parent]})["jobs"][parent]
-    assert (job["state"], sorted(job["children"]), job["returnvalue"]) == (
-        "completed",
-        [1, 2],
-        "all",
-    )
-
-
-def test_an_edit_by_node_does_not_end_a_running_job(
-    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
-) -> None:
-    """Node changes data, priority and progress of a job that our worker runs: it is renewed, runs
-    on and is completed once."""
-    (ident,) = node.call("add", [("plain", {}, {})])
-    go_on = tmp_path / "go"
-    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; until test -e {go_on}; do sleep 0.1; done")
-    until(lambda: runs(tmp_path))
-    node.call("edit", {"id": ident, "data": {"new": 1}, "priority": 3})
-    token = client.get(f"bull:mails:{ident}:lock")
-    until(lambda: client.get(f"bull:mails:{ident}:lock") != token)
-    go_on.touch()
-    until(completed(client, 1))
-    job = node.call("report", {"ids": [ident]})["jobs"][ident]
-    assert (job["state"], job["data"], job["attemptsMade"]) == ("completed", {"new": 1}, 1)
-    assert runs(tmp_path).total() == 1
-
-
-def test_node_reads_the_numbers_of_our_worker(
-    node: Node, client: redis.Redis, redis_url: str
-) -> None:
-    """Queue.getMetrics counts what our worker has finished, if the place says so."""
-    node.call("add", [("plain", {}, {})] * 3)
-    with closing(
-        BullmqStore(parse_place(parse_address(redis_url))._replace(metrics_points=60))
-    ) as ours:
-        for task in list(ours.take(time.time(), "me", 3)):
-            ours.swap(task, verbs.complete(task, State.DONE))
-    assert node.call("metrics", {"state": "completed"}) == 3
-
-
 def test_the_options_of_node_are_shown(node: Node, client: redis.Redis, redis_url: str) -> None:
     """Attempts, backoff, delay, priority and id; an id and a deduplication id are taken once, by
     whichever program comes first."""
@@ -408,3 +343,68 @@ def test_the_events_of_node_name_their_jobs(
         until_named(f"mails/{bad}", State.DEAD)
         task = found(store, f"mails/{bad}")
         assert (task.error, task.attempts) == ("never", 1)
+
+
+def test_node_reads_results_and_traces_of_our_worker(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker
+) -> None:
+    """A program's JSON is the return value, other output is text; an exit status that means no such
+    user fails the job after one attempt, with the output as its stack trace."""
+    words: list[object] = [("json", {}, {}), ("text", {}, {}), ("fatal", {}, {"attempts": 5})]
+    ids = node.call("add", words)
+    shell = (
+        "case $TASK_DESCRIPTION in json) echo [1];; text) echo sent;; *) echo gone; exit 67;; esac"
+    )
+    start(redis_url, shell)
+    until(lambda: completed(client, 2)() and client.zcard("bull:mails:failed") == 1)
+    as_json, text, fatal = (node.call("report", {"ids": ids})["jobs"][each] for each in ids)
+    assert (as_json["returnvalue"], text["returnvalue"]) == ([1], "sent")
+    assert (fatal["attemptsMade"], fatal["failedReason"]) == (1, "gone")
+    assert fatal["stacktrace"] == ["Fatal: gone"]
+
+
+def test_our_worker_runs_a_flow_of_node(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker
+) -> None:
+    """Children first; their parent gets the values that our worker returned for them."""
+    parent = node.call("flow", [1, 2])
+    start(redis_url, "cat")
+    until(completed(client, 3))
+    job = node.call("report", {"ids": [parent]})["jobs"][parent]
+    assert (job["state"], sorted(job["children"]), job["returnvalue"]) == (
+        "completed",
+        [1, 2],
+        "all",
+    )
+
+
+def test_an_edit_by_node_does_not_end_a_running_job(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """Node changes data, priority and progress of a job that our worker runs: it is renewed, runs
+    on and is completed once."""
+    (ident,) = node.call("add", [("plain", {}, {})])
+    go_on = tmp_path / "go"
+    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; until test -e {go_on}; do sleep 0.1; done")
+    until(lambda: runs(tmp_path))
+    node.call("edit", {"id": ident, "data": {"new": 1}, "priority": 3})
+    token = client.get(f"bull:mails:{ident}:lock")
+    until(lambda: client.get(f"bull:mails:{ident}:lock") != token)
+    go_on.touch()
+    until(completed(client, 1))
+    job = node.call("report", {"ids": [ident]})["jobs"][ident]
+    assert (job["state"], job["data"], job["attemptsMade"]) == ("completed", {"new": 1}, 1)
+    assert runs(tmp_path).total() == 1
+
+
+def test_node_reads_the_numbers_of_our_worker(
+    node: Node, client: redis.Redis, redis_url: str
+) -> None:
+    """Queue.getMetrics counts what our worker has finished, if the place says so."""
+    node.call("add", [("plain", {}, {})] * 3)
+    with closing(
+        BullmqStore(parse_place(parse_address(redis_url))._replace(metrics_points=60))
+    ) as ours:
+        for task in list(ours.take(time.time(), "me", 3)):
+            ours.swap(task, verbs.complete(task, State.DONE))
+    assert node.call("metrics", {"state": "completed"}) == 3
