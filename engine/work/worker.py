@@ -520,19 +520,15 @@ class Worker:
         """Seconds to wait for an event before the next timed action."""
         until = [now + queue_lock.HEARTBEAT_SECONDS, *(owed.rest.until for owed in self._owed)]
         until += [claim.renew_at for claim in self._claims]
-        if looking:
-            until += self._looks(now)
-        elif self._lock is None and not self._stopping:
+        if looking and self._unreachable:
+            until.append(self._away.until)
+        elif looking:  # there may be a task to claim
+            changes = self._store.changes
+            coming = (now + changes.rescan_seconds, changes.next_due, self._asked.token_at)
+            until += (moment for moment in coming if moment is not None)
+        if self._lock is None and not self._stopping:
             until.append(max(self._rescue_rest.until, self._away.until))
         return max(0.05, min(until) - now)
-
-    def _looks(self, now: float) -> list[float]:
-        """Times when there may be a task to claim."""
-        bell = self._store.changes
-        if self._unreachable:
-            return [self._away.until]
-        coming = (bell.next_due, self._asked.token_at, self._rescue_rest.until)
-        return [now + bell.rescan_seconds, *(moment for moment in coming if moment is not None)]
 
     def _await(self, seconds: float) -> None:
         """Wait for an event, and settle all tasks finished by then."""
