@@ -246,6 +246,15 @@ class ChangeSource(NamedTuple):
     """Epoch seconds UTC when the next waiting task is due, as far as the last `take` knows."""
 
 
+class AttemptReport(NamedTuple):
+    """What an attempt leaves besides its outcome, for stores that keep it."""
+
+    result: str = ""
+    """The value that its handler returned, as JSON; "" if it returned none."""
+    trace: str = ""
+    """The stack trace of its failure, or the output of its program."""
+
+
 class Move(NamedTuple):
     """A change of one task: as it was scanned and as it should be. `old` is None for a new task,
     `new` is None for a deletion."""
@@ -255,6 +264,9 @@ class Move(NamedTuple):
     image: bytes = b""
     """Bytes to store for `new`, as `Store.read` once returned them; empty: the store formats the
     task itself. With an image, any field may change."""
+    report: AttemptReport | None = None
+    """Of the attempt that ends with this move, if the store keeps it (`ClaimRules.keeps_reports`).
+    """
 
 
 class Outcome(NamedTuple):

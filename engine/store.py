@@ -3,7 +3,7 @@ change, claim; and its errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -77,6 +77,8 @@ class Control(NamedTuple):
     is among them, the value is optional."""
     bounds: tuple[int, int] | None = None
     """Minimum and maximum of a value that is a whole number."""
+    no_limit: str = ""
+    """The value that stands for no limit; "" if there is none."""
     has_forecast: bool = False
     """True if `Store.forecast` can report what it would do."""
     is_pause: bool = False
@@ -111,6 +113,16 @@ class Outlook(NamedTuple):
     """How many tasks, links or files would change."""
 
 
+class Sample(NamedTuple):
+    """The number of all tasks, and some of them."""
+
+    counts: Mapping[State, int]
+    words: Mapping[str, int] | None
+    """The number of tasks of each of `Store.words`; None if only a full scan can count them."""
+    tasks: Iterator[Task | Problem]
+    """They are read while it is iterated."""
+
+
 def accept_all(kind: str, group: str) -> bool:
     """Accept every task: the default of `Store.take`."""
     return True
@@ -123,8 +135,8 @@ SeenTask: TypeAlias = tuple[str, State, str]
 class ReadableStore(Protocol):
     """The part of a store that shows its tasks; it never writes. For the index and the screens.
 
-    An instance belongs to one thread, and its methods block. Two instances share nothing but the
-    files, rows or keys on which both work.
+    One thread at a time uses an instance, and its methods block. Two instances share nothing but
+    the files, rows or keys on which both work.
     """
 
     states: Mapping[State, str]
@@ -160,9 +172,9 @@ class ReadableStore(Protocol):
         """
         ...
 
-    def sample(self, number: int) -> tuple[Mapping[State, int], Iterator[Task | Problem]]:
-        """Return the number of tasks in each state, and read some of them: a few of each state in
-        any order, then the first `number` in the order of a full scan.
+    def sample(self, number: int) -> Sample:
+        """Count the tasks, and read some of them: a few of each state in any order, then about
+        `number`: the first in the order of a full scan, or those that cost least.
 
         Raises:
             Unavailable: the whole store cannot be reached.
@@ -197,6 +209,14 @@ class ReadableStore(Protocol):
         """
         ...
 
+    def read_all(self, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:
+        """Read the default part of many tasks; for each, in order, its bytes or why not.
+
+        Raises:
+            Unavailable: the whole store cannot be reached.
+        """
+        ...
+
     def preview_problem(self, problem: Problem) -> bytes:
         """The first bytes of something that cannot be read as a task, at most `PREVIEW_BYTES`.
 
@@ -222,13 +242,20 @@ def count_by_scan(store: ReadableStore) -> dict[State, int]:
     return counts
 
 
-def sample_by_scan(
-    store: ReadableStore, number: int
-) -> tuple[Mapping[State, int], Iterator[Task | Problem]]:
+def read_one_by_one(store: ReadableStore, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:
+    """Read tasks one by one: `read_all` of a store that has no faster way."""
+    for task in tasks:
+        try:
+            yield store.read(task)
+        except StoreError as error:
+            yield error
+
+
+def sample_by_scan(store: ReadableStore, number: int) -> Sample:
     """Count the tasks, and read the start of a full scan: `sample` of a store that has no cheaper
     way.
     """
-    return store.count_tasks(), _scan_start(store, number)
+    return Sample(store.count_tasks(), None if store.words else {}, _scan_start(store, number))
 
 
 def _scan_start(store: ReadableStore, number: int) -> Iterator[Task | Problem]:
@@ -317,6 +344,20 @@ def read_no_data(task: Task) -> bytes | None:
     return None
 
 
+class SwapAndTake(Protocol):
+    """Type of `ClaimRules.swap_and_take`."""
+
+    def __call__(
+        self, moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter, /
+    ) -> tuple[list[Outcome], list[Task]]:
+        """Store outcomes as `Store.swap_all` does, and claim up to `limit` tasks as `Store.take`
+        does; return the outcomes in order, without their new revisions, and the claimed tasks.
+
+        It may claim fewer tasks than are due: `take` finds the others.
+        """
+        ...
+
+
 class ClaimRules(NamedTuple):
     """How a worker treats the claimed tasks of a store."""
 
@@ -333,8 +374,14 @@ class ClaimRules(NamedTuple):
     claims_lots: bool = False
     """True if `Store.take` claims many tasks at a time: its filter is then asked for each of them
     before the first is claimed, and its limit is the number that the worker can start now."""
-    returns_abandoned: bool = False
-    """True if `Store.take` itself returns the tasks of ended workers to pending."""
+    swap_and_take: SwapAndTake | None = None
+    """Stores outcomes and claims the next tasks in one step; None: there is no such step."""
+    return_abandoned: Callable[[float], float] | None = None
+    """Returns the tasks of ended workers to pending by the store's own rules, and the time at which
+    it wants to be called again; both epoch seconds UTC. A busy worker calls it too. Raises
+    Unavailable. None: the worker does it (`engine.work.rescuer`)."""
+    keeps_reports: bool = False
+    """True if the store keeps what an attempt leaves (`Move.report`)."""
 
 
 class Store(ChangeableStore, Protocol):
@@ -348,6 +395,8 @@ class Store(ChangeableStore, Protocol):
         """Claim up to `limit` due tasks in the store's own order, one per iteration.
 
         `wants(kind, group)` is called before each claim, so its answer may change in between.
+        The revision of a claimed task may be that of its claim alone: then it changes only if the
+        claim is lost, not when another client edits the task.
         """
         ...
 

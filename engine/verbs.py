@@ -186,13 +186,15 @@ class Verb(NamedTuple):
     """True if suspicious tasks are excluded unless the operator includes them."""
     is_undoable: bool = True
     """True if it can be undone."""
+    paced_name: str = ""
+    """What it is called when the tasks are sent at a rate; "" if it is never paced."""
 
 
 VERBS: Mapping[str, Verb] = {
     verb.name: verb
     for verb in (
-        Verb("retry", "retried", ((State.DEAD, State.PENDING),), retry),
-        Verb("rerun", "rerun", ((State.DONE, State.PENDING),), retry),
+        Verb("retry", "retried", ((State.DEAD, State.PENDING),), retry, paced_name="replay"),
+        Verb("rerun", "rerun", ((State.DONE, State.PENDING),), retry, paced_name="rerun"),
         Verb("promote", "promoted", ((State.PENDING, State.PENDING),), promote),
         Verb(
             "hold",

@@ -15,6 +15,10 @@ from typing import NamedTuple
 
 STEP_MS, GATHER_MS = 10, 20
 """Milliseconds: interval at which watchfiles checks for events; longest time to collect them."""
+QUIET_STEP_MS, QUIET_SECONDS = 20, 10.0
+"""The interval in milliseconds after so many seconds without a change: 100 checks a second of
+nothing are 0.4 % of a CPU.
+"""
 SLOW_STEP_MS = 200
 """Milliseconds: the interval for places that are not shown; each check wakes a thread."""
 
@@ -59,16 +63,15 @@ class FolderEventSource:
             raise OSError(str(error)) from None
         self._many_changes = _max_queued_events() // EVENTS_PER_CHANGE
 
-    def wait(self, seconds: float, *, is_quick: bool = True) -> FolderEvents:
-        """Wait at most this long for changes; unless `is_quick`, check for them less often.
+    def wait(self, seconds: float, step_ms: int = STEP_MS) -> FolderEvents:
+        """Wait at most this long for changes; check for them once in `step_ms` milliseconds.
 
         Raises:
             OSError: a name is not UTF-8; no more events come from this watch.
         """
         try:
-            step = STEP_MS if is_quick else SLOW_STEP_MS
-            gather = max(GATHER_MS, step)
-            found = self._notify.watch(gather, step, max(1, round(seconds * 1000)), None)
+            gather = max(GATHER_MS, step_ms)
+            found = self._notify.watch(gather, step_ms, max(1, round(seconds * 1000)), None)
         except self._error as error:
             raise OSError(str(error)) from None
         if isinstance(found, str):
@@ -94,7 +97,7 @@ class PollingWatch:
     def __init__(self, folders: Iterable[str]) -> None:
         self.folders = frozenset(folders)
 
-    def wait(self, seconds: float, *, is_quick: bool = True) -> FolderEvents:
+    def wait(self, seconds: float, step_ms: int = STEP_MS) -> FolderEvents:
         """Sleep: there are no events."""
         time.sleep(seconds)
         return FolderEvents()

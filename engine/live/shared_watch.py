@@ -17,6 +17,10 @@ from functools import partial
 from typing import NamedTuple
 
 from engine.live.folder_events import (
+    QUIET_SECONDS,
+    QUIET_STEP_MS,
+    SLOW_STEP_MS,
+    STEP_MS,
     FolderEvents,
     FolderEventSource,
     PollingWatch,
@@ -187,13 +191,16 @@ class SharedFolderWatch:
         self, events: FolderEventSource | PollingWatch, places: tuple[WatchedFolders, ...]
     ) -> None:
         """Forward events until the places change, or a folder appears, goes or is replaced."""
-        began = checked = turn = time.monotonic()
+        began = checked = turn = changed = time.monotonic()
         is_polling = self._polled or isinstance(events, PollingWatch)
         pause = TURN_SECONDS if is_polling else CHECK_SECONDS
         while self._places is places and turn - began < events.retry_seconds:
-            is_quick = any(place.is_shown() for place in places)
-            heard = events.wait(TURN_SECONDS, is_quick=is_quick)
+            step_ms = STEP_MS if turn - changed < QUIET_SECONDS else QUIET_STEP_MS
+            if not any(place.is_shown() for place in places):
+                step_ms = SLOW_STEP_MS
+            heard = events.wait(TURN_SECONDS, step_ms)
             turn = time.monotonic()
+            changed = turn if heard.names or heard.folders else changed
             renewed = [place for place in places if place.pass_on(heard)]
             if turn - checked >= pause or any(place.has_doubts for place in places):
                 checked = turn

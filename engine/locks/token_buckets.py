@@ -62,6 +62,10 @@ class TokenBuckets:
         self._rates = rates
         self._clock = clock
 
+    def is_limited(self, kind: str) -> bool:
+        """True if a task of this kind needs a token."""
+        return bool(self._names(kind))
+
     def ready(self, kind: str) -> bool:
         """True if each bucket of this kind holds a token; takes none.
 

@@ -85,6 +85,9 @@ _SYSEXITS: Mapping[int, str] = {
 }
 """Exit statuses of sysexits.h, used by sendmail and its replacements."""
 
+PERMANENT_STATUSES = frozenset(n for n, word in _SYSEXITS.items() if word.startswith("rejected_"))
+"""Those that no further attempt can change: EX_DATAERR (65) and EX_NOUSER (67)."""
+
 _is_noise = partial(
     re.fullmatch,
     r"msmtp: could not send mail \(.*|Can't send mail: sendmail process failed with error code \d+"

@@ -406,14 +406,14 @@ class PlanRun:
             return []
         images: list[tuple[str, bytes]] = []
         lost: list[RowOutcome] = []
-        for row, move in moves.items():
-            assert move.old is not None
-            try:
-                images.append((row.id, self._store.read(move.old)))
-            except Gone:
+        read = self._store.read_all([move.old for move in moves.values() if move.old is not None])
+        for row, image in zip(moves, read, strict=True):
+            if isinstance(image, Gone):
                 lost.append(RowOutcome(row, RowResult.GONE, REASON_CHANGED))
-            except StoreError as error:
-                lost.append(RowOutcome(row, RowResult.FAILED, str(error)))
+            elif isinstance(image, StoreError):
+                lost.append(RowOutcome(row, RowResult.FAILED, str(image)))
+            else:
+                images.append((row.id, image))
         for one in lost:
             del moves[one.row]
         try:

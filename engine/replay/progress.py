@@ -7,6 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from engine.model import State
 from engine.replay.scheduler import Canary, ReplayCounts, ReplayState, StopRuleState
 from engine.replay.settings import ReplayPace
 
@@ -94,6 +95,8 @@ class ReplayProgress(NamedTuple):
     """Problems not about tasks: a log, a token bucket, the journal; "" if none."""
     results: tuple[TaskProgress, ...] = ()
     """One for each task as far as kept: problems first, then the others; the latest first."""
+    source: State = State.DEAD
+    """Where the tasks were before they were sent."""
 
     @property
     def sent(self) -> int:

@@ -50,6 +50,7 @@ from engine.replay.settings import RemainderPolicy, ReplayPace, pace_to_json
 from engine.replay.shared_rate import SharedTokens
 from engine.store import ChangeableStore, StoreError, Unavailable
 from engine.text.safe import safe_line
+from engine.verbs import VERBS
 
 POLL_INTERVAL_SECONDS = 0.25
 """Maximum seconds between two polls."""
@@ -85,7 +86,7 @@ class PullBack(NamedTuple):
 
 
 class Replay:
-    """Execution of one retry plan at a limited rate."""
+    """Execution of one plan (retry, rerun) at a limited rate."""
 
     def __init__(
         self,
@@ -462,4 +463,5 @@ class Replay:
             course.stopped,
             "; ".join(filter(None, troubles)),
             (*reversed(self._problems.values()), *reversed(self._latest.values())),
+            VERBS[self.plan.verb].edges[0][0],
         )

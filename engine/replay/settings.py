@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from engine.model import Edges, State
 from engine.policy import UNITS_PER_TOKEN, Rate
 
 MIN_RATE, MAX_RATE = 1 / 60, 128.0
@@ -16,7 +17,7 @@ class RemainderPolicy(StrEnum):
     """What happens to unsent tasks when a replay stops."""
 
     STAY = "stay"
-    """They stay in the dead-letter queue."""
+    """They stay where they are."""
     HOLD = "hold"
     """They are held, so that retention does not delete them and no operator retries them by
     mistake.
@@ -50,6 +51,14 @@ class ReplayPace(NamedTuple):
     """True if an operator can be asked whether to continue; if not, an unclear canary stops the
     replay.
     """
+
+
+def rest_problem(pace: ReplayPace | None, states: Iterable[State], edges: Edges) -> str:
+    """Why unsent tasks in these states cannot be held as the pace asks; "" if they can."""
+    if pace is None or pace.stops.rest is not RemainderPolicy.HOLD:
+        return ""
+    stuck = [str(state) for state in states if (state, State.HELD) not in edges]
+    return f"unsent tasks cannot be held: {', '.join(stuck)} tasks stay" if stuck else ""
 
 
 def pace_to_json(pace: ReplayPace) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from engine.store import (
     accept_all,
     count_by_scan,
     keep_leases,
+    read_one_by_one,
     require_edge,
     sample_by_scan,
 )
@@ -140,6 +141,7 @@ class MemoryStore:
 
     count_tasks = count_by_scan
     sample = sample_by_scan
+    read_all = read_one_by_one
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Yield every task in the order of state and id, or only the named ones."""
@@ -237,7 +239,7 @@ class MemoryStore:
         return self._swap(Move(old, new))
 
     def _swap(self, move: Move) -> str:
-        old, new, image = move
+        old, new, image = move[:3]
         require_edge(self.edges, old, new, self._clock(), whole=bool(image))
         with self._memory.condition:
             if old is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from engine.mail import run_program
 from engine.model import Task
@@ -18,7 +18,7 @@ from engine.system.supervisor import (
 )
 from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
-from engine.work.handlers import Context, Failed
+from engine.work.handlers import Context, Failed, Fatal
 
 
 class CommandHandler:
@@ -32,22 +32,25 @@ class CommandHandler:
         account: Account | None = None,
         environ: Mapping[str, str | None] = {},
         run: Callable[[Program, float, Callable[[], bool]], ProgramResult] = run_supervised,
+        fatal_statuses: Container[int] = (),
     ) -> None:
         """`account` is the user to run it as; None: the present user. `environ` is added to the
         clean environment of `run_program.environment`; a value of None passes on our own variable,
-        if set. `run` runs the program: a worker passes that of its `SupervisorPool`.
+        if set. `run` runs the program: a worker passes that of its `SupervisorPool`. An exit
+        status of `fatal_statuses` means that no further attempt can succeed.
         """
         self._argv = tuple(argv)
         self._timeout = timeout
         self._account = account
         self._environ = environ
-        self._run = run
+        self._run, self._fatal_statuses = run, fatal_statuses
 
-    def __call__(self, task: Task, context: Context) -> None:
+    def __call__(self, task: Task, context: Context) -> bytes:
         """Run the program until it ends; waits even for one that cannot be killed
-        (`run`).
+        (`run`). Return its output.
 
         Raises:
+            Fatal: it has an exit status that excludes further attempts.
             Failed: it cannot be started, has an exit status other than 0, or times out; the
                 text is its output, shortened by `error_text`.
         """
@@ -71,11 +74,13 @@ class CommandHandler:
         except CannotRun as error:
             verb = "follow" if error.started else "start"
             raise Failed(f"cannot {verb} {self._argv[0]}: {error}") from error
-        output = error_text(ran.output)
+        if ran.status == 0 and not ran.end_reason:
+            return ran.output
+        output, whole = error_text(ran.output), ran.output.decode("utf-8", "replace").strip()
         if ran.end_reason:
-            raise Failed(f"{ran.end_reason}: {output}" if output else ran.end_reason)
-        if ran.status is None or ran.status:
-            raise Failed(output or _status(ran.status))
+            raise Failed(f"{ran.end_reason}: {output}" if output else ran.end_reason, whole)
+        ends = Fatal if ran.status in self._fatal_statuses else Failed
+        raise ends(output or _status(ran.status), whole)
 
 
 def task_environment(task: Task) -> Mapping[str, str]:

@@ -20,6 +20,11 @@ WORKER_ENDED = "worker ended while it ran"
 class Failed(Exception):
     """The attempt failed; the text is stored with the task, and the retry policy decides."""
 
+    def __init__(self, text: str, details: str = "") -> None:
+        super().__init__(text)
+        self.details = details
+        """More about it, such as all output of a program, for stores that keep a trace."""
+
 
 class Fatal(Failed):
     """No further attempt can succeed: move to the dead-letter queue immediately."""
@@ -67,8 +72,8 @@ class Context(NamedTuple):
 class Handler(Protocol):
     """Runs a task; returns when it is done."""
 
-    def __call__(self, task: Task, context: Context, /) -> None:
-        """Run the task.
+    def __call__(self, task: Task, context: Context, /) -> object:
+        """Run the task; return its result, which is kept as JSON if the store keeps results.
 
         Raises:
             Failed: it failed; Fatal and Retry decide what follows.

@@ -15,10 +15,10 @@ def guard_payload(handler: Handler, mail_spool: str, root: str = "") -> Handler:
     write access to the mail spool can still change the file afterwards.
     """
 
-    def run(task: Task, context: Context) -> None:
+    def run(task: Task, context: Context) -> object:
         if task.payload:
             _require(task.payload, mail_spool, root)
-        handler(task, context)
+        return handler(task, context)
 
     return run
 

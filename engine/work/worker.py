@@ -1,26 +1,28 @@
 """The worker: claim due tasks, run their handlers, store each outcome with compare-and-swap.
 
-Only the worker's own thread uses the store. Handlers run on other threads, which are reused, so
-that the queue lock and the leases of the tasks are renewed while they run.
+Handlers run on threads of their own, which are reused, so that the queue lock and the leases of the
+tasks are renewed while they run. One thread at a time uses the store, the one that holds
+`Worker._duty`: the worker's own, or that of a handler which has just ended. It stores the outcome
+and claims the next task itself, as two switches of threads cost more than both.
 """
 
 import math
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
 from engine import policy, verbs
 from engine.locks import queue_lock
-from engine.model import Move, Outcome, State, Task
+from engine.model import AttemptReport, Move, Outcome, State, Task
 from engine.policy import RetryPolicy, exponential_backoff
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import contract_error
-from engine.work import handlers, rescuer
+from engine.work import handlers, reports, rescuer
 from engine.work.handlers import Context, Failed, Fatal, Handler, Postponed, Retry
 
 RETENTION_INTERVAL_SECONDS = 3600.0
@@ -59,6 +61,10 @@ def refusal_delay_seconds(refusals: int, first: float = 60.0) -> float:
 class RateLimits(Protocol):
     """Rate limits by kind; `engine.locks.token_buckets.TokenBuckets` shares them between
     processes."""
+
+    def is_limited(self, kind: str) -> bool:
+        """False if a kind needs no tokens."""
+        ...
 
     def ready(self, kind: str) -> bool:
         """True if a token is available; takes none."""
@@ -161,9 +167,26 @@ class _Claim:
         """True if the lease was lost to another process."""
 
 
+class _AskedKinds:
+    """The kinds that a store asked for during one scan for claims, or together with outcomes."""
+
+    __slots__ = ("gates", "promised", "refused", "token_at")
+
+    def __init__(self) -> None:
+        self.refused: dict[str, str] = {}
+        """Kinds that must not be claimed, and the reason."""
+        self.gates: dict[str, tuple[str, float | None]] = {}
+        """Result of `WorkerServices.gate` by kind."""
+        self.promised: dict[str, int] = {}
+        """Tasks by kind that a store which claims lots may claim."""
+        self.token_at: float | None = None
+        """The earliest time at which a refused kind may be claimed; None: not known."""
+
+
 class _FinishedTask(NamedTuple):
     claim: _Claim
     failure: Exception | None
+    result: object = None
 
 
 class _Job(NamedTuple):
@@ -205,8 +228,67 @@ class _Owed(NamedTuple):
     """Counting and logging to do once it is stored; None if the task was not run."""
     given_up: bool = False
     """True if the task goes to its final state."""
+    report: AttemptReport | None = None
     rest: _RetryDelay = _RetryDelay()
     """No pause at first: the first retry is immediate."""
+
+
+class _HandlerThreads:
+    """Threads that run handlers, each one after another."""
+
+    def __init__(self, go_on: Callable[[_FinishedTask], None]) -> None:
+        """`go_on` is called on the thread of each handler that has ended."""
+        self._go_on = go_on
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._number = 0
+        """Threads that wait for a job or run one, each until it gets None."""
+
+    def start(self, job: _Job, busy: int) -> None:
+        """Run a handler; `busy` of them run now, with this one."""
+        if busy > self._number:
+            self._number += 1
+            jobs = (self._jobs,)
+            threading.Thread(target=self._run, args=jobs, name="handlers", daemon=True).start()
+        self._jobs.put(job)
+
+    def end(self) -> None:
+        """End each thread; a hanging handler keeps its thread and its queue."""
+        for _ in range(self._number):
+            self._jobs.put(None)
+        self._jobs, self._number = SimpleQueue(), 0
+
+    def _run(self, jobs: "SimpleQueue[_Job | None]") -> None:
+        while (job := jobs.get()) is not None:
+            failure: Exception | None = None
+            result: object = None
+            try:
+                result = job.handler(job.claim.task, job.context)
+            except Exception as error:
+                # Any exception of a handler fails its task, never the worker.
+                failure = error
+            self._go_on(_FinishedTask(job.claim, failure, result))
+
+
+class _TimedWrites:
+    """The writes of a run that are due from time to time."""
+
+    def __init__(self, services: WorkerServices, now: float) -> None:
+        self._services = services
+        self._retired = self._published = self._counted = now
+
+    def write_due(self, now: float, *, idle: bool, stays: bool) -> None:
+        """Write the log, and the counts if idle or if the last ones are old. With `stays`, also
+        the metrics, and apply retention if it is time."""
+        if idle or now - self._counted >= COUNTS_INTERVAL_SECONDS:
+            self._services.write_counts()
+            self._counted = now
+        if stays and (idle or now - self._published >= METRICS_INTERVAL_SECONDS):
+            self._services.publish()
+            self._published = now
+        if stays and now - self._retired >= RETENTION_INTERVAL_SECONDS:
+            self._services.apply_retention()
+            self._retired = now
+        self._services.write_log()
 
 
 _EXECUTING = {"geoban_apply": "geoban apply", "mail_send": "mail send"}
@@ -233,32 +315,38 @@ class Worker:
         self._services = services or WorkerServices()
         self._end = verbs.given_up_state(store.edges)
         self._clock = clock
+        self._duty = threading.Lock()
+        """Held by the thread that uses the store and the fields below."""
+        self._wakes_at = -math.inf
+        """Time at which the worker's own thread ends its wait; -inf while it does not wait."""
+        self._raised: Exception | None = None
+        """What was raised on the thread of a handler while it had the duty."""
         self._events: SimpleQueue[_FinishedTask | None] = SimpleQueue()
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._threads = 0
-        """Threads that wait for a job or run one, each until it gets None."""
-        self._running: Counter[str] = Counter()
+        self._threads = _HandlerThreads(self._go_on)
+        self._running: defaultdict[str, int] = defaultdict(int)
         """Running handlers by kind."""
-        self._promised: Counter[str] = Counter()
-        """By kind: tasks that a store which claims lots may claim in this scan."""
         self._busy = 0
         """Running handlers."""
         self._stopping = self._cancelled = False
         self._done = self._failed = self._gone = 0
         self._last_failure = ""
-        self._refused: dict[str, str] = {}
-        self._gates: dict[str, tuple[str, float | None]] = {}
-        """Result of `WorkerServices.gate` by kind, for this scan."""
+        self._asked = _AskedKinds()
         self._put_off = 0
         """Tasks of this run that were given back without an attempt."""
         self._put_off_why: dict[str, str] = {}
         self._put_off_until: float | None = None
         """Time when the first of them is due again."""
-        self._token_at: float | None = None
         self._unreachable = ""
         self._away = _RetryDelay()
         """Pause of scans after the store was unavailable."""
-        self._rescued = clock()
+        self._rescue_rest = _RetryDelay()
+        """Pause until abandoned tasks are looked for again, without a queue lock."""
+        self._fetches = False
+        """True if outcomes and the next claims may be one step of the store: no kind can keep
+        another one from its slots."""
+        self._fetched: deque[Task] = deque()
+        """Tasks that were claimed together with outcomes and are not started yet."""
+        self._writes = _TimedWrites(self._services, clock())
         self._taking: Iterator[Task] | None = None
         self._taken_since = 0.0
         self._owed: list[_Owed] = []
@@ -303,18 +391,16 @@ class Worker:
         try:
             if self._lock is not None:
                 self._lock.check()
-            self.rescue()
-            self._rescued = self._clock()
+            if self._lock is not None or self._store.claim_rules.return_abandoned is None:
+                self.rescue()  # else before the first claim, which is patient
             self._services.apply_retention()
-            run()
+            with self._duty:
+                run()
         except queue_lock.LockLost as loss:
             lost = str(loss)
             self._services.log("ALERT", f"{lost}; stopping, nothing touched")
         finally:
-            for _ in range(self._threads):
-                self._jobs.put(None)
-            # A hanging handler keeps its thread and its queue.
-            self._jobs, self._threads = SimpleQueue(), 0
+            self._threads.end()
             self._services.write_log()
             self._services.write_counts()
         dues = [
@@ -323,8 +409,8 @@ class Worker:
         return WorkerResult(
             self._done,
             self._failed,
-            {**self._put_off_why, **self._refused},
-            self._token_at,
+            {**self._put_off_why, **self._asked.refused},
+            self._asked.token_at,
             min(dues, default=None),
             lost,
             self._gone,
@@ -335,9 +421,12 @@ class Worker:
 
     def rescue(self) -> None:
         """Give back abandoned tasks: all claimed tasks if the lock is ours, else those with an
-        expired lease. Stores that do it in `take` are skipped.
+        expired lease, or those that the store's own rules name.
         """
-        if self._store.claim_rules.returns_abandoned:
+        now, returns = self._clock(), self._store.claim_rules.return_abandoned
+        self._rescue_rest = _RetryDelay(since=now, seconds=RESCUE_INTERVAL_SECONDS)
+        if returns is not None:
+            self._rescue_rest = _RetryDelay(since=now, seconds=returns(now) - now)
             return
         taken_over = self._lock.taken_over if self._lock else ""
         reason = f"{handlers.WORKER_ENDED}: {taken_over or 'no trace of it'}"
@@ -350,7 +439,7 @@ class Worker:
             self._is_dead,
             self._services.before_giving_up,
         ):
-            old, new, _ = outcome.move
+            old, new = outcome.move[:2]
             assert old is not None and new is not None
             if outcome.error is not None:
                 why = self._unrescued[old.id] = str(outcome.error)
@@ -386,9 +475,12 @@ class Worker:
             self._services.log("ERROR", f"{task.id} is finished, but still there: {error}")
 
     def _work(self, *, limit: int | None, until_idle: bool) -> None:
-        retired = published = counted = self._clock()
+        self._writes = _TimedWrites(self._services, self._clock())
         claimed = self._put_off = 0
         self._put_off_why, self._put_off_until = {}, None
+        most, slots = self._concurrency, self._services.slots
+        wanted = sum(min(most, slots.get(kind, most)) for kind in self._handled)
+        self._fetches = limit is None and wanted <= most
         while True:
             room = self._concurrency - self._busy
             if limit is not None:
@@ -397,27 +489,32 @@ class Worker:
             self._settle_owed(stays=limit is None)
             # A run that would end for lack of work scans even during the pause.
             rests = not until_idle or self._busy > 0
-            began = self._try_claim(room, patient=limit is None, rests=rests) if looking else 0
+            began = 0
+            # A worker without room looks for tasks of ended workers, too.
+            if (
+                looking
+                or self._fetched
+                or (
+                    not self._stopping
+                    and self._lock is None
+                    and self._rescue_rest.is_over(self._clock())
+                )
+            ):
+                began = self._try_claim(room, patient=limit is None, rests=rests)
             claimed += began
             # A task given back does not count: the run is for another one.
-            if not self._busy and (self._stopping or claimed - self._put_off == limit):
+            is_free = not self._busy and not self._fetched
+            if is_free and (self._stopping or claimed - self._put_off == limit):
                 return
             now = self._clock()
-            idle = not self._busy
-            if idle and until_idle and not began:
+            if not self._busy and until_idle and not began:
                 self._settle_owed(stays=False, last=True)
                 return
-            if idle or now - counted >= COUNTS_INTERVAL_SECONDS:
-                self._services.write_counts()
-                counted = now
-            if limit is None and (idle or now - published >= METRICS_INTERVAL_SECONDS):
-                self._services.publish()
-                published = now
-            if limit is None and now - retired >= RETENTION_INTERVAL_SECONDS:
-                self._services.apply_retention()
-                retired = now
-            self._services.write_log()
-            self._await(self._patience(now, looking=looking))
+            self._writes.write_due(now, idle=not self._busy, stays=limit is None)
+            patience = self._patience(now, looking=looking)
+            if limit is None:
+                self._wakes_at = now + patience
+            self._await(patience)
 
     def _patience(self, now: float, *, looking: bool) -> float:
         """Seconds to wait for an event before the next timed action."""
@@ -425,6 +522,8 @@ class Worker:
         until += [claim.renew_at for claim in self._claims]
         if looking:
             until += self._looks(now)
+        elif self._lock is None and not self._stopping:
+            until.append(max(self._rescue_rest.until, self._away.until))
         return max(0.05, min(until) - now)
 
     def _looks(self, now: float) -> list[float]:
@@ -432,28 +531,36 @@ class Worker:
         bell = self._store.changes
         if self._unreachable:
             return [self._away.until]
-        coming = (bell.next_due, self._token_at)
+        coming = (bell.next_due, self._asked.token_at, self._rescue_rest.until)
         return [now + bell.rescan_seconds, *(moment for moment in coming if moment is not None)]
 
     def _await(self, seconds: float) -> None:
         """Wait for an event, and settle all tasks finished by then."""
         events = []
-        with suppress(Empty):
-            events.append(self._events.get(timeout=seconds))
-            while not self._events.empty():  # an exception a task would cost more
-                events.append(self._events.get_nowait())
+        self._duty.release()
+        try:
+            with suppress(Empty):
+                events.append(self._events.get(timeout=seconds))
+        finally:
+            self._wakes_at = -math.inf
+            self._duty.acquire()
+        if self._raised is not None:
+            raised, self._raised = self._raised, None
+            raise raised
+        while not self._events.empty():  # an exception a task would cost more
+            events.append(self._events.get_nowait())
         self._settle([event for event in events if event is not None])  # None: only a wake-up
-        # Renew the lock's heartbeat only while no handler exceeds its deadline: otherwise the lock
-        # must age, so that others see this worker as stuck.
-        now = self._clock()
-        if self._lock is not None and not any(claim.deadline < now for claim in self._claims):
-            self._lock.renew()
-        self._renew_leases(now)
+        self._renew(self._clock())
 
-    def _renew_leases(self, now: float) -> None:
-        """Extend the leases of which a third is over, but none of a hanging handler. A lost lease
+    def _renew(self, now: float) -> None:
+        """Renew the lock's heartbeat while no handler exceeds its deadline: otherwise the lock
+        must age, so that others see this worker as stuck.
+
+        Extend the leases of which a third is over, but none of a hanging handler. A lost lease
         cancels its handler.
         """
+        if self._lock is not None and not any(claim.deadline < now for claim in self._claims):
+            self._lock.renew()
         due = [claim for claim in self._claims if claim.renew_at <= now]
         if not due:
             return
@@ -488,10 +595,11 @@ class Worker:
         """Like `_create_claimed`; with `patient`, an unavailable store is logged and tried again
         later."""
         now = self._clock()
-        if rests and not self._away.is_over(now):
+        if rests and not self._away.is_over(now) and not self._fetched:
             return 0  # a failing disk is not scanned again for each new mail
         try:
-            self._rescue_lapsed(now)
+            if self._lock is None and self._rescue_rest.is_over(now):
+                self.rescue()
             began = self._claim(room)
         except (StoreError, OSError) as error:
             if not patient:
@@ -506,29 +614,22 @@ class Worker:
         self._unreachable, self._away = "", _RetryDelay()
         return began
 
-    def _rescue_lapsed(self, now: float) -> None:
-        """Give back tasks with expired leases every `RESCUE_INTERVAL_SECONDS` seconds, for stores
-        without a lock.
-        """
-        if self._lock is None and not 0 <= now - self._rescued < RESCUE_INTERVAL_SECONDS:
-            self.rescue()
-            self._rescued = now
-
     def _claim(self, room: int) -> int:
-        """Claim and start up to `room` tasks; return how many were started."""
-        self._refused.clear()
-        self._promised.clear()
-        self._gates.clear()
-        self._token_at = None
+        """Start the fetched tasks, claim and start up to `room` in all; return how many."""
+        began = 0
+        while self._fetched:
+            began += self._start(self._fetched.popleft())
+        if began >= room or self._stopping:
+            return began
+        self._asked = _AskedKinds()
         if self._lock is not None:
             self._lock.check()
         now, in_lots = self._clock(), self._store.claim_rules.claims_lots
         is_old = not 0 <= now - self._taken_since < RESCAN_INTERVAL_SECONDS
         if self._taking is None or is_old or in_lots:
-            limit = room if in_lots else sys.maxsize
+            limit = room - began if in_lots else sys.maxsize
             self._taking = self._store.take(now, self._owner, limit, self._wants)
             self._taken_since = now
-        began = 0
         while began < room:
             task = next(self._taking, None)
             if task is None:
@@ -541,9 +642,9 @@ class Worker:
     def _wants(self, kind: str, group: str) -> bool:
         why = self._unwanted(kind)
         if why:
-            self._refused[kind] = why
+            self._asked.refused[kind] = why
         elif self._store.claim_rules.claims_lots:
-            self._promised[kind] += 1
+            self._asked.promised[kind] = self._asked.promised.get(kind, 0) + 1
         return not why
 
     def _unwanted(self, kind: str) -> str:
@@ -554,26 +655,29 @@ class Worker:
         if contract and kind not in self._handled:
             return "no handler configured"
         slots = 1 if contract else self._services.slots.get(kind, self._concurrency)
-        if self._running[kind] + self._promised[kind] >= slots:
+        if self._running[kind] + self._asked.promised.get(kind, 0) >= slots:
             return "one is running already" if slots == 1 else f"{slots} are running already"
-        if kind not in self._gates:
-            self._gates[kind] = self._services.gate(kind)
-        shut, until = self._gates[kind]
+        if kind not in self._asked.gates:
+            self._asked.gates[kind] = self._services.gate(kind)
+        shut, until = self._asked.gates[kind]
         limits = self._services.limits
-        if not shut and limits is not None and self._promised[kind]:
-            shut = "one token at a time"
-        elif not shut and limits is not None and not limits.ready(kind):
-            shut, until = "no token", limits.token_at(kind)
+        if not shut and limits is not None and limits.is_limited(kind):
+            if self._asked.promised.get(kind):
+                shut = "one token at a time"
+            elif not limits.ready(kind):
+                shut, until = "no token", limits.token_at(kind)
         if shut and until is not None:
-            self._token_at = until if self._token_at is None else min(self._token_at, until)
+            self._asked.token_at = (
+                until if self._asked.token_at is None else min(self._asked.token_at, until)
+            )
         return shut
 
     def _start(self, task: Task) -> int:
         limits, now = self._services.limits, self._clock()
         claim, data = _Claim(task, now), None
         self._claims.add(claim)
-        if self._promised[task.kind]:
-            self._promised[task.kind] -= 1
+        if self._asked.promised.get(task.kind):
+            self._asked.promised[task.kind] -= 1
         try:
             # Without one, another process took the last token.
             has_token = limits is None or limits.spend(task.kind)
@@ -602,13 +706,38 @@ class Worker:
         context = Context(
             inherit, lambda: self._cancelled or claim.is_lost, lambda _: self._latest(claim), data
         )
-        if self._busy > self._threads:
-            self._threads += 1
-            queues = self._jobs, self._events
-            threading.Thread(target=_run_jobs, args=queues, name="handlers", daemon=True).start()
         self._services.write_log()
-        self._jobs.put(_Job(handler, claim, context))
+        self._threads.start(_Job(handler, claim, context), self._busy)
+        if claim.renew_at < self._wakes_at:
+            self._events.put(None)
         return 1
+
+    def _go_on(self, finished: _FinishedTask) -> None:
+        """On the thread of a handler that has ended: store its outcome, and claim the next task for
+        this thread. All that is not as usual is left to the worker's own thread.
+        """
+        # Of several tasks that end meanwhile, the worker's thread makes one group commit.
+        if not self._duty.acquire(blocking=self._concurrency == 1):
+            self._events.put(finished)
+            return
+        try:
+            if self._wakes_at == -math.inf:
+                self._events.put(finished)  # it has work, or has ended
+                return
+            self._settle([finished])
+            now = self._clock()
+            self._renew(now)
+            room = self._concurrency - self._busy
+            stays = not self._stopping and not self._owed
+            if stays and self._try_claim(room, patient=True, rests=True):
+                self._writes.write_due(now, idle=False, stays=True)
+            else:
+                self._events.put(None)
+        except Exception as error:
+            self._raised = error
+            self._events.put(None)
+        finally:
+            self._duty.release()
 
     def _latest(self, claim: _Claim) -> Task:
         with self._renewing:
@@ -618,27 +747,32 @@ class Worker:
         """Store the outcomes of finished tasks in one group commit."""
         if not finished:
             return
-        for claim, _ in finished:
+        for claim, *_ in finished:
             self._running[claim.task.kind] -= 1
             self._busy -= 1
             claim.deadline = math.inf
         if self._lock is not None:
             self._lock.check()
-        self._store_outcomes([self._outcome_of(claim, failure) for claim, failure in finished])
+        self._store_outcomes([self._outcome_of(each) for each in finished])
 
-    def _outcome_of(self, claim: _Claim, failure: Exception | None) -> _Owed:
-        task = claim.task
+    def _outcome_of(self, finished: _FinishedTask) -> _Owed:
+        claim, failure, result = finished
+        task, rules = claim.task, self._store.claim_rules
         if failure is None or claim.is_lost:
-            done = self._store.claim_rules.done_state
+            done = rules.done_state
             new = None if done is None else verbs.complete(task, done)
-            return _Owed(claim, new, lambda: self._completed(task))
+            report, why = reports.report_result(result) if rules.keeps_reports else (None, "")
+            if why:
+                self._services.log("WARN", f"Result of {task.id} not kept: {why}")
+            return _Owed(claim, new, lambda: self._completed(task), report=report)
         if isinstance(failure, Postponed):
             return self._postponed(claim, failure)
         self._failed += 1
         error = self._services.shorten_error(_words(failure))
         self._services.add_count("failed_total")
         self._services.log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
-        return self._given_up_or_waiting(claim, failure, error)
+        report = reports.report_failure(failure) if rules.keeps_reports else None
+        return self._given_up_or_waiting(claim, failure, error)._replace(report=report)
 
     def _completed(self, task: Task) -> None:
         self._done += 1
@@ -732,13 +866,27 @@ class Worker:
                     why = f"cannot be stored: {error}, retry in {rest.seconds:.0f}s"
                     self._services.log("ERROR", f"Outcome of {one.claim.task.id} {why}")
 
+    def _swap_moves(self, moves: list[Move]) -> Iterable[Outcome]:
+        """Swap, and claim the next tasks in the same step if the store has one."""
+        swap_and_take = self._store.claim_rules.swap_and_take
+        room = self._concurrency - self._busy - len(self._fetched)
+        if swap_and_take is None or not self._fetches or room <= 0:
+            if len(moves) > 1 or moves[0].report is not None:
+                return self._store.swap_all(moves)
+            # The usual case, and no group: a refusal is an exception.
+            return [Outcome(moves[0], self._store.swap(moves[0].old, moves[0].new))]
+        self._asked = _AskedKinds()
+        outcomes, tasks = swap_and_take(moves, self._clock(), self._owner, room, self._wants)
+        self._fetched += tasks
+        return outcomes
+
     def _swap_all(self, owed: list[_Owed]) -> list[tuple[_Owed, Exception]]:
         """Replace claimed tasks by their outcomes in group commits; return those that the store
         refused, with the reason.
         """
         refused: list[tuple[_Owed, Exception]] = []
         for one, (move, rev, error) in _swaps(
-            self._store, owed, self._services.before_giving_up, self._clock()
+            self._store, owed, self._services.before_giving_up, self._clock(), self._swap_moves
         ):
             if error is not None and not isinstance(error, Gone):
                 refused.append((one, error))
@@ -757,7 +905,11 @@ class Worker:
 
 
 def _swaps(
-    store: Store, owed: list[_Owed], before_giving_up: Callable[[Task], None], now: float
+    store: Store,
+    owed: list[_Owed],
+    before_giving_up: Callable[[Task], None],
+    now: float,
+    swap_all: Callable[[list[Move]], Iterable[Outcome]],
 ) -> Iterator[tuple[_Owed, Outcome]]:
     """Store outcomes by `swap_all`: each has an answer of its own, so that one that is refused
     does not delay the others.
@@ -765,7 +917,8 @@ def _swaps(
     ready: list[tuple[_Owed, Move]] = []
     for one in owed:
         task = one.claim.task
-        move = Move(task, None if one.new is None else one.new._replace(rev=task.rev))
+        new = None if one.new is None else one.new._replace(rev=task.rev)
+        move = Move(task, new, report=one.report)
         try:
             if one.claim.is_lost:
                 raise Gone(task.id)
@@ -778,7 +931,7 @@ def _swaps(
             ready.append((one, move))
     stored = 0
     try:
-        for outcome in store.swap_all([move for _, move in ready]):
+        for outcome in swap_all([move for _, move in ready]) if ready else ():
             stored += 1
             yield ready[stored - 1][0], outcome
     except (StoreError, OSError) as error:
@@ -794,19 +947,6 @@ def _run_of(task: Task, retry: RetryPolicy) -> str:
     """Number of the failed run, with the maximum if there is one: `2/4`."""
     run = (task.attempts or 0) + 1
     return f"{run}/{retry.max_runs}" if retry.max_runs else f"{run}"
-
-
-def _run_jobs(
-    jobs: "SimpleQueue[_Job | None]", finished: "SimpleQueue[_FinishedTask | None]"
-) -> None:
-    while (job := jobs.get()) is not None:
-        failure: Exception | None = None
-        try:
-            job.handler(job.claim.task, job.context)
-        except Exception as error:
-            # Any exception of a handler fails its task, never the worker.
-            failure = error
-        finished.put(_FinishedTask(job.claim, failure))
 
 
 def _words(failure: Exception) -> str:

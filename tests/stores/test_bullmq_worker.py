@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 import redis
 
+from engine import verbs
 from engine.config.place_address import parse_address
 from engine.locks import queue_lock
-from engine.model import Task
+from engine.model import Move, State, Task
 from engine.policy import RetryPolicy
+from engine.store import Gone, accept_all
 from engine.stores.bullmq import BullmqStore, change_feed, parse_place
 from engine.stores.bullmq.change_feed import MarkerWatch, client_name
 from engine.stores.bullmq.image import NewJob
+from engine.stores.bullmq.place import JobLimit
 from engine.stores.bullmq.row import BACKOFF_KEY, own_retry_policy
 from engine.work import worker as work
 from engine.work.handlers import Context, Failed, Fatal, Handler
@@ -24,6 +27,7 @@ from engine.work.worker import Worker, WorkerServices
 from tests.redis_server import TestServer
 from tests.stores.jobs import NOW, write_waiting
 from tests.stores.seen import found
+from tests.stores.workers import until
 
 PATIENCE = 60.0
 """Seconds after which a test that waits for an event fails."""
@@ -162,6 +166,266 @@ def test_an_unrecoverable_error_ends_a_job(
     assert client.hmget("bull:mails:1", "atm", "failedReason") == ["1", "no such user"]
 
 
+def calls_of(client: redis.Redis) -> int:
+    """Scripts that the server has run."""
+    stats = client.info("commandstats")
+    return sum(stats[name]["calls"] for name in stats if name.startswith("cmdstat_evalsha"))
+
+
+@pytest.mark.parametrize("ends", ["completed", "failed", "delayed"])
+def test_an_outcome_and_the_next_claim_are_one_script(
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str, ends: str
+) -> None:
+    """20 jobs in turn cost little more than 20 scripts, also if they fail or are retried later."""
+    ran = threading.Semaphore(0)
+    opened = threading.Event()
+
+    def handler(task: Task, context: Context) -> None:
+        opened.wait(PATIENCE)
+        ran.release()
+        if ends != "completed":
+            raise Failed("no server")
+
+    options = {"attempts": 2, "backoff": 3_600_000} if ends == "delayed" else {}
+    with start({"mails": handler}) as running:
+        keys = [f"bull:{add(redis_url, options=options).id.replace('/', ':')}" for _ in range(20)]
+        before = calls_of(client)
+        opened.set()
+        for _ in range(20):
+            assert ran.acquire(timeout=PATIENCE)
+        while not running.watch.is_resting("mails"):
+            assert running.resting.acquire(timeout=PATIENCE)
+        used = calls_of(client) - before
+    assert client.zcard(f"bull:mails:{ends}") == 20
+    assert used <= 26
+    assert {client.hget(key, "pb") for key in keys} == {"host-1"}
+
+
+def test_a_queue_that_shares_slots_is_not_overtaken(
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str
+) -> None:
+    """One slot for two queues: they take turns, although each outcome could fetch the next job of
+    the same queue."""
+    order: list[str] = []
+    ran = threading.Semaphore(0)
+
+    def handler(task: Task, context: Context) -> None:
+        order.append(task.kind)
+        ran.release()
+
+    for number in range(20):
+        write_waiting(client, f"j{number}", "a")
+    for number in range(3):
+        write_waiting(client, f"j{number}", "b")
+    with start({"a": handler, "b": handler}, concurrency=1):
+        for _ in range(23):
+            assert ran.acquire(timeout=PATIENCE)
+    assert order.index("b") < 3
+    assert order[:8].count("b") == 3
+
+
+def test_a_worker_that_is_stopped_keeps_no_job(
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str
+) -> None:
+    """A stop while a job runs: it is completed, no other one is claimed with its outcome."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handler(task: Task, context: Context) -> None:
+        begun.set()
+        go_on.wait(PATIENCE)
+
+    for number in range(3):
+        write_waiting(client, f"j{number}")
+    running = start({"mails": handler}, concurrency=1)
+    running.thread.start()
+    assert begun.wait(PATIENCE)
+    running.worker.stop()
+    go_on.set()
+    running.__exit__()
+    assert client.zrange("bull:mails:completed", 0, -1) == ["j0"]
+    assert (client.llen("bull:mails:active"), client.llen("bull:mails:wait")) == (0, 2)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_edit_of_a_running_job_does_not_cancel_it(
+    client: redis.Redis, redis_url: str, fails: bool
+) -> None:
+    """Another client changes data and priority: the claim is renewed and the outcome is stored;
+    the edit stays. Without its lock the claim is lost."""
+    with closing(BullmqStore(parse_place(parse_address(redis_url)))) as store:
+        add(redis_url, options={"attempts": 2})
+        (task,) = store.take(time.time(), "me", 1)
+        client.hset("bull:mails:1", mapping={"data": '"new"', "priority": 7})
+        (renewed,) = store.renew([task], time.time() + 60)
+        assert renewed.error is None
+        assert renewed.move.new is not None
+        task = renewed.move.new
+        client.hset("bull:mails:1", "progress", 50)
+        seen = found(store, "mails/1")
+        with pytest.raises(Gone):
+            store.swap(seen._replace(rev="0"), verbs.kill(seen, time.time()))
+        if fails:
+            store.swap(task, verbs.nack(task, 0.0, "no server"))
+            assert client.zrange("bull:mails:prioritized", 0, -1) == ["1"]
+        else:
+            store.swap(task, verbs.complete(task, State.DONE))
+            assert client.zrange("bull:mails:completed", 0, -1) == ["1"]
+        assert client.hmget("bull:mails:1", "data", "priority", "progress") == ['"new"', "7", "50"]
+
+        other = add(redis_url)
+        (task,) = (each for each in store.take(time.time(), "me", 9) if each.id == other.id)
+        client.set(f"bull:{task.id.replace('/', ':')}:lock", "another")
+        (lost,) = store.renew([task], time.time() + 60)
+        assert isinstance(lost.error, Gone)
+        with pytest.raises(Gone):
+            store.swap(task, verbs.complete(task, State.DONE))
+
+
+@pytest.mark.parametrize(
+    ("result", "stored"),
+    [
+        (None, "null"),
+        ({"to": "Zoë", "n": [1]}, '{"to":"Zoë","n":[1]}'),
+        ("sent", '"sent"'),
+        (b' {"ok": true}\n', '{"ok":true}'),
+        (b"sent \xff\n", '"sent �"'),
+        (b"", "null"),
+        (object(), "null"),
+        pytest.param("x" * 100_000, "null", id="long"),
+    ],
+)
+def test_the_result_of_a_handler_is_the_return_value(
+    start: Callable[..., RunningWorker],
+    client: redis.Redis,
+    redis_url: str,
+    result: object,
+    stored: str,
+) -> None:
+    """As JSON; the output of a program (bytes) is a JSON value or text. Something else, or more
+    than 64 Ki characters, is not kept, and the job is completed."""
+    ended = threading.Event()
+
+    def handler(task: Task, context: Context) -> object:
+        ended.set()
+        return result
+
+    with start({"mails": handler}):
+        add(redis_url)
+        assert ended.wait(PATIENCE)
+    assert client.zcard("bull:mails:completed") == 1
+    assert client.hget("bull:mails:1", "returnvalue") == stored
+
+
+def test_failures_leave_their_traces(
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str
+) -> None:
+    """One for each attempt, the last ones only if the job's options say so; a handler's own failure
+    has its text and details."""
+    ended = threading.Event()
+
+    def handler(task: Task, context: Context) -> object:
+        tried = task.attempts or 0
+        if tried == 3:
+            ended.set()
+            raise Fatal("no such user", "250 ok\n550 \x1b[31mgone")
+        return [1, 2, 3][tried + 7]
+
+    with start({"mails": handler}):
+        add(redis_url, options={"attempts": 9, "stackTraceLimit": 2})
+        assert ended.wait(PATIENCE)
+    first, last = json.loads(str(client.hget("bull:mails:1", "stacktrace")))
+    assert first.startswith("Traceback (most recent call last):\n")
+    assert first.endswith("IndexError: list index out of range")
+    assert last == "Fatal: no such user\n250 ok\n550 �[31mgone"
+    assert client.hmget("bull:mails:1", "atm", "failedReason") == ["4", "no such user"]
+
+
+def test_finished_jobs_are_counted_if_the_place_says_so(
+    client: redis.Redis, redis_url: str
+) -> None:
+    """As BullMQ's option `metrics` does: a count, and one number a minute."""
+    place = parse_place(parse_address(redis_url))
+    for points in (0, 2):
+        with closing(BullmqStore(place._replace(metrics_points=points))) as store:
+            for is_done in (True, False):
+                add(redis_url)
+                (task,) = store.take(time.time(), "me", 1)
+                done = verbs.complete(task, State.DONE)
+                store.swap(task, done if is_done else verbs.kill(task, time.time()))
+    assert client.hget("bull:mails:metrics:completed", "count") == "1"
+    assert client.hget("bull:mails:metrics:failed", "count") == "1"
+
+
+def test_a_busy_worker_returns_the_jobs_of_ended_ones(client: redis.Redis, redis_url: str) -> None:
+    """A worker whose slots are all taken for long looks for jobs without lock, too."""
+    write_waiting(client, "long")
+    write_waiting(client, "lost")
+    place = parse_place(parse_address(redis_url))
+    with closing(BullmqStore(place)) as store:
+        (long, lost) = store.take(time.time(), "dead", 2)
+        store.swap(long, verbs.unclaim(long))
+    client.delete("bull:mails:lost:lock")
+    go_on = threading.Event()
+
+    place = place._replace(queues=("mails",), stalled_seconds=0.02)
+    store = BullmqStore(place)
+    worker = Worker(store, {"mails": lambda task, context: go_on.wait(PATIENCE)}, UNUSED)
+    thread = threading.Thread(target=worker.process_all)
+    thread.start()
+    try:
+        until(lambda: client.lrange("bull:mails:wait", 0, -1) == [lost.id.partition("/")[2]])
+        assert client.lrange("bull:mails:active", 0, -1) == ["long"]
+    finally:
+        go_on.set()
+        worker.stop()
+        thread.join(PATIENCE)
+        store.close()
+
+
+def test_a_limited_queue_does_not_slow_another(
+    start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str
+) -> None:
+    """Two queues, one with a limit of one job an hour: all jobs of the other one run meanwhile."""
+    ran: list[str] = []
+    free = threading.Semaphore(0)
+
+    def handler(task: Task, context: Context) -> None:
+        ran.append(task.kind)
+        free.release()
+
+    for number in range(3):
+        write_waiting(client, f"j{number}", "slow")
+    for number in range(30):
+        write_waiting(client, f"j{number}", "fast")
+    client.hset("bull:slow:meta", mapping={"max": 1, "duration": 3_600_000})
+    with start({"slow": handler, "fast": handler}, concurrency=18):
+        for _ in range(31):
+            assert free.acquire(timeout=PATIENCE)
+    assert (ran.count("slow"), ran.count("fast")) == (1, 30)
+
+
+def test_the_limit_of_a_worker_is_counted_with_others(client: redis.Redis, redis_url: str) -> None:
+    """BullMQ's option `limiter`: jobs that another worker started count, also for a job that is
+    claimed together with an outcome; another queue is not limited."""
+    place = parse_place(parse_address(redis_url))._replace(limits={"mails": JobLimit(3, 600.0)})
+    for number in range(4):
+        write_waiting(client, f"j{number}")
+        write_waiting(client, f"j{number}", "sums")
+    client.set("bull:mails:limiter", 1, px=600_000)
+    with closing(BullmqStore(place)) as store:
+        now = time.time()
+        tasks = list(store.take(now, "me", 3))
+        assert [task.kind for task in tasks] == ["mails", "sums", "mails"]
+        assert store.claim_rules.swap_and_take is not None
+        done = [Move(task, verbs.complete(task, State.DONE)) for task in tasks]
+        _, more = store.claim_rules.swap_and_take(done, now, "me", 9, accept_all)
+        assert [task.kind for task in more] == ["sums"]
+        assert [task.kind for task in store.take(now, "me", 9)] == ["sums", "sums"]
+        due = store.changes.next_due
+        assert due is not None
+        assert now + 500 < due < now + 700
+
+
 def test_a_rate_limit_is_used_to_the_full(
     start: Callable[..., RunningWorker], client: redis.Redis, redis_url: str
 ) -> None:
@@ -217,10 +481,10 @@ def test_a_paused_queue_goes_on_when_it_is_resumed(
     with closing(BullmqStore(parse_place(parse_address(redis_url)))) as console:
         add(redis_url, queue="sums")
         list(console.scan())
-        console.control("pause:sums", value="1")
+        console.control("pause", "sums", "1")
         with start({"sums": lambda task, context: ran.set()}):
             assert not ran.is_set()
-            console.control("pause:sums", value="0")
+            console.control("pause", "sums", "0")
             assert ran.wait(PATIENCE)
 
 

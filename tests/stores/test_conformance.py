@@ -52,6 +52,8 @@ class Shape(NamedTuple):
     in_line: Callable[[list[Task]], list[Task]]  # tasks as added, in the order of their claims
     has_payload: bool = True
     renews: bool = False  # whether a lease can be extended
+    # The revision of a task, scanned while it is claimed, as its claimer has it.
+    claim_rev: Callable[[Task], str] = lambda task: task.rev
     destination: str = ""  # of a new task
     own: frozenset[str] = frozenset()  # fields that the store sets by itself, or has no place for
 
@@ -92,6 +94,7 @@ SHAPES: Mapping[str, Shape] = {
         in_line=lambda tasks: sorted(tasks, key=lambda task: task.kind),
         has_payload=False,
         renews=True,
+        claim_rev=lambda task: "" if task.lease is None else task.lease.token,
         own=frozenset({"description", "word"}),
     ),
     # A number and one of two kinds are all that there is to a job, and first come is first served.
@@ -383,7 +386,7 @@ def test_a_stale_revision_is_gone(open_store: Opener, a_task: Factory) -> None:
     assert tasks_in(store) == before
 
 
-def test_an_outcome_needs_the_claim(open_store: Opener, a_task: Factory) -> None:
+def test_an_outcome_needs_the_claim(open_store: Opener, a_task: Factory, shape: Shape) -> None:
     """A claimed task cannot be held by a console that saw it waiting, and a worker that lost its
     claim can neither finish nor fail it."""
     ours, theirs = open_store(), open_store()
@@ -397,7 +400,7 @@ def test_an_outcome_needs_the_claim(open_store: Opener, a_task: Factory) -> None
     for end in (end for start, end in ways_of(ours) if start is State.ACTIVE):
         with pytest.raises(Gone):
             ours.swap(mine._replace(rev="0"), moved(mine, end))
-    assert found(ours, mine.id).rev == claimed.rev
+    assert shape.claim_rev(found(ours, mine.id)) == claimed.rev
     theirs.swap(claimed, None)
 
 
@@ -413,7 +416,7 @@ def test_what_is_taken_is_claimed(open_store: Opener, a_task: Factory, shape: Sh
     assert task._replace(state=State.PENDING, lease=None, rev=waiting.rev, extra=waiting.extra) == (
         waiting
     )
-    assert found(open_store(), task.id).rev == task.rev
+    assert shape.claim_rev(found(open_store(), task.id)) == task.rev
 
 
 def test_a_lease_is_extended(open_store: Opener, a_task: Factory, shape: Shape) -> None:
@@ -433,7 +436,7 @@ def test_a_lease_is_extended(open_store: Opener, a_task: Factory, shape: Shape) 
     assert new is not None and new.lease is not None and kept.lease is not None
     assert new.lease.until == (NOW + 999 if shape.renews else kept.lease.until)
     there = found(open_store(), kept.id)
-    assert (there.rev, set(tasks_in(theirs))) == (new.rev, {kept.id})
+    assert (shape.claim_rev(there), set(tasks_in(theirs))) == (new.rev, {kept.id})
     if shape.renews:
         assert there.lease is not None and there.lease.until == NOW + 999
         with pytest.raises(Gone):
@@ -652,17 +655,18 @@ def test_a_whole_look_ends_in_order(open_store: Opener, a_task: Factory) -> None
     assert order == [a_task(number).id for number in (1, 2, 3, 4, 5)]
 
 
-def test_a_sample_counts_all_and_has_the_first(open_store: Opener, a_task: Factory) -> None:
-    """A sample has the number of all tasks by state, and among its tasks the first in id order."""
+def test_a_sample_counts_all_and_has_some(open_store: Opener, a_task: Factory) -> None:
+    """A sample has the number of all tasks by state, and at least as many tasks as asked for."""
     store = open_store()
     for number in (5, 4):
         put(store, a_task(number), State.HELD)
     for number in (3, 1, 2):
         put(store, a_task(number))
-    counts, read = store.sample(2)
+    counts, words, read = store.sample(2)
+    assert not any((words or {}).values())
     assert counts == dict.fromkeys(store.states, 0) | {State.PENDING: 3, State.HELD: 2}
     tasks = {item.id: item for item in read if isinstance(item, Task)}
-    assert {a_task(1).id, a_task(2).id} <= {*tasks}
+    assert len(tasks) >= 2
     assert tasks.items() <= tasks_in(store).items()
 
 

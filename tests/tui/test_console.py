@@ -17,7 +17,7 @@ from engine.logs.log_tail import format_log_line
 from engine.model import Edge, LockEvidence, State, Task, Verdict
 from engine.store import Store, Unavailable
 from engine.stores.memory import MemoryStore, MemoryTasks
-from tests.examples import few_of
+from tests.examples import deep_but, few_of
 from tests.tui.desks import Desk, a_desk, clock_of
 from tests.tui.spools import (
     NOW,
@@ -174,7 +174,7 @@ DIGITS = {
 """The screen of each digit."""
 
 
-@pytest.mark.parametrize("there", few_of({"1", "enter", "9"}, ("1", "4", "enter", *"ct569")))
+@pytest.mark.parametrize("there", deep_but({"1", "enter", "9"}, ("1", "4", "enter", *"ct569")))
 async def test_each_digit_leads_to_one_screen(there: str) -> None:
     """From the overview, the list, a task, clusters, a log and other screens, a digit opens the
     same screen; Esc closes them all in a few steps.

@@ -123,7 +123,7 @@ def a_mail(root: Path) -> str:
     page = base64.encodebytes(b"<h1>Disk <b>full</b></h1><script>evil()</script>").decode()
     return spooled(
         root,
-        f'MAIL_TO="a@b.example"\nMAIL_SUBJECT="$(touch {root}/ran)"\n',
+        'MAIL_TO="a@b.example"\nMAIL_SUBJECT="$(touch ran)"\n',
         body_eml="From: =?utf-8?q?J=C3=BCrgen?= <a@b.example>\nSubject: =?utf-8?b?R3LDvMOfZQ==?=\n"
         f"Content-Type: text/html\nContent-Transfer-Encoding: base64\n\n{page}",
     )
@@ -219,16 +219,17 @@ async def test_mail_that_is_kept_back_is_not_said_to_be_ready(tmp_path: Path) ->
         assert "hold" not in grey
 
 
-async def test_a_spooled_mail_is_decoded(tmp_path: Path) -> None:
+async def test_a_spooled_mail_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its headers and its page are text; what meta.sh contains is shown and never run. Of the task
     and each file of its payload size, times, inode, mode and owner are shown.
     """
+    monkeypatch.chdir(tmp_path)
     task = a_dead_task(payload=a_mail(tmp_path))
     file, meta = tmp_path / "queue" / "dlq" / f"{task.id}.task", Path(task.payload)
     async with a_spool(tmp_path, task) as desk:
         await desk.show(task)
         await desk.turns_to("payload", "From: Jürgen <a@b.example>", "Subject: Grüße", "Disk full")
-        assert f"Subject $(touch {tmp_path}/ran)" in desk.page.replace(" / ", "/")
+        assert "Subject $(touch ran)" in desk.page
         assert "evil()" not in desk.page
         await desk.turns_to(
             "files", "TASK_ID=", "=?utf-8?q?J=C3=BCrgen?=", "Content-Transfer-Encoding"

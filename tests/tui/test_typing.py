@@ -23,7 +23,7 @@ from textual.widgets import Input
 import tui
 from engine.index.schema import Window
 from engine.model import State
-from tests.examples import deep_but, few_of
+from tests.examples import deep_but
 from tests.tui.conftest import READING
 from tests.tui.desks import a_desk
 from tests.tui.ptys import console as terminal_with
@@ -143,7 +143,7 @@ BURSTS = (
 """Through filters, questions, menus and plans; each run has the first six."""
 
 
-@pytest.mark.parametrize("burst", few_of(BURSTS[:6], BURSTS))
+@pytest.mark.parametrize("burst", deep_but(BURSTS[:6], BURSTS))
 async def test_a_burst_is_what_its_keys_are(burst: str) -> None:
     """Keys that come in one read lead to the same screen, row and words as keys one by one."""
     async with opened() as pilot:
@@ -222,7 +222,7 @@ async def test_a_paste_comes_in_its_turn_and_is_no_key() -> None:
 FROM_OVERVIEW = ("7/feeds\rnn", "4oaj", "7&feeds\r", "7@09:41\rj", "2jj4k")
 
 
-@pytest.mark.parametrize("burst", few_of(FROM_OVERVIEW[:2], FROM_OVERVIEW))
+@pytest.mark.parametrize("burst", deep_but(FROM_OVERVIEW[:2], FROM_OVERVIEW))
 async def test_a_burst_that_begins_on_the_overview(burst: str, tmp_path: Path) -> None:
     """Through boards, questions and menus each key finds the screen that the last one opened."""
     make_spool(tmp_path, some_tasks())

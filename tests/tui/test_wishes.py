@@ -24,7 +24,7 @@ from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace
 from engine.store import Control, Store
 from engine.stores.memory import MemoryStore
-from tests.examples import few_of
+from tests.examples import deep_but
 from tests.tui.journals import a_journaled_place, interrupt
 from tests.tui.mailrooms import Mailroom
 from tests.tui.ptys import Terminal
@@ -227,7 +227,7 @@ TO: dict[str, tuple[str, ...]] = {
 
 
 HELPS = {keys.OVERVIEW, keys.LIST, keys.TASK, keys.PLAN, keys.LOG, keys.TRANSPORTS, keys.CONTROL}
-"""Boards, lists, plans and questions; `make deep` asks for the help of all."""
+"""Boards, lists, plans and questions; `make test-all` asks for the help of all."""
 
 
 def test_each_screen_has_a_title_in_the_help() -> None:
@@ -301,7 +301,7 @@ def flushed(place: Place) -> Place:
     return place._replace(open=opened)
 
 
-@pytest.mark.parametrize("screen", few_of(HELPS, TO))
+@pytest.mark.parametrize("screen", deep_but(HELPS, TO))
 async def test_help_of_each_screen(spool: Path, screen: str) -> None:
     """`?` on each screen lists its keys under its name; a search finds some, or says so."""
     place = a_journaled_place(spool)._replace(recovery_command=("spooldeck", "queue", "recover"))

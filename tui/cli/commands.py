@@ -52,6 +52,14 @@ _TABLE = """
     @place @filter @state
     --id ID... | only this task; may be repeated
     @apply
+@pace
+    --rate N|now | tasks per second (2); now: no limit
+    --canary N,M | sizes of the first batches (1,10), or none
+    --stop-same N:number | stop if an error recurs N times (2); 0: never
+    --stop-share PCT/M | stop if PCT of the last M failed (10/20)
+    --stop-pending K:count | stop if more than K tasks are pending
+    --rest {stay,hold}=stay | after a stop, the rest stays where it is or is held
+    --timeout S:count=120 | wait S seconds for each outcome (120)
 @suspicious
     --take-in ID... | also this suspicious task; may be repeated
     --all-odd | also all suspicious tasks
@@ -119,16 +127,10 @@ note @id | plans.edit_note:note | write a note on a task (a purge then excludes 
     @place
 notes @place @json-lines | plans.edit_note:list_notes +listing | list the notes that operators wrote
         on tasks
-replay @verb | plans.verbs:replay | retry dead tasks: first a few, then at a steady rate; stop if
-        they fail again
-    --rate N|now | tasks per second (2); now: no limit
-    --canary N,M | sizes of the first batches (1,10), or none
-    --stop-same N:number | stop if an error recurs N times (2); 0: never
-    --stop-share PCT/M | stop if PCT of the last M failed (10/20)
-    --stop-pending K:count | stop if more than K tasks are pending
-    --rest {stay,hold}=stay | after a stop, the rest stays dead or is held
-    --timeout S:count=120 | wait S seconds for each outcome (120)
-rerun @verb | plans.verbs:rerun | run finished tasks once more: due now, attempts reset
+replay @verb @pace | plans.verbs:replay | retry dead tasks: first a few, then at a steady rate;
+        stop if they fail again
+rerun @verb @pace | plans.verbs:rerun | run finished tasks once more: first a few, then at a steady
+        rate; stop if they fail
 purge @verb @suspicious | plans.verbs:purge | move tasks to the trash (dead ones, unless --state is
         given)
 hold @verb | plans.verbs:hold | hold tasks until they are released

@@ -148,7 +148,7 @@ def replay_view(now: ReplayProgress, states: Mapping[State, str]) -> OperationVi
 def outcome_counts(now: ReplayProgress, states: Mapping[State, str]) -> tuple[OutcomeCount, ...]:
     """Counts by outcome; they add up to the planned number."""
     tally, ends = now.tally, bool(now.stopped) or now.is_over
-    dead = present.state_name(states.get(State.DEAD, "the DLQ"))
+    source = present.state_name(states.get(now.source, now.source))
     return (
         OutcomeCount("done", tally.delivered, "ok", True),
         OutcomeCount("failed", tally.failed, "error", True),
@@ -166,7 +166,7 @@ def outcome_counts(now: ReplayProgress, states: Mapping[State, str]) -> tuple[Ou
             is_open=True,
         ),
         OutcomeCount("held", now.held, is_open=True),
-        OutcomeCount(f"not sent (still in {dead})", now.unsent if ends else 0, is_open=True),
+        OutcomeCount(f"not sent (still in {source})", now.unsent if ends else 0, is_open=True),
     )
 
 
@@ -467,8 +467,8 @@ def after_words(now: ReplayProgress, states: Mapping[State, str]) -> str:
     if now.is_over:
         return ""
     held = now.pace.stops.rest is RemainderPolicy.HOLD
-    dead = present.state_name(states.get(State.DEAD, "the DLQ"))
-    rest = "held" if held else f"stays in {dead}"
+    source = present.state_name(states.get(now.source, now.source))
+    rest = "held" if held else f"stays in {source}"
     return f"on stop: rest {rest}; continues in the background"
 
 

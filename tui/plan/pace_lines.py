@@ -78,7 +78,7 @@ FIELDS: tuple[tuple[PaceField, ...], ...] = (
             "pending_on",
         ),
     ),
-    (PaceField("hold", "then", "hold the rest (off: stays in {dead})"),),
+    (PaceField("hold", "then", "hold the rest (off: stays where it is)"),),
 )
 """Fields, line by line."""
 
@@ -201,9 +201,7 @@ def form_lines(
     form: PaceForm, sentences: Sequence[str], states: Mapping[State, str], width: int
 ) -> list[Line]:
     """The form, with a forecast in words below."""
-    words = {"pending": "pending", "dead": "the dead-letter queue"}
-    for state, name in ((State.PENDING, "pending"), (State.DEAD, "dead")):
-        words[name] = safe_line(states.get(state, words[name]))
+    words = {"pending": safe_line(states.get(State.PENDING, "pending"))}
     found = [present.heading_line("Replay settings", width)]
     found += [present.cut_line(_line(form, fields, words), width) for fields in FIELDS]
     found.append(BLANK_LINE)

@@ -6,7 +6,7 @@ import asyncio
 from itertools import islice
 
 from engine.operations.plans import Plan
-from engine.replay.settings import ReplayPace
+from engine.replay.settings import ReplayPace, rest_problem
 from engine.verbs import VERBS
 from tui.format import keys
 from tui.format.export import ExportTable, RowSink
@@ -110,7 +110,10 @@ class PlanOptions(ConfirmScreen):
             return
 
         def take(pace: ReplayPace | None) -> None:
-            facts.pace = facts.pace if pace is None else pace
+            if wrong := rest_problem(pace, facts.plan.states, self._live.inspector.edges):
+                self.say(f"settings not changed: {wrong}")
+            elif pace is not None:
+                facts.pace = pace
             self.lay_out(self.size.width)
 
         form = PaceScreen(facts.pace or ReplayPace(), facts.amount, self._live)

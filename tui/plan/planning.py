@@ -196,8 +196,8 @@ def default_pace(plan: Plan, *, picked: bool = False) -> ReplayPace | None:
 
 
 def can_be_paced(plan: Plan) -> bool:
-    """True for a retry of more than one task."""
-    return plan.verb == "retry" and len(plan.rows) > 1
+    """True for more than one task to run again."""
+    return bool(VERBS[plan.verb].paced_name) and len(plan.rows) > 1
 
 
 def why_not_now(live: PlaceSession, states: Collection[State]) -> str:

@@ -144,7 +144,9 @@ class PlanScreen(PlanOptions):
             return
         self._fill(self.text_width)
         plan, amount = self.facts.plan, present.format_count(self.facts.amount, "task")
-        name = "replay" if can_be_paced(plan) and self.facts.amount > 1 else plan.verb
+        name = plan.verb
+        if can_be_paced(plan) and self.facts.amount > 1:
+            name = VERBS[plan.verb].paced_name
         self.show((), self._text, self._prompt(name))
         title = ((name, "title"), (f" {amount.upper()}", "title"))
         self.show_title(title, amount if self.is_open else "")
@@ -305,7 +307,7 @@ async def show_plan(
         return
     words, warned = asked.describe_scope(len(plan.rows)), plan_warnings(live, plan, asked)
     pace = default_pace(plan, picked=asked.ids is not None)
-    errors = asked.query if asked.verb == "retry" else None
+    errors = asked.query if VERBS[asked.verb].paced_name else None
     face.app.push_screen(
         PlanScreen(plan, words, live, around, done, warnings=warned, pace=pace, errors=errors)
     )

@@ -10,6 +10,7 @@ from engine.operations.journal import Operation
 from engine.policy import DAY_SECONDS
 from engine.store import Unavailable
 from engine.text.safe import safe_line
+from engine.verbs import VERBS
 from tui.session.place import Place
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ HISTORY_SECONDS = DAY_SECONDS
 def operation_name(operation: Operation) -> str:
     """Display name of an operation, escaped: its verb, or `replay` for a paced retry."""
     intent = operation.intent
-    return "replay" if intent.pace and intent.verb == "retry" else safe_line(intent.verb)
+    verb = VERBS.get(intent.verb)
+    return verb.paced_name if intent.pace and verb is not None else safe_line(intent.verb)
 
 
 def alert_input(operation: Operation) -> Unfinished:

@@ -16,6 +16,7 @@ from engine.operations.run_plan import failed_report
 from engine.replay.progress import ReplayProgress
 from engine.replay.replay import PullBack, Replay, ReplayResult
 from engine.store import StoreError
+from engine.verbs import VERBS
 
 DETACH_TIMEOUT_SECONDS = 3.0
 """Seconds to wait for the current batch when the console quits."""
@@ -149,7 +150,7 @@ class ReplayRun(RunningOperation):
     def __init__(self, replay: Replay, intent: Intent, clock: Callable[[], float]) -> None:
         """Starts the replay."""
         super().__init__(replay.plan, intent, clock)
-        self.name = "replay"
+        self.name = VERBS[replay.plan.verb].paced_name
         self.replay = replay
         replay.start()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
@@ -13,7 +12,8 @@ from engine import verbs
 from engine.model import Move, Outcome, Task
 from engine.store import ClaimFilter, Gone, StoreError
 from engine.stores.bullmq.change_feed import MarkerWatch
-from engine.stores.bullmq.connection import Connection, ScriptCall, pack, plain_script, script
+from engine.stores.bullmq.connection import Connection, ScriptCall, pack, plain_script
+from engine.stores.bullmq.image import to_bytes
 from engine.stores.bullmq.moves import EDGES, JobMoves, read_answer
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace
@@ -24,6 +24,10 @@ MAX_LOT = 64
 """Jobs that are claimed at a time."""
 MAX_STALLED = 1
 """Times that a job may lose its worker before it fails (BullMQ: maxStalledCount)."""
+
+MAX_KEPT_DATA = 256 * 1024
+"""Characters of a job's data that are kept from its claim until its handler starts; longer data is
+read again."""
 
 _ROW_FIELDS = ("name", "timestamp", "priority", "atm")
 
@@ -36,28 +40,36 @@ class JobClaims:
         connection: Connection,
         place: RedisPlace,
         moves: JobMoves,
+        find_queues: Callable[[], Sequence[str]],
         clock: Callable[[], float],
     ) -> None:
         self._connection, self._place, self._moves = connection, place, moves
-        self._clock = clock
-        self._check_due: dict[str, float] = {}
-        """When jobs without a worker are next looked for, by the monotonic clock."""
+        self._find_queues, self._clock = find_queues, clock
         self._unique, self._numbers = secrets.token_hex(8), count()
         self._lots: dict[str, int] = {}
         """Jobs to claim at a time from each queue: twice as many after a lot that was full."""
+        self._last = ""
+        """The queue of the last claim by `take`."""
         self._dues: dict[str, float] = {}
         """By queue without a job that can be claimed: when there may be one, epoch seconds UTC."""
+        self._data: dict[str, str] = {}
+        """Data of the jobs of the last claim, by the tokens of their locks."""
         self.markers: MarkerWatch | None = None
         """Waits for jobs of the queues that have none, if a worker needs that."""
 
-    def take(
-        self, queues: Sequence[str], now: float, owner: str, limit: int, wants: ClaimFilter
-    ) -> Iterator[Task]:
-        """Claim jobs in lots, one lot of each queue in turn.
+    @property
+    def _queues(self) -> Sequence[str]:
+        """The queues that the worker works, else all that are known."""
+        return self._place.queues or self._find_queues()
+
+    def take(self, now: float, owner: str, limit: int, wants: ClaimFilter) -> Iterator[Task]:
+        """Claim jobs in lots, one lot of each queue in turn, the queue of the last claim last.
 
         BullMQ itself chooses the next job of a queue, so `wants` is asked with an empty group.
         """
-        left, open_queues = limit, list(queues)
+        queues = self._queues
+        after = queues.index(self._last) + 1 if self._last in queues else 0
+        left, open_queues = limit, [*queues[after:], *queues[:after]]
         while open_queues:
             for queue in open_queues.copy():
                 if left <= 0:
@@ -67,6 +79,7 @@ class JobClaims:
                 self._lots[queue] = min(2 * asked, MAX_LOT) if len(tasks) == asked else 1
                 if not asked or len(tasks) < asked:
                     open_queues.remove(queue)
+                self._last = queue if tasks else self._last
                 left -= len(tasks)
                 yield from self._hand_over(tasks)
 
@@ -107,92 +120,140 @@ class JobClaims:
             if due is None or now < due:
                 return asked, []
         self.end_rest(queue)
-        checked = self._return_stalled(queue, now)
         tasks = self._claim(queue, now, owner, asked)
-        if len(tasks) < asked:
-            self._dues[queue] = min(self._dues.get(queue, checked), checked)
-            if markers is not None:
-                markers.rest(queue)
+        if len(tasks) < asked and markers is not None:
+            markers.rest(queue)
         return asked, tasks
+
+    def swap_and_take(
+        self, moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter
+    ) -> tuple[list[Outcome], list[Task]]:
+        """Store the outcomes of claimed jobs in one pipeline; the script of each also claims the
+        next job of its queue (fetch-next of BullMQ), if `wants` agrees. It stops at `limit`."""
+        claims = list[dict[str, Any] | None]()
+        self._data.clear()
+        for move in moves:
+            assert move.old is not None, "a claimed job"
+            is_wanted = limit > 0 and wants(move.old.kind, "")
+            claims.append(self._options(move.old.kind, owner, now) if is_wanted else None)
+            limit -= is_wanted
+        answers = self._moves.apply_and_claim(self._connection, EDGES, moves, now, claims)
+        outcomes, tasks, doomed = list[Outcome](), list[Task](), list[Move]()
+        for (outcome, answer), claim in zip(answers, claims, strict=True):
+            outcomes.append(outcome)
+            queue = outcome.move.old.kind if outcome.move.old is not None else ""
+            self.end_rest(queue)
+            if answer is not None and claim is not None:
+                tasks += self._accept(queue, claim["token"], answer, now, doomed)
+        self._fail(doomed, now)
+        return outcomes, tasks
+
+    def _options(self, queue: str, owner: str, now: float) -> dict[str, Any]:
+        """The options of BullMQ's scripts for one claim, with the token of its lock."""
+        seconds = self._place.lease_seconds
+        unique = f"{self._unique}{next(self._numbers):x}"
+        options: dict[str, Any] = {
+            "token": make_token(owner, now, now + seconds, unique),
+            "lockDuration": round(seconds * 1000),
+        }
+        if owner:
+            options["name"] = owner
+        if limit := self._place.limits.get(queue):
+            options["limiter"] = {"max": limit.max, "duration": round(limit.duration * 1000)}
+        return options
 
     def _claim(self, queue: str, now: float, owner: str, number: int) -> list[Task]:
         """Claim jobs in one pipeline. Those that must fail instead are replaced: they have lost
         their worker too often, or a child of theirs has failed."""
-        base, until = self._place.base(queue), now + self._place.lease_seconds
+        base = self._place.base(queue)
         keys = PACKAGE_SCRIPTS["moveToActive"].key_names(base)
-        options: dict[str, Any] = {"lockDuration": round(self._place.lease_seconds * 1000)}
-        if owner:
-            options["name"] = owner
-        which, ours = script("claim", package="moveToActive"), pack({"base": base})
         found: list[Task] = []
         is_empty = False
+        self._data.clear()
         while len(found) < number and not is_empty:
-            tokens = [
-                make_token(owner, now, until, f"{self._unique}{next(self._numbers):x}")
-                for _ in range(number - len(found))
-            ]
+            claims = [self._options(queue, owner, now) for _ in range(number - len(found))]
             calls = [
                 ScriptCall(
-                    which, keys, [base, round(now * 1000), pack(options | {"token": token}), ours]
+                    plain_script("moveToActive"), keys, [base, round(now * 1000), pack(claim)]
                 )
-                for token in tokens
+                for claim in claims
             ]
             doomed: list[Move] = []
             error: StoreError | None = None
-            for token, answer in zip(tokens, self._connection.run_all(calls), strict=True):
+            for claim, answer in zip(claims, self._connection.run_all(calls), strict=True):
                 if isinstance(answer, StoreError):
                     error, is_empty = answer, True
-                elif len(answer) < 3:
-                    self._note_due(queue, float(answer[0]), float(answer[1]), now)
-                    is_empty = True
                 else:
-                    task, failure = self._parse(queue, token, answer, now)
-                    if failure:
-                        failed = verbs.give_up_task(task, clean_error(failure), 1)
-                        doomed.append(Move(task, failed))
-                    else:
-                        found.append(task)
+                    is_empty |= not answer[0]
+                    found += self._accept(queue, claim["token"], answer, now, doomed)
             if error is not None and not found:
                 raise error
-            if doomed:
-                self._moves.apply(self._connection, EDGES, doomed, now)
+            self._fail(doomed, now)
         return found
 
-    def _note_due(self, queue: str, limited_ms: float, delayed_ms: float, now: float) -> None:
-        if limited_ms > 0:
-            self._dues[queue] = now + limited_ms / 1000
-        elif delayed_ms > 0:
-            self._dues[queue] = delayed_ms / 1000
-
-    def _parse(self, queue: str, token: str, answer: list[Any], now: float) -> tuple[Task, str]:
-        """A claimed job, and the error with which it must fail, if it must."""
-        _, _, ident, rev, flat = answer
+    def _accept(
+        self, queue: str, token: str, answer: list[Any], now: float, doomed: list[Move]
+    ) -> list[Task]:
+        """The job that BullMQ's answer to a claim contains, if any; one that must fail is appended
+        to `doomed`."""
+        flat, ident, limited_ms, delayed_ms = answer
+        if not flat:
+            if limited_ms > 0:
+                self._dues[queue] = now + limited_ms / 1000
+            elif delayed_ms > 0:
+                self._dues[queue] = delayed_ms / 1000
+            return []
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         values = [fields.get(name, "") for name in _ROW_FIELDS]
         more = {
             key: fields[key] for key in ("pb", "stc", "parentKey", "rjk", "deid") if key in fields
         }
-        row = [ident, "active", False, rev, *values, attempts_text(fields.get("opts", ""))]
+        row = [ident, "active", False, token, *values, attempts_text(fields.get("opts", ""))]
         row += [fields.get("failedReason", ""), token, 0, more]
-        (found,) = read_rows(self._place, queue, [row], now)
-        assert isinstance(found, Task), ident
-        return found, fields.get("defa", "")
+        (task,) = read_rows(self._place, queue, [row], now)
+        assert isinstance(task, Task), ident
+        if failure := fields.get("defa", ""):
+            doomed.append(Move(task, verbs.give_up_task(task, clean_error(failure), 1)))
+            return []
+        data = fields.get("data")
+        if data is not None and len(data) <= MAX_KEPT_DATA:
+            self._data[token] = data
+        return [task]
 
-    def _return_stalled(self, queue: str, now: float) -> float:
-        """Return jobs without a lock to their queue, as every BullMQ worker does; return when this
-        is next due, epoch seconds UTC."""
-        left = self._check_due.get(queue, 0.0) - time.monotonic()
-        if left > 0:
-            return now + left
-        every = self._place.stalled_seconds
-        self._check_due[queue] = time.monotonic() + every
-        base = self._place.base(queue)
-        if not self._connection.call("EXISTS", f"{base}meta"):
-            return now + every  # the script would make the queue
-        arguments = [MAX_STALLED, base, round(now * 1000), round(every * 1000)]
-        keys = PACKAGE_SCRIPTS["moveStalledJobsToWait"].key_names(base)
-        self._connection.run(ScriptCall(plain_script("moveStalledJobsToWait"), keys, arguments))
-        return now + every
+    def _fail(self, doomed: list[Move], now: float) -> None:
+        if doomed:
+            self._moves.apply(self._connection, EDGES, doomed, now)
+
+    def take_data(self, task: Task) -> bytes | None:
+        """The data of a job of the last claim, once; None if it is not here."""
+        data = self._data.pop(task.rev, None)
+        return None if data is None else to_bytes(data)
+
+    def return_stalled(self, now: float) -> float:
+        """Return jobs without a lock to their queues, as every BullMQ worker does; return when this
+        is next due, epoch seconds UTC.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        every, bases = (
+            self._place.stalled_seconds,
+            [self._place.base(each) for each in self._queues],
+        )
+        there = self._connection.call_all([("EXISTS", f"{base}meta") for base in bases])
+        calls = [
+            ScriptCall(
+                plain_script("moveStalledJobsToWait"),
+                PACKAGE_SCRIPTS["moveStalledJobsToWait"].key_names(base),
+                [MAX_STALLED, base, round(now * 1000), round(every * 1000)],
+            )
+            for base, exists in zip(bases, there, strict=True)
+            if exists == 1  # else the script would make the queue
+        ]
+        for answer in self._connection.run_all(calls) if calls else ():
+            if isinstance(answer, StoreError):
+                raise answer
+        return self._clock() + every
 
     def renew(self, tasks: Iterable[Task], until: float, now: float) -> Iterator[Outcome]:
         """Extend claims in one pipeline; each gets a new lock token with its new end."""

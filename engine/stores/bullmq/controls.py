@@ -1,4 +1,4 @@
-"""Controls of each queue: pause, concurrency, rate."""
+"""Controls: pause, concurrency, rate; each acts on one queue, its target."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from engine.store import Control, StoreError, Unsupported
+from engine.store import Control, ControlTarget, StoreError, Unsupported
 from engine.stores.bullmq.connection import Connection, ScriptCall, plain_script
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace
@@ -19,6 +19,31 @@ RESUME_BATCH = 7000
 NO_LIMIT = "0"
 PAUSE, CONCURRENCY, RATE = "pause", "concurrency", "rate"
 _SETTINGS = ("paused", "concurrency", "max", "duration")
+
+CONTROLS: Mapping[str, Control] = {
+    PAUSE: Control(
+        "stop or restart the jobs of a queue",
+        target="queue",
+        value="0 to resume, 1 to pause",
+        choices=(("0", "resume"), ("1", "pause: jobs wait")),
+        is_pause=True,
+    ),
+    CONCURRENCY: Control(
+        "jobs of a queue that run at the same time, on all workers",
+        target="queue",
+        value=f"jobs, {NO_LIMIT} for no limit",
+        bounds=(0, MAX_CONCURRENCY),
+        no_limit=NO_LIMIT,
+    ),
+    RATE: Control(
+        "jobs of a queue that start in a minute, on all workers",
+        target="queue",
+        value=f"jobs a minute, {NO_LIMIT} for no limit",
+        bounds=(0, MAX_RATE),
+        no_limit=NO_LIMIT,
+    ),
+}
+"""Each control without its queues."""
 
 
 class LazyControls(Mapping[str, Control]):
@@ -40,42 +65,26 @@ class LazyControls(Mapping[str, Control]):
 def list_controls(
     connection: Connection, place: RedisPlace, queues: Sequence[str], refusal: str
 ) -> Mapping[str, Control]:
-    """The controls of all queues, each named KIND:QUEUE.
+    """The three controls, each with all queues as targets; none without a queue.
 
     Raises:
         StoreError: the server cannot be read.
     """
     asked = [("HMGET", f"{place.base(queue)}meta", *_SETTINGS) for queue in queues]
     answers = connection.call_all(asked) if asked else []
-    found: dict[str, Control] = {}
+    values: dict[str, list[ControlTarget]] = {name: [] for name in CONTROLS}
     for queue, answer in zip(queues, answers, strict=True):
         if isinstance(answer, StoreError):
             continue  # the key has another type: the scan reports it
         paused, concurrency, most, duration = answer
-        per_minute = _per_minute(most, duration)
-        found[f"{PAUSE}:{queue}"] = Control(
-            f"let workers take jobs of {queue}",
-            value="0 to resume, 1 to pause",
-            now="1" if paused else "0",
-            choices=(("0", "resume"), ("1", "pause: jobs wait")),
-            refusal=refusal,
-            is_pause=len(queues) == 1,
-        )
-        found[f"{CONCURRENCY}:{queue}"] = Control(
-            f"jobs of {queue} that run at the same time, on all workers",
-            value=f"jobs, {NO_LIMIT} for no limit",
-            now=concurrency or NO_LIMIT,
-            bounds=(0, MAX_CONCURRENCY),
-            refusal=refusal,
-        )
-        found[f"{RATE}:{queue}"] = Control(
-            f"jobs of {queue} that start in a minute, on all workers",
-            value=f"jobs a minute, {NO_LIMIT} for no limit",
-            now=per_minute,
-            bounds=(0, MAX_RATE),
-            refusal=refusal,
-        )
-    return found
+        now = ("1" if paused else "0", concurrency or NO_LIMIT, _per_minute(most, duration))
+        for name, value in zip(CONTROLS, now, strict=True):
+            values[name].append(ControlTarget(queue, value))
+    return {
+        name: control._replace(refusal=refusal, targets=tuple(values[name]))
+        for name, control in CONTROLS.items()
+        if values[name]
+    }
 
 
 def _per_minute(most: str | None, duration: str | None) -> str:
@@ -91,41 +100,40 @@ def run_control(
     place: RedisPlace,
     controls: Mapping[str, Control],
     name: str,
+    queue: str,
     value: str,
 ) -> str:
-    """Run one control; return what was done.
+    """Run one control on a queue; return what was done.
 
     Raises:
-        Unsupported: no such control, it is refused, or the value is invalid.
+        Unsupported: no such control or queue, it is refused, or the value is invalid.
         StoreError: the server cannot be changed.
     """
-    control = controls.get(name)
-    if control is None:
+    if name not in controls:
         raise Unsupported(f"no control {name!r} here")
+    if queue not in {one.name for one in controls[name].targets}:
+        raise Unsupported(f"{name}: no queue {queue!r:.40} here")
+    control = controls[name].for_target(queue)
     if control.refusal:
         raise Unsupported(control.refusal)
-    kind, _, queue = name.partition(":")
-    if kind == PAUSE:
+    if name == PAUSE:
         if value not in dict(control.choices):
             raise Unsupported(f"{name} is {value!r:.40}, expected 0 or 1")
         return _pause(connection, place, queue, value == "1")
-    if not value.isascii() or not value.isdecimal() or int(value[:20]) > MAX_RATE:
-        raise Unsupported(f"{name} is {value!r:.40}, expected a number of at least 0")
+    least, most = control.bounds or (0, 0)
+    if not value.isascii() or not value.isdecimal() or not least <= int(value[:20]) <= most:
+        raise Unsupported(f"{name} is {value!r:.40}, expected a number from {least} to {most}")
     number = int(value)
-    meta = f"{place.base(queue)}meta"
     fields: tuple[Any, ...] = ("concurrency", number)
-    if kind == RATE:
+    if name == RATE:
         fields = ("max", number, "duration", 60_000)
+    meta = f"{place.base(queue)}meta"
     if number:
         connection.call("HSET", meta, *fields)
     else:
         connection.call("HDEL", meta, *fields[::2])
     limit = str(number) if number else "no limit"
-    return (
-        f"{queue}: {limit} at the same time"
-        if kind == CONCURRENCY
-        else f"{queue}: {limit} a minute"
-    )
+    return f"{queue}: {limit} {'a minute' if name == RATE else 'at the same time'}"
 
 
 def _pause(connection: Connection, place: RedisPlace, queue: str, paused: bool) -> str:

@@ -1,32 +1,56 @@
 -- The end of each change: BullMQ's script, if there is one, and the new revision.
--- Answer: {'done', revision}, or {the reason why nothing changed, answer of the script}.
+-- Answer: {'done', revision}, or {the reason why nothing changed, answer of the script}; if the next
+-- job was asked for, {'done', '', answer to that claim}. A claimed job has its lock's token as revision.
 
-local function options(fields)
-  local ok, said = pcall(cjson.decode, fields.opts or '{}')
-  return ok and type(said) == 'table' and said or {}
+local MAX_TRACES = 10
+
+local function options_text()
+  return fields and fields.opts or not fields and redis.call('HGET', job, 'opts') or '{}'
+end
+
+local options_read
+local function options()
+  if not options_read then
+    local ok, said = pcall(cjson.decode, options_text())
+    options_read = ok and type(said) == 'table' and said or {}
+  end
+  return options_read
+end
+
+-- The stack traces of the job and one more, the last ones if there are many.
+local function add_trace(trace)
+  local ok, traces = pcall(cjson.decode, redis.call('HGET', job, 'stacktrace') or '[]')
+  if not ok or type(traces) ~= 'table' then traces = {} end
+  traces[#traces + 1] = trace
+  local most, kept = options().stackTraceLimit, {}
+  most = type(most) == 'number' and math.min(most, MAX_TRACES) or MAX_TRACES
+  for i = math.max(1, #traces - most + 1), #traces do kept[#kept + 1] = cjson.encode(traces[i]) end
+  return '[' .. table.concat(kept, ',') .. ']'
 end
 
 -- Fill in what depends on the job's own options: how many finished jobs are kept, and its attempts.
 local function complete_arguments()
   if ours.push then -- the number of the argument that is the command
-    local is_lifo = string.find(fields.opts or '', '"lifo"', 1, true) and options(fields).lifo
+    local is_lifo = string.find(options_text(), '"lifo"', 1, true) and options().lifo
     ARGV[ours.push] = is_lifo and 'RPUSH' or 'LPUSH'
   end
   if ours.script ~= 'moveToFinished' then return end
-  local said = options(fields)
+  local said, claim = options(), ours.claim or {}
   local keeps = said[ARGV[5] == 'failed' and 'removeOnFail' or 'removeOnComplete']
   if type(keeps) == 'number' then keeps = {count = keeps} end
   if type(keeps) ~= 'table' then keeps = {count = keeps and 0 or -1} end
   if ours.to == '' then keeps = {count = 0} end
   ARGV[8] = cmsgpack.pack({
     token = ours.lock ~= '' and ours.lock or '0', keepJobs = keeps, attempts = said.attempts or 1,
-    maxMetricsSize = '', fpof = said.fpof, cpof = said.cpof, idof = said.idof, rdof = said.rdof
+    maxMetricsSize = ours.metrics or '', name = claim.name, lockDuration = claim.lockDuration,
+    limiter = claim.limiter, fpof = said.fpof, cpof = said.cpof, idof = said.idof, rdof = said.rdof
   })
 end
 
 if ours.action == 'renew' then redis.call('SET', job .. ':lock', ours.token, 'PX', ours.ms) end
+local claimed
 if ours.script then
-  if fields then complete_arguments() end
+  complete_arguments()
   if ours.action == 'package' and ours.unset and #ours.unset > 0 then
     redis.call('HDEL', job, unpack(ours.unset))
   end
@@ -35,18 +59,26 @@ if ours.script then
     if ours.action == 'keep' then forget() end
     return {'refused', answer}
   end
-  if ours.action == 'package' and ours.set and #ours.set > 0 and redis.call('EXISTS', job) == 1 then
-    redis.call('HSET', job, unpack(ours.set))
+  if ours.claim and type(answer) == 'table' then
+    claimed = answer
+    if type(answer[1]) == 'table' then -- moveToFinished gives it the token of the finished job
+      redis.call('SET', base .. answer[2] .. ':lock', ours.claim.token, 'PX', ours.claim.lockDuration)
+    end
   end
 end
+local is_there = (ours.log or ours.trace or ours.set) and redis.call('EXISTS', job) == 1
+if is_there and ours.action == 'package' and ours.set and #ours.set > 0 then
+  redis.call('HSET', job, unpack(ours.set))
+end
+if is_there and ours.trace then redis.call('HSET', job, 'stacktrace', add_trace(ours.trace)) end
 if ours.is_new then -- its queue may be new, so that no other program reads its events
   redis.call('XADD', stream, 'MAXLEN', '~', 10000, '*', 'queue', ours.queue, 'id', id)
 end
-if ours.log and redis.call('EXISTS', job) == 1 then
-  local kept_lines = fields and options(fields).keepLogs
+if is_there and ours.log then
+  local kept_lines = options().keepLogs
   redis.call('RPUSH', job .. ':logs', ours.log)
   if type(kept_lines) == 'number' then redis.call('LTRIM', job .. ':logs', -kept_lines, -1) end
 end
-if ours.to == '' then return {'done', ''} end
-local lock = ours.to == 'active' and lock_of(base, id) or ''
-return {'done', revision(job_key(base, kept, id, ours.to), lock) or ''}
+if ours.to == '' or ours.claim then return {'done', '', claimed} end
+if ours.action == 'renew' then return {'done', ours.token} end
+return {'done', revision(job_key(base, kept, id, ours.to), '') or ''}

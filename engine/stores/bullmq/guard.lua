@@ -5,7 +5,8 @@ local base, id = ours.prefix .. ':' .. ours.queue .. ':', ours.id
 local kept, stream = 'spooldeck:' .. base, 'spooldeck:' .. ours.prefix .. ':changes'
 local job, copy = base .. id, kept .. 'job:' .. id
 
-local here, position, fields
+local here, position
+local fields -- nil if only the claim was compared
 
 -- Where the job is exactly, and its position there; nil if it is not in the place given.
 local function present_place()
@@ -32,6 +33,10 @@ local function refusal()
     return nil
   end
   local lock = lock_of(base, id) or ''
+  if lock ~= '' and ours.rev == ours.lock then -- our own claim: other changes do not matter
+    here = lock == ours.lock and index_in(base .. 'active', id, true) and 'active'
+    return not here and 'locked' or nil
+  end
   local rev
   rev, fields = revision(job_key(base, kept, id, ours.place), ours.place == 'active' and lock or '')
   if rev ~= ours.rev then return 'gone' end

@@ -26,6 +26,16 @@ FIELD_PARTS: Mapping[str, str] = {
 JOB_PART, LOGS_PART = "job", "log"
 
 
+_quoted = json.encoder.encode_basestring
+"""A text as JSON, other than ASCII as it is."""
+
+
+def _json_object(fields: Mapping[str, str]) -> str:
+    """Texts by name as JSON, a line for each: json.dumps with an indent is ten times slower."""
+    lines = [f"  {_quoted(name)}: {_quoted(text)}" for name, text in fields.items()]
+    return "{\n" + ",\n".join(lines) + "\n }" if lines else "{}"
+
+
 class JobImage(NamedTuple):
     """A job as it was."""
 
@@ -39,8 +49,14 @@ class JobImage(NamedTuple):
 
     def encode(self) -> bytes:
         """The image as JSON."""
-        said = self._asdict()
-        return json.dumps(said, ensure_ascii=False, indent=1).encode("utf-8", "surrogateescape")
+        lines = [
+            f'{{\n "id": {_quoted(self.id)}',
+            f' "place": {_quoted(self.place)}',
+            f' "position": {_quoted(self.position)}',
+            f' "fields": {_json_object(self.fields)}',
+            f' "long_fields": {_json_object(self.long_fields)}\n}}',
+        ]
+        return to_bytes(",\n".join(lines))
 
     @property
     def flat_fields(self) -> list[str]:

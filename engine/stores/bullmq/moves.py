@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from engine.model import Edge, Edges, Move, Outcome, State, Task, attempts_allowed
+from engine.model import AttemptReport, Edge, Edges, Move, Outcome, State, Task, attempts_allowed
 from engine.policy import format_time
 from engine.store import Gone, StoreError, Unavailable, Unsupported, require_edge
 from engine.stores.bullmq.connection import Connection, Denied, Script, ScriptCall, pack, script
@@ -159,7 +159,13 @@ ACTIONS: Mapping[tuple[State, State | None], Action] = {
 
 
 def _arguments(
-    action: Action, old: Task, new: Task | None, base: str, job: str, now: float
+    action: Action,
+    old: Task,
+    new: Task | None,
+    base: str,
+    job: str,
+    now: float,
+    report: AttemptReport | None,
 ) -> list[Any]:
     """The arguments of BullMQ's script; `finish.lua` fills in what depends on the job's options."""
     stamp = round(now * 1000)
@@ -176,10 +182,12 @@ def _arguments(
             return [base, job]
         case "moveToFinished":
             is_failed = action.target == "failed"
-            said = ("failedReason", error) if is_failed else ("returnvalue", "null")
+            result = (report and report.result) or "null"
+            said = ("failedReason", error) if is_failed else ("returnvalue", result)
             return [job, stamp, *said, action.target, "", base, ""]
         case "moveToDelayed":
-            delay = max(0, round(due * 1000) - stamp)
+            # Not 0: the same script would claim the job again, with its old values.
+            delay = max(1, round(due * 1000) - stamp)
             return [base, stamp, job, token, delay, "1", "", "0"]
         case "retryJob":
             return [base, stamp, "LPUSH", job, token]
@@ -188,6 +196,8 @@ def _arguments(
     return []
 
 
+_FETCH_ARGUMENTS = {"moveToFinished": 5, "moveToDelayed": 7}
+"""The index of the argument that is "1" if the script also claims the next job of the queue."""
 _PUSH_ARGUMENTS = {"reprocessJob": 2, "retryJob": 3}
 """The number of the argument that is LPUSH, or RPUSH for a job that goes to the front."""
 
@@ -215,51 +225,78 @@ class JobMoves:
         self, connection: Connection, edges: Edges, moves: list[Move], now: float
     ) -> list[Outcome]:
         """Make the moves that their edges allow in one pipeline; an outcome for each, in order."""
+        claims = [None] * len(moves)
+        return [
+            outcome for outcome, _ in self.apply_and_claim(connection, edges, moves, now, claims)
+        ]
+
+    def apply_and_claim(
+        self,
+        connection: Connection,
+        edges: Edges,
+        moves: Sequence[Move],
+        now: float,
+        claims: Sequence[Mapping[str, Any] | None],
+    ) -> list[tuple[Outcome, Any]]:
+        """Like `apply`; with the options of a claim for some moves, whose scripts also claim the
+        next job of the queue, if they can. Each outcome is with the answer to its claim, or None.
+        """
         try:
             self._check_keys(connection, moves)
         except (Unavailable, Unsupported) as error:
-            return [Outcome(move, error=error) for move in moves]
-        calls = [self._allowed_call(edges, move, now) for move in moves]
+            return [(Outcome(move, error=error), None) for move in moves]
+        calls = [
+            self._allowed_call(edges, move, now, claim)
+            for move, claim in zip(moves, claims, strict=True)
+        ]
         sent = [call for call in calls if isinstance(call, ScriptCall)]
         try:
             answers = connection.run_all(sent) if sent else []
         except Unavailable as error:
             answers = [error] * len(sent)
         waiting = iter(answers)
-        return [
-            _outcome(move, next(waiting) if isinstance(call, ScriptCall) else call)
-            for move, call in zip(moves, calls, strict=True)
-        ]
+        found = []
+        for move, call in zip(moves, calls, strict=True):
+            answer = next(waiting) if isinstance(call, ScriptCall) else call
+            claimed = answer[2] if isinstance(answer, list) and len(answer) > 2 else None
+            found.append((_outcome(move, answer), claimed))
+        return found
 
-    def _check_keys(self, connection: Connection, moves: list[Move]) -> None:
+    def _check_keys(self, connection: Connection, moves: Sequence[Move]) -> None:
         """Check that no key of the queues has a type that stops BullMQ's scripts half-way.
 
         Raises:
             Unsupported: one has.
         """
-        ids = {task.id.partition("/")[0] for old, new, _ in moves if (task := old or new)}
+        ids = {task.id.partition("/")[0] for old, new, *_ in moves if (task := old or new)}
         queues = {parts[0] for ident in ids if (parts := split_id(f"{ident}/x"))}
         moment = time.monotonic()
         unchecked = sorted(q for q in queues if self._check_due.get(q, 0.0) <= moment)
+        if not unchecked:
+            return
         for queue, name in QueueCounts(connection, self._place, unchecked).odd_keys():
             raise Unsupported(f"{self._place.base(queue)}{name} has another type than BullMQ's")
         self._check_due |= dict.fromkeys(unchecked, moment + TYPE_CHECK_SECONDS)
 
-    def _allowed_call(self, edges: Edges, move: Move, now: float) -> ScriptCall | StoreError:
+    def _allowed_call(
+        self, edges: Edges, move: Move, now: float, claim: Mapping[str, Any] | None
+    ) -> ScriptCall | StoreError:
         try:
             require_edge(edges, move.old, move.new, now, whole=bool(move.image))
-            return self.call_for(move, now)
+            return self.call_for(move, now, claim)
         except (Unsupported, Gone) as error:
             return error
 
-    def call_for(self, move: Move, now: float) -> ScriptCall:
-        """The script call of an allowed move.
+    def call_for(
+        self, move: Move, now: float, claim: Mapping[str, Any] | None = None
+    ) -> ScriptCall:
+        """The script call of an allowed move; it also claims, if it can, with the given options.
 
         Raises:
             Unsupported: a value cannot be stored, or the image is of another job.
             Gone: the id has no form of a job.
         """
-        old, new, data = move
+        old, new, data, report = move
         if new is not None and (why := check_value("priority", new.priority, now)):
             raise Unsupported(why)
         image = parse_image(data) if data else None
@@ -284,15 +321,24 @@ class JobMoves:
             "push": _PUSH_ARGUMENTS.get(action.script),
             "to": self._target(old, new, image, now),
             "enters": action.enters,
-            "leaves": end is not State.PENDING and old.state not in (State.HELD, State.TRASH),
+            "leaves": end is not State.PENDING and old.state in _LEAVING,
             "returns": action.name == "return",
         }
         if new is not None:
             ours |= self._values(old, new, image)
             ours["log"] = _attempt_line(old, new, now) or None
-        arguments = _arguments(action, old, new, self._place.base(queue), job, now)
+            if action.script == "moveToFinished" and new.attempts == (old.attempts or 0) + 1:
+                ours["set"] = None  # the script itself counts the attempt and writes the reason
+        ours["trace"] = report.trace if report else None
+        ours["metrics"] = self._place.metrics_points or None
+        base = self._place.base(queue)
+        arguments = _arguments(action, old, new, base, job, now, report)
+        if claim is not None and action.script in _FETCH_ARGUMENTS:
+            arguments[_FETCH_ARGUMENTS[action.script]] = "1"
+            arguments += [pack(claim)] if action.script == "moveToDelayed" else []
+            ours["claim"] = claim
         package = PACKAGE_SCRIPTS.get(action.script)
-        keys = package.key_names(self._place.base(queue), job, action.target) if package else []
+        keys = package.key_names(base, job, action.target) if package else []
         given = {name: value for name, value in ours.items() if value or name in _ALWAYS_GIVEN}
         return ScriptCall(_change_script(action), keys, [*arguments, pack(given)])
 
@@ -424,6 +470,9 @@ class JobMoves:
         return ScriptCall(_change_script(Action("package", name)), keys, [*arguments, pack(ours)])
 
 
+_LEAVING = frozenset({State.PENDING, State.DEAD, State.DONE})
+"""States of a job that its parent or scheduler may still need; the end of a claimed one is for
+BullMQ's script, which informs the parent."""
 _RERUNS = frozenset({(State.DEAD, State.PENDING), (State.DONE, State.PENDING)})
 """Ways on which a finished job runs again."""
 

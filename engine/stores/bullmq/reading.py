@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from engine.model import Part, Problem, State, Task
-from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unsupported
+from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, StoreError, Unsupported
 from engine.stores.bullmq import image
 from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.place import RedisPlace, split_id
@@ -14,6 +15,9 @@ from engine.stores.bullmq.row import PLACES, place_of, read_rows
 
 MAX_LOG_LINES = 10_000
 """Lines of a job's log that are read, the last ones."""
+JOBS_PER_CALL = 100
+BYTES_PER_CALL = 1024 * 1024
+"""Jobs that one call of the script reads, and bytes after which it ends early."""
 
 _PREVIEWS: Mapping[str, tuple[str, ...]] = {
     "hash": ("HGETALL", "{}"),
@@ -38,14 +42,37 @@ class JobReader:
         parts = split_id(task.id)
         if parts is None:
             raise Gone(task.id)
-        queue, job = parts
-        words = [self._place.base(queue), self._place.kept(queue), job, place_of(task)]
-        answer = self._connection.run(ScriptCall(script("job", reads_only=True), [], words))
-        if not answer or answer[0] != task.rev:
+        found = next(self._read_jobs(parts[0], [(task, parts[1])]))
+        if found is None:
             raise Gone(task.id)
-        _, was, flat = answer
-        fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        return image.make_image(task.id, was, fields), fields
+        return found
+
+    def _read_jobs(
+        self, queue: str, wanted: Sequence[tuple[Task, str]]
+    ) -> Iterator[tuple[image.JobImage, dict[str, str]] | None]:
+        """Image and hash of each task of a queue, in order; None if it has changed."""
+        base = [self._place.base(queue), self._place.kept(queue), BYTES_PER_CALL]
+        done = 0
+        while done < len(wanted):
+            some = wanted[done : done + JOBS_PER_CALL]
+            words = [word for task, job in some for word in (job, place_of(task))]
+            call = ScriptCall(script("job", reads_only=True), [], [*base, *words])
+            answers = self._connection.run(call)
+            done += len(answers)
+            for (task, _), answer in zip(some, answers, strict=False):
+                if not answer or answer[0] != task.rev:
+                    yield None
+                    continue
+                _, was, flat = answer
+                fields = dict(zip(flat[::2], flat[1::2], strict=True))
+                yield image.make_image(task.id, was, fields), fields
+
+    def read_all(self, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:
+        """Read the images of tasks, many in one script call."""
+        for queue, some in groupby(tasks, lambda task: (split_id(task.id) or ("", ""))[0]):
+            wanted = [(task, (split_id(task.id) or ("", ""))[1]) for task in some]
+            for (task, _), found in zip(wanted, self._read_jobs(queue, wanted), strict=True):
+                yield Gone(task.id) if found is None else found[0].encode()[:MAX_PART_BYTES]
 
     def _key(self, task: Task) -> str:
         queue, job = split_id(task.id) or ("", "")

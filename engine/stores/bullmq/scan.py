@@ -19,6 +19,7 @@ from engine.stores.bullmq.row import (
     OLD_MARKER,
     PLACES,
     STATES,
+    WORDS,
     Row,
     read_rows,
 )
@@ -119,6 +120,15 @@ class QueueCounts:
                 counts[PLACES[name].state] += max(0, number)
         return counts
 
+    def by_word(self) -> dict[str, int]:
+        """The number of jobs of each word that is finer than a state."""
+        counts = dict.fromkeys(WORDS, 0)
+        for numbers in self.queues.values():
+            for name, number in numbers.items():
+                if word := PLACES[name].word:
+                    counts[word] += max(0, number)
+        return counts
+
     def odd_keys(self) -> Iterator[tuple[str, str]]:
         """Queue and place of each key of a wrong type."""
         for queue, numbers in self.queues.items():
@@ -139,8 +149,11 @@ class RedisScan:
 
     # ---- some jobs
 
-    def find(self, names: Iterable[str]) -> Iterator[Task | Missing | Problem]:
-        """The jobs of these ids, each searched in all places of its queue."""
+    def find(
+        self, names: Iterable[str], group: str = "search"
+    ) -> Iterator[Task | Missing | Problem]:
+        """The jobs of these ids, each searched first in a group of places, then in all places of
+        its queue."""
         by_queue: dict[str, list[str]] = {}
         for name in names:
             parts = split_id(name)
@@ -149,7 +162,7 @@ class RedisScan:
             else:
                 by_queue.setdefault(parts[0], []).append(parts[1])
         for queue, ids in by_queue.items():
-            items = list(self._rows(queue, "search", ids))
+            items = list(self._rows(queue, group, ids))
             yield from items
             found = {item.id for item in items if isinstance(item, Task)}
             yield from (Missing(n) for n in (task_id(queue, i) for i in ids) if n not in found)
@@ -160,6 +173,16 @@ class RedisScan:
             counts = QueueCounts(self._connection, self._place, queues)
             yield from self._list(names, counts, state, word)
             yield from self._sorted_rows(names, state)
+
+    def ends(self, counts: QueueCounts, number: int) -> Iterator[ScanItem]:
+        """About so many jobs at the start and at the end of each place, at least one at each."""
+        yield from (self._odd_key(queue, name) for queue, name in counts.odd_keys())
+        found = counts.queues.items()
+        places = [(queue, name) for queue, of in found for name, n in of.items() if n > 0]
+        count = max(1, number // max(1, len(places)))
+        for queue, name in places:
+            ids = [*self._ids(queue, name, 0, count - 1), *self._ids(queue, name, -count, -1)]
+            yield from self._rows(queue, STATES[PLACES[name].state], [*dict.fromkeys(ids)])
 
     # ---- everything
 

@@ -12,10 +12,10 @@ from engine.store import (
     ClaimRules,
     Control,
     Outlook,
+    Sample,
     SeenTask,
     Unsupported,
     accept_all,
-    sample_by_scan,
 )
 from engine.stores.bullmq import controls
 from engine.stores.bullmq.change_feed import ChangeFeed, MarkerWatch
@@ -35,6 +35,8 @@ RECONNECT_SECONDS = 1.0
 """Seconds until a worker tries to reach the server again: a restart takes a few."""
 MAX_EVENTS = 10_000
 """Entries of the event stream of a queue that we make (BullMQ: maxLenEvents)."""
+_FINISHED = frozenset({State.DEAD, State.DONE, State.HELD, State.TRASH})
+"""States of one sorted set: a job is found in it by one command."""
 CONTROL_SECONDS = 1.0
 """Seconds for which the controls that were read are current."""
 
@@ -56,19 +58,23 @@ class BullmqStore:
         try:
             reader = JobReader(self._connection, place, clock)
             self.parts, self.size, self.read = reader.parts, reader.size, reader.read
+            self.read_all = reader.read_all
             self.preview_problem = reader.preview_problem
             self.restore_image = reader.restore_image
             self._moves = JobMoves(place)
-            self._claims = JobClaims(self._connection, place, self._moves, clock)
+            self._queues = KnownQueues(self._connection, place)
+            names = self._queues.names
+            self._claims = JobClaims(self._connection, place, self._moves, names, clock)
             self.claim_rules = ClaimRules(
                 own_retry_policy,
-                reader.read_data,
+                lambda task: self._claims.take_data(task) or reader.read_data(task),
                 State.DONE,
                 RECONNECT_SECONDS,
                 claims_lots=True,
-                returns_abandoned=True,
+                swap_and_take=self._claims.swap_and_take,
+                return_abandoned=self._claims.return_stalled,
+                keeps_reports=True,
             )
-            self._queues = KnownQueues(self._connection, place)
             is_replica = self._connection.server.role in ("slave", "replica")
             self._refusal = "a read-only replica: change the primary" if is_replica else ""
             self.edges: Edges = EDGES
@@ -91,11 +97,19 @@ class BullmqStore:
 
     # ---- scanning
 
-    sample = sample_by_scan
-
     def count_tasks(self) -> Mapping[State, int]:
         """Count the entries of all lists and sets by one script."""
         return QueueCounts(self._connection, self.place, self._queues.names()).by_state()
+
+    def sample(self, number: int) -> Sample:
+        """Count by one script, and read jobs at both ends of each list and set.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        counts = QueueCounts(self._connection, self.place, self._queues.names())
+        scan = RedisScan(self._connection, self.place, self._clock())
+        return Sample(counts.by_state(), counts.by_word(), scan.ends(counts, number))
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan everything, or only the named jobs and states.
@@ -126,14 +140,15 @@ class BullmqStore:
 
     def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield the tasks that are in this state and revision."""
-        wanted = list(seen)
+        wanted = set(seen)
         scan = RedisScan(self._connection, self.place, self._clock())
-        found = {
-            (t.id, t.state, t.rev): t
-            for t in scan.find({w[0] for w in wanted})
-            if isinstance(t, Task)
-        }
-        yield from (found[one] for one in wanted if one in found)
+        for state in {w[1] for w in wanted}:
+            group = STATES[state] if state in _FINISHED else "search"
+            for item in scan.find([w[0] for w in wanted if w[1] is state], group):
+                if not isinstance(item, Task) or item.state is not state:
+                    continue  # a job may be wanted in several states, of which it has one
+                if (item.id, state, item.rev) in wanted:
+                    yield item
 
     def _list_controls(self) -> Mapping[str, Control]:
         queues = self._queues.names()
@@ -156,8 +171,7 @@ class BullmqStore:
         if self._refusal:
             raise Unsupported(self._refusal)
         if limit > 0:
-            queues = self.place.queues or self._queues.names()
-            yield from self._claims.take(queues, now, owner, limit, wants)
+            yield from self._claims.take(now, owner, limit, wants)
             self.changes = self.changes._replace(next_due=self._claims.next_due)
 
     def watch_markers(self, worker: str, wake: Callable[[], None]) -> MarkerWatch:
@@ -234,10 +248,12 @@ class BullmqStore:
         """Pause or resume a queue, or set its limits.
 
         Raises:
-            Unsupported: no such control, it is refused, or the value is invalid.
+            Unsupported: no such control or queue, it is refused, or the value is invalid.
             Unavailable: the server cannot be reached.
         """
-        done = controls.run_control(self._connection, self.place, self.controls, name, value)
+        done = controls.run_control(
+            self._connection, self.place, self.controls, name, target, value
+        )
         self.controls = self._list_controls()
         return done
 

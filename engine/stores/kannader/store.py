@@ -35,6 +35,7 @@ from engine.store import (
     Unsupported,
     accept_all,
     keep_leases,
+    read_one_by_one,
     require_edge,
     sample_by_scan,
 )
@@ -166,7 +167,7 @@ class KannaderStore:
         )
 
     def _permit(self, move: Move) -> None:
-        old, new, image = move
+        old, new, image = move[:3]
         in_flight = old is not None and old.state is State.ACTIVE
         # A running Kannader bars no mail that this instance has claimed, so /proc is not scanned.
         if not (in_flight and old is not None and old.id in self._claimed_ids):
@@ -181,6 +182,7 @@ class KannaderStore:
         return {state: folder.count_links() for state, folder in self._spool.states.items()}
 
     sample = sample_by_scan
+    read_all = read_one_by_one
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan all folders, or only the named ids and state folders.

@@ -34,11 +34,13 @@ from engine.store import (
     Full,
     Gone,
     Outlook,
+    Sample,
     SeenTask,
     Unavailable,
     Unsupported,
     accept_all,
     keep_leases,
+    read_one_by_one,
     require_edge,
 )
 from engine.stores.nftban import staging, task_format
@@ -320,7 +322,9 @@ class NftbanStore:
             yield from _find_duplicates(listed)
         yield from self._scan_staging()
 
-    def sample(self, number: int) -> tuple[dict[State, int], Iterator[Task | Problem]]:
+    read_all = read_one_by_one
+
+    def sample(self, number: int) -> Sample:
         """Return the number of task files in each state, and read some; lists each folder once."""
         from engine.stores.nftban.full_scan import first_names
 
@@ -334,11 +338,13 @@ class NftbanStore:
         for state, names in tasks.items():
             picked.append((state, first_names(names, left)))
             left -= min(left, len(names))
-        return {state: len(names) for state, names in tasks.items()}, (
+        counts = {state: len(names) for state, names in tasks.items()}
+        read = (
             found
             for state, names in picked
             for found in self._scan_files(map(utf8_name, names), state)
         )
+        return Sample(counts, {}, read)
 
     def _scan_files(self, names: Iterable[str], state: State) -> Iterator[Task | Problem]:
         """Read many files of one state, some at a time."""
@@ -659,7 +665,7 @@ class NftbanStore:
         adds: list[tuple[int, task_format.Record]] = []
         changes: list[tuple[int, staging.StagedChange]] = []
         for at, move in enumerate(moves):
-            old, new, image = move
+            old, new, image = move[:3]
             try:
                 require_edge(self.edges, old, new, self._clock(), whole=bool(image))
                 if old is None:
@@ -683,7 +689,7 @@ class NftbanStore:
         return [_make_outcome(move, answers[at]) for at, move in enumerate(moves)]
 
     def _staged_change(self, move: Move) -> staging.StagedChange:
-        old, new, image = move
+        old, new, image = move[:3]
         assert old is not None
         now = self._clock()
         was = task_format.parse_task(image, old.id) if image else None

@@ -67,7 +67,7 @@ class MoveBatch(NamedTuple):
         Raises:
             Gone, Unsupported: nothing was changed.
         """
-        old, new, image = move
+        old, new, image = move[:3]
         if old is None:
             assert new is not None
             return self._add_job(new)

@@ -74,6 +74,7 @@ def _queues(setup: Setup, named: list[str]) -> tuple[str, ...]:
 
 
 def _handlers(setup: Setup, queues: tuple[str, ...], stack: ExitStack) -> Mapping[str, Handler]:
+    from engine.mail.failure_reasons import PERMANENT_STATUSES
     from engine.system.supervisor import SupervisorPool
     from engine.work.command import CommandHandler
 
@@ -85,6 +86,7 @@ def _handlers(setup: Setup, queues: tuple[str, ...], stack: ExitStack) -> Mappin
             setup.handler_account(queue),
             setup.programs[queue].environment,
             supervisors.run,
+            PERMANENT_STATUSES,
         )
         for queue in queues
     }

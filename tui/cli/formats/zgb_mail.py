@@ -152,6 +152,10 @@ class HourlyLimit:
     def __init__(self, most: int, log: Log, clock: Callable[[], float] = time.time) -> None:
         self._most, self._log, self._clock = most, log, clock
 
+    def is_limited(self, kind: str) -> bool:
+        """True: the limit is for all mails."""
+        return True
+
     def ready(self, kind: str) -> bool:
         """True if one more mail may be tried.
 

@@ -213,7 +213,7 @@ def _pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:
     Raises:
         CommandError: the recorded pace is invalid.
     """
-    if not intent.pace or plan.verb != "retry":
+    if not intent.pace or not VERBS[plan.verb].paced_name:
         return None
     try:
         return settings.pace_from_json(intent.pace)._replace(attended=False)

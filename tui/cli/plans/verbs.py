@@ -18,7 +18,7 @@ from engine.model import Problem, State, Task, own_word
 from engine.operations import plans, trash
 from engine.operations.execute import Report
 from engine.operations.plans import Plan
-from engine.replay.settings import ReplayPace
+from engine.replay.settings import ReplayPace, rest_problem
 from engine.store import ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
@@ -45,11 +45,14 @@ def act(verb: str, setup: Setup, arguments: Namespace) -> int:
     if arguments.apply:
         setup.require_writable()
         plan_command.require_reason(setup, arguments.reason)
-    pace = replay_options.parse_pace(arguments) if verb == "retry" else None
+    is_paced = bool(VERBS[verb].paced_name)
+    pace = replay_options.parse_pace(arguments) if is_paced else None
     with closing(setup.open_store()) as store:
         seen = _planned_tasks(verb, setup, store, arguments)
+        if wrong := rest_problem(pace, seen.plan.states, store.edges):
+            fail(EX_USAGE, f"--rest hold: {wrong}")
         if not arguments.apply:
-            if verb == "retry":
+            if is_paced:
                 facts = replay_options.describe_pace(setup, seen.amount, pace)
                 seen = seen._replace(facts=facts)
             return show_verb(
@@ -260,6 +263,6 @@ def _verb_command(verb: str, setup: Setup, seen: ShownPlan, arguments: Namespace
     else:
         for ident in sorted(seen.plan.included_ids):
             words += ["--take-in", ident]
-    if verb == "retry":
+    if VERBS[verb].paced_name:
         words += replay_options.typed_options(arguments)
     return plan_command.shell_command([*words, "--apply", str(seen.amount)])

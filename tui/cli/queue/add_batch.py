@@ -53,7 +53,7 @@ def add_batch(setup: Setup, store: NftbanStore) -> int:
     outcomes = enqueue_all(store, read_tasks())
     while group := list(islice(outcomes, COMMIT_GROUP_SIZE)):
         added = []
-        for (_, task, _), _, error in group:
+        for (_, task, *_), _, error in group:
             number = numbers.popleft()
             if isinstance(error, Full | Unavailable):
                 ending = ending or error

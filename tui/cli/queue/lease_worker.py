@@ -149,11 +149,11 @@ class ClaimNotes:
         if self._fd < 0:
             return handler
 
-        def noted(task: Task, context: Context) -> None:
+        def noted(task: Task, context: Context) -> object:
             slot = self._slot()
             self._write(slot, task)
             try:
-                handler(task, context)
+                return handler(task, context)
             finally:
                 self._free.append(slot)  # keep the note: the outcome is not stored yet
 

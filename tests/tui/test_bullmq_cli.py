@@ -1,0 +1,107 @@
+"""Commands on a Redis place: controls with a queue as target, and paced verbs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.redis_server import TestServer
+from tests.stores.jobs import write_failed, write_hash, write_waiting
+from tests.tui.queues import Run
+
+
+@pytest.fixture
+def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
+    """Another program's connection to the test's database."""
+    with redis_server.client() as other:
+        yield other
+
+
+@pytest.fixture
+def on_redis(redis_url: str, spooldeck: Run, tmp_path: Path) -> Run:
+    """Run a command with a journal of the test's own."""
+
+    def run(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return spooldeck(*words, redis_url, XDG_STATE_HOME=str(tmp_path), **variables)
+
+    return run
+
+
+def write_done(client: redis.Redis) -> None:
+    """20 completed jobs."""
+    client.hset("bull:mails:meta", "opts.maxLenEvents", 10000)
+    for number in range(20):
+        write_hash(client, f"bull:mails:d{number}", finishedOn=5)
+        client.zadd("bull:mails:completed", {f"d{number}": 5})
+
+
+def test_a_control_has_queues_as_targets(client: redis.Redis, on_redis: Run) -> None:
+    """Each queue has its own value; a target is needed, and only that queue changes; the journal
+    names it with the former value."""
+    write_waiting(client, "1", "mails")
+    write_waiting(client, "1", "sums")
+    client.hset("bull:sums:meta", mapping={"concurrency": 7})
+
+    told = json.loads(on_redis("control", "--json").stdout)
+    found = {each["name"]: each for each in told["controls"]}
+    assert [*found] == ["pause", "concurrency", "rate"]
+    assert [(one["name"], one["now"]) for one in found["concurrency"]["targets"]] == [
+        ("mails", "0"),
+        ("sums", "7"),
+    ]
+    assert "concurrency sums" in on_redis("control", COLUMNS="100").stdout
+
+    bare = on_redis("control", "pause", "--value", "1", "--apply", "1")
+    wrong = on_redis("control", "pause", "--target", "sum", "--value", "1", "--apply", "1")
+    assert "pause needs a target: queue" in bare.stderr
+    assert "no target 'sum', expected one of mails, sums" in wrong.stderr
+    assert client.hexists("bull:sums:meta", "paused") is False
+
+    words = ("control", "pause", "--target", "sums", "--value", "1")
+    shown = on_redis(*words, "--dry-run").stdout
+    assert "Now 0 (resume), then 1 (pause: jobs wait)." in shown
+    assert "--target sums --value 1 --apply 1" in shown
+    done = on_redis(*words, "--apply", "1")
+    assert (done.returncode, done.stdout) == (0, "sums is paused: jobs wait\n")
+    assert [client.hexists(f"bull:{q}:meta", "paused") for q in ("mails", "sums")] == [False, True]
+
+    (line,) = on_redis("journal").stdout.splitlines()
+    assert "control | pause sums 1 | done" in line
+    back = on_redis("undo", line.split(" | ")[1], "--dry-run")
+    assert "pause sums was 0 before" in back.stdout + back.stderr
+
+
+def test_a_rerun_is_paced_as_a_replay_is(client: redis.Redis, on_redis: Run) -> None:
+    """Both take the options of a pace and say how the tasks are sent; done tasks cannot be held."""
+    for number in range(20):
+        write_failed(client, f"f{number}")
+    write_done(client)
+
+    for verb in ("replay", "rerun"):
+        shown = on_redis(verb, "--dry-run", "--rate", "5", "--canary", "3")
+        assert shown.returncode == 0, shown.stderr
+        assert "first 3; waits for results" in shown.stdout
+        assert f"{verb} --rate 5 --canary 3 --apply 20" in shown.stdout
+    refused = on_redis("rerun", "--rest", "hold", "--dry-run")
+    assert (refused.returncode, refused.stderr) == (
+        64,
+        "spooldeck: --rest hold: unsent tasks cannot be held: done tasks stay\n",
+    )
+
+
+def test_a_rerun_without_a_worker_stops_after_its_canary(
+    client: redis.Redis, on_redis: Run
+) -> None:
+    """As nothing runs the first task, the others stay done; the journal has the pace."""
+    write_done(client)
+    ended = on_redis("rerun", "--canary", "1", "--timeout", "1", "--apply", "20")
+    assert ended.returncode == 1
+    assert (client.llen("bull:mails:wait"), client.zcard("bull:mails:completed")) == (1, 19)
+    (line,) = (x for x in on_redis("journal").stdout.splitlines() if " | rerun | " in x)
+    told = json.loads(on_redis("journal", line.split(" | ")[1], "--json").stdout)
+    assert told["pace"]["canary"] == [1]
