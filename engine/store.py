@@ -78,7 +78,7 @@ class Control(NamedTuple):
     bounds: tuple[int, int] | None = None
     """Minimum and maximum of a value that is a whole number."""
     no_limit: str = ""
-    """The value that stands for no limit; "" if there is none."""
+    """The value that means no limit; "" if there is none."""
     has_forecast: bool = False
     """True if `Store.forecast` can report what it would do."""
     is_pause: bool = False
