@@ -425,7 +425,7 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
 async def export(pilot: Pilot[None], form: str = "csv") -> Path:
     """Export with the keys, to the usual path in that form; where it is."""
     await pilot.press("e")
-    await shows(pilot, "export to", ".csv", "Enter confirms")
+    await shows(pilot, "export to", ".csv", "Enter OK")
     if form != "csv":
         await pilot.press(*["backspace"] * 3, "x")
         await shows(pilot, "expected a name ending in .csv or .jsonl")

@@ -87,7 +87,7 @@ def equivalent_command(
     `follows` is the operation to resume.
     """
     if follows:
-        words = [*live.place.command, "journal", follows, "--go-on", "--apply", str(about.amount)]
+        words = [*live.place.command, "journal", follows, "--resume", "--apply", str(about.amount)]
         return shlex.join(words)
     plan, states = about.plan, about.states
     word = COMMAND_NAMES.get(plan.verb, plan.verb)
@@ -109,7 +109,7 @@ def equivalent_command(
             return ""
     if len(about.included) > MAX_IDS_IN_COMMAND:
         return ""
-    words += [word for ident in about.included for word in ("--take-in", ident)]
+    words += [word for ident in about.included for word in ("--include", ident)]
     words += ["--reason", reason] if reason else []
     if can_be_paced(plan):
         paced = pace_options(pace)

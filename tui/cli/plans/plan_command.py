@@ -155,7 +155,7 @@ def fit_into_trash(
             left -= size
     least = "at least " if len(sizes) < len(plan.rows) else ""
     after = f"{least}{format_share(quota - left, quota)}"
-    return ShownPlan(plan, "", sizes, refused, (("trash after", after),))
+    return ShownPlan(plan, "", sizes, refused, (("trash", after),))
 
 
 def plan_view(
