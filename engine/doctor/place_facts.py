@@ -106,7 +106,7 @@ class PlaceFacts(NamedTuple):
     spooldeck: str
     """Command line for this place, without the subcommand."""
     config: str
-    """Configuration file; "" if there is none."""
+    """Configuration file; "" if none."""
     lock: LockEvidence
     now: float
     view: QueueView

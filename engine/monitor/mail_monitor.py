@@ -217,7 +217,7 @@ class TransportMonitor:
     """Monitor of one place's mail transports; every call may block on file reads."""
 
     def __init__(self, log: str) -> None:
-        """`log` is the path of the mail log; "" if there is none."""
+        """`log` is the path of the mail log; "" if none."""
         self._log = RecentLines(log) if log else None
         self._last_line: float | None = None
         self._current = ""

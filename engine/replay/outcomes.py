@@ -183,7 +183,7 @@ _BY_STATE: Mapping[State, Callable[[SentTask, Task], KnownOutcome]] = {
 
 
 def fingerprint_of(error: str) -> str:
-    """Return the fingerprint of an error; "" if there is none."""
+    """Return the fingerprint of an error; "" if none."""
     return error_pattern.pattern_name(error_pattern.fold_error(error)) if error else ""
 
 

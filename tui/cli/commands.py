@@ -129,7 +129,7 @@ notes @place @json-lines | plans.edit_note:list_notes +listing | list the notes 
         on tasks
 replay @verb @pace | plans.verbs:replay | retry dead tasks: first a few, then at a steady rate;
         stop if they fail again
-rerun @verb @pace | plans.verbs:rerun | run finished tasks once more: first a few, then at a steady
+rerun @verb @pace | plans.verbs:rerun | run finished tasks again: first a few, then at a steady
         rate; stop if they fail
 purge @verb @suspicious | plans.verbs:purge | move tasks to the trash (dead ones, unless --state is
         given)

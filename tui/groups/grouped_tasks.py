@@ -112,7 +112,7 @@ class GroupReader(PlanningScreen, ListScreen, Generic[G]):
         return latest.generation, live.events(), minute, latest.unavailable
 
     def empty_words(self, otherwise: str) -> Line:
-        """Why no group is under the cursor; `otherwise` if there is none."""
+        """Why no group is under the cursor; `otherwise` if none."""
         if why := self.live.inspector.latest.unavailable:
             return (("   ? ", "unknown"), (f"unavailable: {safe_line(why)}", "error"))
         return (

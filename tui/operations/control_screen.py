@@ -29,7 +29,7 @@ CONTROL_KEYS = frozenset({"pause_queue"})
 def show_control_plan(
     face: BaseScreen, live: PlaceSession, around: ConsoleContext, name: str, target: str = ""
 ) -> None:
-    """Open the plan for a control, or show why there is none."""
+    """Open the plan for a control, or show why it is not possible."""
     why = TOO_EARLY if face.hasty else control_refusal(live, around, name, target)
     if why:
         face.say(why)

@@ -71,7 +71,7 @@ class RecordScreen(Page):
         self.show_hints(without=self.without())
 
     def text_frame(self) -> Frame:
-        """What was done."""
+        """Title: the operation."""
         return Frame(view.describe_operation(self._one.operation))
 
     def _next_line(self) -> Line:

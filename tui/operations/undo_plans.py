@@ -42,7 +42,7 @@ async def show_undo(
     operation: Operation,
     warnings: Sequence[str] = (),
 ) -> None:
-    """Open the plan to undo an operation, or show why there is none."""
+    """Open the plan to undo an operation, or show why it is not possible."""
     from tui.plan.screen import PlanScreen
 
     if why := why_no_undo(operation):
@@ -57,7 +57,7 @@ async def show_undo(
         face.say(f"no plan: {error}")
         return
     if face.app.screen is not face:
-        face.say("no plan: another screen was opened meanwhile")
+        face.say("no plan: another screen was opened")
         return
     held = f"{present.format_count(len(back.held), 'task')}: {REASON_RETENTION_OVER}"
     told = [*warnings, *([held] if back.held else [])]
@@ -79,7 +79,7 @@ async def show_resume(
         face.say(f"no plan: {error}")
         return
     if face.app.screen is not face:
-        face.say("no plan: another screen was opened meanwhile")
+        face.say("no plan: another screen was opened")
         return
     half = max(0, (now.open_rows if now is not None else 0) - len(plan.rows))
     if half and not plan.rows:

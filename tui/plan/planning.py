@@ -143,7 +143,7 @@ def pace_options(pace: ReplayPace | None) -> list[str] | None:
 def default_pace(plan: Plan, *, picked: bool = False) -> ReplayPace | None:
     """Default pace of a plan; None: all tasks now.
 
-    A few tasks that were `picked` by hand need no canary: they are no more than the canary itself.
+    A few tasks that were `picked` by hand need no canary: they are at most as many as the canary.
     """
     usual = ReplayPace()
     few = picked and len(plan.rows) <= sum(usual.canary)

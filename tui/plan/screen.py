@@ -289,7 +289,7 @@ async def show_plan(
     asked: VerbRequest,
     done: Callable[[Report], None] = lambda report: None,
 ) -> None:
-    """Freeze a plan and show it, or show why there is none."""
+    """Freeze a plan and show it, or show why it is not possible."""
     verb = asked.verb
     try:
         plan = await live.inspector.queries.make_plan(verb, asked.ids, asked.query, live.noted_ids)
@@ -303,7 +303,7 @@ async def show_plan(
         face.say("no plan: the tasks are gone or filtered")
         return
     if face.app.screen is not face:  # a screen below a menu is current, too
-        face.say("no plan: another screen was opened meanwhile")
+        face.say("no plan: another screen was opened")
         return
     words, warned = asked.describe_scope(len(plan.rows)), plan_warnings(live, plan, asked)
     pace = default_pace(plan, picked=asked.ids is not None)

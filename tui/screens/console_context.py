@@ -61,7 +61,7 @@ class ConsoleContext(NamedTuple):
     """Epoch seconds UTC."""
     places: int = 1
     environment: str = ""
-    """Label of the environment, such as `PROD`; "" if none is set."""
+    """Label of the environment, such as `PROD`; "" if not set."""
     require_reason: bool = False
     """A plan needs a reason to be applied."""
     bandwidth_text: Callable[[], str] = lambda: ""

@@ -165,7 +165,7 @@ class ListScreen(TwoPanes):
 
     @property
     def selected_key(self) -> str:
-        """Key of the row under the cursor; "" if there is none or it has left."""
+        """Key of the row under the cursor; "" if none or it has left."""
         return self.query_one(Picker).key if self.is_paintable else ""
 
     def no_row_reason(self, otherwise: str) -> str:

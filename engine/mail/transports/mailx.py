@@ -39,7 +39,7 @@ class Mailx:
         ~/dead.letter."""
         if self._mailx.absence:
             return absent_because(self._mailx.absence)
-        # The path where mailx looks; no setting of ours changes that.
+        # The path where mailx looks; no setting of this project changes that.
         sendmail = self._system.find_program({}, "sendmail")
         if sendmail.absence:
             return absent_because(f"sendmail, which it needs, is {sendmail.absence}")

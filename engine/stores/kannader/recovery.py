@@ -271,7 +271,7 @@ class SpoolRecovery:
             yield
 
     def adopt(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Create a link to a complete orphaned mail, so that it is sent; return what was done.
+        """Create a link to a complete orphaned mail, so that it is sent; return the result as text.
 
         Raises:
             Unsupported: there is no such orphan.
@@ -288,7 +288,7 @@ class SpoolRecovery:
         return f"{where}: in queue as {ident}"
 
     def put_back(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Move a quarantined link back to its former folder; return what was done.
+        """Move a quarantined link back to its former folder; return the result as text.
 
         Raises:
             Unsupported: there is no such link, or its data is not repaired.
@@ -340,7 +340,7 @@ class SpoolRecovery:
                     require_erasable(self._spool, target)
                 if dry:
                     return f"{where}: would be deleted permanently{words}"
-                if target is not None:  # data first: a link without data can be discarded once more
+                if target is not None:  # data first: a link without data can be discarded again
                     delete_orphan(self._spool, target)
                 if link != where:
                     files.unlink_quietly(link, self._spool.quarantine.fd)
@@ -358,7 +358,7 @@ class SpoolRecovery:
         raise Unsupported(f"{where[:200]!r} is not an orphaned mail")
 
     def repair(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Replace an unreadable schedule by one that is due now; return what was done.
+        """Replace an unreadable schedule by one that is due now; return the result as text.
 
         Raises:
             Unsupported: its schedule can be read, or there is no such mail.

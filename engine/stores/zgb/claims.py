@@ -410,7 +410,7 @@ class OrphanCount(NamedTuple):
                 gone = "1 job has no registration: the next run deletes it"
             words.append(self.confirmation_reason or gone)
         if self.reused:
-            # None is deleted by age alone: with times from two programs, one may be wrong.
+            # Age alone deletes none: with times from two programs, one may be wrong.
             many = f"{self.reused:,} jobs are older than the registration that has their number"
             if self.reused == 1:
                 many = "1 job is older than the registration that has its number"

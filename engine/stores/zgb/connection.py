@@ -262,7 +262,7 @@ class Connection:
     def roll_back(self) -> None:
         """Roll back the open transaction, if any."""
         if self.is_writing:
-            # SQLite has rolled back by itself; the first error is reported
+            # SQLite has already rolled back; the first error is reported
             with suppress(sqlite3.Error), users.files_as(self._account):
                 self._connection.execute("ROLLBACK")
 
@@ -305,7 +305,7 @@ def _require_plain(path: str) -> None:
         try:
             seen = os.lstat(f"{path}{suffix}")
         except OSError:
-            continue  # there is none, or SQLite reports why it cannot be opened
+            continue  # no such file, or SQLite reports why it cannot be opened
         if not stat.S_ISREG(seen.st_mode):
             raise Unavailable(f"{path}{suffix}: not a plain file, expected one that SQLite made")
 

@@ -81,7 +81,7 @@ def _test_mode_control(settings: QueueConfig, database: Database, now: float) ->
 
 
 def run_control(database: Database, name: str, value: str, now: float) -> str:
-    """Run one control; return what was done.
+    """Run one control; return the result as text.
 
     Raises:
         Unsupported: no such control, it is refused now, or the value is invalid.
@@ -214,7 +214,7 @@ class QueueFigures(NamedTuple):
     """None if there is no table of registrations."""
     per_hour: int
     tokens: int
-    """Whole tokens now, if none is spent."""
+    """Whole tokens now, if no token is spent."""
     next_token: float
     """When the next token is available; epoch seconds UTC."""
     drained: float | None

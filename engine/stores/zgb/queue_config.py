@@ -190,7 +190,7 @@ def rate_problem(text: str | None, pace: RateLimit) -> str:
 
 
 class BucketReading(NamedTuple):
-    """A token bucket as it was read."""
+    """A token bucket as read."""
 
     bucket: Bucket
     reset: bool

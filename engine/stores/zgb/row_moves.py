@@ -223,7 +223,7 @@ class MoveBatch(NamedTuple):
 
 
 def registration_identity(db: Connection, database: Database, number: int) -> str | None:
-    """Return what tells a registration from a later one with its number; None if there is none."""
+    """Return what tells a registration from a later one with its number; None if missing."""
     shape = database.shape
     if not shape.identity:
         return None

@@ -358,7 +358,7 @@ def registration_columns(database: Database) -> tuple[str, ...]:
 
 
 def read_registration(database: Database, number: int) -> dict[str, Cell]:
-    """Return a registration by column name; empty if there is none with this number."""
+    """Return a registration by column name; empty if none with this number."""
     names = registration_columns(database)
     if not names:
         return {}

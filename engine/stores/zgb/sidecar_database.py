@@ -50,7 +50,7 @@ class SidecarRow(NamedTuple):
     since: float
     """When it came into this state, epoch seconds UTC."""
     image: bytes
-    """Its row as it was in `mail_queue`, or is to be there."""
+    """Its former row in `mail_queue`, or is to be there."""
     registration: str
     """What tells its registration from a later one with the same number; "" if unknown."""
 

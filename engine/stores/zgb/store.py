@@ -119,7 +119,7 @@ class ClaimedJob(NamedTuple):
     is_orphan: bool
     """True if its registration is gone."""
     registration: Mapping[str, Cell]
-    """The row of its registration by column name; empty if there is none."""
+    """The row of its registration by column name; empty if none."""
     redirection: queue_config.RedirectDecision
     is_test: bool
     """True if the test mode is switched on for it; the guard cannot change that."""

@@ -102,7 +102,7 @@ def zgb_place(setup: Setup) -> ZgbPlace:
     """The mail queue that a command is for.
 
     Raises:
-        Unavailable: there is none.
+        Unavailable: not found.
     """
     if setup.format_name != FORMAT:
         setup.require_readable()  # an unreadable file may be one
@@ -382,7 +382,7 @@ def _require_writing(desk: ZgbPlace) -> None:
 
 @contextmanager
 def _worker_lock(folder: str) -> Iterator[bool]:
-    """Hold the worker lock while in the block; False if another run of ours holds it."""
+    """Hold the worker lock while in the block; False if another run of this project holds it."""
     dir_fd = files.open_dir_path(folder)
     try:
         # The fd is closed on exec: a transport that hangs must not block the next run.

@@ -107,7 +107,7 @@ def require_reason(setup: Setup, reason: str) -> None:
     """Require a reason if the configuration does.
 
     Raises:
-        CommandError: none is given.
+        CommandError: the option is missing.
     """
     if setup.config.require_reason and not reason.strip():
         fail(EX_USAGE, "expected --reason TEXT: the configuration has `require_reason: true`")

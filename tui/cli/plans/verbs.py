@@ -34,7 +34,7 @@ NEEDS_STATE = {"expunge": None}
 
 RETRY_INSTEAD = {
     State.PENDING: "promote makes it due now",
-    State.DONE: "rerun runs it once more",
+    State.DONE: "rerun runs it again",
 }
 """The command to use for a task that is not in the DLQ, if its store has an edge to PENDING."""
 
