@@ -137,7 +137,9 @@ class BullmqStore:
         for state in {w[1] for w in wanted}:
             group = STATES[state] if state in _FINISHED else "search"
             for item in scan.find([w[0] for w in wanted if w[1] is state], group):
-                if isinstance(item, Task) and (item.id, item.state, item.rev) in wanted:
+                if not isinstance(item, Task) or item.state is not state:
+                    continue  # a job may be wanted in several states, of which it has one
+                if (item.id, state, item.rev) in wanted:
                     yield item
 
     def _list_controls(self) -> Mapping[str, Control]:
