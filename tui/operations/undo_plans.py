@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from engine.operations import controls
 from engine.operations.journal import Operation
+from engine.operations.plans import Plan
 from engine.operations.undo import REASON_RETENTION_OVER
 from engine.replay.settings import ReplayPace, pace_from_json
-from engine.store import StoreError
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import present
@@ -43,21 +43,14 @@ async def show_undo(
     warnings: Sequence[str] = (),
 ) -> None:
     """Open the plan to undo an operation, or show why it is not possible."""
-    from tui.plan.screen import PlanScreen
+    from tui.plan.screen import PlanScreen, read_for_plan
 
     if why := why_no_undo(operation):
         face.say(f"no plan: {why}")
         return
     days = live.place.retention_days
-    try:
-        back = await live.inspector.history.plan_undo(
-            operation, UNLIMITED_DAYS if days is None else days
-        )
-    except StoreError as error:
-        face.say(f"no plan: {error}")
-        return
-    if face.app.screen is not face:
-        face.say("no plan: another screen was opened")
+    history, within = live.inspector.history, UNLIMITED_DAYS if days is None else days
+    if (back := await read_for_plan(face, history.plan_undo(operation, within))) is None:
         return
     held = f"{present.format_count(len(back.held), 'task')}: {REASON_RETENTION_OVER}"
     told = [*warnings, *([held] if back.held else [])]
@@ -70,17 +63,15 @@ async def show_resume(
     face: BaseScreen, live: PlaceSession, around: ConsoleContext, operation: Operation
 ) -> None:
     """Open the plan to resume an interrupted operation."""
-    from tui.plan.screen import PlanScreen
+    from tui.plan.screen import PlanScreen, read_for_plan
 
-    try:
+    async def read() -> tuple[Plan, Operation | None]:
         plan = await live.inspector.history.plan_rest(operation)
-        now = await live.history.operation(operation.op)
-    except StoreError as error:
-        face.say(f"no plan: {error}")
+        return plan, await live.history.operation(operation.op)
+
+    if (found := await read_for_plan(face, read())) is None:
         return
-    if face.app.screen is not face:
-        face.say("no plan: another screen was opened")
-        return
+    plan, now = found
     half = max(0, (now.open_rows if now is not None else 0) - len(plan.rows))
     if half and not plan.rows:
         face.say(f"only {present.format_count(half, 'half-moved task')} left: D completes it")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from textual.app import ComposeResult
 
@@ -39,6 +40,8 @@ from tui.session.runners import RunningOperation
 from tui.session.running_operations import describe_result, phase_of
 from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
+
+T = TypeVar("T")
 
 SHOWN_TASKS = 8
 """Tasks for which the last line of the plan gives way."""
@@ -282,6 +285,21 @@ class PlanScreen(PlanOptions):
         self.lay_out(self.size.width)
 
 
+async def read_for_plan(face: BaseScreen, reading: Awaitable[T]) -> T | None:
+    """Read what a plan needs. None if that failed or another screen was opened since; the screen
+    then says why there is no plan.
+    """
+    try:
+        found = await reading
+    except StoreError as error:
+        face.say(f"no plan: {error}")
+        return None
+    if face.app.screen is not face:  # a screen below a menu is current, too
+        face.say("no plan: another screen was opened")
+        return None
+    return found
+
+
 async def show_plan(
     face: BaseScreen,
     live: PlaceSession,
@@ -290,20 +308,19 @@ async def show_plan(
     done: Callable[[Report], None] = lambda report: None,
 ) -> None:
     """Freeze a plan and show it, or show why it is not possible."""
-    verb = asked.verb
-    try:
-        plan = await live.inspector.queries.make_plan(verb, asked.ids, asked.query, live.noted_ids)
-        if verb == "restore":
-            plan = await live.inspector.actions.plan_restore(plan, live.place.retention_days)
-    except StoreError as error:
-        face.say(f"no plan: {error}")
+    verb, reader = asked.verb, live.inspector
+
+    async def read() -> Plan:
+        plan = await reader.queries.make_plan(verb, asked.ids, asked.query, live.noted_ids)
+        if verb != "restore":
+            return plan
+        return await reader.actions.plan_restore(plan, live.place.retention_days)
+
+    if (frozen := await read_for_plan(face, read())) is None:
         return
-    plan = include_single_task(plan._replace(values=asked.values))
+    plan = include_single_task(frozen._replace(values=asked.values))
     if asked.ids and not plan.rows:
         face.say("no plan: the tasks are gone or filtered")
-        return
-    if face.app.screen is not face:  # a screen below a menu is current, too
-        face.say("no plan: another screen was opened")
         return
     words, warned = asked.describe_scope(len(plan.rows)), plan_warnings(live, plan, asked)
     pace = default_pace(plan, picked=asked.ids is not None)

@@ -47,20 +47,6 @@ class Outlook(NamedTuple):
 NO_OUTLOOK = Outlook()
 
 
-async def why_waiting(
-    inspector: Inspector,
-    place: Place,
-    lock: LockEvidence | None,
-    task: Task,
-    now: float,
-    alerts: Iterable[Alert] = (),
-) -> str:
-    """Why a task is not running, in one line; `alerts` are those of its place, for a consistent
-    answer.
-    """
-    return policy.join_reasons(await reasons(inspector, place, lock, task, now, alerts))
-
-
 async def reasons(
     inspector: Inspector,
     place: Place,
@@ -69,7 +55,9 @@ async def reasons(
     now: float,
     alerts: Iterable[Alert] = (),
 ) -> tuple[str, ...]:
-    """Why a task is not running, as sentences; the most important first."""
+    """Why a task is not running, as sentences; the most important first. `alerts` are those of its
+    place, for a consistent answer.
+    """
     about, unknown = await _circumstances(inspector, place, lock, task, now, alerts)
     return Outlook(about, unknown).reasons(task, now)
 

@@ -28,7 +28,7 @@ from engine.stores.zgb.scan import ROW_PREFIX
 from engine.stores.zgb.store import Enqueued
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
-from engine.work.worker import Worker, WorkerResult, WorkerServices, refusal_delay_seconds
+from engine.work.worker import Worker, WorkerResult, refusal_delay_seconds
 from tui.cli.formats.zgb_mail import (
     HourlyLimit,
     MailingParts,
@@ -551,13 +551,8 @@ class _SingleRun:
             {kind: RegistrationHandler(parts, letter) for kind, letter in own.letters.items()},
             store.place.retry,
             owner=str(os.getpid()),
-            services=WorkerServices(
+            services=records.services()._replace(
                 shorten_error=clean_error,
-                log=records.log,
-                alert=records.alert,
-                add_count=records.add_count,
-                write_log=records.write_log,
-                write_counts=records.write_counts,
                 publish=published.write_if_due,
                 gate=gate,
                 limits=hourly,
