@@ -231,7 +231,7 @@ LARGE_CLASSES = {
     "engine.stores.nftban.quarantine.Quarantine": 19,
     "engine.stores.nftban.staging.StagingDir": 36,
     "engine.stores.nftban.store.NftbanStore": 51,
-    "engine.stores.zgb.connection.Connection": 17,
+    "engine.stores.zgb.connection.OwnerConnection": 17,
     "engine.stores.zgb.sidecar_database.SidecarDatabase": 19,
     "engine.stores.zgb.store.ZgbStore": 33,
     "engine.work.worker.Worker": 34,

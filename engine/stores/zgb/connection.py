@@ -79,7 +79,7 @@ class Deadline:
             self._end = float("inf")
 
 
-class Connection:
+class OwnerConnection:
     """One connection to one database file; root acts with the rights of the file's owner.
 
     It is opened with `mode=ro`, in which SQLite neither writes nor rolls back an interrupted write,
