@@ -111,6 +111,16 @@ class Outlook(NamedTuple):
     """How many tasks, links or files would change."""
 
 
+class Sample(NamedTuple):
+    """The number of all tasks, and some of them."""
+
+    counts: Mapping[State, int]
+    words: Mapping[str, int] | None
+    """The number of tasks of each of `Store.words`; None if only a full scan can count them."""
+    tasks: Iterator[Task | Problem]
+    """They are read while it is iterated."""
+
+
 def accept_all(kind: str, group: str) -> bool:
     """Accept every task: the default of `Store.take`."""
     return True
@@ -123,8 +133,8 @@ SeenTask: TypeAlias = tuple[str, State, str]
 class ReadableStore(Protocol):
     """The part of a store that shows its tasks; it never writes. For the index and the screens.
 
-    An instance belongs to one thread, and its methods block. Two instances share nothing but the
-    files, rows or keys on which both work.
+    One thread at a time uses an instance, and its methods block. Two instances share nothing but
+    the files, rows or keys on which both work.
     """
 
     states: Mapping[State, str]
@@ -160,9 +170,9 @@ class ReadableStore(Protocol):
         """
         ...
 
-    def sample(self, number: int) -> tuple[Mapping[State, int], Iterator[Task | Problem]]:
-        """Return the number of tasks in each state, and read some of them: a few of each state in
-        any order, then the first `number` in the order of a full scan.
+    def sample(self, number: int) -> Sample:
+        """Count the tasks, and read some of them: a few of each state in any order, then about
+        `number`: the first in the order of a full scan, or those that cost least.
 
         Raises:
             Unavailable: the whole store cannot be reached.
@@ -239,13 +249,11 @@ def read_one_by_one(store: ReadableStore, tasks: Iterable[Task]) -> Iterator[byt
             yield error
 
 
-def sample_by_scan(
-    store: ReadableStore, number: int
-) -> tuple[Mapping[State, int], Iterator[Task | Problem]]:
+def sample_by_scan(store: ReadableStore, number: int) -> Sample:
     """Count the tasks, and read the start of a full scan: `sample` of a store that has no cheaper
     way.
     """
-    return store.count_tasks(), _scan_start(store, number)
+    return Sample(store.count_tasks(), None if store.words else {}, _scan_start(store, number))
 
 
 def _scan_start(store: ReadableStore, number: int) -> Iterator[Task | Problem]:
@@ -341,7 +349,7 @@ class SwapAndTake(Protocol):
         self, moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter, /
     ) -> tuple[list[Outcome], list[Task]]:
         """Store outcomes as `Store.swap_all` does, and claim up to `limit` tasks as `Store.take`
-        does; return the outcomes in order, and the claimed tasks.
+        does; return the outcomes in order, without their new revisions, and the claimed tasks.
 
         It may claim fewer tasks than are due: `take` finds the others.
         """

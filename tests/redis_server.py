@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 URL_VARIABLE = "TEST_REDIS_URL"
 """Names a server that is there already; its databases are emptied."""
@@ -58,8 +60,12 @@ class TestServer:
 
 
 @contextmanager
-def running_server(*options: str, folder: Path | None = None) -> Iterator[TestServer]:
+def running_server(
+    *options: str, folder: Path | None = None, is_loading: bool = False
+) -> Iterator[TestServer]:
     """Start a server with further options, in a folder that may be there, and end it by its PID.
+
+    With `is_loading` it may still load its data, one key in 10 ms, until `key-load-delay` is 0.
 
     Raises:
         FileNotFoundError: there is no server program.
@@ -71,11 +77,18 @@ def running_server(*options: str, folder: Path | None = None) -> Iterator[TestSe
         socket = f"{folder or own}/s"
         words = ["--port", "0", "--unixsocket", socket, "--dir", f"{folder or own}", "--save", ""]
         words += ["--maxmemory-policy", "noeviction", "--databases", "64", *options]
+        if is_loading:
+            words += [
+                "--key-load-delay",
+                "10000",
+                "--loading-process-events-interval-bytes",
+                "1024",
+            ]
         with Path(own, "log").open("wb") as log:
             process = subprocess.Popen([program, *words], stdout=log, stderr=log)
         server = TestServer(f"redis+unix://{socket}", process)
         try:
-            _await_ping(server, process, Path(own, "log"))
+            _await_ping(server, process, Path(own, "log"), is_loading=is_loading)
             yield server
         finally:
             process.terminate()
@@ -86,15 +99,21 @@ def running_server(*options: str, folder: Path | None = None) -> Iterator[TestSe
                 process.wait()
 
 
-def _await_ping(server: TestServer, process: subprocess.Popen[bytes], log: Path) -> None:
+def _await_ping(
+    server: TestServer, process: subprocess.Popen[bytes], log: Path, *, is_loading: bool
+) -> None:
     until = time.monotonic() + START_TIMEOUT_SECONDS
     while True:
         try:
-            with server.client() as client:
+            with server.client(retry=Retry(NoBackoff(), 0)) as client:
                 client.ping()
             return
         except redis.AuthenticationError:
             return
+        except redis.BusyLoadingError:
+            if is_loading:
+                return
+            time.sleep(0.01)
         except redis.ConnectionError:
             if process.poll() is not None or time.monotonic() > until:
                 raise RuntimeError(f"the server did not start: {log.read_text()[-2000:]}") from None

@@ -106,8 +106,10 @@ def query_ages(reader: Reader, query: Query, by: str, now: float) -> Ages:
     """
     edges = [now - 60.0 * bound for bound in BOUNDS_MINUTES]
     groups = None if query.filter else _count_by_index(reader, _states(query), by, edges)
+    if groups is None:
+        return _count_by_scan(reader, query, by, now, edges)
     counted: dict[str, tuple[int, ...]] = {}
-    for name, figures in groups or _count_by_scan(reader, query, by, now, edges):
+    for name, figures in groups:
         counted[name] = _sums((counted.get(name, (*_ZERO_COUNTS, 0)), figures))
     rows = [_row(name, figures) for name, figures in counted.items()]
     rows.sort(key=lambda row: (-row.total, row.name))
@@ -160,22 +162,32 @@ def _names(
 
 def _count_by_scan(
     reader: Reader, query: Query, by: str, now: float, edges: Sequence[float]
-) -> list[tuple[str, Sequence[int]]]:
-    """Count by a scan of all rows."""
-    index, columns, name = GROUPINGS[by]
-    listed = ", ".join(columns)
+) -> Ages:
+    """Count by a scan of all rows. Only the largest names leave SQLite: a million names would take
+    600 MiB here.
+    """
+    index, _, name = GROUPINGS[by]
     met, values = query_condition(query, now)
     states = ", ".join(str(STATE_NUMBERS[state]) for state in _states(query))
     how = "NOT INDEXED" if query.filter or not reader.has_index(index) else f"INDEXED BY {index}"
-    younger = ", ".join("count(CASE WHEN created>? THEN 1 END)" for _ in edges)
+    younger = ", ".join(f"count(CASE WHEN created>? THEN 1 END) AS n{i}" for i in range(len(edges)))
+    sums = ", ".join(f"total(n{i})" for i in range(len(edges)))
     rows = reader.fetch(
-        f"SELECT {name}, {younger}, count(created), count(*) FROM task {how} "
-        f"WHERE state IN ({states}) AND {met} "
-        f"GROUP BY {'state, ' + listed if 'NOT' not in how else name}",
+        f"WITH named AS (SELECT {name} AS name, {younger}, count(created) AS known, "
+        f"count(*) AS tasks FROM task {how} WHERE state IN ({states}) AND {met} GROUP BY {name}) "
+        f"SELECT count(*), {sums}, total(known), total(tasks) FROM named UNION ALL SELECT * FROM "
+        f"(SELECT * FROM named ORDER BY tasks DESC, name LIMIT {MAX_AGE_ROWS})",
         (*edges, *values),
     )
     # Tasks of unknown age are only in the last count.
-    return [(name, [b - a for a, b in pairwise((0, *counts))]) for name, *counts in rows]
+    (names, *all_counts), *largest = rows
+    found = [_row(name, _differences(counts)) for name, *counts in largest]
+    total = _row("TOTAL", _differences(map(int, all_counts)))
+    return Ages(by, tuple(found), total, names - len(found))
+
+
+def _differences(counts: Iterable[int]) -> list[int]:
+    return [b - a for a, b in pairwise((0, *counts))]
 
 
 # ---- reading

@@ -83,7 +83,7 @@ def parse_mail_event(line: LogLine) -> MailEvents | None:
     if told.what not in (EventKind.FAILED, EventKind.BURIED):
         return None
     # Only the end of a mail says by which transport; a failed attempt may be followed by another.
-    return MailEvents(name, DeliveryCounts(failures=1 if name else 0), told.error[:_ERROR])
+    return MailEvents(name, DeliveryCounts(failures=1 if name else 0), told.error[:_ERROR], told.id)
 
 
 class _Bins:
@@ -168,7 +168,7 @@ class _TransportLog:
             self.last_failure = max(when, self.last_failure or when)
         # The end of a mail repeats the error of its last attempt, which was counted with that.
         if said.error and not (said.tally.failures and self.tried):
-            self._blame(said.error, when, line)
+            self._blame(said, when, line)
         self.tried = self.tried + 1 if said.error and not said.tally.failures else 0
 
     def _time(self, said: MailEvents, when: float) -> None:
@@ -190,12 +190,12 @@ class _TransportLog:
         known = sorted(seconds for when, seconds in self.sends if when >= since)
         return (known[len(known) // 2], known[len(known) * 95 // 100]) if known else None
 
-    def _blame(self, error: str, when: float, line: str) -> None:
-        pattern = fold_error(error)
+    def _blame(self, said: MailEvents, when: float, line: str) -> None:
+        pattern = fold_error(said.error)
         if pattern not in self.kin and len(self.kin) >= MAX_ERROR_PATTERNS:
             pattern = OTHER_ERRORS
-        self.kin.setdefault(pattern, _ErrorKinds(when)).add(when, error)
-        self.failures.append(Failure(when, error, line=line[:_LINE]))
+        self.kin.setdefault(pattern, _ErrorKinds(when)).add(when, said.error)
+        self.failures.append(Failure(when, said.error, line=line[:_LINE], task=said.id))
 
     def faults(self, now: float) -> tuple[ErrorCluster, ...]:
         self.kin = {p: kin for p, kin in self.kin.items() if kin.count(now)}

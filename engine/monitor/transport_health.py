@@ -113,6 +113,8 @@ class Failure(NamedTuple):
     """The transport's own error text; "" if not recorded."""
     line: str = ""
     """Text of its log line; "" if only a delivery record reports it."""
+    task: str = ""
+    """Id of the task of the mail; "" for a mail without one."""
 
 
 class TransportHealth(NamedTuple):

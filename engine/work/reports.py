@@ -51,7 +51,8 @@ def report_failure(failure: Exception) -> AttemptReport:
 
     if isinstance(failure, Failed):
         text = f"{type(failure).__name__}: {failure}"
-        text += f"\n{failure.details}" if failure.details else ""
+        if failure.details not in ("", str(failure)):
+            text += f"\n{failure.details}"
     else:
         text = "".join(traceback.format_exception(failure))
     return AttemptReport(trace="\n".join(safe_lines(text))[-MAX_TRACE_CHARACTERS:])

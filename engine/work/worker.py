@@ -1,14 +1,16 @@
 """The worker: claim due tasks, run their handlers, store each outcome with compare-and-swap.
 
-Only the worker's own thread uses the store. Handlers run on other threads, which are reused, so
-that the queue lock and the leases of the tasks are renewed while they run.
+Handlers run on threads of their own, which are reused, so that the queue lock and the leases of the
+tasks are renewed while they run. One thread at a time uses the store, the one that holds
+`Worker._duty`: the worker's own, or that of a handler which has just ended. It stores the outcome
+and claims the next task itself, as two switches of threads cost more than both.
 """
 
 import math
 import sys
 import threading
 import time
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -231,6 +233,64 @@ class _Owed(NamedTuple):
     """No pause at first: the first retry is immediate."""
 
 
+class _HandlerThreads:
+    """Threads that run handlers, each one after another."""
+
+    def __init__(self, go_on: Callable[[_FinishedTask], None]) -> None:
+        """`go_on` is called on the thread of each handler that has ended."""
+        self._go_on = go_on
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._number = 0
+        """Threads that wait for a job or run one, each until it gets None."""
+
+    def start(self, job: _Job, busy: int) -> None:
+        """Run a handler; `busy` of them run now, with this one."""
+        if busy > self._number:
+            self._number += 1
+            jobs = (self._jobs,)
+            threading.Thread(target=self._run, args=jobs, name="handlers", daemon=True).start()
+        self._jobs.put(job)
+
+    def end(self) -> None:
+        """End each thread; a hanging handler keeps its thread and its queue."""
+        for _ in range(self._number):
+            self._jobs.put(None)
+        self._jobs, self._number = SimpleQueue(), 0
+
+    def _run(self, jobs: "SimpleQueue[_Job | None]") -> None:
+        while (job := jobs.get()) is not None:
+            failure: Exception | None = None
+            result: object = None
+            try:
+                result = job.handler(job.claim.task, job.context)
+            except Exception as error:
+                # Any exception of a handler fails its task, never the worker.
+                failure = error
+            self._go_on(_FinishedTask(job.claim, failure, result))
+
+
+class _TimedWrites:
+    """The writes of a run that are due from time to time."""
+
+    def __init__(self, services: WorkerServices, now: float) -> None:
+        self._services = services
+        self._retired = self._published = self._counted = now
+
+    def write_due(self, now: float, *, idle: bool, stays: bool) -> None:
+        """Write the log, and the counts if idle or if the last ones are old. With `stays`, also
+        the metrics, and apply retention if it is time."""
+        if idle or now - self._counted >= COUNTS_INTERVAL_SECONDS:
+            self._services.write_counts()
+            self._counted = now
+        if stays and (idle or now - self._published >= METRICS_INTERVAL_SECONDS):
+            self._services.publish()
+            self._published = now
+        if stays and now - self._retired >= RETENTION_INTERVAL_SECONDS:
+            self._services.apply_retention()
+            self._retired = now
+        self._services.write_log()
+
+
 _EXECUTING = {"geoban_apply": "geoban apply", "mail_send": "mail send"}
 """Text of the `Executing:` log line where it is not the task's description (contract)."""
 
@@ -255,11 +315,15 @@ class Worker:
         self._services = services or WorkerServices()
         self._end = verbs.given_up_state(store.edges)
         self._clock = clock
+        self._duty = threading.Lock()
+        """Held by the thread that uses the store and the fields below."""
+        self._wakes_at = -math.inf
+        """Time at which the worker's own thread ends its wait; -inf while it does not wait."""
+        self._raised: Exception | None = None
+        """What was raised on the thread of a handler while it had the duty."""
         self._events: SimpleQueue[_FinishedTask | None] = SimpleQueue()
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._threads = 0
-        """Threads that wait for a job or run one, each until it gets None."""
-        self._running: Counter[str] = Counter()
+        self._threads = _HandlerThreads(self._go_on)
+        self._running: defaultdict[str, int] = defaultdict(int)
         """Running handlers by kind."""
         self._busy = 0
         """Running handlers."""
@@ -282,6 +346,7 @@ class Worker:
         another one from its slots."""
         self._fetched: deque[Task] = deque()
         """Tasks that were claimed together with outcomes and are not started yet."""
+        self._writes = _TimedWrites(self._services, clock())
         self._taking: Iterator[Task] | None = None
         self._taken_since = 0.0
         self._owed: list[_Owed] = []
@@ -329,15 +394,13 @@ class Worker:
             if self._lock is not None or self._store.claim_rules.return_abandoned is None:
                 self.rescue()  # else before the first claim, which is patient
             self._services.apply_retention()
-            run()
+            with self._duty:
+                run()
         except queue_lock.LockLost as loss:
             lost = str(loss)
             self._services.log("ALERT", f"{lost}; stopping, nothing touched")
         finally:
-            for _ in range(self._threads):
-                self._jobs.put(None)
-            # A hanging handler keeps its thread and its queue.
-            self._jobs, self._threads = SimpleQueue(), 0
+            self._threads.end()
             self._services.write_log()
             self._services.write_counts()
         dues = [
@@ -412,7 +475,7 @@ class Worker:
             self._services.log("ERROR", f"{task.id} is finished, but still there: {error}")
 
     def _work(self, *, limit: int | None, until_idle: bool) -> None:
-        retired = published = counted = self._clock()
+        self._writes = _TimedWrites(self._services, self._clock())
         claimed = self._put_off = 0
         self._put_off_why, self._put_off_until = {}, None
         most, slots = self._concurrency, self._services.slots
@@ -444,21 +507,14 @@ class Worker:
             if is_free and (self._stopping or claimed - self._put_off == limit):
                 return
             now = self._clock()
-            idle = not self._busy
-            if idle and until_idle and not began:
+            if not self._busy and until_idle and not began:
                 self._settle_owed(stays=False, last=True)
                 return
-            if idle or now - counted >= COUNTS_INTERVAL_SECONDS:
-                self._services.write_counts()
-                counted = now
-            if limit is None and (idle or now - published >= METRICS_INTERVAL_SECONDS):
-                self._services.publish()
-                published = now
-            if limit is None and now - retired >= RETENTION_INTERVAL_SECONDS:
-                self._services.apply_retention()
-                retired = now
-            self._services.write_log()
-            self._await(self._patience(now, looking=looking))
+            self._writes.write_due(now, idle=not self._busy, stays=limit is None)
+            patience = self._patience(now, looking=looking)
+            if limit is None:
+                self._wakes_at = now + patience
+            self._await(patience)
 
     def _patience(self, now: float, *, looking: bool) -> float:
         """Seconds to wait for an event before the next timed action."""
@@ -481,22 +537,30 @@ class Worker:
     def _await(self, seconds: float) -> None:
         """Wait for an event, and settle all tasks finished by then."""
         events = []
-        with suppress(Empty):
-            events.append(self._events.get(timeout=seconds))
-            while not self._events.empty():  # an exception a task would cost more
-                events.append(self._events.get_nowait())
+        self._duty.release()
+        try:
+            with suppress(Empty):
+                events.append(self._events.get(timeout=seconds))
+        finally:
+            self._wakes_at = -math.inf
+            self._duty.acquire()
+        if self._raised is not None:
+            raised, self._raised = self._raised, None
+            raise raised
+        while not self._events.empty():  # an exception a task would cost more
+            events.append(self._events.get_nowait())
         self._settle([event for event in events if event is not None])  # None: only a wake-up
-        # Renew the lock's heartbeat only while no handler exceeds its deadline: otherwise the lock
-        # must age, so that others see this worker as stuck.
-        now = self._clock()
-        if self._lock is not None and not any(claim.deadline < now for claim in self._claims):
-            self._lock.renew()
-        self._renew_leases(now)
+        self._renew(self._clock())
 
-    def _renew_leases(self, now: float) -> None:
-        """Extend the leases of which a third is over, but none of a hanging handler. A lost lease
+    def _renew(self, now: float) -> None:
+        """Renew the lock's heartbeat while no handler exceeds its deadline: otherwise the lock
+        must age, so that others see this worker as stuck.
+
+        Extend the leases of which a third is over, but none of a hanging handler. A lost lease
         cancels its handler.
         """
+        if self._lock is not None and not any(claim.deadline < now for claim in self._claims):
+            self._lock.renew()
         due = [claim for claim in self._claims if claim.renew_at <= now]
         if not due:
             return
@@ -642,13 +706,38 @@ class Worker:
         context = Context(
             inherit, lambda: self._cancelled or claim.is_lost, lambda _: self._latest(claim), data
         )
-        if self._busy > self._threads:
-            self._threads += 1
-            queues = self._jobs, self._events
-            threading.Thread(target=_run_jobs, args=queues, name="handlers", daemon=True).start()
         self._services.write_log()
-        self._jobs.put(_Job(handler, claim, context))
+        self._threads.start(_Job(handler, claim, context), self._busy)
+        if claim.renew_at < self._wakes_at:
+            self._events.put(None)
         return 1
+
+    def _go_on(self, finished: _FinishedTask) -> None:
+        """On the thread of a handler that has ended: store its outcome, and claim the next task for
+        this thread. All that is not as usual is left to the worker's own thread.
+        """
+        # Of several tasks that end meanwhile, the worker's thread makes one group commit.
+        if not self._duty.acquire(blocking=self._concurrency == 1):
+            self._events.put(finished)
+            return
+        try:
+            if self._wakes_at == -math.inf:
+                self._events.put(finished)  # it has work, or has ended
+                return
+            self._settle([finished])
+            now = self._clock()
+            self._renew(now)
+            room = self._concurrency - self._busy
+            stays = not self._stopping and not self._owed
+            if stays and self._try_claim(room, patient=True, rests=True):
+                self._writes.write_due(now, idle=False, stays=True)
+            else:
+                self._events.put(None)
+        except Exception as error:
+            self._raised = error
+            self._events.put(None)
+        finally:
+            self._duty.release()
 
     def _latest(self, claim: _Claim) -> Task:
         with self._renewing:
@@ -782,7 +871,10 @@ class Worker:
         swap_and_take = self._store.claim_rules.swap_and_take
         room = self._concurrency - self._busy - len(self._fetched)
         if swap_and_take is None or not self._fetches or room <= 0:
-            return self._store.swap_all(moves)
+            if len(moves) > 1 or moves[0].report is not None:
+                return self._store.swap_all(moves)
+            # The usual case, and no group: a refusal is an exception.
+            return [Outcome(moves[0], self._store.swap(moves[0].old, moves[0].new))]
         self._asked = _AskedKinds()
         outcomes, tasks = swap_and_take(moves, self._clock(), self._owner, room, self._wants)
         self._fetched += tasks
@@ -855,20 +947,6 @@ def _run_of(task: Task, retry: RetryPolicy) -> str:
     """Number of the failed run, with the maximum if there is one: `2/4`."""
     run = (task.attempts or 0) + 1
     return f"{run}/{retry.max_runs}" if retry.max_runs else f"{run}"
-
-
-def _run_jobs(
-    jobs: "SimpleQueue[_Job | None]", finished: "SimpleQueue[_FinishedTask | None]"
-) -> None:
-    while (job := jobs.get()) is not None:
-        failure: Exception | None = None
-        result: object = None
-        try:
-            result = job.handler(job.claim.task, job.context)
-        except Exception as error:
-            # Any exception of a handler fails its task, never the worker.
-            failure = error
-        finished.put(_FinishedTask(job.claim, failure, result))
 
 
 def _words(failure: Exception) -> str:

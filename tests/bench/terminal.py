@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.bench.measure import CLEAN, ROOT, SPOOLDECK
+from tests.tui import ptys
 
 SIZE = (120, 40)
 QUIET_SECONDS, CALM_MS = 0.04, 0.3
@@ -67,6 +68,7 @@ class Screen:
             os.chdir(ROOT)
             os.execve(argv[0], list(argv), told)
         self._output = bytearray()
+        self._screen, self._fed = ptys.Screen(*SIZE), 0
         self.rest_mib = 0.0
         self.rest_ms: Spent | None = None
         """Memory, and processor time a second, once it was idle for the first time."""
@@ -86,6 +88,27 @@ class Screen:
     def text(self, since: int = 0) -> str:
         """Its output without escape sequences."""
         return _ESCAPES.sub(b"", bytes(self._output[since:])).decode(errors="replace")
+
+    def find(self, pattern: str) -> str:
+        """The first match on the screen as it is now; "" if there is none. Of a text that changes
+        the output has only the cells that changed."""
+        self._screen.feed_bytes(bytes(self._output[self._fed :]))
+        self._fed = len(self._output)
+        found = re.search(pattern, self._screen.text)
+        return found[0] if found else ""
+
+    def until_other(self, pattern: str, before: str, seconds: float) -> Spent:
+        """Wait until the first match on the screen is another one than before; return the
+        processor time until then.
+
+        Raises:
+            AssertionError: it did not change in time.
+        """
+        deadline = time.perf_counter() + seconds
+        while self.find(pattern) in (before, ""):
+            assert time.perf_counter() < deadline, f"still {before!r} after {seconds:g} s"
+            self.read(min(0.2, seconds))
+        return self.spent()
 
     def until(self, pattern: str, since: int = 0, seconds: float = 600.0) -> Spent:
         """Wait for a text after a mark; return the processor time until it came.

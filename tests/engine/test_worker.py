@@ -125,6 +125,45 @@ def test_handlers_use_as_many_threads_as_run_at_a_time(queue: WorkQueue) -> None
         assert len(used) == 3 and len(set(used)) == 1
 
 
+def test_the_thread_of_an_ended_handler_claims_the_next_task(queue: WorkQueue) -> None:
+    """While the worker's thread waits, the thread of a handler stores the outcome and claims the
+    next task; what is raised there ends the run."""
+    for number in range(3):
+        queue.add(number=number)
+    asked: list[str] = []
+
+    def gate(kind: str) -> tuple[str, None]:
+        asked.append(threading.current_thread().name)
+        if len(asked) == 3:
+            raise RuntimeError("third")
+        return "", None
+
+    with pytest.raises(RuntimeError, match="third"):
+        queue.worker({"job": does}, gate=gate).process_all(until_idle=True)
+    assert asked == ["MainThread", "handlers", "handlers"]
+    assert len(queue.tasks()) == 1
+
+
+def test_a_handler_that_ends_after_its_worker_changes_nothing(queue: WorkQueue) -> None:
+    """The outcome of a handler that a failed run left behind is not stored, and nothing is claimed
+    after it."""
+    for number in range(2):
+        queue.add(number=number)
+    ends = threading.Event()
+
+    def waits(task: Task, context: Context) -> None:
+        assert ends.wait(PATIENCE)
+
+    written = iter([None])  # before the handler starts; then it fails
+    with pytest.raises(StopIteration):
+        queue.worker({"job": waits}, write_log=lambda: next(written)).process_all()
+    ends.set()
+    for thread in threading.enumerate():
+        if thread.name == "handlers":
+            thread.join(PATIENCE)
+    assert sorted(queue.tasks().values()) == [State.ACTIVE, State.PENDING]
+
+
 def test_a_task_that_succeeds_leaves_the_queue(queue: WorkQueue) -> None:
     """The handler gets the task as it was claimed; after it returned the task is gone, counted, and
     logged in the contract's words."""
@@ -1041,6 +1080,38 @@ def test_a_store_that_returns_abandoned_tasks_needs_no_rescue(queue: WorkQueue) 
     queue.clock.now += 10_000
     queue.worker({}, store=queue.store).rescue()
     assert queue.now(claimed).state is State.ACTIVE
+
+
+def test_a_task_that_was_fetched_before_a_stop_is_run(queue: WorkQueue) -> None:
+    """A store claims the next task together with an outcome, and the worker is stopped in between:
+    that task is run, no other one is claimed, and none stays claimed."""
+    store = MemoryStore(queue.memory)
+    fetched: list[str] = []
+
+    def swap_and_take(
+        moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter
+    ) -> tuple[list[Outcome], list[Task]]:
+        outcomes, tasks = list(store.swap_all(moves)), list(store.take(now, owner, limit, wants))
+        fetched.extend(task.id for task in tasks)
+        worker.stop()
+        return outcomes, tasks
+
+    store.claim_rules = ClaimRules(swap_and_take=swap_and_take)
+    tasks = [queue.add(number=number) for number in range(3)]
+    worker = queue.worker({"job": does}, store=store)
+    assert worker.process_all().done == 2
+    assert fetched == [tasks[1].id]
+    assert list(queue.tasks().values()) == [State.PENDING]
+
+
+def test_a_single_run_fetches_no_other_task(queue: WorkQueue) -> None:
+    """A timer's run of one task claims none together with its outcome."""
+    store = MemoryStore(queue.memory)
+    store.claim_rules = ClaimRules(swap_and_take=lambda *_: pytest.fail("claims another task"))
+    for number in range(2):
+        queue.add(number=number)
+    assert queue.worker({"job": does}, store=store).process_next().done == 1
+    assert list(queue.tasks().values()) == [State.PENDING]
 
 
 def test_a_store_that_claims_lots_gets_no_more_than_fit(queue: WorkQueue) -> None:

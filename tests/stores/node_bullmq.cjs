@@ -1,7 +1,7 @@
 // BullMQ on Node for the tests: add jobs, work a queue, or report about it.
 // Arguments: what to do, the server's socket, JSON. Modules are found by NODE_PATH.
 const fs = require('fs');
-const { Queue, Worker, UnrecoverableError } = require('bullmq');
+const { FlowProducer, Queue, Worker, UnrecoverableError } = require('bullmq');
 
 const [, , what, path, text] = process.argv;
 const said = JSON.parse(text || '{}');
@@ -50,10 +50,13 @@ async function report(queue) {
     jobs[id] = job && {
       state: await job.getState(), attemptsMade: job.attemptsMade, data: job.data,
       failedReason: job.failedReason ?? '', processedBy: job.processedBy ?? '',
+      returnvalue: job.returnvalue, stacktrace: job.stacktrace,
+      children: Object.values(await job.getChildrenValues()),
       logs: (await queue.getJobLogs(id)).logs, opts: job.opts,
     };
   }
-  return { jobs, workers: (await queue.getWorkers()).map((each) => each.rawname) };
+  const workers = (await queue.getWorkers()).map((each) => each.rawname);
+  return { jobs, workers, counts: await queue.getJobCounts(), paused: await queue.isPaused() };
 }
 
 const actions = {
@@ -62,6 +65,20 @@ const actions = {
     const jobs = await queue.addBulk(said.map(([name, data, opts]) => ({ name, data, opts })));
     return jobs.map((job) => job.id);
   }),
+  edit: () => withQueue(async (queue) => {
+    const job = await queue.getJob(said.id);
+    await job.updateData(said.data);
+    await job.changePriority({ priority: said.priority });
+    await job.updateProgress(50);
+  }),
+  metrics: () => withQueue(async (queue) => (await queue.getMetrics(said.state)).meta.count),
+  flow: async () => {
+    const flows = new FlowProducer({ connection });
+    const children = said.map((data) => ({ name: 'child', queueName: 'mails', data }));
+    const { job } = await flows.add({ name: 'parent', queueName: 'mails', data: 'all', children });
+    console.log(JSON.stringify(job.id));
+    await flows.close();
+  },
   pause: () => withQueue((queue) => queue.pause()),
   resume: () => withQueue((queue) => queue.resume()),
   report: () => withQueue(report),

@@ -7,13 +7,17 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
 
 from engine import verbs
 from engine.config.place_address import parse_address
+from engine.config.validators import ConfigError, ConfigLocation
 from engine.model import State
 from engine.store import Full, Unavailable, Unsupported
 from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.bullmq.moves import EDGES
+from engine.stores.bullmq.place import BullmqSettings, JobLimit, parse_settings
 from tests.redis_server import TestServer, running_server
 from tests.stores.jobs import NOW, scanned, write_failed, write_waiting
 from tests.stores.seen import found
@@ -54,6 +58,26 @@ def test_an_address_names_server_database_and_prefix() -> None:
     for wrong in ("redis://host/mails", "redis://host/0?colour=red"):
         with pytest.raises(Unavailable, match="expected"):
             parse_place(parse_address(wrong))
+
+
+def test_settings_of_the_worker_are_checked() -> None:
+    """A limit needs both of its numbers; an unknown key or a wrong value is named."""
+    at = ConfigLocation("some.yaml", "stores.bullmq")
+    assert parse_settings(None, at) == BullmqSettings()
+    said = {"lease": 5, "metrics": 60, "limiter": {"mails": {"max": 10, "duration": 0.5}}}
+    place = parse_place(parse_address("redis://host"), parse_settings(said, at))
+    assert (place.lease_seconds, place.metrics_points) == (5.0, 60)
+    assert place.limits == {"mails": JobLimit(10, 0.5)}
+    for wrong, key in (
+        ({"metrics": -1}, "stores.bullmq.metrics"),
+        ({"limiter": {"mails": {"max": 3}}}, "stores.bullmq.limiter.mails"),
+        ({"limiter": {"mails": {"max": 0, "duration": 1}}}, "stores.bullmq.limiter.mails.max"),
+        ({"limiter": 3}, "stores.bullmq.limiter"),
+        ({"lesse": 3}, "stores.bullmq.lesse"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            parse_settings(wrong, at)
+        assert f"some.yaml: {key}" in str(caught.value)
 
 
 def test_a_place_that_cannot_be_reached_is_one_line(tmp_path: Path) -> None:
@@ -160,6 +184,25 @@ def test_a_cluster_is_refused() -> None:
         assert "Redis Cluster is not supported" in refusal(server.place())
 
 
+def test_a_server_that_loads_its_data_is_waited_for(tmp_path: Path) -> None:
+    """A restarted server that reads its file cannot be opened; a worker's claim is Unavailable, and
+    works when the data is there."""
+    with running_server(folder=tmp_path) as server, server.client() as client:
+        for number in range(300):
+            write_waiting(client, f"j{number}", data="x" * 1100)
+        store = open_place(server.place())
+        client.save()
+    with running_server(folder=tmp_path, is_loading=True) as server:
+        assert "still loading its data" in refusal(server.place())
+        with pytest.raises(Unavailable, match="still loading its data"):
+            list(store.take(NOW, "me", 1))
+        with server.client(retry=Retry(ConstantBackoff(0.02), 3000)) as client:
+            client.config_set("key-load-delay", 0)
+            client.ping()  # redis-py tries again while it gets LOADING
+        assert len(list(store.take(NOW, "me", 300))) == 300
+        store.close()
+
+
 class Impostor:
     """A server that answers each line with what it is given, then closes."""
 
@@ -220,16 +263,19 @@ class CuttingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            with client, socket.socket(socket.AF_UNIX) as server:
-                server.connect(self._server)
-                while data := client.recv(1 << 20):
-                    server.sendall(data)
-                    answer = server.recv(1 << 20)
-                    if self.cuts:
-                        client.sendall(answer[: len(answer) // 2])
-                        self.cuts = False
-                        break
-                    client.sendall(answer)
+            threading.Thread(target=self._pass_on, args=(client,), daemon=True).start()
+
+    def _pass_on(self, client: socket.socket) -> None:
+        with client, socket.socket(socket.AF_UNIX) as server:
+            server.connect(self._server)
+            while data := client.recv(1 << 20):
+                server.sendall(data)
+                answer = server.recv(1 << 20)
+                if self.cuts:
+                    client.sendall(answer[: len(answer) // 2])
+                    self.cuts = False
+                    break
+                client.sendall(answer)
 
     def close(self) -> None:
         """Accept no more connections."""

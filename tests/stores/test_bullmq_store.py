@@ -95,6 +95,27 @@ def test_queues_are_found_by_prefix(client: redis.Redis, open_bullmq: Opener) ->
     assert set(scanned(open_bullmq(prefix="other"))[0]) == {"mails/9"}
 
 
+def test_a_sample_of_a_long_queue_reads_a_few_jobs(
+    client: redis.Redis, open_bullmq: Opener
+) -> None:
+    """All are counted, by state and by word; of each place the ends are read, not all ids."""
+    write_all_places(client)
+    with client.pipeline() as pipe:
+        for number in range(100, 3100):
+            write_hash(pipe, f"bull:mails:{number}", timestamp=CREATED_MS + number)
+            pipe.lpush("bull:mails:wait", number)
+        pipe.execute()
+    store = open_bullmq()
+    found = store.sample(80)
+    assert (found.counts[State.PENDING], found.counts[State.DEAD]) == (3005, 1)
+    assert (found.words or {})["delayed"] == 1
+    client.config_resetstat()
+    ids = [item.id for item in found.tasks if isinstance(item, Task)]
+    assert {"mails/1", "mails/3", "mails/3099", "mails/7", "mails/8"} <= {*ids}
+    assert len(ids) == len({*ids}) < 40
+    assert client.info("commandstats")["cmdstat_hgetall"]["calls"] == len(ids)
+
+
 @pytest.mark.parametrize("queue", ["mails", "a/b", "50%", "%2F"])
 @pytest.mark.parametrize("job", ["1", "repeat:x:5", "a/b"])
 def test_an_id_names_one_queue_and_job(queue: str, job: str) -> None:
@@ -441,6 +462,49 @@ def test_a_resume_moves_back_what_bullmq_5_paused(client: redis.Redis, open_bull
     assert store.count_tasks()[State.PENDING] == 7101
     store.control("pause", "mails", "0")
     assert (client.llen("bull:mails:wait"), client.llen("bull:mails:paused")) == (7101, 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile", "after"),
+    [
+        (("me", -1), None, ("me", -1)),
+        (("me", 60_000), None, ("me", 60_000)),
+        (("me", -1), ("other", -1), ("other", -1)),
+        (("other", -1), None, ("other", -1)),
+        ((None, -2), None, (None, -2)),
+    ],
+)
+@pytest.mark.parametrize("away", [verbs.hold, verbs.purge])
+def test_a_job_that_returns_has_its_deduplication_key_again(
+    client: redis.Redis,
+    open_bullmq: Opener,
+    before: tuple[str | None, int],
+    meanwhile: tuple[str, int] | None,
+    after: tuple[str | None, int],
+    away: Callable[[Task, float], Task],
+) -> None:
+    """A held or purged job frees its key, as a removed one does; on its return it gets the key with
+    the time that is left, unless another job has it by then."""
+    key = "bull:mails:de:once"
+    write_waiting(client, "me", deid="once")
+
+    def give(owner: str, milliseconds: int) -> None:
+        client.set(key, owner, px=milliseconds if milliseconds > 0 else None)
+
+    if before[0]:
+        give(*(before[0], before[1]))
+    store = open_bullmq()
+    waiting = found(store, "mails/me")
+    rev = store.swap(waiting, away(waiting, NOW))
+    assert client.get(key) == (None if before[0] == "me" else before[0])
+    if meanwhile:
+        give(*meanwhile)
+    gone = away(waiting, NOW)._replace(rev=rev)
+    store.swap(gone, verbs.with_state(gone, State.PENDING))
+    left = client.pttl(key)
+    assert (client.get(key), left > 0) == (after[0], after[1] > 0)
+    assert left <= max(after[1], -1)
+    assert not client.exists("spooldeck:bull:mails:deduplication")
 
 
 def test_a_job_whose_worker_ended_is_returned(client: redis.Redis, open_bullmq: Opener) -> None:

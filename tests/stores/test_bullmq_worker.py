@@ -13,12 +13,13 @@ import redis
 from engine import verbs
 from engine.config.place_address import parse_address
 from engine.locks import queue_lock
-from engine.model import State, Task
+from engine.model import Move, State, Task
 from engine.policy import RetryPolicy
-from engine.store import Gone
+from engine.store import Gone, accept_all
 from engine.stores.bullmq import BullmqStore, change_feed, parse_place
 from engine.stores.bullmq.change_feed import MarkerWatch, client_name
 from engine.stores.bullmq.image import NewJob
+from engine.stores.bullmq.place import JobLimit
 from engine.stores.bullmq.row import BACKOFF_KEY, own_retry_policy
 from engine.work import worker as work
 from engine.work.handlers import Context, Failed, Fatal, Handler
@@ -401,6 +402,28 @@ def test_a_limited_queue_does_not_slow_another(
         for _ in range(31):
             assert free.acquire(timeout=PATIENCE)
     assert (ran.count("slow"), ran.count("fast")) == (1, 30)
+
+
+def test_the_limit_of_a_worker_is_counted_with_others(client: redis.Redis, redis_url: str) -> None:
+    """BullMQ's option `limiter`: jobs that another worker started count, also for a job that is
+    claimed together with an outcome; another queue is not limited."""
+    place = parse_place(parse_address(redis_url))._replace(limits={"mails": JobLimit(3, 600.0)})
+    for number in range(4):
+        write_waiting(client, f"j{number}")
+        write_waiting(client, f"j{number}", "sums")
+    client.set("bull:mails:limiter", 1, px=600_000)
+    with closing(BullmqStore(place)) as store:
+        now = time.time()
+        tasks = list(store.take(now, "me", 3))
+        assert [task.kind for task in tasks] == ["mails", "sums", "mails"]
+        assert store.claim_rules.swap_and_take is not None
+        done = [Move(task, verbs.complete(task, State.DONE)) for task in tasks]
+        _, more = store.claim_rules.swap_and_take(done, now, "me", 9, accept_all)
+        assert [task.kind for task in more] == ["sums"]
+        assert [task.kind for task in store.take(now, "me", 9)] == ["sums", "sums"]
+        due = store.changes.next_due
+        assert due is not None
+        assert now + 500 < due < now + 700
 
 
 def test_a_rate_limit_is_used_to_the_full(

@@ -655,17 +655,18 @@ def test_a_whole_look_ends_in_order(open_store: Opener, a_task: Factory) -> None
     assert order == [a_task(number).id for number in (1, 2, 3, 4, 5)]
 
 
-def test_a_sample_counts_all_and_has_the_first(open_store: Opener, a_task: Factory) -> None:
-    """A sample has the number of all tasks by state, and among its tasks the first in id order."""
+def test_a_sample_counts_all_and_has_some(open_store: Opener, a_task: Factory) -> None:
+    """A sample has the number of all tasks by state, and at least as many tasks as asked for."""
     store = open_store()
     for number in (5, 4):
         put(store, a_task(number), State.HELD)
     for number in (3, 1, 2):
         put(store, a_task(number))
-    counts, read = store.sample(2)
+    counts, words, read = store.sample(2)
+    assert not any((words or {}).values())
     assert counts == dict.fromkeys(store.states, 0) | {State.PENDING: 3, State.HELD: 2}
     tasks = {item.id: item for item in read if isinstance(item, Task)}
-    assert {a_task(1).id, a_task(2).id} <= {*tasks}
+    assert len(tasks) >= 2
     assert tasks.items() <= tasks_in(store).items()
 
 

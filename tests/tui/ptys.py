@@ -54,6 +54,8 @@ class Screen:
     def __init__(self, columns: int, rows: int) -> None:
         self._cells: dict[tuple[int, int], str] = {}
         self._row = self._column = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._torn = ""
         self.resize(columns, rows)
 
     def resize(self, columns: int, rows: int) -> None:
@@ -62,6 +64,13 @@ class Screen:
         self._margins = 0, rows - 1
         self._row, self._column = min(self._row, rows - 1), min(self._column, columns)
         self._cells = {(y, x): c for (y, x), c in self._cells.items() if y < rows and x < columns}
+
+    def feed_bytes(self, data: bytes) -> None:
+        """Take in what was read: what that has cut in two, a character or a sequence, is shown with
+        the next read."""
+        text = self._torn + self._decoder.decode(data)
+        self._torn = _TORN.search(text)[0]  # type: ignore[index]
+        self.feed(text.removesuffix(self._torn))
 
     def feed(self, text: str) -> None:
         """Take in what was sent."""
@@ -151,8 +160,6 @@ class Terminal:
         self.said = bytearray()
         """Every byte that the program wrote."""
         self.screen = Screen(*size)
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._torn = ""
         self._set_size(size)
         self.before = termios.tcgetattr(self.theirs)
         """How the terminal was set."""
@@ -224,10 +231,7 @@ class Terminal:
         except OSError:  # the other side was closed by all who had it
             return False
         self.said += data
-        # What a read has cut in two, a character or a sequence, is shown with the next one.
-        text = self._torn + self._decoder.decode(data)
-        self._torn = _TORN.search(text)[0]  # type: ignore[index]
-        self.screen.feed(text.removesuffix(self._torn))
+        self.screen.feed_bytes(data)
         return bool(data)
 
     def end(self) -> int:

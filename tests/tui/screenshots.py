@@ -98,7 +98,7 @@ async def draw(
     """Draw one screen in each size and theme; returns the files that were written."""
     shot, made = SHOTS[name], []
     root = roots[shot.day]
-    sizes = (WALL, *SIZES) if shot.steps[: len(FIRST)] == FIRST and len(shot.steps) == 3 else SIZES
+    sizes = (WALL, *SIZES) if shot.steps[: len(FIRST)] == FIRST and len(shot.steps) <= 4 else SIZES
     async with taken(root, shot, sizes[0], glyphs=UTF8, theme="night") as (console, pilot):
         for size in sizes:
             await pilot.resize_terminal(*size)

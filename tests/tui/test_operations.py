@@ -17,6 +17,7 @@ from engine.monitor.alerts import AlertKind
 from engine.operations import controls, plans
 from engine.operations.execute import RowResult
 from engine.operations.journal import Intent, Journal, Operation
+from engine.operations.undo import UndoPlan
 from engine.verbs import with_state
 from tests.tui.desks import Desk, a_desk, key_of, words
 from tests.tui.journals import (
@@ -213,6 +214,38 @@ async def test_an_operation_is_undone_by_its_count(place: Place, dead: list[Task
     assert await off(files, place) == before
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_plan_that_takes_long_is_announced(
+    place: Place, dead: list[Task], monkeypatch: pytest.MonkeyPatch, *, leaves: bool
+) -> None:
+    """While an undo plan is prepared the message line says so; if the operator goes to another
+    screen meanwhile, no plan opens there.
+    """
+    await off(carried_out, place, "purge", dead[:3])
+    async with operations(place, "3 done") as desk:
+        history, go_on = desk.console.navigator.session.inspector.history, asyncio.Event()
+        plan_undo = history.plan_undo
+
+        async def slow(operation: Operation, days: float) -> UndoPlan:
+            await go_on.wait()
+            return await plan_undo(operation, days)
+
+        monkeypatch.setattr(history, "plan_undo", slow)
+        await desk.press(key_of("plan_undo"))
+        await desk.until(lambda: "preparing the undo plan of 3 tasks ..." in desk.line("word"))
+        if leaves:
+            screen = desk.console.screen
+            await desk.opens(OverviewScreen, "1")
+            go_on.set()
+            await desk.until(lambda: not any(one.group == "plan" for one in screen.workers))
+            assert isinstance(desk.console.screen, OverviewScreen)
+        else:
+            go_on.set()
+            await desk.until(lambda: isinstance(desk.console.screen, PlanScreen))
+            await desk.opens(OperationsScreen, "escape")
+            assert "preparing" not in desk.line("word")
+
+
 async def test_a_task_that_cannot_come_back_has_its_reason(place: Place, dead: list[Task]) -> None:
     """A row whose task ran meanwhile is excluded from the plan, and cannot be taken in."""
     await off(carried_out, place, "retry", dead[:3])
@@ -385,6 +418,14 @@ async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path
         await desk.sees(
             "suspend postfix on spool DONE 8 resume", "suspend curl on spool DONE 8 open"
         )
+
+
+def test_the_numbers_of_a_large_operation_are_whole() -> None:
+    """The tasks done and planned are not cut, however many."""
+    one = Operation("1", NOW, Intent("purge", ANA), 400_123, {RowResult.DONE: 38_994}, NOW, False)
+    for width in (74, 80, 118):
+        _, (line,) = view.operation_table(view.list_operations([one]), NOW, width)
+        assert " 38,994/400,123 " in words([line])
 
 
 def test_the_text_of_an_operation_gets_the_room_of_the_others() -> None:

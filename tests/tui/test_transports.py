@@ -40,14 +40,15 @@ from tui.overview.screen import OverviewScreen
 from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
 from tui.session.test_mail_process import address_error
-from tui.transports import detail_lines
+from tui.transports import board, detail_lines
 from tui.transports import lines as view
 from tui.transports import suspend_lines as suspend_view
+from tui.transports.board import TransportBoard
 from tui.transports.failures_screen import FailuresScreen
 from tui.transports.screen import TransportsScreen
 from tui.transports.suspend_screen import SuspendScreen
 from tui.transports.test_mail_screen import SendTestMailScreen
-from tui.widgets.lines import LongText
+from tui.widgets.lines import Lines, LongText
 
 NOW = 1_795_167_600.0
 RED = "\x1b[31mred"
@@ -95,7 +96,7 @@ class Mail:
             await desk.until(lambda: desk.console.sessions[0].has_readings)
             desk.console.navigator.goto(Target(keys.TRANSPORTS))
             screen = await desk.opens(TransportsScreen)
-            await desk.until(lambda: screen.query(LongText) and screen.query_one(LongText).lines)
+            await desk.until(lambda: screen.query(LongText) and below(desk).strip())
             if on:
                 await desk.until(lambda: on in desk.rows)
                 desk.picker.select_key(on)
@@ -123,8 +124,9 @@ def failing(made: Mail) -> Mail:
 
 
 def below(desk: Desk) -> str:
-    """The detail of the one under the cursor."""
-    return words(desk.console.screen.query_one(LongText).lines)
+    """The detail of the one under the cursor, in one text or in panes."""
+    panes = desk.console.screen.query_one("#body").query(Lines)
+    return "\n".join(words(pane.lines) for pane in panes if pane.display)
 
 
 # ---- the screen
@@ -144,8 +146,8 @@ async def test_each_transport_is_a_row_with_a_detail(unrouted: Mail) -> None:
 
         await desk.press("j")
         await desk.until(lambda: "state       ok" in below(desk))
-        assert " 10m        2       2       0     0%      -      -    0.2  mail.log" in below(desk)
-        assert " all      120     118       2" in below(desk)
+        assert " 10m       2      2      0    0%     -     -   0.2  mail.log" in below(desk)
+        assert " all     120    118      2" in below(desk)
         assert "last sent   09:39:40Z (20s ago)" in below(desk)
 
         unrouted.say(attempt(0, "alpha"), given_up(0, "550 no", "alpha"))
@@ -176,7 +178,7 @@ async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
         mail.count({"exim": (1, 0, 1)})
         await desk.until(lambda: "exim           idle             0" in desk.rows)
         await desk.press("G")
-        await desk.until(lambda: " all        1       0       1" in below(desk))
+        await desk.until(lambda: " all       1      0      1" in below(desk))
 
 
 async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
@@ -205,6 +207,44 @@ async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
         await desk.until(lambda: "mail spool  3,000 mails, oldest 2h00m" in below(desk))
         mail.room.fails = "spool: Permission denied"
         await desk.until(lambda: "mail spool  ? spool: Permission denied" in below(desk))
+
+
+async def test_a_large_screen_shows_all_parts_of_a_transport(mail: Mail) -> None:
+    """Its state is in the frame, its errors name their tasks, the graph has a mark where it was
+    suspended, and its log lines are below.
+    """
+    mail.say(attempt(60, "curl"), given_up(59, "421 later", "curl").replace("inline", "x-7687a66e"))
+    halted = ("curl", NOW - 1200, "ben", "relay moves")
+    await asyncio.to_thread(mail.room.suspensions.suspend, *halted)
+    async with mail.screen(size=(120, 40), on="curl") as desk:
+        await desk.sees("suspended 09:20:00Z │")
+        assert desk.line("about").startswith("   since       09:20:00Z (20m ago) by ben")
+        assert "- [SUSPENDED] -++- curl over time" in desk.text
+        assert "421 later" in desk.line("latest")
+        assert "7687a66e" in desk.line("latest")
+        assert "last_error=421 later" in desk.line("mentions")
+        await desk.press("tab", "pagedown")
+        assert desk.picker.key != "curl"  # the page key moves the cursor: panes do not scroll
+
+
+@pytest.mark.parametrize(
+    ("ago", "said"),
+    [
+        (1800, f"{'':16}suspended 09:10:00Z │"),
+        (3540, f"{'':7}│ suspended 08:41:00Z"),
+        (7200, f"{'':6}suspended 07:40:00Z"),
+    ],
+)
+def test_the_mark_of_a_suspension_is_at_its_time(ago: float, said: str) -> None:
+    """The words are left of the mark, or right of it where there is no room; without the mark if it
+    was before the range of the graph.
+    """
+    counts = (DeliveryCounts(5, 5, 0),) * 60
+    way = a_way(*[DeliveryCounts(2, 2, 0)] * 3)._replace(minutes=counts)
+    stopped = {"curl": TransportSuspension("curl", NOW - ago, "ana")}
+    routes = MailRoutes(("curl",), "", {}, stopped)
+    shown = board.Shown(way, MailHealth(), routes, 0.5, NOW, (), 60)
+    assert words(board.graph_lines(shown, 66, 8)).splitlines()[-1] == said
 
 
 async def test_z_changes_the_range_of_the_graph(mail: Mail) -> None:
@@ -301,9 +341,11 @@ async def test_hostile_rows_and_detail_both_have_room(unrouted: Mail) -> None:
         await desk.until(lambda: len(desk.picker.rows) > 20)
         for size in ((200, 60), (120, 40), (80, 24), (60, 15), (40, 12)):
             await desk.pilot.resize_terminal(*size)
-            text = desk.console.screen.query_one(LongText)
-            lines = [*text.lines, *(row.line for row in desk.picker.rows)]
             await desk.until(lambda: desk.picker.outer_size.width == desk.console.size.width)
+            screen, is_board = desk.console.screen, size[0] >= 120
+            text = screen.query_one(TransportBoard if is_board else LongText)
+            lines = [line for pane in screen.query(Lines) for line in pane.lines]
+            lines += [row.line for row in desk.picker.rows]
             least = size[1] // 4  # the heights follow the width in a layout of their own
             await desk.until(lambda: text.size.height >= least)  # noqa: B023
             assert desk.picker.size.height >= 2
@@ -330,9 +372,9 @@ def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
     """
     lines = detail_lines.window_lines(a_way(None, None, DeliveryCounts(1204, 1200, 4)), 80)
     assert words(lines).splitlines()[1:] == [
-        " 1m    ?  mail.log: Permission denied; mail.prom: only 20s of data",
-        " 10m   ?  mail.log: Permission denied; mail.prom: only 20s of data",
-        " 1h     1,204   1,200       4     0%      -      -   20.1",
+        "   1m    ?  mail.log: Permission denied; mail.prom: only 20s of data",
+        "   10m   ?  mail.log: Permission denied; mail.prom: only 20s of data",
+        "   1h    1,204  1,200      4    0%     -     -  20.1",
     ]
     wide = a_way(*[DeliveryCounts(31_753, 31_753, 31_753)] * 3)
     for width in range(20, 161, 7):
@@ -593,7 +635,7 @@ def test_the_plain_twin_says_by_which_transport_mail_goes(tmp_path: Path, spoold
         suspended.write_text(f'{{"postfix": {{"since": {since}, "who": "ben", "why": ""}}}}')
         plain = spooldeck("transports", str(mail.root))
         assert plain.returncode == 1
-        assert plain.stdout.startswith(" transport unknown:")
+        assert plain.stdout.startswith("   transport unknown:")
 
 
 def test_where_a_handler_sends_no_transport_is_disabled() -> None:

@@ -230,7 +230,7 @@ def task_count(operation: Operation) -> str:
 
 WHEN = Column("WHEN", 8)
 WHO = Column("WHO", 8, least=60)
-TASKS = Column("TASKS", 9, right=True)
+TASKS = Column("TASKS", 19, right=True)
 STATE = Column("STATE", 11)
 NEXT, WIDE_NEXT_CELLS = Column("NEXT", 15, least=60), 20
 """The next step; from `WIDE_COLUMNS` on in full."""

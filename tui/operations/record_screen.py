@@ -70,6 +70,10 @@ class RecordScreen(Page):
         self._show_path()
         self.show_hints(without=self.without())
 
+    def on_screen_resume(self) -> None:
+        """Show the next step again after a plan."""
+        self.lay_out(self.size.width)
+
     def text_frame(self) -> Frame:
         """Title: the operation."""
         return Frame(view.describe_operation(self._one.operation))

@@ -15,6 +15,7 @@ from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import keys, present
 from tui.operations.undo_plans import show_undo
+from tui.plan.planning import preparing
 from tui.screens.base import TOO_EARLY
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
@@ -115,7 +116,8 @@ class OrderScreen(ListScreen):
             return
         try:
             await _pause_sending(self.work)
-            operation = await self.live.history.operation(self.work.op)
+            with preparing(self, "the undo plan"):
+                operation = await self.live.history.operation(self.work.op)
         except StoreError as error:
             self.say(f"no plan: {error}")
             return

@@ -17,6 +17,7 @@ from tui.operations import lines as view
 from tui.operations import undo_plans
 from tui.operations.lines import ListedOperation
 from tui.plan.confirm_screen import ConfirmScreen
+from tui.plan.planning import preparing
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
@@ -214,18 +215,17 @@ class OperationsScreen(ListScreen):
         elif open_ and not here.operation.is_interrupted:
             self.say(f"nothing to {open_}: not interrupted")
         else:
-            self._show(show, here.operation.op)
+            self._show(show, here.operation, open_ or "undo")
 
     @work(exclusive=True, group="plan")
-    async def _show(self, show: Show, op: str) -> None:
-        ours = next(
-            (one for one in self.live.operations if one.op == op and one.ended is None), None
-        )
-        if ours is not None:
+    async def _show(self, show: Show, listed: Operation, verb: str) -> None:
+        ours = (one for one in self.live.operations if one.op == listed.op)
+        if any(one.ended is None for one in ours):
             self.say("running: Enter shows it, u there undoes")
             return
         try:
-            operation = await self.live.history.operation(op)
+            with preparing(self, undo_plans.plan_words(verb, listed)):
+                operation = await self.live.history.operation(listed.op)
         except Unavailable as error:
             self.say(f"no plan: {error}")
             return

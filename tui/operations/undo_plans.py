@@ -12,6 +12,7 @@ from engine.replay.settings import ReplayPace, pace_from_json
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import present
+from tui.plan.planning import prepare
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.session.history import operation_name
@@ -42,15 +43,17 @@ async def show_undo(
     operation: Operation,
     warnings: Sequence[str] = (),
 ) -> None:
-    """Open the plan to undo an operation, or show why it is not possible."""
-    from tui.plan.screen import PlanScreen, read_for_plan
+    """Open the plan to undo an operation, or show why there is none."""
+    from tui.plan.screen import PlanScreen
 
     if why := why_no_undo(operation):
         face.say(f"no plan: {why}")
         return
     days = live.place.retention_days
-    history, within = live.inspector.history, UNLIMITED_DAYS if days is None else days
-    if (back := await read_for_plan(face, history.plan_undo(operation, within))) is None:
+    limit = UNLIMITED_DAYS if days is None else days
+    making = live.inspector.history.plan_undo(operation, limit)
+    back = await prepare(face, plan_words("undo", operation), making)
+    if back is None:
         return
     held = f"{present.format_count(len(back.held), 'task')}: {REASON_RETENTION_OVER}"
     told = [*warnings, *([held] if back.held else [])]
@@ -63,13 +66,11 @@ async def show_resume(
     face: BaseScreen, live: PlaceSession, around: ConsoleContext, operation: Operation
 ) -> None:
     """Open the plan to resume an interrupted operation."""
-    from tui.plan.screen import PlanScreen, read_for_plan
+    from tui.plan.screen import PlanScreen
 
-    async def read() -> tuple[Plan, Operation | None]:
-        plan = await live.inspector.history.plan_rest(operation)
-        return plan, await live.history.operation(operation.op)
-
-    if (found := await read_for_plan(face, read())) is None:
+    making = _rest_of(live, operation)
+    found = await prepare(face, plan_words("resume", operation), making)
+    if found is None:
         return
     plan, now = found
     half = max(0, (now.open_rows if now is not None else 0) - len(plan.rows))
@@ -87,6 +88,17 @@ async def show_resume(
             pace=recorded_pace(operation),
         )
     )
+
+
+async def _rest_of(live: PlaceSession, operation: Operation) -> tuple[Plan, Operation | None]:
+    """The plan of the tasks that are left, and the operation as it is now."""
+    plan = await live.inspector.history.plan_rest(operation)
+    return plan, await live.history.operation(operation.op)
+
+
+def plan_words(verb: str, operation: Operation) -> str:
+    """A plan that is being prepared: `the undo plan of 38,994 tasks`."""
+    return f"the {verb} plan of {present.format_count(operation.planned, 'task')}"
 
 
 def half_moved_warning(amount: int) -> str:

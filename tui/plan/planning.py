@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 from engine.index.filter_language import MAX_FILTER_CHARS
 from engine.index.schema import Query
@@ -13,12 +15,19 @@ from engine.operations.execute import RefusalCheck
 from engine.operations.plans import NO_VALUES, Plan
 from engine.policy import format_rough_duration
 from engine.replay.settings import ReplayPace
+from engine.store import StoreError
 from engine.verbs import VERBS
 from tui.format import keys
 from tui.format.present import Run
 from tui.plan.lines import PlanCounts, warn_of_whole_state
+from tui.screens.base import BaseScreen
 from tui.session.place_session import PlaceSession
 from tui.session.place_watcher import read_lock, why_not_abandoned
+
+T = TypeVar("T")
+
+NOTICE_SECONDS = 0.1
+"""Seconds after which a message says that a plan is being prepared."""
 
 VERB_IN_STATE: Mapping[tuple[str, State | None], str] = {
     ("retry", State.TRASH): "restore",
@@ -45,6 +54,42 @@ class VerbRequest(NamedTuple):
     describe_scope: Callable[[int], str]
     """Description of the scope, given the number of tasks."""
     values: Mapping[str, Any] = NO_VALUES
+
+
+@contextmanager
+def preparing(face: BaseScreen, what: str) -> Iterator[None]:
+    """Say each second that `what` is being prepared, once that takes `NOTICE_SECONDS`."""
+    notice = asyncio.create_task(_say_preparing(face, what))
+    try:
+        yield
+    finally:
+        notice.cancel()
+
+
+async def _say_preparing(face: BaseScreen, what: str) -> None:
+    await asyncio.sleep(NOTICE_SECONDS)
+    seconds = 0
+    while True:
+        face.say(f"preparing {what} ..." + (f" {seconds}s" if seconds else ""), "")
+        await asyncio.sleep(1.0)
+        seconds += 1
+
+
+async def prepare(face: BaseScreen, what: str, making: Awaitable[T]) -> T | None:
+    """Await a plan; None, after a message, if there is none, or if another screen is open by
+    then.
+    """
+    try:
+        with preparing(face, what):
+            made = await making
+    except StoreError as error:
+        face.say(f"no plan: {error}")
+        return None
+    if face.app.screen is not face:  # a screen below a menu is current, too
+        face.say("no plan: another screen was opened meanwhile")
+        return None
+    face.say("", "")
+    return made
 
 
 def verb_in_state(verb: str, state: State | None) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
 
 from textual.app import ComposeResult
 
@@ -15,7 +14,6 @@ from engine.operations.plans import Plan
 from engine.policy import format_rough_duration
 from engine.replay.progress import Phase
 from engine.replay.settings import ReplayPace
-from engine.store import StoreError
 from engine.verbs import VERBS
 from tui.format import keys, present
 from tui.format.present import Line
@@ -30,6 +28,7 @@ from tui.plan.planning import (
     include_single_task,
     lock_guard,
     plan_warnings,
+    prepare,
 )
 from tui.plan.task_table import side_lines, still_pane_lines, task_table
 from tui.screens.base import BaseScreen
@@ -40,8 +39,6 @@ from tui.session.runners import RunningOperation
 from tui.session.running_operations import describe_result, phase_of
 from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
-
-T = TypeVar("T")
 
 SHOWN_TASKS = 8
 """Tasks for which the last line of the plan gives way."""
@@ -285,19 +282,12 @@ class PlanScreen(PlanOptions):
         self.lay_out(self.size.width)
 
 
-async def read_for_plan(face: BaseScreen, reading: Awaitable[T]) -> T | None:
-    """Read what a plan needs. None if that failed or another screen was opened since; the screen
-    then says why there is no plan.
-    """
-    try:
-        found = await reading
-    except StoreError as error:
-        face.say(f"no plan: {error}")
-        return None
-    if face.app.screen is not face:  # a screen below a menu is current, too
-        face.say("no plan: another screen was opened")
-        return None
-    return found
+async def _freeze(live: PlaceSession, asked: VerbRequest) -> Plan:
+    verb = asked.verb
+    plan = await live.inspector.queries.make_plan(verb, asked.ids, asked.query, live.noted_ids)
+    if verb == "restore":
+        plan = await live.inspector.actions.plan_restore(plan, live.place.retention_days)
+    return include_single_task(plan._replace(values=asked.values))
 
 
 async def show_plan(
@@ -307,24 +297,17 @@ async def show_plan(
     asked: VerbRequest,
     done: Callable[[Report], None] = lambda report: None,
 ) -> None:
-    """Freeze a plan and show it, or show why it is not possible."""
-    verb, reader = asked.verb, live.inspector
-
-    async def read() -> Plan:
-        plan = await reader.queries.make_plan(verb, asked.ids, asked.query, live.noted_ids)
-        if verb != "restore":
-            return plan
-        return await reader.actions.plan_restore(plan, live.place.retention_days)
-
-    if (frozen := await read_for_plan(face, read())) is None:
+    """Freeze a plan and show it, or show why there is none."""
+    what = "all tasks" if asked.ids is None else present.format_count(len(asked.ids), "task")
+    plan = await prepare(face, f"the {asked.verb} plan of {what}", _freeze(live, asked))
+    if plan is None:
         return
-    plan = include_single_task(frozen._replace(values=asked.values))
     if asked.ids and not plan.rows:
         face.say("no plan: the tasks are gone or filtered")
         return
     words, warned = asked.describe_scope(len(plan.rows)), plan_warnings(live, plan, asked)
     pace = default_pace(plan, picked=asked.ids is not None)
-    errors = asked.query if VERBS[verb].paced_name else None
+    errors = asked.query if VERBS[asked.verb].paced_name else None
     face.app.push_screen(
         PlanScreen(plan, words, live, around, done, warnings=warned, pace=pace, errors=errors)
     )

@@ -119,6 +119,8 @@ class ListPage(TwoPanes):
         with Box(id="body"):
             yield Picker(id="rows")
             yield LongText(id="text")
+            if self.BOARD is not None:
+                yield self.BOARD()
         yield Lines(id="word")
         yield Lines(id="hints")
 

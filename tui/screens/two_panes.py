@@ -6,11 +6,15 @@ from textual.screen import Screen
 
 from tui.format import present
 from tui.screens.base import BaseScreen
+from tui.widgets.board import Board
 from tui.widgets.lines import Frame, LongText
 from tui.widgets.picker import Picker
 
 WIDE_COLUMNS, WIDE_LINES = 120, 30
 """Smallest screen on which details are beside the rows."""
+
+FIXED_LINES = 3
+"""Header, message line and hints."""
 
 
 def frame_panes(screen: Screen[None], border: int) -> None:
@@ -29,11 +33,16 @@ class TwoPanes(BaseScreen):
     PAGE_KEYS_SCROLL = False
     """Page keys scroll the details while the rows have the focus."""
 
+    BOARD: type[Board] | None = None
+    """Panes that show the details on a large screen, instead of one text; they do not scroll."""
+
     in_details = False
     """The details have the focus: all keys that move scroll them."""
 
     def action_pane(self, by: int) -> None:
         """Move the focus to the details, or back to the rows; the cursor stays on its row."""
+        if self.board is not None and not self.in_details:
+            return
         self.in_details = not self.in_details
         self.query_one(LongText if self.in_details else Picker).focus()
         self.show_frames()
@@ -41,13 +50,23 @@ class TwoPanes(BaseScreen):
     def scrolls_details(self, how: str) -> bool:
         """True if a motion of the key table scrolls the details."""
         is_page = "page" in how or "half" in how
-        return self.in_details or (self.PAGE_KEYS_SCROLL and is_page)
+        return self.board is None and (self.in_details or (self.PAGE_KEYS_SCROLL and is_page))
+
+    @property
+    def is_large(self) -> bool:
+        """True if the screen has room for more than rows and one text below them."""
+        width, height = self.size
+        return width >= WIDE_COLUMNS and height >= WIDE_LINES
 
     @property
     def is_wide(self) -> bool:
         """True if the details are beside the rows."""
-        width, height = self.size
-        return bool(self.DETAIL_PERCENT) and width >= WIDE_COLUMNS and height >= WIDE_LINES
+        return bool(self.DETAIL_PERCENT) and self.is_large
+
+    @property
+    def board(self) -> Board | None:
+        """The panes of the details; None if they are one text."""
+        return self.query_one(self.BOARD) if self.BOARD is not None and self.is_large else None
 
     @property
     def _frame_cells(self) -> int:
@@ -68,6 +87,12 @@ class TwoPanes(BaseScreen):
         outer = width - width * self.DETAIL_PERCENT // 100 if self.is_wide else width
         return outer - self._frame_cells
 
+    @property
+    def rows_height(self) -> int:
+        """Lines of the rows above the details, with their frame: at most half of the screen."""
+        rows = 1 + max(1, len(self.query_one(Picker).rows))  # one for the titles of the columns
+        return min(present.frame_border(*self.size) + rows, (self.size.height - FIXED_LINES) // 2)
+
     def rows_frame(self) -> Frame | None:
         """The frame of the rows; None if the screen has no frames."""
         return None
@@ -84,10 +109,7 @@ class TwoPanes(BaseScreen):
         for part in (picker, text):
             part.add_class("pane")
         self.query_one("#body").styles.layout = "horizontal" if wide else "vertical"
-        border = present.frame_border(*self.size)
-        most = (self.size.height - 3) // 2
-        rows = border + 1 + max(1, len(picker.rows))  # one more for the titles of the columns
-        picker.styles.height = "1fr" if wide else min(rows, most)
+        picker.styles.height = "1fr" if wide else self.rows_height
         text.styles.width = self.text_width + self._frame_cells if wide else "1fr"
         picker.show_frame(frame, focused=not self.in_details)
         text.show_frame(self.text_frame(), focused=self.in_details)

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-from textual.app import ComposeResult
 
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.human import format_bytes
-from tui.format.present import Line
 from tui.task import lines as view
 from tui.task import parts_lines
 from tui.task.lines import TaskScene
 from tui.task.parts_lines import Opened
-from tui.terminal.render_cache import Box
-from tui.widgets.lines import Frame, Lines
-
-MIN_COLUMNS, MIN_LINES = 120, 30
-"""Smallest screen with the board."""
+from tui.widgets.board import Board, Panel
+from tui.widgets.lines import Frame
 
 FILES_LINES = 50
 """From so many lines on the facts of the files have a pane."""
@@ -30,13 +23,6 @@ LOG_SHARE = 5
 
 IN_OTHER_PANES = ("state", "dead since", "attempts")
 """Fields that the other panes show."""
-
-
-class Panel(NamedTuple):
-    """The content of a pane; one without lines is hidden."""
-
-    frame: Frame
-    lines: Sequence[Line]
 
 
 def panels(
@@ -73,27 +59,11 @@ def panels(
     }
 
 
-class TaskBoard(Box):
-    """The panes."""
+class TaskBoard(Board):
+    """Why it waits above, two columns, the log below."""
 
-    def compose(self) -> ComposeResult:
-        """Why it waits above, two columns, the log below."""
-        yield Lines(id="waits", classes="pane")
-        with Box(id="columns"):
-            with Box(id="left"):
-                yield Lines(id="facts", classes="pane")
-                yield Lines(id="timeline", classes="pane")
-            with Box(id="right"):
-                yield Lines(id="error", classes="pane")
-                yield Lines(id="attempts", classes="pane")
-                yield Lines(id="files", classes="pane")
-                yield Lines(id="payload", classes="pane")
-        yield Lines(id="mentions", classes="pane")
-
-    def show(self, found: Mapping[str, Panel]) -> None:
-        """Show these panes."""
-        for id, panel in found.items():
-            pane = self.query_one(f"#{id}", Lines)
-            pane.display = bool(panel.lines)
-            pane.show(panel.lines)
-            pane.show_frame(panel.frame, focused=id == "waits")
+    ABOVE, BELOW = ("waits",), ("mentions",)
+    LEFT = ("facts", "timeline")
+    RIGHT = ("error", "attempts", "files", "payload")
+    FILLS = frozenset({"timeline", "payload"})
+    FOCUSED = "waits"

@@ -21,6 +21,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.page import MESSAGE_SECONDS, Page
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
+from tui.screens.two_panes import WIDE_COLUMNS, WIDE_LINES
 from tui.session.place_session import PlaceSession
 from tui.task import board, parts_lines
 from tui.task import lines as view
@@ -104,7 +105,7 @@ class TaskPage(PlanningScreen, Page):
     async def _paint(self) -> None:
         """Paint the open part, or all; the text is laid out on a thread."""
         part, (width, height), reader = self.part, self.size, self.reader
-        is_board = part == "summary" and width >= board.MIN_COLUMNS and height >= board.MIN_LINES
+        is_board = part == "summary" and width >= WIDE_COLUMNS and height >= WIDE_LINES
         if reader.scene is not None and (is_board or part in _WITH_CONTENT):
             await reader.open_parts()
         scene, opened, now = reader.scene, reader.opened, self.around.clock()

@@ -269,10 +269,10 @@ def sort_transports(
 def no_transports_line(sending: MailHealth) -> Line:
     """Why no transport is shown."""
     if sending.is_reading:
-        return ((" reading mail.log ...", "muted"),)
+        return (("   reading mail.log ...", "muted"),)
     if not sending.sources:
-        return ((" no mail figures: mail.prom and mail.log are missing", "muted"),)
-    return ((" no transport in mail.prom, none in the last hour of mail.log", "muted"),)
+        return (("   no mail figures: mail.prom and mail.log are missing", "muted"),)
+    return (("   no transport in mail.prom, none in the last hour of mail.log", "muted"),)
 
 
 USE_LOOKS = {

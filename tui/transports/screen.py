@@ -13,13 +13,12 @@ from tui.format.table import Choice
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
+from tui.screens.two_panes import FIXED_LINES
 from tui.transports import detail_lines
 from tui.transports import lines as view
+from tui.transports.board import HOUR_MINUTES, Shown, TransportBoard, panels
 from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
-
-INDENT_CELLS = 2
-"""Blanks before the details, so that they begin below the names of the table."""
 
 
 class TransportsScreen(ListScreen):
@@ -28,11 +27,12 @@ class TransportsScreen(ListScreen):
     KIND = keys.TRANSPORTS
     BINDINGS = key_bindings(keys.TRANSPORTS)
     PAGE_KEYS_SCROLL = True
+    BOARD = TransportBoard
 
     aim = ""
     """Transport on which the cursor is put when it appears."""
 
-    _minutes = detail_lines.HOUR_MINUTES
+    _minutes = HOUR_MINUTES
     """Length of the graph."""
 
     @property
@@ -52,16 +52,22 @@ class TransportsScreen(ListScreen):
         if self.aim in [name for name, _ in listed]:
             picker.select_key(self.aim)
             self.aim = ""
-        way, room = self._here, self.text_width - INDENT_CELLS
+        way, room = self._here, self.text_width
+        board, pane = self.board if way is not None else None, self.query_one(LongText)
+        self.query_one(TransportBoard).display, pane.display = board is not None, board is None
+        if board is not None and way is not None:
+            height = self.size.height - FIXED_LINES - self.rows_height
+            log = self.live.readings.log
+            shown = Shown(way, sending, routes, limit, now, log, self._minutes)
+            board.show(panels(shown, width, height))
+            return
         if way is not None:
-            height = self.query_one(LongText).size.height
-            shown = (routes, height, self._minutes)
-            text = detail_lines.detail_lines(way, sending, limit, now, room, *shown)
+            text = detail_lines.detail_lines(way, sending, limit, now, room, routes)
         else:
             none = self.live.has_readings and not sending.transports
             text = [view.no_transports_line(sending)] if none else []
             text += detail_lines.source_lines(sending, now, room)
-        self.query_one(LongText).show([((" " * INDENT_CELLS, ""), *line) for line in text])
+        pane.show(text)
         self.call_after_refresh(self.show_frames)  # the lines below are known then
 
     def rows_frame(self) -> Frame:
@@ -71,11 +77,13 @@ class TransportsScreen(ListScreen):
         return Frame("Transports", "6", f"{len(sending.transports)}", about)
 
     def text_frame(self) -> Frame:
-        """The transport under the cursor, and how many lines are below."""
+        """The transport under the cursor with its state, and how many lines are below."""
         way, below = self._here, self.query_one(LongText).below
-        more: Line = ((f"PgDn {present.format_count(below, 'more line')}", "muted"),)
-        name = "details" if way is None else safe_line(way.name)
-        return Frame(name, right=more if below else ())
+        if way is None:
+            return Frame("details")
+        state = view.state_run(way, self.live.place.alerts.transport_failures)
+        more: Line = ((f" PgDn {present.format_count(below, 'more line')}", "muted"),)
+        return Frame(safe_line(way.name), right=(state, *(more if below else ())))
 
     def default_message(self) -> Line:
         """The next step for the transport under the cursor, and what it acts on."""
@@ -92,14 +100,14 @@ class TransportsScreen(ListScreen):
 
     def action_graph_range(self) -> None:
         """Show the last hour in the graph, or ten minutes: the log is read one hour back."""
-        hour = detail_lines.HOUR_MINUTES
-        self._minutes = 10 if self._minutes == hour else hour
+        self._minutes = 10 if self._minutes == HOUR_MINUTES else HOUR_MINUTES
         self.paint()
 
     def without(self) -> set[str]:
-        """Keys that act if nothing can be changed, and that of a graph without room."""
-        is_narrow = self.text_width - INDENT_CELLS < detail_lines.TWO_COLUMNS_WIDTH
-        hidden = {"graph_range"} if is_narrow else set()
+        """Keys that act if nothing can be changed, and that of the graph, or of the details that
+        scroll.
+        """
+        hidden = {"graph_range"} if self.board is None else {"pane(1)"}
         is_fixed = self.live.place.why_no_mail(self.around.arming.read_only)
         return hidden | ({"suspend", "trial", "arm"} if is_fixed else set())
 

@@ -8,8 +8,11 @@ from engine.monitor.transport_health import MailRoutes, TransportSuspension, Tra
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line
-from tui.transports.detail_lines import LABEL_CELLS, fold_lines
+from tui.transports.detail_lines import MARGIN, fold_lines
 from tui.transports.lines import USES, describe_suspension
+
+DIALOG_LABEL_CELLS = 9
+"""Width of the labels in cells: values begin where those of other plans do."""
 
 TASKS_WAIT = "its tasks stay pending, no attempt is counted"
 OWN_PROGRAM = "mail_send tasks run the configured program, which selects its own transport"
@@ -110,7 +113,7 @@ def plan_lines(
 
 def labelled_lines(label: str, text: str, look: str, width: int) -> list[Line]:
     """A label and a text, folded."""
-    return fold_lines(text, width, look, label or " ")
+    return fold_lines(text, width, look, label or " ", DIALOG_LABEL_CELLS)
 
 
 def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Line]:
@@ -127,7 +130,7 @@ def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Lin
         word = use.value if use is TransportUse.SUSPENDED else USES[use][0]
         label = "" if lines else "others"
         row: Line = (
-            (f" {label:<{LABEL_CELLS}} ", "muted"),
+            (f"{MARGIN}{label:<{DIALOG_LABEL_CELLS}} ", "muted"),
             (f"{present.fit_text(safe_line(other), 9)} ", ""),
             (f"{present.fit_text(word, 9)} {safe_line(why)}".rstrip(), "muted"),
         )

@@ -133,8 +133,9 @@ class JobClaims:
         claims = list[dict[str, Any] | None]()
         self._data.clear()
         for move in moves:
-            is_wanted = limit > 0 and move.old is not None and wants(move.old.kind, "")
-            claims.append(self._options(owner, now) if is_wanted else None)
+            assert move.old is not None, "a claimed job"
+            is_wanted = limit > 0 and wants(move.old.kind, "")
+            claims.append(self._options(move.old.kind, owner, now) if is_wanted else None)
             limit -= is_wanted
         answers = self._moves.apply_and_claim(self._connection, EDGES, moves, now, claims)
         outcomes, tasks, doomed = list[Outcome](), list[Task](), list[Move]()
@@ -147,7 +148,7 @@ class JobClaims:
         self._fail(doomed, now)
         return outcomes, tasks
 
-    def _options(self, owner: str, now: float) -> dict[str, Any]:
+    def _options(self, queue: str, owner: str, now: float) -> dict[str, Any]:
         """The options of BullMQ's scripts for one claim, with the token of its lock."""
         seconds = self._place.lease_seconds
         unique = f"{self._unique}{next(self._numbers):x}"
@@ -155,7 +156,11 @@ class JobClaims:
             "token": make_token(owner, now, now + seconds, unique),
             "lockDuration": round(seconds * 1000),
         }
-        return options | {"name": owner} if owner else options
+        if owner:
+            options["name"] = owner
+        if limit := self._place.limits.get(queue):
+            options["limiter"] = {"max": limit.max, "duration": round(limit.duration * 1000)}
+        return options
 
     def _claim(self, queue: str, now: float, owner: str, number: int) -> list[Task]:
         """Claim jobs in one pipeline. Those that must fail instead are replaced: they have lost
@@ -166,7 +171,7 @@ class JobClaims:
         is_empty = False
         self._data.clear()
         while len(found) < number and not is_empty:
-            claims = [self._options(owner, now) for _ in range(number - len(found))]
+            claims = [self._options(queue, owner, now) for _ in range(number - len(found))]
             calls = [
                 ScriptCall(
                     plain_script("moveToActive"), keys, [base, round(now * 1000), pack(claim)]

@@ -1,6 +1,6 @@
 -- The end of each change: BullMQ's script, if there is one, and the new revision.
--- Answer: {'done', revision, the answer to a claim if there was one}, or {the reason why nothing
--- changed, answer of the script}. A claimed job has its lock's token as revision.
+-- Answer: {'done', revision}, or {the reason why nothing changed, answer of the script}; if the next
+-- job was asked for, {'done', '', answer to that claim}. A claimed job has its lock's token as revision.
 
 local MAX_TRACES = 10
 
@@ -79,6 +79,6 @@ if is_there and ours.log then
   redis.call('RPUSH', job .. ':logs', ours.log)
   if type(kept_lines) == 'number' then redis.call('LTRIM', job .. ':logs', -kept_lines, -1) end
 end
-if ours.to == '' then return {'done', '', claimed} end
+if ours.to == '' or ours.claim then return {'done', '', claimed} end
 if ours.action == 'renew' then return {'done', ours.token} end
-return {'done', revision(job_key(base, kept, id, ours.to), '') or '', claimed}
+return {'done', revision(job_key(base, kept, id, ours.to), '') or ''}

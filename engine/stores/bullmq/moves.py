@@ -272,6 +272,8 @@ class JobMoves:
         queues = {parts[0] for ident in ids if (parts := split_id(f"{ident}/x"))}
         moment = time.monotonic()
         unchecked = sorted(q for q in queues if self._check_due.get(q, 0.0) <= moment)
+        if not unchecked:
+            return
         for queue, name in QueueCounts(connection, self._place, unchecked).odd_keys():
             raise Unsupported(f"{self._place.base(queue)}{name} has another type than BullMQ's")
         self._check_due |= dict.fromkeys(unchecked, moment + TYPE_CHECK_SECONDS)

@@ -20,6 +20,15 @@ STALLED_CHECK_SECONDS = 30.0
 """Seconds between two checks for jobs without a worker (BullMQ: stalledInterval)."""
 
 
+class JobLimit(NamedTuple):
+    """BullMQ's worker option `limiter`: all workers of a queue that have it count together."""
+
+    max: int
+    """Jobs that may start in each span."""
+    duration: float
+    """Seconds of a span."""
+
+
 class BullmqSettings(NamedTuple):
     """Settings of our worker; each field is a key of the section `stores.bullmq`."""
 
@@ -30,6 +39,28 @@ class BullmqSettings(NamedTuple):
     metrics: int = 0
     """Minutes for which the numbers of completed and failed jobs are kept for each queue (BullMQ:
     metrics.maxDataPoints); 0: no such numbers are written."""
+    limiter: Mapping[str, JobLimit] = {}
+    """By queue: how many jobs may start. A limit that is set for the whole queue (its rate) takes
+    precedence."""
+
+
+_LIMIT: Mapping[str, Check] = {
+    "max": validators.whole_number_check(1, "jobs"),
+    "duration": validators.number_check(0.001, "seconds"),
+}
+
+
+def _check_limits(value: object, at: ConfigLocation) -> Mapping[str, JobLimit]:
+    if not isinstance(value, dict):
+        raise at.wrong_value("a mapping from queues to limits", value)
+    found = dict[str, JobLimit]()
+    for queue, limit in value.items():
+        here = at.at_key(queue)
+        said = validators.check_mapping(limit, here, _LIMIT)
+        if len(said) < len(_LIMIT):
+            raise here.wrong_value("max and duration", limit)
+        found[str(queue)] = JobLimit(**said)
+    return found
 
 
 _seconds = validators.number_check(0.5, "seconds")
@@ -37,6 +68,7 @@ _SETTINGS: Mapping[str, Check] = {
     "lease": _seconds,
     "stalled_check": _seconds,
     "metrics": validators.whole_number_check(0, "minutes"),
+    "limiter": _check_limits,
 }
 
 
@@ -62,6 +94,8 @@ class RedisPlace(NamedTuple):
     stalled_seconds: float = STALLED_CHECK_SECONDS
     metrics_points: int = 0
     """Numbers of finished jobs, one a minute, that are kept for each queue; 0: none are written."""
+    limits: Mapping[str, JobLimit] = {}
+    """By queue: the jobs that our workers may start, counted together with workers of BullMQ."""
     queues: tuple[str, ...] = ()
     """The queues that claims are made from, also before they exist; empty: all that are found."""
 
@@ -124,6 +158,7 @@ def parse_place(address: Address, settings: BullmqSettings | None = None) -> Red
         lease_seconds=settings.lease,
         stalled_seconds=settings.stalled_check,
         metrics_points=settings.metrics,
+        limits=settings.limiter,
     )
 
 

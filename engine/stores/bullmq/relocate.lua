@@ -93,8 +93,27 @@ local function leave()
   end
 end
 
+-- Note when the job's deduplication key ends (ms, -1: never), which BullMQ removes with the job.
+local function keep_deduplication()
+  if not fields.deid or redis.pcall('GET', base .. 'de:' .. fields.deid) ~= id then return end
+  local left = redis.call('PTTL', base .. 'de:' .. fields.deid)
+  redis.call('HSET', kept .. 'deduplication', id, left < 0 and -1 or string.format('%.0f', ours.now + left))
+end
+
+-- Give the job its deduplication key again, unless its time is over or another job has it by now.
+local function restore_deduplication()
+  local ends = tonumber(redis.call('HGET', kept .. 'deduplication', id) or 0)
+  local key = base .. 'de:' .. (fields.deid or '')
+  if ends < 0 then
+    redis.call('SET', key, id, 'NX')
+  elseif ends > ours.now then
+    redis.call('SET', key, id, 'NX', 'PX', string.format('%.0f', ends - ours.now))
+  end
+end
+
 -- Copy the job with its other keys to keys of ours, and note its place.
 local function keep(place)
+  keep_deduplication()
   for _, side in ipairs(SIDE) do redis.call('COPY', job .. side, copy .. side, 'REPLACE') end
   redis.call('ZADD', kept .. place, ours.now, id)
   redis.call('HSET', kept .. 'place', id, here .. ' ' .. position)
@@ -106,6 +125,7 @@ local function forget()
   redis.call('ZREM', kept .. 'held', id)
   redis.call('ZREM', kept .. 'trash', id)
   redis.call('HDEL', kept .. 'place', id)
+  redis.call('HDEL', kept .. 'deduplication', id)
 end
 
 -- The states whose places a returning job may go back to.
@@ -117,6 +137,7 @@ local function bring_back()
   if place and not ours.where and (GROUPS[place] or place) == (GROUPS[ours.to] or ours.to) then
     ours.to, ours.where = place, where
   end
+  restore_deduplication()
   for _, side in ipairs(SIDE) do
     if redis.call('EXISTS', copy .. side) == 1 then
       redis.call('RENAME', copy .. side, job .. side)

@@ -19,6 +19,7 @@ from engine.stores.bullmq.row import (
     OLD_MARKER,
     PLACES,
     STATES,
+    WORDS,
     Row,
     read_rows,
 )
@@ -119,6 +120,15 @@ class QueueCounts:
                 counts[PLACES[name].state] += max(0, number)
         return counts
 
+    def by_word(self) -> dict[str, int]:
+        """The number of jobs of each word that is finer than a state."""
+        counts = dict.fromkeys(WORDS, 0)
+        for numbers in self.queues.values():
+            for name, number in numbers.items():
+                if word := PLACES[name].word:
+                    counts[word] += max(0, number)
+        return counts
+
     def odd_keys(self) -> Iterator[tuple[str, str]]:
         """Queue and place of each key of a wrong type."""
         for queue, numbers in self.queues.items():
@@ -163,6 +173,16 @@ class RedisScan:
             counts = QueueCounts(self._connection, self._place, queues)
             yield from self._list(names, counts, state, word)
             yield from self._sorted_rows(names, state)
+
+    def ends(self, counts: QueueCounts, number: int) -> Iterator[ScanItem]:
+        """About so many jobs at the start and at the end of each place, at least one at each."""
+        yield from (self._odd_key(queue, name) for queue, name in counts.odd_keys())
+        found = counts.queues.items()
+        places = [(queue, name) for queue, of in found for name, n in of.items() if n > 0]
+        count = max(1, number // max(1, len(places)))
+        for queue, name in places:
+            ids = [*self._ids(queue, name, 0, count - 1), *self._ids(queue, name, -count, -1)]
+            yield from self._rows(queue, STATES[PLACES[name].state], [*dict.fromkeys(ids)])
 
     # ---- everything
 

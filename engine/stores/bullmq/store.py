@@ -12,10 +12,10 @@ from engine.store import (
     ClaimRules,
     Control,
     Outlook,
+    Sample,
     SeenTask,
     Unsupported,
     accept_all,
-    sample_by_scan,
 )
 from engine.stores.bullmq import controls
 from engine.stores.bullmq.change_feed import ChangeFeed, MarkerWatch
@@ -97,11 +97,19 @@ class BullmqStore:
 
     # ---- scanning
 
-    sample = sample_by_scan
-
     def count_tasks(self) -> Mapping[State, int]:
         """Count the entries of all lists and sets by one script."""
         return QueueCounts(self._connection, self.place, self._queues.names()).by_state()
+
+    def sample(self, number: int) -> Sample:
+        """Count by one script, and read jobs at both ends of each list and set.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        counts = QueueCounts(self._connection, self.place, self._queues.names())
+        scan = RedisScan(self._connection, self.place, self._clock())
+        return Sample(counts.by_state(), counts.by_word(), scan.ends(counts, number))
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan everything, or only the named jobs and states.

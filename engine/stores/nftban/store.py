@@ -34,6 +34,7 @@ from engine.store import (
     Full,
     Gone,
     Outlook,
+    Sample,
     SeenTask,
     Unavailable,
     Unsupported,
@@ -323,7 +324,7 @@ class NftbanStore:
 
     read_all = read_one_by_one
 
-    def sample(self, number: int) -> tuple[dict[State, int], Iterator[Task | Problem]]:
+    def sample(self, number: int) -> Sample:
         """Return the number of task files in each state, and read some; lists each folder once."""
         from engine.stores.nftban.full_scan import first_names
 
@@ -337,11 +338,13 @@ class NftbanStore:
         for state, names in tasks.items():
             picked.append((state, first_names(names, left)))
             left -= min(left, len(names))
-        return {state: len(names) for state, names in tasks.items()}, (
+        counts = {state: len(names) for state, names in tasks.items()}
+        read = (
             found
             for state, names in picked
             for found in self._scan_files(map(utf8_name, names), state)
         )
+        return Sample(counts, {}, read)
 
     def _scan_files(self, names: Iterable[str], state: State) -> Iterator[Task | Problem]:
         """Read many files of one state, some at a time."""

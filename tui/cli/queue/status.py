@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
-from engine.model import Missing, Problem, State, Task, Verdict, count_by_words
+from engine.model import Problem, State, Task, Verdict, count_by_words
 from engine.monitor.alerts import (
     Alert,
     AlertInputs,
@@ -168,12 +168,10 @@ def _scan(store: Store, now: float, exact: bool) -> TaskSummary:
     payloads: set[str] = set()
     problems: dict[str, Problem] = {}
     seen: set[tuple[str, State]] = set()
-    totals: Mapping[State, int] = {}
-    tasks: Iterator[Task | Missing | Problem] = iter(())
-    if not exact and not store.words:  # words finer than the states are counted by reading all
-        totals, tasks = store.sample(ORDERED_SAMPLE_TASKS)
-    is_sample = sum(totals.values()) > MAX_READ_TASKS
-    for found in tasks if is_sample else store.scan():
+    some = None if exact else store.sample(ORDERED_SAMPLE_TASKS)
+    if some and (some.words is None or sum(some.counts.values()) <= MAX_READ_TASKS):
+        some = None
+    for found in some.tasks if some else store.scan():
         if isinstance(found, Problem):
             problems[found.where] = found
         if not isinstance(found, Task) or (found.id, found.state) in seen:
@@ -190,10 +188,10 @@ def _scan(store: Store, now: float, exact: bool) -> TaskSummary:
                 due_kinds.setdefault(found.kind, []).append(found.created)
         elif found.state is State.DEAD and (when := died_at(found)) is not None:
             died.append(when)
-    read = len(seen) if is_sample else None
-    if is_sample:
-        counts |= totals
-        words = Counter({store.states[state]: number for state, number in counts.items()})
+    read = len(seen) if some else None
+    if some:
+        counts |= some.counts
+        words = Counter(some.words)
     return TaskSummary(
         counts,
         count_by_words(counts, words, store.states, store.words),

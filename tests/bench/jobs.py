@@ -1,0 +1,246 @@
+"""The console's rows on BullMQ queues: scan, plan, events and memory, beside the bare scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from statistics import median
+from typing import Any, NamedTuple
+
+import redis
+
+from engine.config.place_address import parse_address
+from engine.model import Task
+from engine.operations import plans
+from engine.operations.journal import Intent, Journal, Who
+from engine.operations.run_plan import run_journaled_plan
+from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.connection import Connection, ScriptCall, plain_script, script
+from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
+from engine.stores.bullmq.scan import BYTES_PER_CALL, ROWS_PER_CALL
+from tests.bench.measure import Bench, Figure, Figures, Unmeasurable, compare, interleave
+from tests.bench.terminal import console, running
+from tests.redis_server import TestServer, running_server
+
+DATA = json.dumps({"to": "user@example.net", "pad": "x" * 540})
+EVENT_SECONDS = 2.0
+PACKAGE_PAGE = 1000
+PIPELINE = 100
+
+
+@contextmanager
+def _server() -> Iterator[tuple[TestServer, redis.Redis]]:
+    try:
+        with running_server() as server, server.client() as client:
+            yield server, client
+    except FileNotFoundError as error:
+        raise Unmeasurable(str(error)) from None
+
+
+def _fill(client: Any, place: str, number: int, queue: str = "mails") -> None:
+    """So many jobs of 600 bytes of data, waiting or failed."""
+    with client.pipeline(transaction=False) as pipe:
+        pipe.hset(f"bull:{queue}:meta", "opts.maxLenEvents", 10_000)
+        for n in range(1, number + 1):
+            job: dict[str, Any] = {"name": "report", "data": DATA, "opts": '{"attempts":3}'}
+            job |= {"timestamp": 1_795_160_000_000 + n, "delay": 0, "priority": 0}
+            if place == "failed":
+                job |= {"atm": 3, "ats": 3, "failedReason": "it broke", "finishedOn": 5 + n}
+                pipe.zadd(f"bull:{queue}:failed", {str(n): 5 + n})
+            else:
+                pipe.lpush(f"bull:{queue}:wait", n)
+            pipe.hset(f"bull:{queue}:{n}", mapping=job)
+            if n % 5000 == 0:
+                pipe.execute()
+        pipe.execute()
+
+
+class Spent(NamedTuple):
+    """Microseconds per job."""
+
+    ours: float
+    redis: float
+    wall: float
+
+
+def _measured(client: redis.Redis, number: int, work: Callable[[], object]) -> Spent:
+    def server() -> float:
+        said = client.info("cpu")
+        return float(said["used_cpu_user"]) + float(said["used_cpu_sys"])
+
+    before = time.process_time(), server(), time.perf_counter()
+    work()
+    after = time.process_time(), server(), time.perf_counter()
+    return Spent(*((b - a) / number * 1e6 for a, b in zip(before, after, strict=True)))
+
+
+def bullmq_scan(bench: Bench) -> Figures:
+    """A full scan: CPU per job, ours and the server's, and the longest script of it."""
+    number = 10_000 if bench.quick else 100_000
+    with _server() as (server, client):
+        with bench.outside_budget(300):
+            _fill(client, "wait", number)
+        place = parse_place(parse_address(server.place()))
+        with closing(BullmqStore(place)) as store, closing(Connection(place)) as connection:
+
+            def bare() -> None:
+                ids = [str(n) for n in range(1, number + 1)]
+                given = [place.base("mails"), place.kept("mails"), "waiting", BYTES_PER_CALL]
+                for start in range(0, number, ROWS_PER_CALL):
+                    some = ids[start : start + ROWS_PER_CALL]
+                    call = ScriptCall(script("rows", reads_only=True), [], [*given, *some])
+                    assert len(json.loads(connection.run(call))) == len(some)
+
+            def scan() -> None:
+                assert sum(isinstance(item, Task) for item in store.scan()) >= number
+
+            package = partial(_get_jobs, server, number)
+            ways: dict[str, Callable[[], object]] = {"ours": scan, "bare": bare, "package": package}
+            costs = interleave(
+                {name: partial(_measured, client, number, way) for name, way in ways.items()},
+                bench.rounds,
+            )
+            ours, floor, stock = (costs[name] for name in ways)
+            what = f"scan of {number:,} jobs, a job"
+            cpu = [each.ours for each in ours]
+            yield compare(what, "us CPU", cpu, [e.ours for e in floor], "the script", 1.5)
+            yield compare("the same", "us CPU", cpu, [e.ours for e in stock], "getJobs", 0.1)
+            theirs = [each.redis for each in floor]
+            yield compare("server", "us CPU", [e.redis for e in ours], theirs, "the script", 1.2)
+            client.config_set("slowlog-log-slower-than", 1000)
+            client.slowlog_reset()
+            scan()
+            longest = max((int(e["duration"]) for e in client.slowlog_get(1000)), default=1000)
+            yield Figure(f"longest command, {ROWS_PER_CALL} jobs", longest / 1000, "ms", 10.0)
+
+
+def _get_jobs(server: TestServer, number: int) -> None:
+    """All jobs by the package's own reader."""
+    from bullmq import Queue  # type: ignore[import-untyped]  # the package has no types
+
+    async def read() -> None:
+        path = server.url.removeprefix("redis+unix://")
+        async with redis.asyncio.Redis(unix_socket_path=path, decode_responses=True) as client:
+            queue = Queue("mails", {"connection": client})
+            found = 0
+            for start in range(0, number, PACKAGE_PAGE):
+                found += len(await queue.getJobs(["wait"], start, start + PACKAGE_PAGE - 1))
+            assert found == number, found
+            await queue.close()
+
+    asyncio.run(read())
+
+
+def bullmq_retry(bench: Bench) -> Figures:
+    """Retry of failed jobs: a plan with its journal beside BullMQ's script in pipelines of 100."""
+    number = 1_000 if bench.quick else 5_000
+    with _server() as (server, client), tempfile.TemporaryDirectory() as folder:
+        place = parse_place(parse_address(server.place()))
+
+        def bare() -> Spent:
+            client.flushall()
+            _fill(client, "failed", number)
+            package = PACKAGE_SCRIPTS["reprocessJob"]
+            with closing(Connection(place)) as connection:
+
+                def run() -> None:
+                    for start in range(1, number + 1, PIPELINE):
+                        calls = [
+                            ScriptCall(
+                                plain_script("reprocessJob"),
+                                package.key_names("bull:mails:", str(n), "failed"),
+                                [str(n), "LPUSH", "failedReason", "failed", "1", "1"],
+                            )
+                            for n in range(start, start + PIPELINE)
+                        ]
+                        assert connection.run_all(calls) == [1] * PIPELINE
+
+                return _measured(client, number, run)
+
+        def ours() -> Spent:
+            client.flushall()
+            _fill(client, "failed", number)
+            with closing(BullmqStore(place)) as store:
+                tasks = [t for t in store.scan(["failed"]) if isinstance(t, Task)]
+                plan = plans.freeze_plan("retry", tasks, time.time())
+                intent = Intent("retry", Who("bench", pid=1))
+
+                def run() -> None:
+                    report = run_journaled_plan(store, Journal(folder), plan, intent, time.time)
+                    assert len(report.done) == number
+
+                return _measured(client, number, run)
+
+        costs = interleave({"ours": ours, "bare": bare}, bench.rounds)
+        for name, unit, limit in (("wall", "us wall", 1.3), ("ours", "us CPU", None)):
+            mine, floor = ([getattr(e, name) for e in costs[way]] for way in ("ours", "bare"))
+            yield compare(f"retry {number:,}, a job", unit, mine, floor, "the script", limit)
+        mine, floor = ([e.redis for e in costs[way]] for way in ("ours", "bare"))
+        yield compare("server", "us CPU", mine, floor, "the script", None)
+
+
+def bullmq_console(bench: Bench) -> Figures:
+    """A console on queues: event to screen, round trips while idle, memory."""
+    with _server() as (server, client):
+        for number in range(20):
+            _fill(client, "wait", 1, f"q{number:02}")
+        with running(console("--open", "queue", server.place())) as screen:
+            screen.until("report")
+            screen.idle()
+            waits, missed, turns = [], 0, 10 if bench.quick else 25
+            for turn in range(turns):
+                mark, word = screen.mark, chr(ord("a") + turn) * 9
+                with client.pipeline() as pipe:
+                    pipe.hset("bull:q00:1", "name", word)
+                    pipe.xadd("bull:q00:events", {"event": "waiting", "jobId": "1"})
+                    began = time.perf_counter()
+                    pipe.execute()
+                try:
+                    screen.until(word, mark, EVENT_SECONDS)
+                    waits.append(1000 * (time.perf_counter() - began))
+                except AssertionError:
+                    missed += 1
+                screen.watch(0.2)
+            shown = median(waits or [1e3 * EVENT_SECONDS])
+            yield Figure("event to screen, 20 queues", shown, "ms wall", 30.0)
+            yield Figure(f"events of {turns} not shown", missed, "events", 0.0)
+            screen.watch(2.0)
+            before, seconds = _trips(client), 10.0
+            screen.watch(seconds)
+            yield Figure("idle, 20 queues", (_trips(client) - before) / seconds, "commands/s", 4.0)
+        client.flushall()
+        for number, limit in ((10_000, None), (0 if bench.quick else 300_000, 100.0)):
+            if not number:
+                continue
+            with bench.outside_budget(600):
+                _fill(client, "wait", number)
+            with running(console("--open", "queue", server.place())) as screen:
+                screen.until("report")
+                screen.idle()
+                yield Figure(f"memory at {number:,} jobs", screen.memory(), "MiB", limit)
+
+
+def _trips(client: redis.Redis) -> int:
+    """Commands that the server was sent, without those of this one."""
+    said = client.info("commandstats")
+    return sum(
+        int(each["calls"]) for name, each in said.items() if name.removeprefix("cmdstat_") in _SENT
+    )
+
+
+_SENT = (
+    "xread",
+    "evalsha",
+    "evalsha_ro",
+    "eval",
+    "eval_ro",
+    "scan",
+    "xrange",
+    "info",
+    "client|list",
+)

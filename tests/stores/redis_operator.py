@@ -1,0 +1,55 @@
+"""One operator of a Redis place, in a process of its own: `redis_operator URL JOURNAL SEED`.
+
+For each byte on its standard input it plans a random verb on some jobs, applies the plan with a
+journal, and writes `did`. Before it sends changes it writes `swap`, so that it can be killed there.
+"""
+
+import os
+import random
+import sys
+import time
+from typing import Any
+
+from engine.config.place_address import parse_address
+from engine.model import Move, Outcome, State, Task
+from engine.operations import plans
+from engine.operations.journal import Intent, Journal, Who
+from engine.operations.run_plan import run_journaled_plan
+from engine.stores.bullmq import BullmqStore, parse_place
+from engine.verbs import VERBS
+
+USED = ("retry", "rerun", "rerun", "hold", "release", "release", "purge", "restore", "promote")
+
+
+class LoudStore(BullmqStore):
+    """Says when it sends changes."""
+
+    def _apply(self, moves: list[Move]) -> list[Outcome]:
+        os.write(1, b"swap\n")
+        return super()._apply(moves)
+
+
+def act(store: LoudStore, journal: Journal, rng: random.Random) -> None:
+    """One verb on some of the jobs in its states, as a console does it."""
+    verb = rng.choice(USED)
+    starts = {start for start, _ in VERBS[verb].edges} - {State.ACTIVE}
+    fitting = [t for t in store.scan() if isinstance(t, Task) and t.state in starts]
+    some = rng.sample(fitting, min(len(fitting), rng.choice((5, 40, 400))))
+    plan = plans.freeze_plan(verb, some, time.time(), edges=store.edges)
+    plan = plan._replace(included_ids=frozenset(task.id for task in some))
+    intent: Any = Intent(verb, Who("ana", pid=os.getpid()))
+    report = run_journaled_plan(store, journal, plan, intent, time.time)
+    told = len(report.done) + len(report.gone) + len(report.failed) + len(report.excluded)
+    assert told == len(plan.rows), report
+
+
+def main(url: str, folder: str, seed: str) -> None:
+    """Act once for each byte."""
+    store, rng = LoudStore(parse_place(parse_address(url))), random.Random(seed)
+    while os.read(0, 1):
+        act(store, Journal(folder), rng)
+        os.write(1, b"did\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,185 @@
+"""All parts of a transport at once, in panes: state, counts, errors, graph, log lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from engine.logs.log_tail import LogLine
+from engine.monitor.transport_health import (
+    MailHealth,
+    MailRoutes,
+    TransportHealth,
+    TransportSuspension,
+)
+from engine.text.safe import safe_line
+from tui.format import present
+from tui.format.flow_graph import AXIS_CELLS, KEY, graph_steps, time_axis, with_axis
+from tui.format.graphs import bar, braille_line, overlay, resample, rounded_top
+from tui.format.human import format_count
+from tui.format.present import BLANK_LINE, Line
+from tui.transports import detail_lines as view
+from tui.transports import lines as table
+from tui.widgets.board import Board, Panel
+from tui.widgets.lines import Frame
+
+RANGE_KEY: Line = (("z", "key"), (" range", "muted"))
+
+HOUR_MINUTES = 60
+"""Longest range of the graph: the log is read one hour back."""
+
+MIN_MAILS_A_MINUTE = 3
+"""Below it a graph of single minutes would be a row of peaks."""
+
+MIN_MIDDLE_LINES, MIN_LOG_LINES = 12, 6
+"""Lines that errors and graph have at least, and the log if there is one, with their frames."""
+
+
+class Shown(NamedTuple):
+    """What the panes show."""
+
+    way: TransportHealth
+    sending: MailHealth
+    routes: MailRoutes | None
+    limit: float
+    """Failure share from which a transport is failing."""
+    now: float
+    """Epoch seconds UTC."""
+    log: Sequence[LogLine]
+    """Latest lines of the place's logs."""
+    minutes: int
+    """Range of the graph."""
+
+
+class TransportBoard(Board):
+    """State and counts, errors and graph, the log below."""
+
+    LEFT = ("about", "faults", "latest")
+    RIGHT = ("windows", "course")
+    BELOW = ("mentions",)
+    FILLS = frozenset({"latest", "course"})
+
+
+def panels(shown: Shown, width: int, height: int) -> Mapping[str, Panel]:
+    """The content of each pane, for a board of that size: the upper two end on one line, errors and
+    graph are as high as the errors, the log gets what is left.
+    """
+    way, now, name = shown.way, shown.now, safe_line(shown.way.name)
+    half = width // 2 - present.BOX_FRAME_CELLS
+    about = view.about_lines(way, shown.limit, now, half, shown.routes)
+    windows = view.window_lines(way, half, shown.limit)
+    windows += view.source_lines(shown.sending, now, half)
+    upper = max(len(about), len(windows))
+    for lines in (about, windows):
+        lines += [BLANK_LINE] * (upper - len(lines))
+    rest = height - upper - present.BOX
+    faults, errors = fault_lines(way, now, half), latest_lines(way, now, half, height)
+    wanted = max(MIN_MIDDLE_LINES, len(faults) + len(errors) + 2 * present.BOX)
+    middle = rest if rest < MIN_MIDDLE_LINES + MIN_LOG_LINES else min(wanted, rest - MIN_LOG_LINES)
+    faults = faults[: max(1, middle // 2 - present.BOX)]
+    latest = latest_lines(way, now, half, middle - len(faults) - 2 * present.BOX)
+    words = [line for line in shown.log if way.name in line.text]
+    total = sum(fault.times for fault in way.faults)
+    span = "1h" if shown.minutes == HOUR_MINUTES else f"{shown.minutes}m"
+    axis = time_axis(now, 60.0 * shown.minutes, half - AXIS_CELLS)
+    times = f"{len(way.failures):,}", (("TASK", "muted"),)
+    return {
+        "about": Panel(Frame(name, right=(table.state_run(way, shown.limit),)), about),
+        "windows": Panel(Frame(f"{name} over time"), windows),
+        "faults": Panel(
+            Frame("Errors, last hour, grouped", "", f"{total:,}", (("LAST", "muted"),)), faults
+        ),
+        "latest": Panel(Frame("Latest errors", "", *times), latest),
+        "course": Panel(
+            Frame(f"{name}, last {span}", right=RANGE_KEY, bottom=axis),
+            graph_lines(shown, half, middle - present.BOX),
+        ),
+        "mentions": Panel(
+            Frame(f"Log of {name}", "t", f"{len(words):,}"),
+            log_lines(words, width - present.BOX_FRAME_CELLS, rest - middle - present.BOX),
+        ),
+    }
+
+
+def fault_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
+    """Errors of the last hour, grouped: two lines each, with the name of the group and a bar."""
+    lines: list[Line] = []
+    total = sum(fault.times for fault in way.faults)
+    for fault in way.faults:
+        count: Line = ((f"{format_count(fault.times, 6):>8}  ", "strong"),)
+        last: Line = ((present.format_time(fault.last, now).partition(" (")[0], "muted"),)
+        lines.append(present.join_ends((*count, (safe_line(fault.pattern), "")), last, width))
+        lead: Line = (("          ", ""), (f"{fault.mark}  ", "accent"))
+        share = f" {fault.times / total:>4.0%}"
+        room = width - present.width_of(lead) - len(share)
+        filled = bar(fault.times / way.faults[0].times, room)
+        lines.append((*lead, (filled, "muted"), (share, "muted")))
+    return lines or view.error_group_lines(way, now, width)
+
+
+def latest_lines(way: TransportHealth, now: float, width: int, room: int) -> list[Line]:
+    """As many of the latest errors as fit, whole."""
+    most = len(way.failures)
+    while len(lines := view.latest_error_lines(way, now, width, most)) > room and most > 1:
+        most -= 1
+    return lines
+
+
+def log_lines(words: Sequence[LogLine], width: int, room: int) -> list[Line]:
+    """The last lines of the log that mention it."""
+    if room <= 0:
+        return []
+    rows = [
+        present.log_line(line.when, line.level, present.shorten_ids(line.text), width)
+        for line in words[-room:]
+    ]
+    rows = rows or [((" no recent log lines of it", "muted"),)]
+    return rows + [BLANK_LINE] * (room - len(rows))
+
+
+def _sums(values: Sequence[int | None], length: int) -> list[int | None]:
+    """The sum of each `length` values, the last ones whole; None where none is known."""
+    groups = [values[max(0, end - length) : end] for end in range(len(values), 0, -length)]
+    known = [[value for value in group if value is not None] for group in reversed(groups)]
+    return [sum(group) if group else None for group in known]
+
+
+def graph_lines(shown: Shown, width: int, height: int) -> list[Line]:
+    """Mails sent and failed in each of the last minutes, at a low rate of an hour in each five
+    minutes, and when it was suspended.
+    """
+    minutes = shown.way.minutes[-shown.minutes :]
+    known = [counts for counts in minutes if counts is not None]
+    if not known:
+        return [((" ? ", "unknown"), ("counts per minute are not in the log", "muted"))]
+    most = max(max(counts.success, counts.failures) for counts in known)
+    is_dense = most >= MIN_MAILS_A_MINUTE or shown.minutes < HOUR_MINUTES
+    length, unit = (1, "minute") if is_dense else (5, "5 minutes")
+    sent = _sums([None if one is None else one.success for one in minutes], length)
+    failed = _sums([None if one is None else one.failures for one in minutes], length)
+    most = max(value for value in (*sent, *failed) if value is not None)
+    stop = shown.routes.stopped.get(shown.way.name) if shown.routes is not None else None
+    mark = [] if stop is None else [_suspension_line(stop, shown, width)]
+    top, dots = rounded_top(most), graph_steps(width)
+    rows = max(2, height - 1 - len(mark))
+    layers = [
+        (braille_line(resample(values, dots), 0, top, rows), look)
+        for values, look in ((failed, "error"), (sent, "ok"))
+    ]
+    legend: list[tuple[str, str]] = [(" ", "")]
+    for name, values, look in (("sent", sent, "ok"), ("failed", failed, "error")):
+        last = "?" if values[-1] is None else f"{values[-1]:,}"
+        legend += [(KEY, look), (f" {name} ", "muted"), (f"{last}  ", "")]
+    scale: Line = ((f"per {unit}, max {most:,}", "muted"),)
+    plot = with_axis(overlay(layers), f"{top:,.0f}", width)
+    return [present.join_ends(tuple(legend), scale, width), *plot, *mark]
+
+
+def _suspension_line(stop: TransportSuspension, shown: Shown, width: int) -> Line:
+    """When it was suspended, beside a mark at that time; without the mark if that was earlier."""
+    cells, text = width - AXIS_CELLS, f"suspended {present.format_clock(stop.since)}"
+    at = int(cells * (1 - (shown.now - stop.since) / (60.0 * shown.minutes)))
+    at = min(at, cells - 1)
+    before = at - len(text) - 1
+    words = text if at < 0 else f"{text} │" if before >= 0 else f"{'':{at}}│ {text}"
+    return present.cut_line(((" " * (AXIS_CELLS + max(0, before)), ""), (words, "warn")), width)
