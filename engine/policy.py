@@ -174,11 +174,6 @@ class Bucket(NamedTuple):
         return self.units // UNITS_PER_TOKEN
 
 
-def full_bucket(rate: Rate, now: float) -> Bucket:
-    """A full bucket."""
-    return Bucket(rate.burst * UNITS_PER_TOKEN, int(now))
-
-
 def refill_bucket(bucket: Bucket, rate: Rate, now: float) -> Bucket:
     """The bucket at `now`, with the tokens of the time passed, at most `burst`.
 

@@ -552,12 +552,12 @@ async def test_a_long_first_look_is_told_of_and_stopped() -> None:
         clock.now += 10
         await until(pilot, lambda: re.search(r"\d left  Esc stops", screen_text(console.screen)))
         await pilot.press("escape")
-        await shows(pilot, "stopped at ", "; r goes on")
+        await shows(pilot, "stopped at ", "; r continues")
         assert queue_of(console).inspector.latest.is_stopped
         assert "Esc stops" not in screen_text(console.screen)
         await pilot.press("r")
         await shows(pilot, "pending 40")
-        await until(pilot, lambda: "r goes on" not in screen_text(console.screen))
+        await until(pilot, lambda: "r continues" not in screen_text(console.screen))
 
 
 class Backwards(MemoryStore):

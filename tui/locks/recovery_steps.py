@@ -111,7 +111,7 @@ def lock_steps(
             marks.append((rf"SIG\w+ to {other}", rf"{other} has ended"))
             notes.append("each: SIGTERM, then SIGKILL")
     marks.append(("", LOCK_TAKEN_LINE))
-    notes.append("in place: no other worker can take it between")
+    notes.append("in one step: no other worker gets it before")
     plan = [
         RecoveryStep(said, *mark)._replace(note=note)
         for said, mark, note in zip(words, marks, notes, strict=True)

@@ -64,8 +64,6 @@ class ConsoleContext(NamedTuple):
     """Label of the environment, such as `PROD`; "" if not set."""
     require_reason: bool = False
     """A plan needs a reason to be applied."""
-    bandwidth_text: Callable[[], str] = lambda: ""
-    """Returns the current rate to the terminal: `0.7kB/s`."""
     repaint_seconds: Callable[[], float] = lambda: 1.0
     """Returns the seconds between two repaints without a key; more on a slow line."""
     totals: Callable[[], Totals | None] = lambda: None
