@@ -4,7 +4,7 @@ All are named tuples, so they cannot be changed. Dataclasses could be frozen too
 takes 12 ms to import, more than Python itself, and a frozen one five times as long to construct.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -244,6 +244,9 @@ class ChangeSource(NamedTuple):
     scans are spaced by this or by their CPU time, whichever is more."""
     next_due: float | None = None
     """Epoch seconds UTC when the next waiting task is due, as far as the last `take` knows."""
+    revisions: Callable[[], Iterator[tuple[str, State, str]]] | None = None
+    """Yields name, state and revision of all tasks, unsorted, without reading any; None if that
+    costs as much as a full scan. The name is as a scan accepts it, and that of a task is its id."""
 
 
 class AttemptReport(NamedTuple):

@@ -77,6 +77,8 @@ class Control(NamedTuple):
     is among them, the value is optional."""
     bounds: tuple[int, int] | None = None
     """Minimum and maximum of a value that is a whole number."""
+    no_limit: str = ""
+    """The value that means no limit; "" if there is none."""
     has_forecast: bool = False
     """True if `Store.forecast` can report what it would do."""
     is_pause: bool = False

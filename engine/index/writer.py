@@ -191,18 +191,30 @@ class Writer:
             changed |= self._replace_problems(places, "place", problems)
         return IndexDelta(frozenset(came), frozenset(), changed or bool(moved))
 
+    def mark_unchanged(self, seen: Collection[tuple[str, State, str]]) -> list[str]:
+        """Count the rows with these ids, states and revisions as seen; return the other ids."""
+        revs = {(STATE_NUMBERS[state], clean_text(name), ""): rev for name, state, rev in seen}
+        known = self._known(revs)
+        others = []
+        for key, rev in revs.items():
+            n, known_rev = known.get(key, (0, ""))
+            if rev and rev == known_rev:
+                self._marks[n] = SEEN
+            else:
+                others.append(key[1])
+        return others
+
     def unseen_ids(self, limit: int = CHUNK_ROWS) -> list[str]:
         """Ids of some rows that this scan has not seen."""
-        numbers = list(islice(self._unseen(), limit))
+        numbers: list[int] = []
+        while len(numbers) < limit:
+            n = self._marks.find(UNSEEN, numbers[-1] + 1 if numbers else 0)
+            if n < 0:
+                break
+            numbers.append(n)
         marks = ", ".join("?" * len(numbers))
         found = self._db.execute(f"SELECT id FROM task WHERE n IN ({marks})", numbers)
         return [ident for (ident,) in found.fetchall()]
-
-    def _unseen(self) -> Iterator[int]:
-        n = self._marks.find(UNSEEN)
-        while n >= 0:
-            yield n
-            n = self._marks.find(UNSEEN, n + 1)
 
     def mark_seen(self, ids: Iterable[str]) -> None:
         """Count these as seen: they are being moved between two states."""

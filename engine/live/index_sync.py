@@ -53,6 +53,8 @@ RECHECK_COST_FACTOR = 400
 """Minimum time to that, in multiples of the lookup's CPU time."""
 MAX_CHANGED_NAMES = 20_000
 """With more changed names than this waiting, a full scan is cheaper."""
+CHEAP_SCAN_SECONDS = 0.25
+"""A full scan of this cost, in seconds of CPU, is not replaced by a comparison of revisions."""
 
 
 class IndexChanged(NamedTuple):
@@ -113,8 +115,10 @@ class IndexSync:
         self._names: set[str] = set()
         self._looked_up_in_scan: set[str] | None = None
         self._is_scan_wanted = True
-        self._scan_earliest = 0.0
-        self._scan_latest = 0.0
+        self._is_check_wanted = False
+        """True if changes were lost: all tasks must be compared."""
+        self._scan_earliest = self._check_earliest = 0.0
+        self._scan_latest = self._scan_cost = 0.0
         self._scan_waiters: list[Callable[[], None]] = []
         self._problems_due = 0.0
         self._visible: tuple[str, ...] = ()
@@ -192,7 +196,8 @@ class IndexSync:
             # A bug: `Inspector.wait_for_change` raises it.
             self.crash = error
         finally:
-            self._answer_waiters(self._scan_waiters)
+            for done in self._scan_waiters:
+                done()
             self._drop_index()
             self.has_ended = True
             self._tell()
@@ -212,7 +217,7 @@ class IndexSync:
                 near.changes,
                 self._open_store,
                 self.request_lookup,
-                self.request_scan,
+                lambda: self._requests.put(partial(self._want_scan, is_check=True)),
                 self._is_shown,
                 self._shared.folders,
             )
@@ -227,6 +232,8 @@ class IndexSync:
         """Do what is due."""
         now = time.monotonic()
         self._look_up_changed(index, near)
+        if self._is_check_wanted and self.latest.is_complete and now >= self._check_earliest:
+            self._check_all(index, wide, near)
         wanted = self._is_scan_wanted and now >= self._scan_earliest
         if (wanted or now >= self._scan_latest) and not self._halted:
             self._scan(index, wide, near)
@@ -243,6 +250,8 @@ class IndexSync:
         due = [self._scan_latest] if not self._halted else [time.monotonic() + RETRY_SECONDS]
         if self._is_scan_wanted and not self._halted:
             due.append(self._scan_earliest)
+        if self._is_check_wanted and self.latest.is_complete:
+            due.append(self._check_earliest)
         if self.latest.problems:
             due.append(self._problems_due)
         if self.latest.is_complete:
@@ -263,10 +272,12 @@ class IndexSync:
             pass
         if len(self._names) > MAX_CHANGED_NAMES:
             self._names.clear()
-            self._want_scan()
+            self._want_scan(is_check=True)
 
-    def _want_scan(self) -> None:
-        self._is_scan_wanted = True
+    def _want_scan(self, *, is_check: bool = False) -> None:
+        """Want a full scan, or with `is_check` what finds lost changes."""
+        self._is_check_wanted |= is_check
+        self._is_scan_wanted |= not is_check
 
     # ---- lookups of names
 
@@ -305,10 +316,35 @@ class IndexSync:
 
     # ---- full scans
 
+    def _check_all(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> None:
+        """Find lost changes: compare the revisions of all tasks with those of the index, and look
+        up the tasks that differ. Problems that are not of one file wait for the next full scan. One
+        is requested if it costs little, if very many differ, or if the store lists no revisions.
+        """
+        self._is_check_wanted = False
+        revisions = wide.changes.revisions
+        if revisions is None or self._scan_cost < CHEAP_SCAN_SECONDS:
+            self._want_scan()
+            return
+        cost, differ = time.thread_time(), 0
+        index.begin_scan()
+        listed = revisions()
+        while not self._stopping and (some := list(islice(listed, CHUNK_ROWS))):
+            others = index.mark_unchanged(some)
+            self._names.update(others)
+            self._look_up_changed(index, near)
+            differ += len(others)
+            if differ > MAX_CHANGED_NAMES:
+                self._want_scan()
+                return
+        self._look_up_unseen(index, near)
+        cost = time.thread_time() - cost
+        self._check_earliest = time.monotonic() + SCAN_COST_FACTOR * cost
+
     def _scan(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> None:
         """Run a full scan."""
         began, cost = time.monotonic(), time.thread_time()
-        self._is_scan_wanted = False
+        self._is_scan_wanted = self._is_check_wanted = False
         self._publish_stopped()
         waiters, self._scan_waiters = self._scan_waiters, []
         self._looked_up_in_scan = set()
@@ -327,9 +363,10 @@ class IndexSync:
             self._build_indexes(index, near)
         finally:
             self._looked_up_in_scan = None
-            self._answer_waiters(waiters)
+            for done in waiters:
+                done()
         cost, ended = max(time.thread_time() - cost, wide.changes.scan_cost), time.monotonic()
-        unwatched = wide.changes.rescan_seconds
+        self._scan_cost, unwatched = cost, wide.changes.rescan_seconds
         self._scan_earliest = 0.0 if self._scan_waiters else ended + SCAN_COST_FACTOR * cost
         idle = IDLE_SCAN_COST_FACTOR * self._shared.places * cost
         self._scan_latest = max(began + unwatched, ended + idle)
@@ -396,10 +433,6 @@ class IndexSync:
                 return
             self._look_up_changed(index, near)
         self._arranged = True
-
-    def _answer_waiters(self, waiters: list[Callable[[], None]]) -> None:
-        for done in waiters:
-            done()
 
     # ---- publishing
 
@@ -472,7 +505,8 @@ class IndexSync:
                 generation=generation, unavailable=why, is_stopped=False
             )
             self._tell()
-        self._answer_waiters(self._scan_waiters)
+        for done in self._scan_waiters:
+            done()
         self._scan_waiters = []
 
     # ---- the index

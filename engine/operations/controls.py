@@ -142,8 +142,10 @@ def suggested_value(control: Control) -> str:
 
 
 def describe_value(control: Control, value: str) -> str:
-    """Format a value with its meaning: `0 (pause)`."""
+    """Format a value with its meaning, if it has one: `0 (pause)`."""
     means = dict(control.choices).get(value, "")
+    if value and value == control.no_limit:
+        means = "no limit"
     if not means:
         return value
     return f"{value} ({means})" if value else means

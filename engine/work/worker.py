@@ -520,19 +520,15 @@ class Worker:
         """Seconds to wait for an event before the next timed action."""
         until = [now + queue_lock.HEARTBEAT_SECONDS, *(owed.rest.until for owed in self._owed)]
         until += [claim.renew_at for claim in self._claims]
-        if looking:
-            until += self._looks(now)
-        elif self._lock is None and not self._stopping:
+        if looking and self._unreachable:
+            until.append(self._away.until)
+        elif looking:  # there may be a task to claim
+            changes = self._store.changes
+            coming = (now + changes.rescan_seconds, changes.next_due, self._asked.token_at)
+            until += (moment for moment in coming if moment is not None)
+        if self._lock is None and not self._stopping:
             until.append(max(self._rescue_rest.until, self._away.until))
         return max(0.05, min(until) - now)
-
-    def _looks(self, now: float) -> list[float]:
-        """Times when there may be a task to claim."""
-        bell = self._store.changes
-        if self._unreachable:
-            return [self._away.until]
-        coming = (bell.next_due, self._asked.token_at, self._rescue_rest.until)
-        return [now + bell.rescan_seconds, *(moment for moment in coming if moment is not None)]
 
     def _await(self, seconds: float) -> None:
         """Wait for an event, and settle all tasks finished by then."""
@@ -716,8 +712,11 @@ class Worker:
         """On the thread of a handler that has ended: store its outcome, and claim the next task for
         this thread. All that is not as usual is left to the worker's own thread.
         """
-        # Of several tasks that end meanwhile, the worker's thread makes one group commit.
-        if not self._duty.acquire(blocking=self._concurrency == 1):
+        # Of several tasks that end meanwhile, the worker's thread makes one group commit; always if
+        # the store claims lots, which need few round trips.
+        is_single = self._concurrency == 1
+        in_lots = self._store.claim_rules.claims_lots and not is_single
+        if in_lots or not self._duty.acquire(blocking=is_single):
             self._events.put(finished)
             return
         try:

@@ -46,7 +46,7 @@ mail.kannader       | worker, concurrency 1 / 4: <= 1.5 x a bare smtplib loop, s
 queues.bullmq_worker | no-op: <= 1.0 x / <= 1.11 x Node 6 at concurrency 1 / 10; <= 0.25 x Python
 jobs.bullmq_scan    | CPU <= 1.5 x, server's <= 1.2 x the script, <= 0.1 x getJobs; a call <= 10 ms
 jobs.bullmq_retry   | plan of 5,000 <= 1.3 x the bare script in pipelines of 100
-jobs.bullmq_console | event to screen <= 30 ms, idle <= 4 commands/s, 300k jobs <= 100 MiB
+jobs.bullmq_console | event to screen <= 30 ms, idle <= 4 round trips/s, 300k jobs <= 100 MiB
 mail.send           | `mail send` by curl: <= 5 x curl alone
 """
 """MODULE.FUNCTION | TARGET: the function measures the row; the module is the group."""

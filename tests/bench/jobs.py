@@ -29,6 +29,7 @@ from tests.redis_server import TestServer, running_server
 
 DATA = json.dumps({"to": "user@example.net", "pad": "x" * 540})
 EVENT_SECONDS = 2.0
+FULL_SCAN_SECONDS = 60.0
 PACKAGE_PAGE = 1000
 PIPELINE = 100
 
@@ -210,9 +211,11 @@ def bullmq_console(bench: Bench) -> Figures:
             yield Figure("event to screen, 20 queues", shown, "ms wall", 30.0)
             yield Figure(f"events of {turns} not shown", missed, "events", 0.0)
             screen.watch(2.0)
-            before, seconds = _trips(client), 10.0
-            screen.watch(seconds)
-            yield Figure("idle, 20 queues", (_trips(client) - before) / seconds, "commands/s", 4.0)
+            with bench.outside_budget(90):
+                before = _trips(client)
+                screen.watch(FULL_SCAN_SECONDS)
+                trips = (_trips(client) - before) / FULL_SCAN_SECONDS
+            yield Figure("idle, 20 queues, with a full scan", trips, "round trips/s", 4.0)
         client.flushall()
         for number, limit in ((10_000, None), (0 if bench.quick else 300_000, 100.0)):
             if not number:
@@ -226,21 +229,5 @@ def bullmq_console(bench: Bench) -> Figures:
 
 
 def _trips(client: redis.Redis) -> int:
-    """Commands that the server was sent, without those of this one."""
-    said = client.info("commandstats")
-    return sum(
-        int(each["calls"]) for name, each in said.items() if name.removeprefix("cmdstat_") in _SENT
-    )
-
-
-_SENT = (
-    "xread",
-    "evalsha",
-    "evalsha_ro",
-    "eval",
-    "eval_ro",
-    "scan",
-    "xrange",
-    "info",
-    "client|list",
-)
+    """Requests that the server has read so far; a pipeline is one."""
+    return int(client.info("stats")["total_reads_processed"])

@@ -292,6 +292,8 @@ def test_a_switch_is_offered_the_other_way() -> None:
         "0 (off)",
         "7",
     )
+    limit = Control("l", value="jobs", now="0", bounds=(0, 9), no_limit="0")
+    assert [controls.describe_value(limit, value) for value in "07"] == ["0 (no limit)", "7"]
 
 
 def test_what_cannot_be_done_or_written_down_changes_nothing(whole: Whole) -> None:

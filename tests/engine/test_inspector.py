@@ -675,6 +675,53 @@ async def test_what_the_doorbell_names_is_all_that_is_looked_at() -> None:
         assert {seen.id} in later and None not in later
 
 
+async def test_lost_changes_are_found_by_comparing_revisions(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If changes were lost and a full scan would cost much, the tasks whose revisions differ from
+    those of the index are read, and no other task: moved, rewritten, removed, new ones."""
+    monkeypatch.setattr(index_sync, "CHEAP_SCAN_SECONDS", 0.0)
+    for number in range(6):
+        write(place / "pending", a_task(number))
+    looks: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    lost = threading.Event()
+
+    def wait(seconds: float) -> Collection[str] | None:
+        if not lost.wait(seconds):
+            return ()
+        lost.clear()
+        return None
+
+    def deaf() -> Store:
+        store = open_store(str(place))
+        look = store.scan
+
+        def noted(touched: Collection[str] | None = None) -> Seen:
+            looks.put(touched)
+            return look(touched)
+
+        store.scan = noted  # type: ignore[method-assign]
+        store.changes = store.changes._replace(paths=(), wait=wait)
+        return store
+
+    async with inspecting(deaf) as inspector:
+        await until(inspector, lambda changed: is_complete(changed) and counts(pending=6)(changed))
+        while looks.qsize():
+            looks.get()
+        file_of(place, 1).rename(file_of(place, 1, State.DEAD))
+        write(place / "pending", a_task(2, description="rewritten"))
+        file_of(place, 3).unlink()
+        write(place / "pending", a_task(7))
+        lost.set()
+        await until(inspector, counts(pending=5, dead=1))
+        shown = await all_of(inspector)
+        assert sorted(shown) == sorted(await asyncio.to_thread(stored, place))
+        asked = [looks.get() for _ in range(looks.qsize())]
+        assert None not in asked
+        names = {name for some in asked for name in some or ()}
+        assert names == {a_task(number).id for number in (1, 2, 3, 7)}
+
+
 async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that is rewritten in place without an event is re-read where it is shown."""
     monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.05)

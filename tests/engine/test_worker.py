@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -1080,6 +1081,55 @@ def test_a_store_that_returns_abandoned_tasks_needs_no_rescue(queue: WorkQueue) 
     queue.clock.now += 10_000
     queue.worker({}, store=queue.store).rescue()
     assert queue.now(claimed).state is State.ACTIVE
+
+
+def test_a_busy_worker_returns_tasks_of_ended_ones(queue: WorkQueue) -> None:
+    """A worker whose only slot is taken looks for expired leases all the same, once a minute."""
+    store = MemoryStore(queue.memory, lease_seconds=300.0, clock=queue.clock)
+    other, ours = queue.add(number=1), queue.add("ours", number=2)
+    list(store.take(NOW, "an ended worker", 1, lambda kind, group: kind == "job"))
+    returned = threading.Event()
+
+    def handler(task: Task, context: Context) -> None:
+        if task.id == ours.id:
+            queue.clock.now += 10_000
+            worker.wake()
+            assert returned.wait(PATIENCE)
+
+    def log(level: str, text: str) -> None:
+        if text == f"Moving orphaned work task back to pending: {other.id}":
+            returned.set()
+
+    worker = Worker(
+        store,
+        {"ours": handler, "job": handler},
+        contract_retries(),
+        services=WorkerServices(log=log),
+        clock=queue.clock,
+    )
+    assert worker.process_all(until_idle=True).done == 1
+    assert (returned.is_set(), queue.now(other).state) == (True, State.PENDING)
+
+
+def test_an_idle_worker_with_a_lock_waits_for_work(
+    queue: WorkQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives back abandoned tasks at its start only, so no rescue wakes it an hour later."""
+    waits: list[float] = []
+
+    class Events(SimpleQueue[Any]):
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            waits.append(timeout or 0.0)
+            queue.clock.now += 3600
+            if len(waits) == 3:
+                worker.stop()
+            return None
+
+    monkeypatch.setattr("engine.work.worker.SimpleQueue", Events)
+    with queue_lock.acquire_lock(str(tmp_path / "queue.lock"), 1e9, queue.clock) as lock:
+        worker = queue.worker({"job": does}, lock=lock)
+        worker.process_all()
+    assert min(waits) > 1
 
 
 def test_a_task_that_was_fetched_before_a_stop_is_run(queue: WorkQueue) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -17,10 +18,16 @@ from unittest.mock import patch
 import resvg_py
 from rich.terminal_theme import TerminalTheme
 
+from engine.config import queue_config
+from engine.demo.traffic import Demo
 from tests.tui.scene import NAME, scenes
 from tests.tui.shots import FIRST, SHOTS, settled, taken
-from tests.tui.spools import in_utc
+from tests.tui.spools import in_utc, is_known, until
 from tui.app import Console
+from tui.cli.open_console import DEMO_REDIS_MODULE
+from tui.cli.setup.errors import program_command
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.places import make_places
 from tui.format.glyphs import UTF8
 
 ROOT = Path(__file__).parents[2]
@@ -49,12 +56,17 @@ KEPT = {
     *("trouble-120x40-night", "trouble-200x60-night", "overview-80x24-night"),
     *("overview-120x40-paper", "dlq-120x40-night", "task-120x40-night", "plan-120x40-night"),
     *("lock-120x40-night", "transports-120x40-night", "log-120x40-night"),
-    *("clusters-80x24-paper", "workers-120x40-night"),
+    *("workers-120x40-night", "demo-120x40-night"),
 }
 """The pictures in git, at most 12."""
 
 LEFT_OUT = {"lock-doubt", "lock-at-work", "order", "copy", "export", "log-only", "task-attempts"}
 """Shots that differ little from another one."""
+
+DEMO = "demo"
+"""The picture of the real demo with Redis, in one size and theme."""
+DEMO_TASKS, DEMO_SECONDS = 200, 20.0
+"""Tasks of its first place, and seconds of traffic before it is drawn."""
 
 FAMILIES = ("Fira Code", "DejaVu Sans Mono", "Liberation Mono", "Noto Sans Mono")
 """Fixed-width fonts with box and block glyphs, best first."""
@@ -113,6 +125,25 @@ async def draw(
     return made
 
 
+async def draw_demo(family: str) -> list[Path]:
+    """Draw the overview of the real demo with its Redis queues, after some seconds of traffic; its
+    numbers differ each time."""
+    with Demo(DEMO_TASKS, "", program_command(), DEMO_REDIS_MODULE) as show:
+        names = show.wait_for_places()
+        config = queue_config.load_config(show.config_path, os.environ)
+        places = make_places(setup_for(config, names[0], os.environ), names)
+        console = Console(places, theme="night", glyphs=UTF8, host="mx1")
+        async with console.run_test(size=SIZES[0]) as pilot:
+            await until(pilot, lambda: all(map(is_known, console.sessions)))
+            await asyncio.sleep(DEMO_SECONDS)
+            await pilot.pause()
+            picture = png(drawn(console, Path(show.folder), DEMO), family)
+    made = [folder / f"{DEMO}-120x40-night.png" for folder in (BUILD, IN_GIT)]
+    for path in made:
+        path.write_bytes(picture)
+    return made
+
+
 def main() -> int:
     """Draw all screens, or the named ones; pictures that are no longer drawn are removed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -127,7 +158,10 @@ def main() -> int:
     BUILD.mkdir(parents=True, exist_ok=True)
     made: set[Path] = set()
     with in_utc(), scenes() as days:
-        for name in asked.names or [name for name in SHOTS if name not in LEFT_OUT]:
+        if not asked.names or DEMO in asked.names:
+            made.update(asyncio.run(draw_demo(family)))
+        names = asked.names or [name for name in SHOTS if name not in LEFT_OUT]
+        for name in (name for name in names if name != DEMO):
             made.update(asyncio.run(draw(days, name, family, themes)))
             print(name, flush=True)
     if not asked.names and themes == THEMES:

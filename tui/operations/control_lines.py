@@ -44,13 +44,17 @@ def warning_lines(told: WholeQueueFigures, width: int) -> list[Line]:
     return lines
 
 
+NAME_CELLS = 13
+"""Cells for the names of facts, of the queue and of a control: their values are in one column."""
+
+
 def fact_lines(told: WholeQueueFigures, width: int) -> list[Line]:
     """Facts that the queue reports about itself, or why it cannot."""
     lines: list[Line] = []
     if told.unknown:
         lines.append(present.cut_line(((f" ? {safe_line(told.unknown)}", "unknown"),), width))
     named = [(safe_line(name), safe_line(words)) for name, words in told.rows]
-    names = min(24, max((len(name) for name, _ in named), default=0) + 1)
+    names = max(NAME_CELLS, min(24, max((len(name) for name, _ in named), default=0)))
     return [*lines, *present.fact_lines(named, width, names)]
 
 
@@ -124,7 +128,7 @@ def limit_lines(bucket: BucketState, now: float, width: int) -> list[Line]:
         ("next token", next_token_words(bucket, now)),
         ("change", "in the configuration, then restart the worker"),
     ]
-    return present.fact_lines([row for row in rows if row[1]], width)
+    return present.fact_lines([row for row in rows if row[1]], width, NAME_CELLS)
 
 
 def detail_lines(name: str, control: Control, width: int) -> list[Line]:
@@ -138,7 +142,8 @@ def detail_lines(name: str, control: Control, width: int) -> list[Line]:
         ("undo", describe_undo(name, control)),
         ("refused", control.refusal),
     ]
-    return present.fact_lines([(label, safe_line(words)) for label, words in rows if words], width)
+    told = [(label, safe_line(words)) for label, words in rows if words]
+    return present.fact_lines(told, width, NAME_CELLS)
 
 
 def describe_undo(name: str, control: Control) -> str:

@@ -13,7 +13,7 @@ from engine.logs.log_tail import LogLine
 from engine.logs.task_events import EventKind, parse_event
 from engine.model import State, count_by_words
 from engine.monitor.alerts import Level
-from engine.monitor.forecast import drain_with_rate_limit
+from engine.monitor.forecast import Forecast, drain_with_rate_limit
 from engine.monitor.throughput import Drain, Rates, Trend
 from engine.policy import format_time
 from engine.text.safe import safe_line
@@ -64,8 +64,13 @@ class PlaceLine(NamedTuple):
     """The words that are finer than a state."""
 
 
-def live_line(live: PlaceSession, now: float, cells: int) -> PlaceLine:
-    """A place as known now, with a sparkline of `cells` cells for the last ten minutes."""
+def live_line(
+    live: PlaceSession, now: float, cells: int, forecasts: Sequence[Forecast] | None = None
+) -> PlaceLine:
+    """A place as known now, with a sparkline of `cells` cells for the last ten minutes.
+
+    `forecasts` are those of the place, if the caller has them.
+    """
     latest, waiting = live.inspector.latest, live.backlog
     known = latest.is_complete and not latest.unavailable
     return PlaceLine(
@@ -78,7 +83,9 @@ def live_line(live: PlaceSession, now: float, cells: int) -> PlaceLine:
         waiting.due if known and waiting is not None else None,
         waiting.oldest if known and waiting is not None else None,
         live.flow.rates(now) if known else None,
-        drain_with_rate_limit(live.estimate_drain(now), live.forecasts())
+        drain_with_rate_limit(
+            live.estimate_drain(now), live.forecasts() if forecasts is None else forecasts
+        )
         if known
         else Drain(Trend.UNKNOWN),
         live.flow.sparkline(now, cells),

@@ -55,15 +55,15 @@ class PlaceSnapshot(NamedTuple):
 
 def live_snapshot(live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
     """A place as known now, with a sparkline of `cells` cells for the last ten minutes."""
-    signs = live.readings
+    signs, forecasts = live.readings, live.forecasts()
     return PlaceSnapshot(
-        lines.live_line(live, now, cells),
+        lines.live_line(live, now, cells, forecasts),
         live.alerts,
         signs.lock,
         live.place.lock is not None,
         signs.sending,
         signs.tokens,
-        live.forecasts(),
+        forecasts,
         worker=live.worker.pid if live.place.has_leases else None,
         lease_workers=len(lease_workers(live)) if live.place.has_leases else 0,
     )

@@ -20,6 +20,7 @@ from engine.operations.sizes import MAX_MEASURED_TASKS
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError, Unavailable
 from engine.text import error_pattern
+from tui.format import present
 from tui.format.human import format_share
 from tui.format.present import Run
 from tui.plan.lines import PlanCounts, PlanSize, PlanView, StillFails, count_plan
@@ -265,3 +266,10 @@ def last_failure(facts: PlanFacts) -> float | None:
     if not known or any(one.now.answer is not StillHappens.NO for one in known):
         return None
     return max((one.last for one in known if one.last is not None), default=None)
+
+
+def source_name(facts: PlanFacts) -> str:
+    """Where tasks that are not sent stay."""
+    states = facts._live.inspector.states
+    found = sorted(facts.plan.states)
+    return " and ".join(present.state_name(states.get(state, state)) for state in found)

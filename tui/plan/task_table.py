@@ -14,7 +14,7 @@ from tui.format.graphs import bar
 from tui.format.present import BLANK_LINE, Line, Run
 from tui.format.table import Choice, Column, free_cells, table_line, title_line
 from tui.plan.lines import PlanView, expected_outcome
-from tui.plan.plan_facts import PlanFacts
+from tui.plan.plan_facts import PlanFacts, source_name
 
 STEP_NAMES = ("canary", "batch", "rest")
 """Names of the steps of a replay, in order."""
@@ -152,7 +152,7 @@ def _stop_lines(facts: PlanFacts, pace: ReplayPace, width: int) -> list[Line]:
         lines.append(((f"{100 * stops.share:g} % of the last {stops.last:,} failed", ""),))
     if stops.pending is not None:
         lines.append(((f"more than {stops.pending:,} tasks pending", ""),))
-    rest = "are held" if stops.rest is RemainderPolicy.HOLD else "stay in DLQ"
+    rest = "are held" if stops.rest is RemainderPolicy.HOLD else f"stay in {source_name(facts)}"
     lines.append(((f"unsent tasks {rest}", "muted"),))
     return [present.cut_line(line, width) for line in lines]
 

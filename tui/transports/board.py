@@ -18,6 +18,7 @@ from tui.format.flow_graph import AXIS_CELLS, KEY, graph_steps, time_axis, with_
 from tui.format.graphs import bar, braille_line, overlay, resample, rounded_top
 from tui.format.human import format_count
 from tui.format.present import BLANK_LINE, Line
+from tui.session.place_session import PlaceSession
 from tui.transports import detail_lines as view
 from tui.transports import lines as table
 from tui.widgets.board import Board, Panel
@@ -115,6 +116,16 @@ def fault_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
         filled = bar(fault.times / way.faults[0].times, room)
         lines.append((*lead, (filled, "muted"), (share, "muted")))
     return lines or view.error_group_lines(way, now, width)
+
+
+def figure_lines(live: PlaceSession, name: str, now: float, width: int) -> list[Line]:
+    """Counts over time and grouped errors of a transport, below a plan for it."""
+    way = next((way for way in live.readings.sending.transports if way.name == name), None)
+    if way is None:
+        return []
+    windows = view.window_lines(way, width, live.place.alerts.transport_failures)
+    errors = view.section("Errors, last hour, grouped", fault_lines(way, now, width))
+    return [BLANK_LINE, *windows, BLANK_LINE, *errors]
 
 
 def latest_lines(way: TransportHealth, now: float, width: int, room: int) -> list[Line]:

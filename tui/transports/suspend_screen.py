@@ -16,6 +16,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.session.place import PlaceMail
 from tui.session.place_session import PlaceSession
 from tui.transports import suspend_lines as view
+from tui.transports.board import figure_lines
 from tui.transports.route_plan import RoutePlan
 
 
@@ -71,6 +72,7 @@ class SuspendScreen(ConfirmScreen):
         others = view.other_transport_lines(self._way, self._plan.seen, width)
         text += [BLANK_LINE, *others, BLANK_LINE]
         text += view.labelled_lines("cli", twin, "muted", width)
+        text += figure_lines(self._live, self._way, now, width)
         self.show((), text, self._prompt_line())
         name = safe_line(self._way)
         self.show_title(((plan.verb, "title"), (f" {name}", "strong")), name)

@@ -16,6 +16,7 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
 from tui.session.test_mail_process import address_error
+from tui.transports.board import figure_lines
 from tui.transports.suspend_lines import labelled_lines
 
 OUTPUT_READ_SECONDS = 0.2
@@ -94,7 +95,8 @@ class SendTestMailScreen(ConfirmScreen):
         command = self._live.place.command
         argv = (*command, "mail", "test", "--transport", self._way, self._to or "EMAIL")
         words.append(("cli", safe_line(shlex.join(argv)), "muted"))
-        return [line for row in words for line in labelled_lines(*row, width)]
+        text = [line for row in words for line in labelled_lines(*row, width)]
+        return [*text, *figure_lines(self._live, self._way, self._clock(), width)]
 
     def _output_lines(self, width: int) -> list[Line]:
         trial = self._trial

@@ -255,8 +255,13 @@ class JobClaims:
                 raise answer
         return self._clock() + every
 
-    def renew(self, tasks: Iterable[Task], until: float, now: float) -> Iterator[Outcome]:
-        """Extend claims in one pipeline; each gets a new lock token with its new end."""
+    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
+        """Extend claims in one pipeline; each gets a new lock token with its new end.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        now = self._clock()
         outcomes: list[Outcome | None] = []
         asked: list[tuple[Task, str]] = []
         calls = []

@@ -33,12 +33,14 @@ CONTROLS: Mapping[str, Control] = {
         target="queue",
         value=f"jobs, {NO_LIMIT} for no limit",
         bounds=(0, MAX_CONCURRENCY),
+        no_limit=NO_LIMIT,
     ),
     RATE: Control(
         "jobs of a queue that start in a minute, on all workers",
         target="queue",
         value=f"jobs a minute, {NO_LIMIT} for no limit",
         bounds=(0, MAX_RATE),
+        no_limit=NO_LIMIT,
     ),
 }
 """Each control without its queues."""

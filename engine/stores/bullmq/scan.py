@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Self
 
 from engine.model import Missing, Problem, State, Task
-from engine.store import Unsupported
+from engine.store import StoreError, Unsupported
 from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.place import RedisPlace, split_id, task_id
 from engine.stores.bullmq.row import (
@@ -29,6 +29,8 @@ ROWS_PER_CALL = 200
 """Rows that one call of the script reads at most."""
 BYTES_PER_CALL = 256 * 1024
 """Bytes of data that a call hashes, after which it ends early."""
+QUEUES_PER_PIPELINE = 50
+"""Queues whose named jobs are read together."""
 IDS_PER_PAGE = 5000
 PREVIEW_COUNT = 50
 """Jobs of each place of a queue that a full scan yields first, unsorted."""
@@ -161,11 +163,19 @@ class RedisScan:
                 yield Missing(name)
             else:
                 by_queue.setdefault(parts[0], []).append(parts[1])
-        for queue, ids in by_queue.items():
-            items = list(self._rows(queue, group, ids))
-            yield from items
-            found = {item.id for item in items if isinstance(item, Task)}
-            yield from (Missing(n) for n in (task_id(queue, i) for i in ids) if n not in found)
+        queues = iter(by_queue.items())
+        while some := list(islice(queues, QUEUES_PER_PIPELINE)):
+            calls = [
+                _rows_call(self._place, queue, group, ids[:ROWS_PER_CALL]) for queue, ids in some
+            ]
+            for (queue, ids), answer in zip(some, self._connection.run_all(calls), strict=True):
+                if isinstance(answer, StoreError):
+                    raise answer
+                rows = json.loads(answer)
+                items = [*self._tasks(queue, rows), *self._rows(queue, group, ids[len(rows) :])]
+                yield from items
+                found = {item.id for item in items if isinstance(item, Task)}
+                yield from (Missing(n) for n in (task_id(queue, i) for i in ids) if n not in found)
 
     def in_state(self, queues: Sequence[str], state: State, word: str = "") -> Iterator[ScanItem]:
         """All jobs of a state, or of one word of it, sorted by id."""
@@ -176,7 +186,7 @@ class RedisScan:
 
     def ends(self, counts: QueueCounts, number: int) -> Iterator[ScanItem]:
         """About so many jobs at the start and at the end of each place, at least one at each."""
-        yield from (self._odd_key(queue, name) for queue, name in counts.odd_keys())
+        yield from (_odd_key(self._place, queue, name) for queue, name in counts.odd_keys())
         found = counts.queues.items()
         places = [(queue, name) for queue, of in found for name, n in of.items() if n > 0]
         count = max(1, number // max(1, len(places)))
@@ -200,7 +210,7 @@ class RedisScan:
     def everything(self, counts: QueueCounts) -> Iterator[ScanItem]:
         """Each state sorted by id, then the problems of more than one row."""
         with _JobNames() as names:
-            problems = [self._odd_key(queue, name) for queue, name in counts.odd_keys()]
+            problems = [_odd_key(self._place, queue, name) for queue, name in counts.odd_keys()]
             for state in STATES:
                 problems += self._list(names, counts, state)
             self.expected_tasks = sum(names.counts.values())
@@ -226,7 +236,7 @@ class RedisScan:
                     jobs = [i for i in ids if i.isprintable() and not i.startswith(OLD_MARKER)]
                     names.add(state, [quoted + ident for ident in jobs])
                     odd = set(ids).difference(jobs)
-                    problems += [self._odd_entry(queue, name, entry) for entry in odd]
+                    problems += [_odd_entry(self._place, queue, name, entry) for entry in odd]
                     start += IDS_PER_PAGE
                     if len(ids) < IDS_PER_PAGE:
                         break
@@ -266,31 +276,18 @@ class RedisScan:
 
     def _rows(self, queue: str, group: str, ids: Sequence[str]) -> Iterator[ScanItem]:
         """The jobs of ids of one queue."""
-        base, kept = self._place.base(queue), self._place.kept(queue)
         done = 0
         while done < len(ids):
-            some = ids[done : done + ROWS_PER_CALL]
-            call = ScriptCall(
-                script("rows", reads_only=True), [], [base, kept, group, BYTES_PER_CALL, *some]
-            )
+            call = _rows_call(self._place, queue, group, ids[done : done + ROWS_PER_CALL])
             rows: list[Row] = json.loads(self._connection.run(call))
             done += len(rows)
-            self._without_hash += sum(not row[3] for row in rows)
-            yield from read_rows(self._place, queue, rows, self._now)
+            yield from self._tasks(queue, rows)
+
+    def _tasks(self, queue: str, rows: list[Row]) -> list[Task | Problem]:
+        self._without_hash += sum(not row[3] for row in rows)
+        return read_rows(self._place, queue, rows, self._now)
 
     # ---- problems
-
-    def _odd_key(self, queue: str, name: str) -> Problem:
-        at = PLACES[name]
-        base = self._place.kept(queue) if at.is_ours else self._place.base(queue)
-        kind = "list" if at.is_list else "sorted set"
-        return Problem(base + name, f"is no {kind}: BullMQ cannot use it", at.state)
-
-    def _odd_entry(self, queue: str, name: str, entry: str) -> Problem:
-        what = "its id has unprintable characters"
-        if entry.startswith(OLD_MARKER):
-            what = "a marker of an old BullMQ version: a worker removes it"
-        return Problem(f"{self._place.base(queue)}{name} {entry}", what, PLACES[name].state)
 
     def _doubles(self, names: _JobNames) -> Iterator[Problem]:
         """The jobs in two places; an id that moved while it was listed is not one."""
@@ -326,6 +323,25 @@ class RedisScan:
         if parts is not None:
             rows = self._rows(parts[0], "search-whole", [parts[1]])
             yield from (item for item in rows if isinstance(item, Problem))
+
+
+def _rows_call(place: RedisPlace, queue: str, group: str, ids: Sequence[str]) -> ScriptCall:
+    given = [place.base(queue), place.kept(queue), group, BYTES_PER_CALL, *ids]
+    return ScriptCall(script("rows", reads_only=True), [], given)
+
+
+def _odd_key(place: RedisPlace, queue: str, name: str) -> Problem:
+    at = PLACES[name]
+    base = place.kept(queue) if at.is_ours else place.base(queue)
+    kind = "list" if at.is_list else "sorted set"
+    return Problem(base + name, f"is no {kind}: BullMQ cannot use it", at.state)
+
+
+def _odd_entry(place: RedisPlace, queue: str, name: str, entry: str) -> Problem:
+    what = "its id has unprintable characters"
+    if entry.startswith(OLD_MARKER):
+        what = "a marker of an old BullMQ version: a worker removes it"
+    return Problem(f"{place.base(queue)}{name} {entry}", what, PLACES[name].state)
 
 
 class _JobNames(SortedNames):

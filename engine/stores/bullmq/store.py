@@ -55,6 +55,7 @@ class BullmqStore:
         """
         self.place, self._clock = place, clock
         self._connection = Connection(place)
+        self.close = self._connection.close
         try:
             reader = JobReader(self._connection, place, clock)
             self.parts, self.size, self.read = reader.parts, reader.size, reader.read
@@ -65,6 +66,7 @@ class BullmqStore:
             self._queues = KnownQueues(self._connection, place)
             names = self._queues.names
             self._claims = JobClaims(self._connection, place, self._moves, names, clock)
+            self.renew = self._claims.renew
             self.claim_rules = ClaimRules(
                 own_retry_policy,
                 lambda task: self._claims.take_data(task) or reader.read_data(task),
@@ -90,10 +92,6 @@ class BullmqStore:
         except BaseException:
             self.close()
             raise
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
 
     # ---- scanning
 
@@ -180,14 +178,6 @@ class BullmqStore:
         self._claims.markers = MarkerWatch(self.place, self.place.queues, worker, wake)
         self._claims.markers.start()
         return self._claims.markers
-
-    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
-        """Extend claims in one pipeline; each gets a new lock token.
-
-        Raises:
-            Unavailable: the server cannot be reached.
-        """
-        return self._claims.renew(tasks, until, self._clock())
 
     # ---- changing
 

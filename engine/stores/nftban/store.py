@@ -226,7 +226,9 @@ class NftbanStore:
         self._claims = TaskClaims(self._folders, self._desk, hint, clock, due_in_mtime=due_in_mtime)
         self.edges = self._open_edges()
         watched = (spool.pending, spool.work, spool.dlq, f"{own}/held", f"{own}/trash")
-        self.changes = ChangeSource(watched)
+        self.changes = ChangeSource(
+            watched, revisions=lambda: _list_revisions(self._folders, self._list_names)
+        )
         self.expected_tasks = 0
         self._room = 0
         self._said: set[tuple[str, str]] = set()
@@ -987,6 +989,20 @@ def _make_outcome(move: Move, answer: str | Exception) -> Outcome:
     if isinstance(answer, Exception):
         return Outcome(move, error=answer)
     return Outcome(move, answer)
+
+
+def _list_revisions(
+    folders: Mapping[State, TaskFolder], list_names: Callable[[State], Iterator[str]]
+) -> Iterator[SeenTask]:
+    """Yield id, state and revision of every task file, and the names of other files."""
+    for folder in folders.values():
+        folder.reopen_if_replaced()
+    for state, folder in folders.items():
+        for name in list_names(state):
+            with suppress(FileNotFoundError):  # it has just moved: its row is looked up as not seen
+                seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+                ident = utf8_name(name).removesuffix(task_format.SUFFIX)
+                yield ident, state, files.file_revision(seen)
 
 
 def _sorted_names(list_names: Callable[[State], Iterator[str]], state: State) -> Iterator[str]:

@@ -189,7 +189,7 @@ def _follow(replay: Replay, interrupted: SignalCounter) -> None:
             replay.order(order)
             if order == "stop":
                 print_error(
-                    "stopping: unsent tasks stay dead; Ctrl-C again: do not wait for outcomes"
+                    "stopping: unsent tasks stay there; Ctrl-C again: do not wait for outcomes"
                 )
         given = times
         line, now = describe_progress(replay.progress), time.monotonic()
