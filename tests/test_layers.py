@@ -218,7 +218,6 @@ LARGE_CLASSES = {
     "engine.index.writer.Writer": 30,
     "engine.live.index_sync.IndexSync": 34,
     "engine.logs.log_file.LogFile": 20,
-    "engine.mail.send.delivery_log.Ledger": 22,
     "engine.mail.send.mail_spool.MailSpool": 26,
     "engine.mail.send.sender.Sender": 23,
     "engine.replay.replay.Replay": 28,
