@@ -31,7 +31,6 @@ BUCKET = "rate limit "
 GAUGE_CELLS = 16
 """Width of the bar of a rate limit in cells."""
 
-NO_FACTS = "this queue reports no facts"
 NO_CONTROLS = "this queue has no controls"
 
 
@@ -172,7 +171,7 @@ def preview_lines(order: Order, control: Control, foretold: str | None, width: i
     for text, look in words:
         lines += _folded(text, look, width)
     if control.has_forecast:
-        lines += [BLANK_LINE, present.part_line("effect now (from the store)")]
+        lines += [BLANK_LINE, present.part_line("effect now (from the queue)")]
         lines += store_text_lines("loading ..." if foretold is None else foretold, width)
     return lines
 
