@@ -222,7 +222,6 @@ LARGE_CLASSES = {
     "engine.mail.send.sender.Sender": 23,
     "engine.replay.replay.Replay": 28,
     "engine.replay.scheduler.ReplayState": 16,
-    "engine.stores.kannader.moves.MailMover": 18,
     "engine.stores.kannader.store.KannaderStore": 35,
     "engine.stores.memory.MemoryStore": 20,
     "engine.stores.nftban.folder.TaskFolder": 16,
