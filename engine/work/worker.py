@@ -170,15 +170,17 @@ class _Claim:
 class _AskedKinds:
     """The kinds that a store asked for during one scan for claims, or together with outcomes."""
 
-    __slots__ = ("gates", "promised", "refused", "token_at")
+    __slots__ = ("counts", "gates", "promised", "refused", "token_at")
 
-    def __init__(self) -> None:
+    def __init__(self, *, counts: bool = False) -> None:
+        self.counts = counts
+        """True if several tasks may be claimed before the first of them starts."""
         self.refused: dict[str, str] = {}
         """Kinds that must not be claimed, and the reason."""
         self.gates: dict[str, tuple[str, float | None]] = {}
         """Result of `WorkerServices.gate` by kind."""
         self.promised: dict[str, int] = {}
-        """Tasks by kind that a store which claims lots may claim."""
+        """Tasks by kind that may be claimed and are not started yet, if they are counted."""
         self.token_at: float | None = None
         """The earliest time at which a refused kind may be claimed; None: not known."""
 
@@ -480,7 +482,9 @@ class Worker:
         self._put_off_why, self._put_off_until = {}, None
         most, slots = self._concurrency, self._services.slots
         wanted = sum(min(most, slots.get(kind, most)) for kind in self._handled)
-        self._fetches = limit is None and wanted <= most
+        self._fetches = (
+            self._store.claim_rules.swap_and_take is not None and limit is None and wanted <= most
+        )
         while True:
             room = self._concurrency - self._busy
             if limit is not None:
@@ -588,15 +592,19 @@ class Worker:
     # ---- one task
 
     def _try_claim(self, room: int, *, patient: bool, rests: bool) -> int:
-        """Like `_create_claimed`; with `patient`, an unavailable store is logged and tried again
-        later."""
-        now = self._clock()
+        """Start the fetched tasks, then claim and start up to `room` in all; return how many.
+
+        With `patient`, an unavailable store is logged and tried again later.
+        """
+        now, began = self._clock(), 0
         if rests and not self._away.is_over(now) and not self._fetched:
             return 0  # a failing disk is not scanned again for each new mail
         try:
+            while self._fetched:
+                began += self._start(self._fetched.popleft())
             if self._lock is None and self._rescue_rest.is_over(now):
                 self.rescue()
-            began = self._claim(room)
+            began += self._claim(room - began)
         except (StoreError, OSError) as error:
             if not patient:
                 raise
@@ -604,26 +612,27 @@ class Worker:
             self._away = self._away.longer(now, self._store.claim_rules.retry_seconds)
             message = f"Queue cannot be reached: {error}, retry in {self._away.seconds:.0f}s"
             self._services.log("ERROR", message)
-            return 0
+            while self._fetched:
+                self._give_back(_Claim(self._fetched.popleft(), now))
+            return began
         if self._unreachable:
             self._services.log("INFO", "Queue is reached again")
         self._unreachable, self._away = "", _RetryDelay()
         return began
 
     def _claim(self, room: int) -> int:
-        """Start the fetched tasks, claim and start up to `room` in all; return how many."""
+        """Claim and start up to `room` tasks; return how many."""
         began = 0
-        while self._fetched:
-            began += self._start(self._fetched.popleft())
-        if began >= room or self._stopping:
+        if room <= 0 or self._stopping:
             return began
-        self._asked = _AskedKinds()
+        in_lots = self._store.claim_rules.claims_lots
+        self._asked = _AskedKinds(counts=in_lots)
         if self._lock is not None:
             self._lock.check()
-        now, in_lots = self._clock(), self._store.claim_rules.claims_lots
+        now = self._clock()
         is_old = not 0 <= now - self._taken_since < RESCAN_INTERVAL_SECONDS
         if self._taking is None or is_old or in_lots:
-            limit = room - began if in_lots else sys.maxsize
+            limit = room if in_lots else sys.maxsize
             self._taking = self._store.take(now, self._owner, limit, self._wants)
             self._taken_since = now
         while began < room:
@@ -639,7 +648,7 @@ class Worker:
         why = self._unwanted(kind)
         if why:
             self._asked.refused[kind] = why
-        elif self._store.claim_rules.claims_lots:
+        elif self._asked.counts:
             self._asked.promised[kind] = self._asked.promised.get(kind, 0) + 1
         return not why
 
@@ -682,10 +691,10 @@ class Worker:
         except Gone:
             has_token = False
         except (StoreError, OSError):
-            self._store_outcomes([_Owed(claim, verbs.unclaim(task), None)])
+            self._give_back(claim)
             raise
         if not has_token:
-            self._store_outcomes([_Owed(claim, verbs.unclaim(task), None)])
+            self._give_back(claim)
             return 0
         log = self._services.log
         waited = policy.waited_seconds(task, now) if self._services.logs_waits else None
@@ -708,6 +717,10 @@ class Worker:
             self._events.put(None)
         return 1
 
+    def _give_back(self, claim: _Claim) -> None:
+        self._claims.add(claim)  # its lease is renewed until that is stored
+        self._store_outcomes([_Owed(claim, verbs.unclaim(claim.task), None)], self._swap_moves)
+
     def _go_on(self, finished: _FinishedTask) -> None:
         """On the thread of a handler that has ended: store its outcome, and claim the next task for
         this thread. All that is not as usual is left to the worker's own thread.
@@ -728,15 +741,19 @@ class Worker:
             self._renew(now)
             room = self._concurrency - self._busy
             stays = not self._stopping and not self._owed
-            if stays and self._try_claim(room, patient=True, rests=True):
+            if stays and self._try_claim(room, patient=True, rests=True) >= room:
                 self._writes.write_due(now, idle=False, stays=True)
-            else:
-                self._events.put(None)
+            else:  # such as a free slot, for which the end of its wait was not computed
+                self._wake_own_thread()
         except Exception as error:
             self._raised = error
-            self._events.put(None)
+            self._wake_own_thread()
         finally:
             self._duty.release()
+
+    def _wake_own_thread(self) -> None:
+        self._wakes_at = -math.inf  # until it goes on, no handler's thread does
+        self._events.put(None)
 
     def _latest(self, claim: _Claim) -> Task:
         with self._renewing:
@@ -752,7 +769,10 @@ class Worker:
             claim.deadline = math.inf
         if self._lock is not None:
             self._lock.check()
-        self._store_outcomes([self._outcome_of(each) for each in finished])
+        owed = [self._outcome_of(each) for each in finished]
+        room = self._concurrency - self._busy
+        fetches = self._fetches and not self._fetched and not self._stopping and room > 0
+        self._store_outcomes(owed, self._swap_and_fetch if fetches else self._swap_moves)
 
     def _outcome_of(self, finished: _FinishedTask) -> _Owed:
         claim, failure, result = finished
@@ -838,9 +858,11 @@ class Worker:
         where = self._end_word
         self._services.alert(f"Task moved to {where}: {task.id} ({task.kind}) {after}")
 
-    def _store_outcomes(self, owed: list[_Owed]) -> None:
+    def _store_outcomes(
+        self, owed: list[_Owed], swap: Callable[[list[Move]], Iterable[Outcome]]
+    ) -> None:
         """Replace claimed tasks by their outcomes, now or once the store is available."""
-        for one, error in self._swap_all(owed):
+        for one, error in self._swap_all(owed, swap):
             # If this worker ends before that, the next worker gives the task back.
             ident = one.claim.task.id
             self._services.log("ERROR", f"Outcome of {ident} cannot be stored: {error}")
@@ -858,7 +880,7 @@ class Worker:
             if not (last or self._stopping or one.rest.is_over(self._clock())):
                 self._owed.append(one)
                 continue
-            for _, error in self._swap_all([one]):
+            for _, error in self._swap_all([one], self._swap_moves):
                 rest = one.rest.longer(self._clock(), self._store.claim_rules.retry_seconds)
                 self._owed.append(one._replace(rest=rest))
                 if stays and not self._stopping:
@@ -866,26 +888,30 @@ class Worker:
                     self._services.log("ERROR", f"Outcome of {one.claim.task.id} {why}")
 
     def _swap_moves(self, moves: list[Move]) -> Iterable[Outcome]:
-        """Swap, and claim the next tasks in the same step if the store has one."""
+        if len(moves) > 1 or moves[0].report is not None:
+            return self._store.swap_all(moves)
+        # The usual case, and no group: a refusal is an exception.
+        return [Outcome(moves[0], self._store.swap(moves[0].old, moves[0].new))]
+
+    def _swap_and_fetch(self, moves: list[Move]) -> Iterable[Outcome]:
+        """Swap, and claim the next tasks in the same step."""
         swap_and_take = self._store.claim_rules.swap_and_take
-        room = self._concurrency - self._busy - len(self._fetched)
-        if swap_and_take is None or not self._fetches or room <= 0:
-            if len(moves) > 1 or moves[0].report is not None:
-                return self._store.swap_all(moves)
-            # The usual case, and no group: a refusal is an exception.
-            return [Outcome(moves[0], self._store.swap(moves[0].old, moves[0].new))]
-        self._asked = _AskedKinds()
+        assert swap_and_take is not None, "else nothing is fetched"
+        self._asked = _AskedKinds(counts=True)
+        room = self._concurrency - self._busy
         outcomes, tasks = swap_and_take(moves, self._clock(), self._owner, room, self._wants)
         self._fetched += tasks
         return outcomes
 
-    def _swap_all(self, owed: list[_Owed]) -> list[tuple[_Owed, Exception]]:
-        """Replace claimed tasks by their outcomes in group commits; return those that the store
-        refused, with the reason.
+    def _swap_all(
+        self, owed: list[_Owed], swap: Callable[[list[Move]], Iterable[Outcome]]
+    ) -> list[tuple[_Owed, Exception]]:
+        """Replace claimed tasks by their outcomes with `swap`; return those that the store refused,
+        with the reason.
         """
         refused: list[tuple[_Owed, Exception]] = []
         for one, (move, rev, error) in _swaps(
-            self._store, owed, self._services.before_giving_up, self._clock(), self._swap_moves
+            self._store, owed, self._services.before_giving_up, self._clock(), swap
         ):
             if error is not None and not isinstance(error, Gone):
                 refused.append((one, error))
