@@ -21,18 +21,13 @@ from engine.store import ClaimFilter, ClaimRules, Gone, Store, Unavailable, acce
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore
 from engine.system import files
+from engine.work.claiming import RESCAN_INTERVAL_SECONDS
+from engine.work.handler_threads import FinishedTask
 from engine.work.handlers import CONTRACT_KINDS, Context, Failed, Fatal, Handler, Postponed, Retry
-from engine.work.worker import (
-    HANDLER_GRACE_SECONDS,
-    RESCAN_INTERVAL_SECONDS,
-    RESCUE_INTERVAL_SECONDS,
-    Worker,
-    WorkerResult,
-    WorkerServices,
-    _Claim,
-    _FinishedTask,
-    _Owed,
-)
+from engine.work.leases import Claim
+from engine.work.outcomes import Owed
+from engine.work.services import WorkerServices
+from engine.work.worker import HANDLER_GRACE_SECONDS, RESCUE_INTERVAL_SECONDS, Worker, WorkerResult
 from tests.engine.builders import NOW, Clock, new_spool
 
 PATIENCE = 60.0
@@ -191,12 +186,12 @@ def test_after_an_error_no_handlers_thread_goes_on(queue: WorkQueue) -> None:
 
     worker = queue.worker({"job": does}, gate=gate, concurrency=2)
     claimed = list(queue.store.take(NOW, "the worker", 2))
-    worker._busy = worker._running["job"] = 2
-    claims = [_Claim(task, NOW) for task in claimed]
-    worker._claims.update(claims)
+    worker._slots.busy = 2
+    claims = [Claim(task, NOW) for task in claimed]
+    worker._leases.claims.update(claims)
     worker._wakes_at = NOW + 30  # it waits
     for claim in claims:
-        worker._go_on(_FinishedTask(claim, None))
+        worker._go_on(FinishedTask(claim, None))
     assert asked == ["job"]
     assert queue.tasks() == {claimed[1].id: State.ACTIVE, queue_id(2): State.PENDING}
 
@@ -976,8 +971,8 @@ def owing(queue: WorkQueue, count: int) -> tuple[Refusing, Worker, list[Task]]:
     tasks = [queue.add(number=number) for number in range(1, count + 1)]
     store.refuses = frozenset(task.id for task in tasks)
     for task in store.take(NOW, "the worker", count):
-        worker._store_outcomes([_Owed(_Claim(task, NOW), None, None)], worker._swap_moves)
-    worker._settle_owed(stays=True)
+        worker._outcomes.store([Owed(Claim(task, NOW), None, None)], worker._outcomes.swap)
+    worker._outcomes.settle_owed(forced=False, logs=True)
     return store, worker, tasks
 
 
@@ -988,7 +983,7 @@ def test_each_outcome_is_tried_again_for_itself(queue: WorkQueue) -> None:
     store.refuses = frozenset({first.id})
     for seconds, asked, left in ((59, 4, 2), (1, 5, 1), (119, 5, 1), (1, 6, 1)):
         queue.clock.now += seconds
-        worker._settle_owed(stays=True)
+        worker._outcomes.settle_owed(forced=False, logs=True)
         assert (store.asked, len(queue.tasks())) == (asked, left)
     assert list(queue.tasks()) == [first.id]
     waits = [line.rpartition(" ")[2] for line in queue.logged(f"Outcome of {first.id}")]
@@ -1015,12 +1010,12 @@ def test_outcomes_of_tasks_that_end_together_are_stored_together(queue: WorkQueu
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(store, "swap_all", swaps)
         ends = [(task, None) for task in (done, refused, moved)] + [(failed, Failed("no"))]
-        worker._busy = len(ends)
-        worker._settle([_FinishedTask(_Claim(task, NOW), failure) for task, failure in ends])
+        worker._slots.busy = len(ends)
+        worker._settle([FinishedTask(Claim(task, NOW), failure) for task, failure in ends])
     assert groups == [[done.id, refused.id, moved.id, failed.id]]
     assert queue.tasks() == {refused.id: State.ACTIVE, failed.id: State.PENDING}
-    assert [one.claim.task.id for one in worker._owed] == [refused.id]
-    assert (worker._done, worker._gone, worker._failed) == (1, 1, 1)
+    assert [one.claim.task.id for one in worker._outcomes.owed] == [refused.id]
+    assert (worker._outcomes.done, worker._outcomes.gone, worker._outcomes.failed) == (1, 1, 1)
 
 
 def test_a_worker_that_ends_tries_its_outcomes_once_more(queue: WorkQueue) -> None:
@@ -1283,8 +1278,8 @@ def test_fetched_tasks_keep_the_slots_of_their_kind(queue: WorkQueue) -> None:
     claimed = list(store.take(NOW, "the worker", 1))
     for number in (2, 3):
         queue.add("a", number)
-    worker._busy = worker._running["b"] = 1
-    worker._settle([_FinishedTask(_Claim(task, NOW), None) for task in claimed])
+    worker._slots.occupy("b")
+    worker._settle([FinishedTask(Claim(task, NOW), None) for task in claimed])
     assert store.fetched == [[queue_id(2, "a")]]
 
 
@@ -1294,7 +1289,7 @@ def test_fetched_tasks_that_cannot_start_are_given_back(queue: WorkQueue) -> Non
     for number in (1, 2):
         queue.add(number=number)
     worker.rescue()  # so that it is not due when the tasks start
-    worker._fetched.extend(queue.store.take(NOW, "the worker", 2))
+    worker._claimer.fetched.extend(queue.store.take(NOW, "the worker", 2))
     assert worker._try_claim(2, patient=True, rests=True) == 0
     assert list(queue.tasks().values()) == [State.PENDING] * 2
 

@@ -28,7 +28,9 @@ from engine.stores.zgb.scan import ROW_PREFIX
 from engine.stores.zgb.store import Enqueued
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
-from engine.work.worker import Worker, WorkerResult, WorkerServices, refusal_delay_seconds
+from engine.work.outcomes import refusal_delay_seconds
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker, WorkerResult
 from tui.cli.formats.zgb_mail import (
     HourlyLimit,
     MailingParts,
