@@ -17,24 +17,6 @@ missed; each start scans the whole folder.
 """
 
 
-class AskedKinds:
-    """The kinds that a store asked for during one scan for claims, or together with outcomes."""
-
-    __slots__ = ("counts", "gates", "promised", "refused", "token_at")
-
-    def __init__(self, *, counts: bool = False) -> None:
-        self.counts = counts
-        """True if several tasks may be claimed before the first of them starts."""
-        self.refused: dict[str, str] = {}
-        """Kinds that must not be claimed, and the reason."""
-        self.gates: dict[str, tuple[str, float | None]] = {}
-        """Result of `WorkerServices.gate` by kind."""
-        self.promised: dict[str, int] = {}
-        """Tasks by kind that may be claimed and are not started yet, if they are counted."""
-        self.token_at: float | None = None
-        """The earliest time at which a refused kind may be claimed; None: not known."""
-
-
 class Slots:
     """The slots for running handlers, in all and of each kind, and the kinds that may be claimed
     for them."""
@@ -50,7 +32,23 @@ class Slots:
         """Running handlers by kind."""
         self.is_closed = False
         """True if the worker is stopping."""
-        self.asked = AskedKinds()
+        self._counts = False
+        self.refused: dict[str, str] = {}
+        """Kinds that must not be claimed, and the reason, as of the last scan for claims."""
+        self.token_at: float | None = None
+        """The earliest time at which one of them may be claimed; None: not known."""
+        self._gates: dict[str, tuple[str, float | None]] = {}
+        """Result of `WorkerServices.gate` by kind, in this scan."""
+        self._promised: dict[str, int] = {}
+        """Tasks by kind that may be claimed and are not started yet, if they are counted."""
+
+    def start_scan(self, *, counts: bool) -> None:
+        """Ask again which kinds may be claimed. With `counts`, the store asks for several tasks
+        before the first of them starts."""
+        self._counts, self.token_at = counts, None
+        self.refused.clear()
+        self._gates.clear()
+        self._promised.clear()
 
     def are_separate(self) -> bool:
         """True if no kind can keep another one from its slots."""
@@ -69,16 +67,16 @@ class Slots:
 
     def keep_promise(self, kind: str) -> None:
         """A task was claimed: if such are counted, it is not expected any more."""
-        if self.asked.promised.get(kind):
-            self.asked.promised[kind] -= 1
+        if self._promised.get(kind):
+            self._promised[kind] -= 1
 
     def wants(self, kind: str, group: str) -> bool:
         """The filter of `Store.take`."""
         why = self._refusal(kind)
         if why:
-            self.asked.refused[kind] = why
-        elif self.asked.counts:
-            self.asked.promised[kind] = self.asked.promised.get(kind, 0) + 1
+            self.refused[kind] = why
+        elif self._counts:
+            self._promised[kind] = self._promised.get(kind, 0) + 1
         return not why
 
     def _refusal(self, kind: str) -> str:
@@ -89,21 +87,19 @@ class Slots:
         if contract and kind not in self._handled:
             return "no handler configured"
         slots = 1 if contract else self._services.slots.get(kind, self._concurrency)
-        if self._running[kind] + self.asked.promised.get(kind, 0) >= slots:
+        if self._running[kind] + self._promised.get(kind, 0) >= slots:
             return "one is running already" if slots == 1 else f"{slots} are running already"
-        if kind not in self.asked.gates:
-            self.asked.gates[kind] = self._services.gate(kind)
-        shut, until = self.asked.gates[kind]
+        if kind not in self._gates:
+            self._gates[kind] = self._services.gate(kind)
+        shut, until = self._gates[kind]
         limits = self._services.limits
         if not shut and limits is not None and limits.is_limited(kind):
-            if self.asked.promised.get(kind):
+            if self._promised.get(kind):
                 shut = "one token at a time"
             elif not limits.ready(kind):
                 shut, until = "no token", limits.token_at(kind)
         if shut and until is not None:
-            self.asked.token_at = (
-                until if self.asked.token_at is None else min(self.asked.token_at, until)
-            )
+            self.token_at = until if self.token_at is None else min(self.token_at, until)
         return shut
 
 
@@ -121,7 +117,7 @@ class Claimer:
         """Prepare `next_task` for up to `room` claims: ask again which kinds may be claimed, and
         restart `take` if it is old."""
         in_lots = self._store.claim_rules.claims_lots
-        self._slots.asked = AskedKinds(counts=in_lots)
+        self._slots.start_scan(counts=in_lots)
         is_old = not 0 <= now - self._taken_since < RESCAN_INTERVAL_SECONDS
         if self._taking is None or is_old or in_lots:
             limit = room if in_lots else sys.maxsize
@@ -143,7 +139,7 @@ class Claimer:
         """Store outcomes, and claim up to `room` tasks in the same step."""
         swap_and_take = self._store.claim_rules.swap_and_take
         assert swap_and_take is not None, "else nothing is fetched"
-        self._slots.asked = AskedKinds(counts=True)
+        self._slots.start_scan(counts=True)
         outcomes, tasks = swap_and_take(moves, now, self._owner, room, self._slots.wants)
         self.fetched += tasks
         return outcomes

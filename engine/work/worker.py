@@ -155,15 +155,15 @@ class Worker:
             self._threads.end()
             self._services.write_log()
             self._services.write_counts()
-        outcomes, asked = self._outcomes, self._slots.asked
+        outcomes, slots = self._outcomes, self._slots
         dues = [
             due for due in (self._store.changes.next_due, outcomes.put_off_until) if due is not None
         ]
         return WorkerResult(
             outcomes.done,
             outcomes.failed,
-            {**outcomes.put_off_why, **asked.refused},
-            asked.token_at,
+            {**outcomes.put_off_why, **slots.refused},
+            slots.token_at,
             min(dues, default=None),
             lost,
             outcomes.gone,
@@ -259,7 +259,7 @@ class Worker:
             until.append(self._away.until)
         elif looking:  # there may be a task to claim
             changes = self._store.changes
-            coming = (now + changes.rescan_seconds, changes.next_due, self._slots.asked.token_at)
+            coming = (now + changes.rescan_seconds, changes.next_due, self._slots.token_at)
             until += (moment for moment in coming if moment is not None)
         if self._lock is None and not self._stopping:
             until.append(max(self._rescue_rest.until, self._away.until))
