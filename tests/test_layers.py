@@ -231,7 +231,6 @@ LARGE_CLASSES = {
     "engine.stores.zgb.connection.OwnerConnection": 17,
     "engine.stores.zgb.sidecar_database.SidecarDatabase": 19,
     "engine.stores.zgb.store.ZgbStore": 33,
-    "engine.work.worker.Worker": 34,
     "tui.cli.setup.setup.Setup": 32,
     "tui.operations.control_screen.ControlScreen": 22,
     "tui.operations.screen.OperationsScreen": 23,

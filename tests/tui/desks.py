@@ -119,7 +119,7 @@ class Desk:
         every: float = 0.01,
         told: Callable[[], str] = lambda: "",
     ) -> None:
-        """Wait until `true()` is, and paint the boards meanwhile; `told()` is what if it never is."""
+        """Wait until `true()` is, and paint the boards meanwhile; if it never is, say `told()`."""
 
         def painted() -> object:
             if isinstance(self.console.screen, ListScreen):
