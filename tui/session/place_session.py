@@ -93,7 +93,8 @@ FIRST_TASKS_SECONDS = 1.0
 """Maximum seconds to wait for the first tasks before everything else starts."""
 
 HIDDEN_READ_SECONDS = 5.0
-"""Seconds between two reads of the lock, metrics and logs of a place that no screen shows."""
+"""Seconds between two reads of the lock, metrics, logs and journal of a place that no screen
+shows."""
 
 JOURNAL_INTERVAL_SECONDS = 2.0
 """Seconds between two checks of the journal."""
@@ -243,9 +244,10 @@ class PlaceSession:
                 if latest.generation != generation:
                     generation = latest.generation
                     self.evaluate_alerts()
-                await asyncio.sleep(period())
+                await sleep_in_step(period())
                 continue
-            due, generation = loop.time() + HIDDEN_READ_SECONDS, latest.generation
+            due = next_turn(loop.time(), HIDDEN_READ_SECONDS, self.number)
+            generation = latest.generation
             try:
                 self.readings = await self._watch_thread.run(self._watch.read_all)
             except Unavailable:
@@ -260,7 +262,7 @@ class PlaceSession:
             self.evaluate_alerts()
             self._record()
             self._wake_waiters()
-            await asyncio.sleep(period())
+            await sleep_in_step(period())
 
     def _note_lock(self) -> None:
         lock = self.readings.lock
@@ -289,23 +291,22 @@ class PlaceSession:
 
     async def _follow_backlog(self) -> None:
         loop = asyncio.get_running_loop()
-        generation, asked = -1, float("-inf")
+        generation, due = -1, 0.0
         while not self._closed:
             latest, began = self.inspector.latest, loop.time()
-            if latest.is_complete and (
-                latest.generation != generation or began - asked >= UNCHANGED_QUERY_SECONDS
-            ):
+            if latest.is_complete and (latest.generation != generation or began >= due):
                 try:
                     await self.query_backlog()
                 except Unavailable:
                     self.backlog = None  # the inspector reports the reason
-                generation, asked = latest.generation, began
+                generation = latest.generation
+                due = next_turn(began, UNCHANGED_QUERY_SECONDS, self.number)
             rest = (
                 max(CHANGED_QUERY_SECONDS, QUERY_COST_FACTOR * (loop.time() - began))
                 if latest.is_complete
                 else FIRST_QUERY_SECONDS
             )
-            await asyncio.sleep(rest)
+            await sleep_in_step(rest)
 
     async def query_backlog(self) -> None:
         """Query the due tasks and their age.
@@ -315,7 +316,7 @@ class PlaceSession:
         """
         tokens = () if isinstance(self.readings.tokens, str) else self.readings.tokens
         kinds = tuple(left.name for left in tokens if left.name != ALL_KINDS)
-        tallies = self.inspector.tallies
+        tallies, before = self.inspector.tallies, self.backlog
         self.backlog = await tallies.summarize_backlog(self.clock(), kinds)
         self.active = await tallies.active_tasks()
         self.waiting_kinds = await tallies.count_kinds()
@@ -323,7 +324,8 @@ class PlaceSession:
         if isinstance(heap, MailBacklog):
             tasks = await self.inspector.queries.count(MAIL_TASKS) if heap.mails else 0
             self.unsent_samples.append((self.clock(), max(0, heap.mails - tasks)))
-        self.evaluate_alerts()
+        if self.backlog != before:  # else the next read evaluates the rules
+            self.evaluate_alerts()
 
     def _lost_mails(self, now: float) -> int:
         """Spooled mails without a task, during the whole last `MAIL_GRACE_SECONDS` seconds."""
@@ -397,9 +399,12 @@ class PlaceSession:
                 self.messages.append(safe_line(trouble))
 
     async def _follow_history(self) -> None:
+        loop, due = asyncio.get_running_loop(), 0.0
         while not self._closed:
-            await self._refresh_history()
-            await asyncio.sleep(JOURNAL_INTERVAL_SECONDS)
+            if self._is_shown or loop.time() >= due:
+                await self._refresh_history()
+                due = next_turn(loop.time(), HIDDEN_READ_SECONDS, self.number)
+            await sleep_in_step(JOURNAL_INTERVAL_SECONDS)
 
     async def _refresh_history(self, *, always: bool = False) -> None:
         try:
@@ -603,6 +608,21 @@ class PlaceSession:
         await self.inspector.close()
         await self._disk_thread.close(CLOSE_TIMEOUT_SECONDS)
         await self._watch_thread.close(CLOSE_TIMEOUT_SECONDS)
+
+
+async def sleep_in_step(period: float) -> None:
+    """Sleep for about `period` seconds, at least half of them, until a whole multiple of them on
+    the clock of the event loop: the places wake it together, as each wake-up costs.
+    """
+    rest = next_turn(now := asyncio.get_running_loop().time(), period, 0) - now
+    await asyncio.sleep(rest if rest >= period / 2 else rest + period)
+
+
+def next_turn(now: float, period: float, number: int) -> float:
+    """Return the next time for a place to do what it does once in `period` seconds: with one place
+    in each second, they do not all do it at once.
+    """
+    return now + period - (now - number) % period if period else now
 
 
 def _add_counts(live: PlaceSession) -> None:
