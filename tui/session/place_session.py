@@ -99,6 +99,9 @@ shows."""
 JOURNAL_INTERVAL_SECONDS = 2.0
 """Seconds between two checks of the journal."""
 
+TURNS_PER_SECOND = 4
+"""Moments of a second at which places wake up: several at the same one, one of these reads."""
+
 CLOSE_TIMEOUT_SECONDS = 2.0
 """Seconds to wait for threads when the place is closed."""
 
@@ -244,7 +247,7 @@ class PlaceSession:
                 if latest.generation != generation:
                     generation = latest.generation
                     self.evaluate_alerts()
-                await sleep_in_step(period())
+                await self._sleep(period())
                 continue
             due = next_turn(loop.time(), HIDDEN_READ_SECONDS, self.number)
             generation = latest.generation
@@ -262,7 +265,7 @@ class PlaceSession:
             self.evaluate_alerts()
             self._record()
             self._wake_waiters()
-            await sleep_in_step(period())
+            await self._sleep(period())
 
     def _note_lock(self) -> None:
         lock = self.readings.lock
@@ -289,6 +292,11 @@ class PlaceSession:
             return Drain(Trend.STALLED)
         return self.flow.drain(now)
 
+    async def _sleep(self, period: float) -> None:
+        """Sleep for about `period` seconds, at least half of them, until the turn of this place."""
+        rest = next_turn(now := asyncio.get_running_loop().time(), period, self.number) - now
+        await asyncio.sleep(rest if rest >= period / 2 else rest + period)
+
     async def _follow_backlog(self) -> None:
         loop = asyncio.get_running_loop()
         generation, due = -1, 0.0
@@ -306,7 +314,7 @@ class PlaceSession:
                 if latest.is_complete
                 else FIRST_QUERY_SECONDS
             )
-            await sleep_in_step(rest)
+            await self._sleep(rest)
 
     async def query_backlog(self) -> None:
         """Query the due tasks and their age.
@@ -404,7 +412,7 @@ class PlaceSession:
             if self._is_shown or loop.time() >= due:
                 await self._refresh_history()
                 due = next_turn(loop.time(), HIDDEN_READ_SECONDS, self.number)
-            await sleep_in_step(JOURNAL_INTERVAL_SECONDS)
+            await self._sleep(JOURNAL_INTERVAL_SECONDS)
 
     async def _refresh_history(self, *, always: bool = False) -> None:
         try:
@@ -610,19 +618,12 @@ class PlaceSession:
         await self._watch_thread.close(CLOSE_TIMEOUT_SECONDS)
 
 
-async def sleep_in_step(period: float) -> None:
-    """Sleep for about `period` seconds, at least half of them, until a whole multiple of them on
-    the clock of the event loop: the places wake it together, as each wake-up costs.
-    """
-    rest = next_turn(now := asyncio.get_running_loop().time(), period, 0) - now
-    await asyncio.sleep(rest if rest >= period / 2 else rest + period)
-
-
 def next_turn(now: float, period: float, number: int) -> float:
-    """Return the next time for a place to do what it does once in `period` seconds: with one place
-    in each second, they do not all do it at once.
+    """Return the next time for a place to do what it does once in `period` seconds, on the clock of
+    the event loop. The places have `TURNS_PER_SECOND` turns: each wake-up costs, but the threads of
+    places that read at once wait for each other.
     """
-    return now + period - (now - number) % period if period else now
+    return now + period - (now - number / TURNS_PER_SECOND) % period if period else now
 
 
 def _add_counts(live: PlaceSession) -> None:
