@@ -712,8 +712,11 @@ class Worker:
         """On the thread of a handler that has ended: store its outcome, and claim the next task for
         this thread. All that is not as usual is left to the worker's own thread.
         """
-        # Of several tasks that end meanwhile, the worker's thread makes one group commit.
-        if not self._duty.acquire(blocking=self._concurrency == 1):
+        # Of several tasks that end meanwhile, the worker's thread makes one group commit; always if
+        # the store claims lots, which need few round trips.
+        is_single = self._concurrency == 1
+        in_lots = self._store.claim_rules.claims_lots and not is_single
+        if in_lots or not self._duty.acquire(blocking=is_single):
             self._events.put(finished)
             return
         try:
