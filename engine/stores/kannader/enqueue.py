@@ -293,7 +293,7 @@ def delete_unfinished(spool: KannaderSpool, begun: EnqueueRecord) -> None:
 def finish_interrupted(
     spool: KannaderSpool, begun: EnqueueRecord, linked: Container[LinkTarget]
 ) -> str:
-    """Complete or roll back an interrupted enqueue, under the spool lock; return what was done.
+    """Complete or roll back an interrupted enqueue, under the spool lock; return the repairs.
 
     `linked` holds every recipient that any link leads to.
     """

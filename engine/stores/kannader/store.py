@@ -47,7 +47,7 @@ from engine.stores.kannader.mail_format import METADATA, LinkTarget, Schedule
 from engine.stores.kannader.moves import MailMove, MailMover
 from engine.stores.kannader.permissions import CONTROLS
 from engine.stores.kannader.permissions import EDGES as EDGES
-from engine.stores.kannader.recovery import SpoolRecovery
+from engine.stores.kannader.recovery import SpoolRecovery, SpoolRepairs
 from engine.stores.kannader.spool import (
     MAIL_KIND,
     STATES,
@@ -124,6 +124,7 @@ class KannaderStore:
         self._mover = MailMover(self._spool, durable=durable, patience=patience)
         self._claims = MailClaims(self._spool, self._mover)
         self._recovery = SpoolRecovery(self._spool, self._mover)
+        self._repairs = SpoolRepairs(self._spool, self._mover)
         self._claimed_ids: set[str] = set()
         """Ids that this instance has claimed and not yet swapped."""
         self._checked = float("-inf")
@@ -651,10 +652,10 @@ class KannaderStore:
             self._require_recovery(anyway=value == "anyway")
             return self._recovery.recover(self._clock(), dry=dry)
         act = {
-            "adopt": self._recovery.adopt,
-            "discard": self._recovery.discard,
-            "put-back": self._recovery.put_back,
-            "repair": self._recovery.repair,
+            "adopt": self._repairs.adopt,
+            "discard": self._repairs.discard,
+            "put-back": self._repairs.put_back,
+            "repair": self._repairs.repair,
         }[name]
         try:
             return [act(target, self._clock(), dry=dry)]
