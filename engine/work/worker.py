@@ -21,7 +21,7 @@ from engine.locks import queue_lock
 from engine.model import AttemptReport, Move, Outcome, State, Task
 from engine.policy import RetryPolicy, exponential_backoff
 from engine.store import Gone, Store, StoreError, require_edge
-from engine.text.safe import contract_error
+from engine.text.safe import contract_error, state_name
 from engine.work import handlers, reports, rescuer
 from engine.work.handlers import Context, Failed, Fatal, Handler, Postponed, Retry
 
@@ -825,8 +825,8 @@ class Worker:
 
     @property
     def _end_word(self) -> str:
-        """Name of the final state, as the contract's log has it."""
-        return "DLQ" if self._end is State.DEAD else self._store.states[self._end]
+        """Name of the final state: the contract's log has `DLQ`."""
+        return state_name(self._store.states[self._end])
 
     def _exhausted(self, task: Task) -> str:
         run = _run_of(task, _policy_of(self._store, task, self._retry))
