@@ -16,7 +16,8 @@ from engine.store import Unavailable
 from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.bullmq.image import NewJob
 from engine.work.handlers import Context
-from engine.work.worker import Worker, WorkerServices
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker
 from tests.bench.measure import (
     Bench,
     Figure,

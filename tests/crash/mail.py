@@ -25,7 +25,8 @@ from engine.policy import contract_retries
 from engine.store import StoreError
 from engine.stores.nftban import NftbanStore, SpoolFolders
 from engine.work.mail_send import MailSend
-from engine.work.worker import Worker, WorkerServices
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker
 from tests.crash.harness import KILLS, Case, Ended, Fault, Result
 from tests.mail.office import NOW, Office, busy
 

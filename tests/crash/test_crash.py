@@ -94,8 +94,8 @@ BREAKS = {
         "its attempt was not counted",
     ),
     "an outcome that was not stored is forgotten": (
-        "engine/work/worker.py",
-        "self._owed.append(one)\n\n    def",
+        "engine/work/outcomes.py",
+        "self.owed.append(one)\n\n    def",
         "pass\n\n    def",
         "command/next-done",
         "after exit code 1, not pending/0",

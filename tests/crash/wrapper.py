@@ -105,7 +105,12 @@ def run(words: list[str]) -> int:
     option, root, *rest = words
     assert option == "--root"
     if rest == ["@recover"]:
-        dry = SimpleNamespace(ready=_no, spend=_no, token_at=lambda kind: CLOCK() + 3600)
+        dry = SimpleNamespace(
+            is_limited=lambda kind: True,
+            ready=_no,
+            spend=_no,
+            token_at=lambda kind: CLOCK() + 3600,
+        )
         with replaced(Setup, "token_buckets", lambda setup: dry):
             return cli.main(["--root", root, "queue", "process-next"])
     with replaced(work, "handlers", lambda setup, store, closing, mailing: handlers(root)):

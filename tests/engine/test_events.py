@@ -15,7 +15,8 @@ from engine.policy import contract_retries
 from engine.stores.memory import MemoryStore
 from engine.work import handlers
 from engine.work.handlers import Context, Failed, Fatal
-from engine.work.worker import Worker, WorkerServices
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker
 from tests.engine.builders import GOLDEN, log_line
 
 NOW = 1_800_000_000.0

@@ -26,7 +26,8 @@ from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, pace_
 from engine.store import Unavailable
 from engine.stores.nftban import NftbanStore
 from engine.work.handlers import Context, Failed, Fatal
-from engine.work.worker import Worker, WorkerServices
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker
 from tests.engine.builders import NOW, a_task, new_spool, tasks_in
 from tests.engine.conftest import Child
 

@@ -15,7 +15,8 @@ from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.work.handlers import Context, Failed, Fatal
 from engine.work.rescuer import rescue_tasks, task_after_failure
-from engine.work.worker import Worker, WorkerResult, WorkerServices
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker, WorkerResult
 from tests.engine.builders import NOW, Clock, a_task, tasks_in
 
 WHY = "worker ended while it ran: PID 4711 is gone"

@@ -21,18 +21,13 @@ from engine.store import ClaimFilter, ClaimRules, Gone, Store, Unavailable, acce
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore
 from engine.system import files
+from engine.work.claiming import RESCAN_INTERVAL_SECONDS
+from engine.work.handler_threads import FinishedTask
 from engine.work.handlers import CONTRACT_KINDS, Context, Failed, Fatal, Handler, Postponed, Retry
-from engine.work.worker import (
-    HANDLER_GRACE_SECONDS,
-    RESCAN_INTERVAL_SECONDS,
-    RESCUE_INTERVAL_SECONDS,
-    Worker,
-    WorkerResult,
-    WorkerServices,
-    _Claim,
-    _FinishedTask,
-    _Owed,
-)
+from engine.work.leases import Claim
+from engine.work.outcomes import Owed
+from engine.work.services import WorkerServices
+from engine.work.worker import HANDLER_GRACE_SECONDS, RESCUE_INTERVAL_SECONDS, Worker, WorkerResult
 from tests.engine.builders import NOW, Clock, new_spool
 
 PATIENCE = 60.0
@@ -143,6 +138,62 @@ def test_the_thread_of_an_ended_handler_claims_the_next_task(queue: WorkQueue) -
         queue.worker({"job": does}, gate=gate).process_all(until_idle=True)
     assert asked == ["MainThread", "handlers", "handlers"]
     assert len(queue.tasks()) == 1
+
+
+def test_a_free_slot_is_waited_for_by_the_workers_own_thread(
+    queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler's thread that leaves a slot free wakes the worker's thread, which computes how long
+    it may wait: a task to be retried is due before the end of its present wait."""
+    monkeypatch.setattr(queue_lock, "HEARTBEAT_SECONDS", 3600.0)
+    went_on, looked = threading.Event(), threading.Event()
+
+    class Watched(MemoryStore):
+        def take(
+            self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+        ) -> Iterator[Task]:
+            if threading.current_thread() is not threading.main_thread():
+                went_on.set()
+            elif went_on.is_set():
+                looked.set()
+            return super().take(now, owner, limit, wants)
+
+    def handler(task: Task, context: Context) -> None:
+        if task.id == first.id:
+            with worker._duty:  # the worker waits
+                queue.add(number=2)
+            raise Retry(7, "not now")
+        assert looked.wait(PATIENCE)
+
+    first, store = queue.add(number=1), Watched(queue.memory)
+    store.changes = store.changes._replace(rescan_seconds=3600.0)
+    worker = queue.worker({"job": handler}, store=store, concurrency=2)
+    run = worker.process_all(until_idle=True)
+    assert (run.done, run.failed) == (1, 1)
+    assert queue.now(first).due == NOW + 7
+
+
+def test_after_an_error_no_handlers_thread_goes_on(queue: WorkQueue) -> None:
+    """What was raised on the thread of a handler ends the run: another handler that ends before the
+    worker's own thread goes on claims no task."""
+    for number in range(3):
+        queue.add(number=number)
+    asked: list[str] = []
+
+    def gate(kind: str) -> tuple[str, None]:
+        asked.append(kind)
+        raise RuntimeError("no gate")
+
+    worker = queue.worker({"job": does}, gate=gate, concurrency=2)
+    claimed = list(queue.store.take(NOW, "the worker", 2))
+    worker._slots.busy = 2
+    claims = [Claim(task, NOW) for task in claimed]
+    worker._leases.claims.update(claims)
+    worker._wakes_at = NOW + 30  # it waits
+    for claim in claims:
+        worker._go_on(FinishedTask(claim, None))
+    assert asked == ["job"]
+    assert queue.tasks() == {claimed[1].id: State.ACTIVE, queue_id(2): State.PENDING}
 
 
 def test_a_handler_that_ends_after_its_worker_changes_nothing(queue: WorkQueue) -> None:
@@ -906,7 +957,7 @@ def test_a_claim_refused_once_ends_no_run_that_others_go_on_with(queue: WorkQueu
             )
             store.refuses, store.refused = frozenset({"take"}), refused.set
         elif task.id.endswith("2"):
-            assert refused.wait(60)
+            assert refused.wait(PATIENCE)
             store.refuses = frozenset()
 
     run = queue.worker({"job": handler}, store=store, concurrency=2).process_all(until_idle=True)
@@ -920,8 +971,8 @@ def owing(queue: WorkQueue, count: int) -> tuple[Refusing, Worker, list[Task]]:
     tasks = [queue.add(number=number) for number in range(1, count + 1)]
     store.refuses = frozenset(task.id for task in tasks)
     for task in store.take(NOW, "the worker", count):
-        worker._store_outcomes([_Owed(_Claim(task, NOW), None, None)])
-    worker._settle_owed(stays=True)
+        worker._outcomes.store([Owed(Claim(task, NOW), None, None)], worker._outcomes.swap)
+    worker._outcomes.settle_owed(forced=False, logs=True)
     return store, worker, tasks
 
 
@@ -932,7 +983,7 @@ def test_each_outcome_is_tried_again_for_itself(queue: WorkQueue) -> None:
     store.refuses = frozenset({first.id})
     for seconds, asked, left in ((59, 4, 2), (1, 5, 1), (119, 5, 1), (1, 6, 1)):
         queue.clock.now += seconds
-        worker._settle_owed(stays=True)
+        worker._outcomes.settle_owed(forced=False, logs=True)
         assert (store.asked, len(queue.tasks())) == (asked, left)
     assert list(queue.tasks()) == [first.id]
     waits = [line.rpartition(" ")[2] for line in queue.logged(f"Outcome of {first.id}")]
@@ -959,12 +1010,12 @@ def test_outcomes_of_tasks_that_end_together_are_stored_together(queue: WorkQueu
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(store, "swap_all", swaps)
         ends = [(task, None) for task in (done, refused, moved)] + [(failed, Failed("no"))]
-        worker._busy = len(ends)
-        worker._settle([_FinishedTask(_Claim(task, NOW), failure) for task, failure in ends])
+        worker._slots.busy = len(ends)
+        worker._settle([FinishedTask(Claim(task, NOW), failure) for task, failure in ends])
     assert groups == [[done.id, refused.id, moved.id, failed.id]]
     assert queue.tasks() == {refused.id: State.ACTIVE, failed.id: State.PENDING}
-    assert [one.claim.task.id for one in worker._owed] == [refused.id]
-    assert (worker._done, worker._gone, worker._failed) == (1, 1, 1)
+    assert [one.claim.task.id for one in worker._outcomes.owed] == [refused.id]
+    assert (worker._outcomes.done, worker._outcomes.gone, worker._outcomes.failed) == (1, 1, 1)
 
 
 def test_a_worker_that_ends_tries_its_outcomes_once_more(queue: WorkQueue) -> None:
@@ -1152,6 +1203,95 @@ def test_a_task_that_was_fetched_before_a_stop_is_run(queue: WorkQueue) -> None:
     assert worker.process_all().done == 2
     assert fetched == [tasks[1].id]
     assert list(queue.tasks().values()) == [State.PENDING]
+
+
+class Fetching(MemoryStore):
+    """Outcomes and the next claims are one step, which is counted; the first ones are refused."""
+
+    def __init__(self, memory: MemoryTasks, refusals: int = 0) -> None:
+        super().__init__(memory)
+        self.refusals = refusals
+        self.fetched: list[list[str]] = []
+        self.stored: list[Task | None] = []
+        self.claim_rules = ClaimRules(swap_and_take=self._swap_and_take)
+
+    def _swap_and_take(
+        self, moves: Sequence[Move], now: float, owner: str, limit: int, wants: ClaimFilter
+    ) -> tuple[list[Outcome], list[Task]]:
+        outcomes = list(self.swap_all(moves))
+        tasks = list(self.take(now, owner, limit, wants))
+        self.fetched.append([task.id for task in tasks])
+        self.stored += [move.new for move in moves]
+        return outcomes, tasks
+
+    def _swap(self, move: Move) -> str:
+        if move.old is not None and self.refusals > 0:
+            self.refusals -= 1
+            raise Unavailable("not now")
+        return super()._swap(move)
+
+
+def test_an_outcome_that_is_tried_again_fetches_no_task(queue: WorkQueue) -> None:
+    """At the end of a run an outcome is stored that was refused before; a task that came meanwhile
+    is not claimed with it, as no handler would run it."""
+    store = Fetching(queue.memory, refusals=2)
+    task = queue.add(number=1)
+
+    def log(level: str, text: str) -> None:
+        if text.startswith(f"Task completed: {task.id}"):
+            queue.add(number=2)
+
+    services = WorkerServices(log=log)
+    worker = Worker(store, {"job": does}, contract_retries(), services=services, clock=queue.clock)
+    assert worker.process_all(until_idle=True).done == 1
+    assert store.fetched == [[]]
+    assert list(queue.tasks().values()) == [State.PENDING]
+
+
+def test_a_task_given_back_fetches_no_other(queue: WorkQueue) -> None:
+    """A task whose data is gone is given back, maybe while others of its lot are not started: no
+    task more is claimed with that."""
+    store = Fetching(queue.memory)
+    tasks = [queue.add(number=number) for number in range(3)]
+    lacking = [tasks[0].id]
+
+    def read(task: Task) -> bytes:
+        if task.id in lacking:
+            lacking.remove(task.id)
+            raise Gone(task.id)
+        return b""
+
+    store.claim_rules = store.claim_rules._replace(read_data=read)
+    worker = queue.worker({"job": does}, store=store, data_kinds={"job"})
+    assert worker.process_all(until_idle=True).done == 3
+    assert store.stored == [None] * 3  # outcomes only
+
+
+def test_fetched_tasks_keep_the_slots_of_their_kind(queue: WorkQueue) -> None:
+    """Two tasks end together, and the store asks for two others before either starts: of a kind
+    with one slot only one is fetched."""
+    store = Fetching(queue.memory)
+    handled = {"a": does, "b": does}
+    worker = queue.worker(handled, store=store, concurrency=2, slots={"a": 1, "b": 1})
+    worker._fetches = True
+    queue.add("b", 1)
+    claimed = list(store.take(NOW, "the worker", 1))
+    for number in (2, 3):
+        queue.add("a", number)
+    worker._slots.occupy("b")
+    worker._settle([FinishedTask(Claim(task, NOW), None) for task in claimed])
+    assert store.fetched == [[queue_id(2, "a")]]
+
+
+def test_fetched_tasks_that_cannot_start_are_given_back(queue: WorkQueue) -> None:
+    """Two tasks are fetched, and the start of the first fails: neither stays claimed."""
+    worker = queue.worker({"job": does}, limits=Contested(OSError(28, "No space left")))
+    for number in (1, 2):
+        queue.add(number=number)
+    worker.rescue()  # so that it is not due when the tasks start
+    worker._claimer.fetched.extend(queue.store.take(NOW, "the worker", 2))
+    assert worker._try_claim(2, patient=True, rests=True) == 0
+    assert list(queue.tasks().values()) == [State.PENDING] * 2
 
 
 def test_a_single_run_fetches_no_other_task(queue: WorkQueue) -> None:

@@ -16,7 +16,8 @@ from engine.stores.nftban import NftbanStore, SpoolFolders
 from engine.system import files
 from engine.work.handlers import Context, Postponed
 from engine.work.mail_send import MailSend
-from engine.work.worker import Worker, WorkerResult, WorkerServices
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker, WorkerResult
 from tests.mail.office import NOW, Office, Recorder, busy, marks, refusal, spooled
 from tests.tables import each
 

@@ -21,9 +21,10 @@ from engine.stores.bullmq.change_feed import MarkerWatch, client_name
 from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.place import JobLimit
 from engine.stores.bullmq.row import BACKOFF_KEY, own_retry_policy
-from engine.work import worker as work
+from engine.work import claiming
 from engine.work.handlers import Context, Failed, Fatal, Handler
-from engine.work.worker import Worker, WorkerServices
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker
 from tests.redis_server import TestServer
 from tests.stores.jobs import NOW, write_waiting
 from tests.stores.seen import found
@@ -87,7 +88,7 @@ def start(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Runn
     """Make a worker for which no time passes that lets it look again by itself."""
     monkeypatch.setattr(queue_lock, "HEARTBEAT_SECONDS", NEVER)
     monkeypatch.setattr(change_feed, "MARKER_BLOCK_SECONDS", NEVER)
-    monkeypatch.setattr(work, "RESCAN_INTERVAL_SECONDS", NEVER)
+    monkeypatch.setattr(claiming, "RESCAN_INTERVAL_SECONDS", NEVER)
 
     def start(handled: Mapping[str, Handler], **options: Any) -> RunningWorker:
         worker = RunningWorker(redis_url, handled, **options)

@@ -23,7 +23,8 @@ from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.zgb import RateLimit, ZgbStore, create
 from engine.stores.zgb.log import Log, LogEvent, read_recent
 from engine.stores.zgb.place import DEFAULT_LETTERS, ZgbSettings
-from engine.work.worker import Worker, WorkerResult, WorkerServices
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker, WorkerResult
 from tests import command
 from tests.mail.office import NOW, Office, Recorder
 from tests.mail.programs import a_script

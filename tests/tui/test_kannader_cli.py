@@ -34,7 +34,9 @@ from engine.store import Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.mail_format import encode_wire
 from engine.stores.kannader.settings import KannaderSettings, parse_settings, retry_policy
-from engine.work.worker import Worker, WorkerServices, _Claim
+from engine.work.leases import Claim
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker
 from tests.mail.smtpd import DROP, HOST, STALL, Server, refusing, silent
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.tui.mailqueues import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
@@ -525,7 +527,9 @@ def test_mails_that_a_kannader_may_be_sending_are_not_returned(
         giving_up = bounce_handler(store, Host("host.example.org"), log)
         services = WorkerServices(log=log, before_giving_up=giving_up)
         worker = Worker(store, {}, retry_policy(KannaderSettings()), services=services, clock=clock)
-        worker._claims.update(_Claim(task, clock()) for task in place.tasks() if task.id != ident)
+        worker._leases.claims.update(
+            Claim(task, clock()) for task in place.tasks() if task.id != ident
+        )
         worker.rescue()
     in_flight = names(place.path / "inflight")
     assert ident in in_flight and len(in_flight) == 1 + own

@@ -151,7 +151,7 @@ def _write_and_publish(
 ) -> None:
     try:
         _write_files(spool, begun.mail, recipients, contents, schedule)
-        with desk.locked():
+        with desk.lock.held():
             taken = next((ident for ident, _ in begun.links if link_exists(spool, ident)), None)
             if taken is not None:
                 raise Gone(f"{taken} is there already")

@@ -24,7 +24,7 @@ from engine.stores.kannader.cleanup import (
 )
 from engine.stores.kannader.damage import Damage, RepairAction
 from engine.stores.kannader.mail_format import SCHEDULE, LinkTarget, Schedule
-from engine.stores.kannader.moves import FileDrafts, MailMove, MailMover
+from engine.stores.kannader.moves import FileDrafts, MailMove, MailMover, SpoolLock
 from engine.stores.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.stores.kannader.spool import (
     STATES,
@@ -64,7 +64,7 @@ class SpoolRecovery:
         try:
             if dry:
                 return list(self._run_steps(now, dry=True))
-            with self._mover.locked():
+            with self._mover.lock.held():
                 self._settle_notes()
                 return list(self._run_steps(now, dry=False))
         except OSError as error:
@@ -263,13 +263,13 @@ class SpoolRecovery:
 class SpoolRepairs:
     """Repairs that an operator decides on: each on one mail or link, under the spool lock."""
 
-    def __init__(self, spool: KannaderSpool, mover: MailMover) -> None:
-        self._spool, self._mover = spool, mover
+    def __init__(self, spool: KannaderSpool, lock: SpoolLock) -> None:
+        self._spool, self._lock = spool, lock
 
     @contextmanager
     def _locked(self, dry: bool) -> Iterator[None]:
         """Hold the spool lock; not with `dry`, because the lock file may have to be created."""
-        with nullcontext() if dry else self._mover.locked():
+        with nullcontext() if dry else self._lock.held():
             yield
 
     def adopt(self, where: str, now: float, *, dry: bool = False) -> str:

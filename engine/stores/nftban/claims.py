@@ -11,7 +11,7 @@ from engine.store import ClaimFilter, Unavailable
 from engine.stores.nftban import task_format
 from engine.stores.nftban.folder import TaskFolder
 from engine.stores.nftban.hint import FileState, NextDue, PendingHint, file_state, is_racy
-from engine.stores.nftban.pending_line import PendingLine
+from engine.stores.nftban.pending_line import PendingLine, kind_of
 from engine.stores.nftban.staging import StagingDir
 from engine.system import files
 from engine.system.files import Refused
@@ -251,7 +251,7 @@ class TaskClaims:
                 if due > now:
                     self._waiting[name] = WaitingTasks(file_state(seen), due)
                     return None
-            if not wants(record.kind, ""):
+            if record.kind != kind_of(name) and not wants(record.kind, ""):
                 return None
             files.rename(name, name, src_dir_fd=pending.fd, dst_dir_fd=work.fd)
         except FileNotFoundError:

@@ -18,7 +18,7 @@ from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.bullmq.image import NewJob
 from engine.text.safe import clean_error, safe_line
 from engine.work.handlers import Handler
-from engine.work.worker import WorkerServices
+from engine.work.services import WorkerServices
 from tui.cli.queue import lease_worker
 from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fail, print_result

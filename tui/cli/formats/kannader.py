@@ -35,8 +35,8 @@ from engine.stores.kannader.spool import MAIL_KIND, KannaderSpool
 from engine.stores.kannader.store import FOLDERS
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
+from engine.work.services import WorkerServices
 from engine.work.smtp_send import SmtpSend
-from engine.work.worker import WorkerServices
 from tui.cli.plans.plan_command import setup_at
 from tui.cli.queue import lease_worker
 from tui.cli.queue.lease_worker import MetricsWriter

@@ -23,7 +23,8 @@ from engine.store import ReadableStore, Store, StoreError
 from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Handler
-from engine.work.worker import Worker, WorkerResult, WorkerServices
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker, WorkerResult
 from tui.cli.setup.errors import EX_NOPERM, EX_UNAVAILABLE, fail, print_error
 from tui.cli.setup.setup import Setup
 

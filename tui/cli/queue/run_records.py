@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from engine.work.worker import WorkerServices
+from engine.work.services import WorkerServices
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.setup import Setup
 

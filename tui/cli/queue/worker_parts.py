@@ -13,7 +13,7 @@ from engine.stores.nftban import NftbanStore
 from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.handlers import Handler
-from engine.work.worker import WorkerServices
+from engine.work.services import WorkerServices
 from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.setup import Setup

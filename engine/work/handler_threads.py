@@ -1,0 +1,63 @@
+"""Threads that run handlers, each one after another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from engine.work.handlers import Context, Handler
+from engine.work.leases import Claim
+
+
+class FinishedTask(NamedTuple):
+    """A handler that has ended: its task, what it raised, and its result."""
+
+    claim: Claim
+    failure: Exception | None
+    result: object = None
+
+
+class Job(NamedTuple):
+    """A handler to run, and what it gets."""
+
+    handler: Handler
+    claim: Claim
+    context: Context
+
+
+class HandlerThreads:
+    """Threads that run handlers, each one after another."""
+
+    def __init__(self, go_on: Callable[[FinishedTask], None]) -> None:
+        """`go_on` is called on the thread of each handler that has ended."""
+        self._go_on = go_on
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._number = 0
+        """Threads that wait for a job or run one, each until it gets None."""
+
+    def start(self, job: Job, busy: int) -> None:
+        """Run a handler; `busy` of them run now, with this one."""
+        if busy > self._number:
+            self._number += 1
+            jobs = (self._jobs,)
+            threading.Thread(target=self._run, args=jobs, name="handlers", daemon=True).start()
+        self._jobs.put(job)
+
+    def end(self) -> None:
+        """End each thread; a hanging handler keeps its thread and its queue."""
+        for _ in range(self._number):
+            self._jobs.put(None)
+        self._jobs, self._number = SimpleQueue(), 0
+
+    def _run(self, jobs: SimpleQueue[Job | None]) -> None:
+        while (job := jobs.get()) is not None:
+            failure: Exception | None = None
+            result: object = None
+            try:
+                result = job.handler(job.claim.task, job.context)
+            except Exception as error:
+                # Any exception of a handler fails its task, never the worker.
+                failure = error
+            self._go_on(FinishedTask(job.claim, failure, result))

@@ -1,0 +1,309 @@
+"""Outcomes of tasks: what a finished task becomes, and its storing with compare-and-swap, again and
+again while the store refuses it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from engine import verbs
+from engine.locks import queue_lock
+from engine.model import AttemptReport, Move, Outcome, State, Task
+from engine.policy import RetryPolicy, exponential_backoff
+from engine.store import Gone, Store, StoreError, require_edge
+from engine.text.safe import state_name
+from engine.work import reports, rescuer
+from engine.work.handler_threads import FinishedTask
+from engine.work.handlers import Failed, Fatal, Postponed, Retry
+from engine.work.leases import Claim, Leases
+from engine.work.services import WorkerServices
+
+
+def refusal_delay_seconds(refusals: int, first: float = 60.0) -> float:
+    """Return the seconds until a refused store operation is tried again: 60, 120, 240, ... up to
+    15 times the first, without a limit on the number of retries.
+    """
+    wait = exponential_backoff(first, 15 * first, sys.maxsize)(refusals)
+    assert wait is not None, "the retry limit is sys.maxsize"
+    return wait
+
+
+class RetryDelay(NamedTuple):
+    """Pause before a refused store operation is tried again."""
+
+    refusals: int = 0
+    """Consecutive refusals."""
+    since: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def until(self) -> float:
+        """Time of the next try."""
+        return self.since + self.seconds
+
+    def is_over(self, now: float) -> bool:
+        """True if it may be tried again, also if the clock was set back."""
+        return not 0 <= now - self.since < self.seconds
+
+    def longer(self, now: float, first: float) -> RetryDelay:
+        """Return the next pause, after one more refusal; the first one is `first` seconds long."""
+        return RetryDelay(self.refusals + 1, now, refusal_delay_seconds(self.refusals, first))
+
+
+class Owed(NamedTuple):
+    """An outcome that the store has not accepted yet."""
+
+    claim: Claim
+    new: Task | None
+    then: Callable[[], None] | None
+    """Counting and logging to do once it is stored; None if the task was not run."""
+    given_up: bool = False
+    """True if the task goes to its final state."""
+    report: AttemptReport | None = None
+    rest: RetryDelay = RetryDelay()
+    """No pause at first: the first retry is immediate."""
+
+
+class OutcomeWriter:
+    """Stores the outcomes of a worker's tasks; counts and logs them."""
+
+    def __init__(
+        self,
+        store: Store,
+        retry: RetryPolicy,
+        services: WorkerServices,
+        clock: Callable[[], float],
+        lock: queue_lock.PidLock | None,
+        leases: Leases,
+    ) -> None:
+        """`leases` has the claims, each until its outcome is stored."""
+        self._store, self._retry, self._services = store, retry, services
+        self._clock, self._lock, self._leases = clock, lock, leases
+        self.end = verbs.given_up_state(store.edges)
+        """The final state of a task that is given up."""
+        self.owed: list[Owed] = []
+        self.done = self.failed = self.gone = 0
+        self.last_failure = ""
+        self.put_off = 0
+        """Tasks of this run that were given back without an attempt."""
+        self.put_off_why: dict[str, str] = {}
+        self.put_off_until: float | None = None
+        """Time when the first of them is due again."""
+
+    def start_run(self) -> None:
+        """Forget the tasks that an earlier run gave back."""
+        self.put_off, self.put_off_why, self.put_off_until = 0, {}, None
+
+    def outcome_of(self, finished: FinishedTask) -> Owed:
+        """What a finished task becomes."""
+        claim, failure, result = finished
+        task, rules = claim.task, self._store.claim_rules
+        if failure is None or claim.is_lost:
+            done = rules.done_state
+            new = None if done is None else verbs.complete(task, done)
+            report, why = reports.report_result(result) if rules.keeps_reports else (None, "")
+            if why:
+                self._services.log("WARN", f"Result of {task.id} not kept: {why}")
+            return Owed(claim, new, lambda: self._completed(task), report=report)
+        if isinstance(failure, Postponed):
+            return self._postponed(claim, failure)
+        self.failed += 1
+        error = self._services.shorten_error(_words(failure))
+        self._services.add_count("failed_total")
+        self._services.log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
+        report = reports.report_failure(failure) if rules.keeps_reports else None
+        return self._given_up_or_waiting(claim, failure, error)._replace(report=report)
+
+    def _completed(self, task: Task) -> None:
+        self.done += 1
+        self._services.add_count("processed_total")
+        self._services.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
+
+    def _postponed(self, claim: Claim, later: Postponed) -> Owed:
+        """Give back a task that was not attempted, due at least one second later: else it would be
+        claimed again immediately, for ever.
+        """
+        task, why = claim.task, self._services.shorten_error(str(later))
+        due = max(int(self._clock()) + 1.0, later.due)
+        self.put_off += 1
+        self.put_off_why[task.kind] = why
+        self.put_off_until = min(due, self.put_off_until or due)
+        return Owed(
+            claim,
+            verbs.postpone(task, due, why),
+            lambda: self._services.log("INFO", f"Task {task.id} waits: {why}"),
+        )
+
+    def _given_up_or_waiting(self, claim: Claim, failure: Exception, error: str) -> Owed:
+        task, now = claim.task, self._clock()
+        retry = _policy_of(self._store, task, self._retry)
+        fatal = isinstance(failure, Fatal)
+        if fatal:
+            new = verbs.give_up_task(task, error, retry.final_attempts, self.end)
+        else:
+            new = rescuer.task_after_failure(task, error, retry, now, self.end)
+            if isinstance(failure, Retry) and new.state is State.PENDING:
+                new = verbs.nack(task, int(now) + failure.after, error)
+
+        failed = f"{task.id} ({task.kind}) failed: {error}"
+
+        def died() -> None:
+            self.last_failure = f"{failed}; moved to {self._end_word}"
+            cannot = f"Task {task.id} cannot succeed, moving to {self._end_word}"
+            self._services.log("ERROR", cannot if fatal else self.exhausted(task))
+            self.bury(new)
+
+        def waits() -> None:
+            self._services.add_count("retries_total")
+            wait = int(new.due or 0) - int(now)
+            tried = f"attempt {_run_of(task, retry)}"
+            waiting = self._store.states[State.PENDING]
+            self.last_failure = f"{failed}; back in {waiting}, {tried}, retry in {wait}s"
+            self._services.log("WARN", f"Task {task.id} failed ({tried}), retry in {wait}s")
+
+        given_up = new.state is self.end
+        return Owed(claim, new, died if given_up else waits, given_up)
+
+    @property
+    def _end_word(self) -> str:
+        """Name of the final state: the contract's log has `DLQ`."""
+        return state_name(self._store.states[self.end])
+
+    def exhausted(self, task: Task) -> str:
+        """The line of the log for a task without another attempt."""
+        run = _run_of(task, _policy_of(self._store, task, self._retry))
+        return f"Task {task.id} exhausted retries ({run}), moving to {self._end_word}"
+
+    def bury(self, task: Task) -> None:
+        """Count a task that was given up, and alert the operator."""
+        self._services.add_count("dlq_total")
+        after = f"after {task.attempts} retries"
+        where = self._end_word
+        self._services.alert(f"Task moved to {where}: {task.id} ({task.kind}) {after}")
+
+    def store(self, owed: list[Owed], swap: Callable[[list[Move]], Iterable[Outcome]]) -> None:
+        """Replace claimed tasks by their outcomes, now or once the store is available."""
+        for one, error in self._swap_all(owed, swap):
+            # If this worker ends before that, the next worker gives the task back.
+            ident = one.claim.task.id
+            self._services.log("ERROR", f"Outcome of {ident} cannot be stored: {error}")
+            self.owed.append(one)
+
+    def settle_owed(self, *, forced: bool, logs: bool) -> None:
+        """Try again to store pending outcomes, each on its own: one that makes its group fail must
+        not delay the others. With `forced` all are tried, also during their pauses; with `logs`,
+        failures are logged with the next try.
+        """
+        owed, self.owed = self.owed, []
+        for one in owed:
+            if self._lock is not None:
+                self._lock.check()
+            if not (forced or one.rest.is_over(self._clock())):
+                self.owed.append(one)
+                continue
+            for _, error in self._swap_all([one], self.swap):
+                rest = one.rest.longer(self._clock(), self._store.claim_rules.retry_seconds)
+                self.owed.append(one._replace(rest=rest))
+                if logs:
+                    why = f"cannot be stored: {error}, retry in {rest.seconds:.0f}s"
+                    self._services.log("ERROR", f"Outcome of {one.claim.task.id} {why}")
+
+    def swap(self, moves: list[Move]) -> Iterable[Outcome]:
+        """Swap in a group commit."""
+        if len(moves) > 1 or moves[0].report is not None:
+            return self._store.swap_all(moves)
+        # The usual case, and no group: a refusal is an exception.
+        return [Outcome(moves[0], self._store.swap(moves[0].old, moves[0].new))]
+
+    def _swap_all(
+        self, owed: list[Owed], swap: Callable[[list[Move]], Iterable[Outcome]]
+    ) -> list[tuple[Owed, Exception]]:
+        """Replace claimed tasks by their outcomes with `swap`; return those that the store refused,
+        with the reason.
+        """
+        refused: list[tuple[Owed, Exception]] = []
+        for one, (move, rev, error) in _swaps(
+            self._store, owed, self._services.before_giving_up, self._clock(), swap
+        ):
+            if error is not None and not isinstance(error, Gone):
+                refused.append((one, error))
+                continue
+            self._leases.claims.discard(one.claim)
+            if error is not None:
+                ident = one.claim.task.id
+                self._services.log("WARN", f"Task {ident} is not where it was claimed; left alone")
+                self.gone += one.then is not None
+                continue
+            if one.then is not None:
+                one.then()
+            if move.new is not None:
+                self.sweep(move.new._replace(rev=rev))
+        return refused
+
+    def give_back(self, claim: Claim) -> None:
+        """Return a claimed task without an attempt."""
+        self._leases.claims.add(claim)  # its lease is renewed until that is stored
+        self.store([Owed(claim, verbs.unclaim(claim.task), None)], self.swap)
+
+    def sweep(self, task: Task) -> None:
+        """Delete a DONE task in stores that keep finished tasks."""
+        if task.state is not State.DONE or self._store.claim_rules.done_state is State.DONE:
+            return
+        try:
+            self._store.swap(task, None)
+        except Gone:
+            return  # another process has deleted it
+        except (StoreError, OSError) as error:
+            self._services.log("ERROR", f"{task.id} is finished, but still there: {error}")
+
+
+def _swaps(
+    store: Store,
+    owed: list[Owed],
+    before_giving_up: Callable[[Task], None],
+    now: float,
+    swap_all: Callable[[list[Move]], Iterable[Outcome]],
+) -> Iterator[tuple[Owed, Outcome]]:
+    """Store outcomes by `swap_all`: each has an answer of its own, so that one that is refused
+    does not delay the others.
+    """
+    ready: list[tuple[Owed, Move]] = []
+    for one in owed:
+        task = one.claim.task
+        new = None if one.new is None else one.new._replace(rev=task.rev)
+        move = Move(task, new, b"", one.report)  # a keyword costs more
+        try:
+            if one.claim.is_lost:
+                raise Gone(task.id)
+            if one.given_up and move.new is not None:
+                require_edge(store.edges, task, move.new, now)
+                before_giving_up(move.new)
+        except (StoreError, OSError) as error:
+            yield one, Outcome(move, error=error)
+        else:
+            ready.append((one, move))
+    stored = 0
+    try:
+        for outcome in swap_all([move for _, move in ready]) if ready else ():
+            stored += 1
+            yield ready[stored - 1][0], outcome
+    except (StoreError, OSError) as error:
+        for one, move in ready[stored:]:
+            yield one, Outcome(move, error=error)
+
+
+def _policy_of(store: Store, task: Task, configured: RetryPolicy) -> RetryPolicy:
+    return store.claim_rules.retry_policy(task) or configured
+
+
+def _run_of(task: Task, retry: RetryPolicy) -> str:
+    """Number of the failed run, with the maximum if there is one: `2/4`."""
+    run = (task.attempts or 0) + 1
+    return f"{run}/{retry.max_runs}" if retry.max_runs else f"{run}"
+
+
+def _words(failure: Exception) -> str:
+    if isinstance(failure, Failed):
+        return str(failure)
+    return f"{type(failure).__name__}: {failure}"
