@@ -54,7 +54,7 @@ class Lease(NamedTuple):
 
 
 class Task(NamedTuple):
-    """One unit of work, as it was scanned. To change it, `_replace` fields and `swap` it in its
+    """One unit of work, as scanned. To change it, `_replace` fields and `swap` it in its
     store.
 
     Times are epoch seconds UTC. A field that a store does not have keeps its default. `None` in
@@ -259,7 +259,7 @@ class AttemptReport(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A change of one task: as it was scanned and as it should be. `old` is None for a new task,
+    """A change of one task: the scanned value and the new one. `old` is None for a new task,
     `new` is None for a deletion."""
 
     old: Task | None

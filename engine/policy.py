@@ -174,11 +174,6 @@ class Bucket(NamedTuple):
         return self.units // UNITS_PER_TOKEN
 
 
-def full_bucket(rate: Rate, now: float) -> Bucket:
-    """A full bucket."""
-    return Bucket(rate.burst * UNITS_PER_TOKEN, int(now))
-
-
 def refill_bucket(bucket: Bucket, rate: Rate, now: float) -> Bucket:
     """The bucket at `now`, with the tokens of the time passed, at most `burst`.
 
@@ -363,7 +358,7 @@ def _why_active(task: Task, now: float, about: Circumstances) -> Iterator[str]:
 
 
 def _describe_lease(lease: Lease, ends: float, now: float) -> Iterator[str]:
-    """Describe a claim that expires by itself; it does not show whether a worker is running."""
+    """Describe a claim that expires; it does not show whether a worker is running."""
     # A lease without an end time has `until` 0: do not show an age for it.
     ago = f" {format_rough_duration(now - lease.since)} ago" if lease.since > 0 else ""
     claimed = f"claimed{ago}{f' by {safe_line(lease.owner)}' if lease.owner else ''}"

@@ -129,7 +129,7 @@ def accept_all(kind: str, group: str) -> bool:
 
 
 SeenTask: TypeAlias = tuple[str, State, str]
-"""Id, state and revision of a task as it was scanned."""
+"""Id, state and revision of a scanned task."""
 
 
 class ReadableStore(Protocol):

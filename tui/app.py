@@ -115,7 +115,6 @@ class Console(SafeApp, inherit_bindings=False):
             len(places),
             environment,
             require_reason,
-            self.bandwidth.describe_rate,
             lambda: self.bandwidth.period,
             skips_repaint=lambda: self.bandwidth.skips_repaint,
             operations=lambda: _operations_line(self.sessions),

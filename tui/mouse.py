@@ -134,7 +134,7 @@ def tab_at(line: Line, x: int) -> str:
 
 
 def hint_at(line: Line, x: int) -> str:
-    """The key of the hint at a column, as shown; "" if there is none, or if it is refused."""
+    """The key of the hint at a column, as shown; "" if none, or if it is refused."""
     shown = ""
     for text, look in line:
         x -= cells_of(text)

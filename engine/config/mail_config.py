@@ -138,7 +138,7 @@ def mail_settings_for(
 def field_source(
     field: str, said: Mapping[str, Any], root: str, environ: Mapping[str, str]
 ) -> ConfigLocation | None:
-    """The file and variable of the real program that set a field; None if there is none, or if
+    """The file and variable of the real program that set a field; None if missing, or if
     YAML overrides it.
 
     Raises:

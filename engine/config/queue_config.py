@@ -165,7 +165,7 @@ class Config(NamedTuple):
     """The settings of one configuration file, or the defaults."""
 
     path: str = ""
-    """The file that was read; "" if there is none."""
+    """The file that was read; "" if none."""
     places: tuple[Address, ...] = ()
     """Folders or URLs to open if the command line names none."""
     handlers: Mapping[str, HandlerConfig] = {}

@@ -33,7 +33,7 @@ def check_tasks(patient: PlaceFacts) -> Iterator[Finding]:
         few = "readable ones only: " if hidden else ""
         yield Finding(Grade.HIDDEN if hidden else Grade.OK, few + counts)
         return
-    # A fault all the same: the queue's state is unknown until its owner runs the doctor.
+    # Still a fault: the queue's state is unknown until its owner runs the doctor.
     for finding in report_unread(folders):
         yield Finding(Grade.BAD, finding.problem, owner_command(patient))
         return

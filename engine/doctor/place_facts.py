@@ -40,7 +40,7 @@ class InstalledProgram(NamedTuple):
     """Search path for a program name without a slash, like PATH."""
 
 
-class QueueView(NamedTuple):
+class ScannedTasks(NamedTuple):
     """Result of one scan of all tasks."""
 
     problem: str = ""
@@ -106,10 +106,10 @@ class PlaceFacts(NamedTuple):
     spooldeck: str
     """Command line for this place, without the subcommand."""
     config: str
-    """Configuration file; "" if there is none."""
+    """Configuration file; "" if none."""
     lock: LockEvidence
     now: float
-    view: QueueView
+    view: ScannedTasks
     folder_stats: Mapping[str, os.stat_result | OSError]
     """lstat results of the place's folders."""
     mail: MailFacts = MailFacts()
@@ -182,21 +182,21 @@ def folder_paths(queue: Queue) -> list[str]:
     return [*folders_of(queue).values(), own, f"{own}/held", f"{own}/trash", f"{own}/{CORRUPT}"]
 
 
-def scan_tasks(open_store: Callable[[], NftbanStore], now: float) -> QueueView:
+def scan_tasks(open_store: Callable[[], NftbanStore], now: float) -> ScannedTasks:
     """Scan all tasks once; a store that cannot be opened or read is reported in `refused`."""
     try:
         store = open_store()
     except Unavailable as error:
-        return QueueView(problem=str(error))
+        return ScannedTasks(problem=str(error))
     try:
         return _walked(store, now)
     except Unavailable as error:
-        return QueueView(problem=str(error))
+        return ScannedTasks(problem=str(error))
     finally:
         store.close()
 
 
-def _walked(store: NftbanStore, now: float) -> QueueView:
+def _walked(store: NftbanStore, now: float) -> ScannedTasks:
     counts: Counter[State] = Counter(dict.fromkeys(store.states, 0))
     kinds: Counter[str] = Counter()
     broken, ahead = [], []
@@ -222,7 +222,7 @@ def _walked(store: NftbanStore, now: float) -> QueueView:
                     since = min(since, found.due or found.created)
     misplaced = list(store.find_misplaced())
     times, strangers = _states(store.changes.paths, now)
-    return QueueView(
+    return ScannedTasks(
         *("", counts, kinds, due, since, late, broken, hidden),
         *(misplaced, ahead + times, strangers, frozenset(payloads - {""})),
     )

@@ -79,7 +79,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     ),
     DoctorCheck(
         "dead",
-        f"no more than {DLQ_ALERT_LIMIT} tasks in the DLQ",
+        f"at most {DLQ_ALERT_LIMIT} tasks in the DLQ",
         workers.check_dead_letters,
         needs_tasks=True,
     ),

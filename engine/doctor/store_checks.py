@@ -19,7 +19,7 @@ def check_store(
     store: ReadableStore, now: float, command: str, work: str
 ) -> Iterator[tuple[str, Finding]]:
     """Run every check of this module; `command` selects the place on the command line, `work`
-    runs a worker there, "" if none of ours can.
+    runs a worker there, "" if no worker of this project can.
     """
     problems: dict[str, Problem] = {}
     counts: Counter[State] = Counter()
@@ -69,7 +69,7 @@ def list_problems(
 def check_dead(dead: int, mend: str) -> Finding:
     """A finding on the number of dead tasks; `mend` lists them."""
     if dead <= DLQ_ALERT_LIMIT:
-        return Finding(Grade.OK, f"no more than {DLQ_ALERT_LIMIT} tasks in the DLQ")
+        return Finding(Grade.OK, f"at most {DLQ_ALERT_LIMIT} tasks in the DLQ")
     return Finding(Grade.WARN, f"{dead:,} tasks in the DLQ (over {DLQ_ALERT_LIMIT})", mend)
 
 

@@ -61,7 +61,7 @@ def summarize_backlog(reader: Reader, now: float, kinds: Collection[str] = ()) -
 
 
 def next_due(reader: Reader, now: float) -> float:
-    """When the next of the waiting tasks is due (epoch seconds UTC); infinite if there is none."""
+    """When the next of the waiting tasks is due (epoch seconds UTC); infinite if none."""
     (due,) = _ask(reader, _NEXT_DUE, "by_due", now)
     return math.inf if due is None else float(due)
 

@@ -20,7 +20,7 @@ from engine.index.schema import (
 
 MAX_FIRST_ROWS = 1000
 """A search for rows up to this position does not store the others: by id it reads the index in
-order and stops there, otherwise it sorts no more than these."""
+order and stops there, otherwise it sorts at most these."""
 COUNTED_ROWS = 30_000
 """A search among so many rows is counted always: that takes 10 ms."""
 DENSE_ROWS = 8
@@ -44,7 +44,7 @@ class _FoundRows(NamedTuple):
 
 
 class Search:
-    """The last result of a connection, in a temporary table, as far as it was needed."""
+    """The last result of a connection, in a temporary table, as far as needed."""
 
     def __init__(self, db: sqlite3.Connection, matcher: Matcher, listed: ListedRows) -> None:
         self._db, self._matcher, self._listed = db, matcher, listed

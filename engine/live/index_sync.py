@@ -102,7 +102,7 @@ class IndexSync:
         self.edges: Edges = {}
         self.controls: Mapping[str, Control] = {}
         self.path = ""
-        """The file of the index, once it is readable; "" while there is none."""
+        """The file of the index, once it is readable; "" until then."""
         self.crash: BaseException | None = None
         """The unexpected exception that ended the thread."""
         self.has_ended = False

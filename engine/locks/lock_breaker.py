@@ -27,7 +27,7 @@ TAKE_OVER_STEP = "take over the lock, release it"
 """The step after which no other worker can have the lock."""
 
 _MAX_ROUNDS = 10
-"""How often to start over if the lock changes hands meanwhile."""
+"""How often to start over if the lock changes hands."""
 
 ExitWait: TypeAlias = Callable[[int, float], bool]
 """(pidfd, seconds) -> True if the process exits within that time."""

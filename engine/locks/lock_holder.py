@@ -328,7 +328,7 @@ def _signal_refusals(scene: LockScene) -> Iterator[str]:
 
 
 def heartbeat_contradiction(scene: LockScene) -> str:
-    """Describe two facts of a lock of ours that exclude each other; "" if there are none.
+    """Describe two facts of a lock of this project that exclude each other; "" if there are none.
 
     Both use CLOCK_BOOTTIME, which is independent of the date. A two-line lock has no such facts;
     there, a process that started after the lock was written is not its holder.
@@ -419,7 +419,7 @@ def heartbeat_age(scene: LockScene, now: float, up: float, slept: float) -> floa
 
 
 def deleted_lock_holder(path: str, proc: str = "/proc") -> int | None:
-    """PID of a process that has a deleted lock file open; None if none is visible.
+    """PID of a process that has a deleted lock file open; None if it sees none.
 
     A worker keeps running if its lock file is removed; its link in /proc/PID/fd then ends in
     "(deleted)". Only root can see the files of other users' processes.
@@ -446,7 +446,7 @@ def deleted_lock_holder(path: str, proc: str = "/proc") -> int | None:
 def is_proven(scene: LockScene, verdict: Verdict) -> bool:
     """True if the verdict is based on kernel facts; False if only on times, which can be wrong.
 
-    A lock of ours identifies its holder exactly. For another program's lock, only the absence of
+    Our own lock identifies its holder exactly. For another program's lock, only the absence of
     the
     process is certain, and only if no other machine shares the file.
     """

@@ -158,7 +158,7 @@ def _files(pid: int, below: str, proc: ProcReader) -> OpenFiles | str:
             try:
                 path = proc.link(f"{folder}/{number}")
             except FileNotFoundError:
-                continue  # closed meanwhile
+                continue  # closed since
             if under and path.startswith(under):
                 found[safe_line(path.removeprefix(under))] = None
     except OSError as error:
@@ -177,7 +177,7 @@ def _read_descendants(pid: int, proc: ProcReader) -> tuple[ProcessStats, ...] | 
         except OSError as error:
             if parent == pid:
                 return _why(error)
-            continue  # it has exited meanwhile
+            continue  # it has exited
         seen = [_read(child, proc) for child in children]
         found += [child for child in seen if not child.unknown]
         waiting += children

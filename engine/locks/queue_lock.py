@@ -1,9 +1,8 @@
 """The queue lock, a PID file with flock(2): examine it, take it, renew its heartbeat, release it.
 
 The file names its holder (format: `engine.locks.lock_file`). The holder also keeps the flock of the
-file and passes it to its handlers. If the flock is free, no process of ours is running, with any
-the
-file contains; a program that does not use flock is judged by its PID.
+file and passes it to its handlers. If the flock is free, no worker of this project runs, with any
+text in the file; a program that does not use flock is judged by its PID.
 
 Source: NFTBan Queue and Mail Contract, "Lock file".
 """
@@ -95,7 +94,7 @@ def _open(path: str, flags: int) -> int:
     """Open a lock file without following links and without blocking.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: no such file.
         files.Refused: it is not a regular file.
         OSError: it cannot be opened.
     """
@@ -141,7 +140,7 @@ def _judge(
 def _judge_once(
     path: str, fd: int, free: bool | None, threshold: float, now: float, up: float
 ) -> LockEvidence | None:
-    """Like `_judge`; None if the lock changed hands meanwhile."""
+    """Like `_judge`; None if the lock changed hands."""
     state = os.fstat(fd)
     if not stat.S_ISREG(state.st_mode):
         raise _no_file(path)
@@ -300,7 +299,7 @@ def check_claims(
 ) -> LockEvidence:
     """Forbid to break a stuck lock if a task was claimed recently, after the last heartbeat.
 
-    `begun`: when the newest active task was claimed, epoch seconds UTC; None if there is none. A
+    `begun`: when the newest active task was claimed, epoch seconds UTC; None if missing. A
     claim
     less than `HEARTBEAT_SECONDS` seconds after the heartbeat is normal, and one older than
     `threshold` seconds
@@ -474,7 +473,7 @@ def _remove_drafts(final: str, folder: int, now: float) -> None:
 def _take_over(
     path: str, threshold: float, clock: Clock, uptime: Clock, seen: str
 ) -> PidLock | None:
-    """Take over the lock file of a dead holder; None if there is none now.
+    """Take over the lock file of a dead holder; None if it is gone now.
 
     It is overwritten in place under its flock, so that only one of two rivals succeeds.
     """

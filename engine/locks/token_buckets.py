@@ -106,7 +106,7 @@ class TokenBuckets:
             return False
 
     def token_at(self, kind: str) -> float:
-        """Epoch seconds when each bucket of this kind will hold a token, if none is spent.
+        """Epoch seconds when each bucket of this kind will hold a token, if no token is spent.
 
         Raises:
             OSError: the file exists and cannot be read.

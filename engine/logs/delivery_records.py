@@ -83,7 +83,7 @@ class DeliveryRecords:
         data = format_record(delivery)
         here = files.open_dir(folder, self._root, make=True)
         try:
-            # The flock is on a file beside it, because each trim replaces the file itself.
+            # The flock is on a separate file, because each trim replaces the file itself.
             lock = files.open_shared(f"{name}.lock", here, os.O_RDWR)
             try:
                 with files.Flock(lock):

@@ -176,7 +176,7 @@ class LogFile:
         return cell.entries
 
     def first_from(self, number: int) -> FileEntry | None:
-        """The first line that begins in this cell or a later one; None if there is none."""
+        """The first line that begins in this cell or a later one; None if missing."""
         for cell in range(number, self.cell_count):
             if found := self.entries(cell):
                 return found[0]
@@ -253,7 +253,7 @@ class LogFile:
         )
 
     def _newline_from(self, at: int) -> int:
-        """The offset of the next newline; -1 if there is none yet."""
+        """The offset of the next newline; -1 if not there yet."""
         known, upto = self._no_newline
         begin = at
         if known <= at <= upto:

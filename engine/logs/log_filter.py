@@ -203,7 +203,7 @@ def _close(clauses: list[Clause], terms: list[LogTerm]) -> None:
 
 
 def _closing(words: str, sign: str, at: int) -> int:
-    """The position of a closing quote or slash; -1 if there is none. A slash inside a word does not
+    """The position of a closing quote or slash; -1 if none. A slash inside a word does not
     close.
     """
     if sign == '"':

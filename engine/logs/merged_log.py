@@ -269,7 +269,7 @@ class _SearchBounds:
         return through or self.file.is_closed
 
     def edge(self) -> Key | None:
-        """The key of the next line, matching or not; None if there is none."""
+        """The key of the next line, matching or not; None if missing."""
         if self._edge[0] != self.at:
             self._edge = self.at, None
             for cell in self._cells(self.file.cell_count):

@@ -102,7 +102,7 @@ class RecentLines:
 
 
 def _time_at(fd: int, at: int, path: str) -> float | None:
-    """The time of the first dated complete line after an offset; None if there is none near it."""
+    """The time of the first dated complete line after an offset; None if missing near it."""
     pieces = os.pread(fd, _LINE, at).split(b"\n")
     whole = pieces[1 if at else 0 : -1]
     times = (parse_log_line(line, path).when for line in whole)

@@ -48,14 +48,14 @@ class TaskEvent(NamedTuple):
     """The kind of the task, from the line or from the id; "" if neither has it."""
     what: EventKind
     error: str
-    """As in the line, untrusted; "" if there is none."""
+    """As in the line, untrusted; "" if none."""
     transport: str
     """The mail transport; "" for lines about the run of a task."""
     line: LogLine
     attempt: int | None = None
     """The number of the attempt, if the line has it."""
     mark: str = ""
-    """The fingerprint of its error; "" if there is none."""
+    """The fingerprint of its error; "" if none."""
 
 
 MAIL_KIND = "mail_send"

@@ -26,7 +26,7 @@ def environment(
 ) -> dict[str, str]:
     """Return the environment of a program that we start: `PASSED_VARIABLES`, a fixed PATH, C.UTF-8.
 
-    For mail programs and handlers. `account` is the user that runs the program; None is our own.
+    For mail programs and handlers. `account` is the user that runs the program; None: our own.
     """
     ours = login_environment(account, environ)
     kept = {name: ours[name] for name in PASSED_VARIABLES if name in ours}
@@ -34,7 +34,7 @@ def environment(
 
 
 def find_program(name: str) -> str:
-    """Return the path of an installed program; "" if there is none."""
+    """Return the path of an installed program; "" if none."""
     paths = (f"{folder}/{name}" for folder in PATH.split(":"))
     return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), "")
 

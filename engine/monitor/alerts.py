@@ -23,7 +23,7 @@ from engine.policy import format_time
 from engine.text.safe import safe_line
 
 CLOCK_SKEW_SECONDS = 60.0
-"""Clock skew in seconds: how far the clock of a log or metrics file may be ahead of ours."""
+"""Clock skew in seconds: how far the clock of a log or metrics file may be ahead of our clock."""
 
 GRACE_SECONDS = 5.0
 """Seconds for which the lock must be free, with no task started, before "no worker" is reported."""
@@ -90,7 +90,7 @@ class Goal(NamedTuple):
     state: State | None = None
     """State to show, if the target is a state."""
     name: str = ""
-    """Transport, operation or warning to show, exactly as it was found (not made safe)."""
+    """Transport, operation or warning to show, exactly as found (not made safe)."""
 
 
 class Alert(NamedTuple):

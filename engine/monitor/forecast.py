@@ -125,7 +125,7 @@ def forecast_drain(
     if limit == inf:
         return said("rate limit 0", f"never empty: {bucket} is 0", None, True)
     if pace.trend is Trend.STALLED:
-        return said("stalled", "stalled: tasks are due, none is processed", None, True)
+        return said("stalled", "stalled: tasks are due, none runs", None, True)
     alone = f"; {format_rough_duration(limit)} at {bucket}" if bucket else ""
     if pace.trend is Trend.UNKNOWN and not bucket:
         why = "not enough data yet"
@@ -147,7 +147,7 @@ def forecast_drain(
 def _slowest(
     waiting: int, tokens: Sequence[BucketState] | str, kinds: Mapping[str, int] | None
 ) -> tuple[float, str | None] | str:
-    """Return the seconds that the slowest token bucket needs, and its name (None if there is none);
+    """Return the seconds that the slowest token bucket needs, and its name (None if missing);
     or the reason why that is not known.
     """
     if isinstance(tokens, str):

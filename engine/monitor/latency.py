@@ -65,7 +65,7 @@ class _Run(NamedTuple):
     failed: bool
 
 
-class _Open(NamedTuple):
+class _TrackedTask(NamedTuple):
     """A task between two events."""
 
     kind: str
@@ -89,7 +89,7 @@ class LatencyMeter:
 
     def __init__(self) -> None:
         self._runs: dict[str, deque[_Run]] = {}
-        self._tasks: dict[str, _Open] = {}
+        self._tasks: dict[str, _TrackedTask] = {}
 
     def add(self, events: Iterable[TaskEvent], since: float | None) -> None:
         """Add events in the order of their log; from `since` on (epoch seconds UTC) the caller has
@@ -109,7 +109,7 @@ class LatencyMeter:
             due = _first_due(event.id, since) if task is None else task.due
             if (waited := _WAITED.search(event.line.text)) is not None:
                 due = when - float(waited[1])
-            self._keep(event.id, _Open(kind, due, when))
+            self._keep(event.id, _TrackedTask(kind, due, when))
             return
         began = None if task is None else task.began
         if what is EventKind.QUEUED and task is not None and began is not None:
@@ -118,20 +118,20 @@ class LatencyMeter:
         if what is EventKind.SUCCEEDED or what in _FAILED_ENDS:
             is_first_line = task is None and what in (EventKind.SUCCEEDED, EventKind.FAILED)
             if began is not None or is_first_line:
-                ended = task or _Open(kind, None, None)
+                ended = task or _TrackedTask(kind, None, None)
                 self._end(kind, ended, when, what is not EventKind.SUCCEEDED)
         if what is EventKind.SUCCEEDED:
             return
         retry = _RETRY_IN.search(event.line.text) if what is EventKind.WAITS else None
         due = None if what is EventKind.BURIED else when + (float(retry[1]) if retry else 0.0)
-        self._keep(event.id, _Open(kind, due, None))
+        self._keep(event.id, _TrackedTask(kind, due, None))
 
-    def _keep(self, id: str, task: _Open) -> None:
+    def _keep(self, id: str, task: _TrackedTask) -> None:
         self._tasks[id] = task
         if len(self._tasks) > MAX_OPEN_TASKS:
             del self._tasks[next(iter(self._tasks))]
 
-    def _end(self, kind: str, task: _Open, when: float, failed: bool) -> None:
+    def _end(self, kind: str, task: _TrackedTask, when: float, failed: bool) -> None:
         if not kind:
             return
         runs = self._runs.pop(kind, None)

@@ -139,7 +139,7 @@ class TaskLogSummary(NamedTuple):
     """The log lines about a task that was active."""
 
     last: LogLine | None = None
-    """The last line that mentions it; None if there is none."""
+    """The last line that mentions it; None if missing."""
     accepted: LogLine | None = None
     """The last line that reports success, or that another system has accepted the work."""
     unknown: str = ""

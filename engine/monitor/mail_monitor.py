@@ -206,7 +206,7 @@ class _TransportLog:
         return tuple(sorted(found, key=lambda fault: (-fault.times, fault.pattern)))
 
 
-class Totals(NamedTuple):
+class CounterSample(NamedTuple):
     """Counters at one moment, corrected for resets to zero."""
 
     when: float
@@ -217,14 +217,14 @@ class TransportMonitor:
     """Monitor of one place's mail transports; every call may block on file reads."""
 
     def __init__(self, log: str) -> None:
-        """`log` is the path of the mail log; "" if there is none."""
+        """`log` is the path of the mail log; "" if none."""
         self._log = RecentLines(log) if log else None
         self._last_line: float | None = None
         self._current = ""
         """Transport of the latest attempt in the log."""
         self._ways: dict[str, _TransportLog] = {}
         self._others = 0
-        self._history: list[Totals] = []
+        self._history: list[CounterSample] = []
         self._mail: MetricsReading = None
         self._turn: object = None
         self._records: Mapping[str, Sequence[Failure]] = NO_RECORDS
@@ -289,7 +289,7 @@ class TransportMonitor:
             sums[name] = _sum(sums.get(name, DeliveryCounts()), more)
         self._others = len(found) - sum(name in self._ways for name in found)
         self._attribute_last_success(mail)
-        self._remember(Totals(mail.modified, sums), now)
+        self._remember(CounterSample(mail.modified, sums), now)
 
     def _attribute_last_success(self, mail: Samples) -> None:
         """Use the file's single last-success time for the transport, if only one transport has
@@ -301,7 +301,7 @@ class TransportMonitor:
             (sender,) = senders
             sender.last_success = max(when, sender.last_success or when)
 
-    def _remember(self, latest: Totals, now: float) -> None:
+    def _remember(self, latest: CounterSample, now: float) -> None:
         history = self._history
         if history and latest.when < history[-1].when:
             history.clear()  # the writer's clock was set back

@@ -129,7 +129,7 @@ class QueueGauges(NamedTuple):
     working: int
     dead: int
     oldest_age: float = 0
-    """Seconds since the oldest pending file was written; 0 if there is none."""
+    """Seconds since the oldest pending file was written; 0 if none."""
 
 
 def render_queue(values: QueueGauges, counters: Mapping[str, int], now: float) -> bytes:
@@ -210,7 +210,7 @@ class CounterFiles:
             yield fd
 
     def read(self, name: str) -> int:
-        """Return the value of a counter; 0 if there is none.
+        """Return the value of a counter; 0 if none.
 
         Raises:
             OSError: it exists and cannot be read.

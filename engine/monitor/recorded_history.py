@@ -118,7 +118,7 @@ class RecordedHistory:
         return window._replace(tally=tally, source=Source.METRICS, reason="")
 
     def _upto(self, when: float) -> int:
-        """Index of the last sample at or before a time; -1 if there is none."""
+        """Index of the last sample at or before a time; -1 if none."""
         return bisect_right(self._moments, when, key=attrgetter("at")) - 1
 
     def _sample(self, moment: EncodedSample) -> RecordedSample | None:

@@ -34,7 +34,7 @@ the assumed rate, 10 successes make a "no".
 """
 
 CLOCK_SKEW_SECONDS = 60.0
-"""Clock skew in seconds: how far a log's clock may be ahead of ours."""
+"""Clock skew in seconds: how far a log's clock may be ahead of our clock."""
 
 
 class StillHappens(StrEnum):

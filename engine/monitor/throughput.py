@@ -55,7 +55,7 @@ class Trend(StrEnum):
     IDLE = "idle"
     """Tasks wait, and in the last minute next to none came or left."""
     STALLED = "stalled"
-    """Due tasks wait, none is processed."""
+    """Due tasks wait, none runs."""
     UNKNOWN = "unknown"
 
 
@@ -318,7 +318,7 @@ class RunTimes(NamedTuple):
     """Worker runs found in log and metrics."""
 
     last: float | None = None
-    """Last run, epoch seconds UTC; None if none is known."""
+    """Last run, epoch seconds UTC; None if unknown."""
     interval: float | None = None
     """Longest interval between two runs in seconds; None if fewer than `RUNS` are known."""
 

@@ -1,8 +1,8 @@
 """Health of each mail transport, from `mail.prom` and `mail.log`; None means "not known".
 
-The log has the time of each attempt, but only as far back as it was read. The metrics are totals:
+The log has the time of each attempt, but only the end of the log is read. The metrics are totals:
 they give a figure for one hour only after one hour of watching. So each figure has its source, or
-the reason why there is none.
+the reason why it is unknown.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class MailBacklog(NamedTuple):
     mails: int
     """Mails that wait to be sent."""
     oldest: float
-    """Age of the oldest in seconds; 0 if there is none."""
+    """Age of the oldest in seconds; 0 if none."""
 
 
 class MailHealth(NamedTuple):
@@ -255,7 +255,7 @@ class MailRoutes(NamedTuple):
     forced: str = ""
     """The only one that the configuration allows; "" if it allows all."""
     recipient: str = ""
-    """Default recipient, for mail without one; "" if there is none."""
+    """Default recipient, for mail without one; "" if none."""
     unknown: str = ""
     """Why the routing is not known; "" if it is."""
     blocked: bool = False
@@ -302,7 +302,7 @@ def mark_explained(sending: MailHealth, routes: MailRoutes | None) -> MailHealth
 
 
 def find_mail_log(paths: Iterable[str]) -> str:
-    """Return the path of the mail log among these; "" if there is none."""
+    """Return the path of the mail log among these; "" if none."""
     return next((path for path in paths if os.path.basename(path) == Source.LOG), "")
 
 

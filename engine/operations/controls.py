@@ -267,7 +267,7 @@ def run_journaled_action(
 ) -> ControlResult:
     """Write the intent to the journal, call `act`, and write down its answer. Uses no store.
 
-    `order` holds what is done, and the former value.
+    `order` holds the action, and the former value.
 
     Raises:
         Unavailable: the intent cannot be written, and nothing was done.

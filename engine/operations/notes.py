@@ -171,8 +171,7 @@ class Notes:
 
     @contextmanager
     def _open_locked(self) -> Iterator[tuple[int, int]]:
-        """Open the file with its flock held, and its folder; reopens a file that was replaced
-        meanwhile.
+        """Open the file with its flock held, and its folder; reopens a replaced file.
 
         Raises:
             OSError: it cannot be opened or locked.

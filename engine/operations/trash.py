@@ -147,8 +147,8 @@ def plan_restore(
 class TrashQuota:
     """The space left in a store's trash: called for each task that goes there.
 
-    What other processes add meanwhile is not counted: two concurrent purges may exceed the limit a
-    little.
+    Tasks that other processes add at the same time are not counted: two concurrent purges may
+    exceed the limit a little.
     """
 
     def __init__(self, store: ReadableStore, quota: int) -> None:

@@ -228,7 +228,7 @@ def _settle(
         now = journal.operation(operation.op)
         if now is None or now.ended is not None:
             return Settled(now)
-        # Another process may have written some outcomes meanwhile.
+        # Another process may have written some outcomes since.
         entries = journal.entries(operation.op)
         moving: list[Row] = []
         stays = keep_rows(_write_findings(pen, findings, entries, moving))

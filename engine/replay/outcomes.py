@@ -183,7 +183,7 @@ _BY_STATE: Mapping[State, Callable[[SentTask, Task], KnownOutcome]] = {
 
 
 def fingerprint_of(error: str) -> str:
-    """Return the fingerprint of an error; "" if there is none."""
+    """Return the fingerprint of an error; "" if none."""
     return error_pattern.pattern_name(error_pattern.fold_error(error)) if error else ""
 
 
@@ -201,7 +201,7 @@ class ObservedChange(NamedTuple):
     """True if this is its first outcome: delivered or failed."""
 
 
-class _Open:
+class _AwaitedTask:
     """A sent task whose outcome may still change."""
 
     __slots__ = ("ended", "known", "nowhere", "seen", "sent", "silent", "told")
@@ -228,7 +228,7 @@ class OutcomeTracker:
     def __init__(self, timeout: float) -> None:
         """`timeout`: seconds after which the outcome of a missing task is unknown."""
         self._timeout = timeout
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _AwaitedTask] = {}
         """In the order of the next lookup."""
         self._touched: dict[str, None] = {}
         self._nowhere: set[str] = set()
@@ -257,13 +257,13 @@ class OutcomeTracker:
 
     def add(self, sent: SentTask) -> None:
         """Start tracking a task."""
-        self._open[sent.id] = _Open(sent)
+        self._open[sent.id] = _AwaitedTask(sent)
 
     def remove(self, ids: Iterable[str]) -> list[tuple[SentTask, KnownOutcome]]:
         """Stop tracking tasks that we moved back; return them with what was known."""
         return [(item.sent, item.known) for ident in ids if (item := self._drop(ident))]
 
-    def _drop(self, ident: str) -> _Open | None:
+    def _drop(self, ident: str) -> _AwaitedTask | None:
         self._nowhere.discard(ident)
         item = self._open.pop(ident, None)
         if item is not None:
@@ -343,7 +343,7 @@ class OutcomeTracker:
             if known != before:
                 yield ObservedChange(item.sent, before, known, first)
 
-    def _set_silent(self, item: _Open, silent: bool) -> None:
+    def _set_silent(self, item: _AwaitedTask, silent: bool) -> None:
         """Set whether only the counter can decide this task's outcome."""
         if item.silent is silent:
             return
@@ -357,7 +357,7 @@ class OutcomeTracker:
             del self._silent[at]
             self._accounted -= at < self._accounted
 
-    def _assign_counter(self) -> list[_Open]:
+    def _assign_counter(self) -> list[_AwaitedTask]:
         """Assign the counter's rise to silent tasks; return the tasks for which that changed.
 
         Successes with a log line are subtracted first; of the silent tasks, those sent first come
@@ -368,12 +368,12 @@ class OutcomeTracker:
         low, high = sorted((before, self._accounted))
         return [self._open[ident] for _, ident in self._silent[low:high]]
 
-    def _is_counted(self, item: _Open) -> bool:
+    def _is_counted(self, item: _AwaitedTask) -> bool:
         if not item.silent:
             return False
         return bisect_left(self._silent, (item.sent.nth, item.sent.id)) < self._accounted
 
-    def _judged(self, item: _Open, now: float, *, counted: bool = False) -> KnownOutcome:
+    def _judged(self, item: _AwaitedTask, now: float, *, counted: bool = False) -> KnownOutcome:
         silent = 0.0 if item.nowhere is None else now - item.nowhere
         return determine_outcome(
             item.sent, item.seen, item.told, silent, self._timeout, counted=counted

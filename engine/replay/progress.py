@@ -59,7 +59,7 @@ class ReplayProgress(NamedTuple):
 
     phase: Phase = Phase.STARTING
     op: str = ""
-    """Operation id in the journal; "" if there is none."""
+    """Operation id in the journal; "" if none."""
     began: float = 0.0
     """Epoch seconds UTC."""
     now: float = 0.0

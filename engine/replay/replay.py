@@ -377,7 +377,7 @@ class Replay:
         return paid
 
     def _failing_reason(self, done: Sequence[RowOutcome], others: Sequence[RowOutcome]) -> str:
-        """Reason to stop because tasks cannot be changed; "" if there is none."""
+        """Reason to stop because tasks cannot be changed; "" if none."""
         reasons = [ended.reason for ended in others if ended.result is RowResult.FAILED]
         self._failed_in_a_row = 0 if done else self._failed_in_a_row + len(reasons)
         return self._applying.trouble or (

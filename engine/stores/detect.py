@@ -44,7 +44,7 @@ def find_queue_folder(place: str) -> str:
     """Return the folder of a place that has `pending`, `work` and `dlq`.
 
     Raises:
-        Unavailable: there is none; the message names what was expected.
+        Unavailable: not found; the message names what was expected.
     """
     for folder in (os.path.join(place, "queue"), place):
         if has_folders(folder, QUEUE_FOLDERS):

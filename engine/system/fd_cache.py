@@ -21,7 +21,7 @@ class FdCache:
         self._lock = allocate_lock()  # else one thread could close what another duplicates
 
     def get(self, key: tuple[str, ...], path: str) -> int:
-        """Return a duplicate of the kept descriptor; -1 if there is none, or if the path leads
+        """Return a duplicate of the kept descriptor; -1 if none, or if the path leads
         elsewhere now."""
         with self._lock:
             kept = self._kept.get(key)

@@ -61,7 +61,7 @@ class ProgramResult(NamedTuple):
     output: bytes
     """The end of its standard output and standard error, together."""
     end_reason: str = ""
-    """Why it was ended: `timeout after N s` or `stopped`; "" if it ended by itself."""
+    """Why it was ended: `timeout after N s` or `stopped`; "" if it was not ended by us."""
     has_unread_input: bool = False
     """True if it did not read all of its standard input."""
 

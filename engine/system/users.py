@@ -29,7 +29,7 @@ class Account(NamedTuple):
     groups: tuple[int, ...]
     """All groups, including `gid`."""
     name: str
-    """The user name, or the uid in decimal if there is none."""
+    """The user name, or the uid in decimal if none."""
     home: str
 
     @property
@@ -124,7 +124,7 @@ def state_folder(environ: Mapping[str, str]) -> str:
 
 
 def sudo_user(uid: int) -> str:
-    """The argument for sudo's `-u`: the name, or the number if there is none."""
+    """The argument for sudo's `-u`: the name, or the number if none."""
     return user_name(uid) or f"#{uid}"
 
 

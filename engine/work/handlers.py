@@ -61,7 +61,7 @@ class Context(NamedTuple):
     inherited_fds: tuple[int, ...] = ()
     """Descriptors to pass to child processes: the flock of the queue's lock."""
     is_cancelled: Callable[[], bool] = lambda: False
-    """True if the worker was told to cancel running tasks, or has lost the lease of this one."""
+    """True if the worker has to cancel running tasks, or has lost the lease of this one."""
     current_claim: Callable[[Task], Task] = as_given
     """Returns the handler's task with the lease and the revision of its last renewal; waits while
     the worker renews it."""

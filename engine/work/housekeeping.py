@@ -1,6 +1,6 @@
 """Housekeeping of a place: empty the trash, delete old files, queue spooled mail without a task.
 
-A worker started by a timer calls this each time, so what is seldom needed is imported late.
+A worker started by a timer calls this each time, so rarely used modules are imported late.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from engine.store import Gone, StoreError
 from engine.stores.kannader import KannaderStore, enqueue, mail_format, make_spool, sidecar
 from engine.stores.kannader.enqueue import Recipient
 from engine.stores.kannader.mail_format import LinkTarget, Schedule
-from engine.stores.kannader.moves import MailMover
+from engine.stores.kannader.moves import MailMover, SpoolLock
 from engine.stores.kannader.spool import QUARANTINE_DIR, STAGING_DIR, KannaderSpool
 from tests.crash.harness import Case, Ended
 
@@ -216,7 +216,7 @@ _readdress = _changed(lambda task: task._replace(destination="x@y.org"))
 def send(store: KannaderStore, _: Task = ADDED) -> None:
     """Enqueue a mail to two recipients, by ids that are known."""
     spool = KannaderSpool(str(Path(store.changes.paths[0]).parent))
-    desk = MailMover(spool, durable=True)
+    desk = MailMover(spool, SpoolLock(spool), durable=True)
     recipients = [
         Recipient(ident, dest, mail_format.render_metadata("a@example.org", f"b{n}@h{n}.org"), note)
         for n, (ident, dest, note) in enumerate(zip(IDS, DESTS, NOTES, strict=True))

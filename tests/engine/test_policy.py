@@ -130,7 +130,7 @@ def test_a_run_each_minute_spends_exactly_the_rate() -> None:
     ):
         rate = Rate.with_default_burst(per_hour)
         fresh = spends(Bucket(0, 0), rate, minutes=48 * 60)
-        rested = spends(policy.full_bucket(rate, 0), rate, minutes=60)
+        rested = spends(policy.Bucket(rate.burst * policy.UNITS_PER_TOKEN, 0), rate, minutes=60)
         assert sum(fresh) == two_days
         assert next(minute for minute, n in enumerate(fresh) if n) == first
         assert (sum(rested[:60]), sum(rested)) == window

@@ -215,13 +215,13 @@ def test_each_unused_transport_has_a_reason(machine: Machine) -> None:
     """On a machine without mail each reason names the missing program, file or process."""
     machine.has((*POSTFIX[:3], "/usr/bin/msmtp", "/usr/sbin/exim4"))
     folder = machine.folder
-    no_config = "/etc/msmtprc or /root/.msmtprc or /root/config/msmtp/config that we can read"
+    no_config = "/etc/msmtprc or /root/.msmtprc or /root/config/msmtp/config"
     no_mailx = f"{folder}/usr/bin/mailx or {folder}/bin/mailx that can be run"
     assert machine.ways().choose().why_not == {
         "postfix": Unused(Cause.STOPPED, "Postfix is not running"),
-        "sendmail": Unused(Cause.STOPPED, "it is Postfix's, and Postfix is not running"),
+        "sendmail": Unused(Cause.STOPPED, "belongs to Postfix, which is not running"),
         "exim": Unused(Cause.STOPPED, "Exim is not running: no process named exim, exim4"),
-        "msmtp": absent_because(f"not configured: no {no_config}"),
+        "msmtp": absent_because(f"not configured: cannot read {no_config}"),
         "curl": absent_because(f"curl is not installed: {folder}/usr/bin/curl"),
         "mailx": absent_because(f"not installed: no {no_mailx}"),
     }

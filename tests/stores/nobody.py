@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 import tempfile
@@ -12,6 +13,8 @@ from pathlib import Path
 
 NOBODY = 65534
 """A user, and a group, that own nothing."""
+
+codecs.lookup("ascii")  # loads it: nobody may be unable to read the library of Python
 
 
 def by_nobody(act: Callable[[], object]) -> None:

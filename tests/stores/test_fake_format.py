@@ -156,7 +156,7 @@ def test_done_tasks_are_rerun_and_purged(server: FakeServer, run: Run) -> None:
     expunge take them by their state."""
     finish_tasks(server)
     said = run("replay", "--id", "task-0", "--dry-run", URL)
-    assert "task-0: fake-done, expected fake-dead; rerun runs it once more" in said
+    assert "task-0: fake-done, expected fake-dead; rerun runs it again" in said
     run("rerun", "--id", "task-0", "--apply", "1", URL)
     assert "fake-pending 1" in run("status", URL, code=1)
     run("purge", "--state", "fake-done", "--filter", "id=task-1", "--apply", "1", URL)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine import verbs
 from engine.model import State
 from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
-from engine.stores.nftban.hint import FileState, Hint, NextDue, file_state, seal
+from engine.stores.nftban.hint import FileState, NextDue, PendingHint, file_state, seal
 from engine.stores.nftban.pending_line import PendingLine, kind_of
 
 NOW = 1_795_239_223.0
@@ -275,7 +275,9 @@ def test_a_hint_in_doubt_is_no_hint(tmp_path: Path) -> None:
 
         found = hint.read(folder, at)
 
-        assert found == (Hint(later, 1, "a.task", found.folder) if is_valid and found else None)
+        assert found == (
+            PendingHint(later, 1, "a.task", found.folder) if is_valid and found else None
+        )
         assert bool(found) is is_valid, (text, at)
     os.close(folder)
 

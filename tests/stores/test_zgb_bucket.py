@@ -108,7 +108,7 @@ def test_the_worst_hour() -> None:
         (60, 64, 65),
     ):
         rate, mails = Rate.with_default_burst(per_hour), []
-        current = policy.full_bucket(rate, 0)
+        current = policy.Bucket(rate.burst * policy.UNITS_PER_TOKEN, 0)
         for minute in range(121):
             current = policy.refill_bucket(current, rate, minute * 60)
             mails.append(current.tokens)

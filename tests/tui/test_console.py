@@ -304,7 +304,7 @@ async def test_hidden_marks_are_in_no_plan() -> None:
         assert desk.scope == "3 marked"
         desk.queue.action_plan("purge")
         await desk.opens(PlanScreen)
-        await desk.sees("1 marked, 2 hidden or gone excluded")
+        await desk.sees("1 marked, 2 excluded: hidden or gone")
         assert len(desk.planned) == 1
 
         await desk.press("escape", "escape", "/", *"unknown", "enter")

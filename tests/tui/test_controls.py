@@ -245,7 +245,7 @@ async def test_the_palette_of_the_overview_opens_the_plan_to_pause(whole: Whole)
     ("kind", "said"),
     [
         (Flushing, ("in is flushed", "[31mred")),
-        (Refusing, ("not done (from the store)", "locked", "not done: reason above")),
+        (Refusing, ("not done (from the queue)", "locked", "not done: reason above")),
     ],
 )
 async def test_a_target_is_asked_for_and_the_store_foretells(
@@ -256,7 +256,7 @@ async def test_a_target_is_asked_for_and_the_store_foretells(
     """
     async with a_desk(flushing(kind)) as desk:
         screen = await planned(desk, "flush")
-        await desk.sees("Enter confirms")
+        await desk.sees("Enter OK")
         assert "command line" not in screen_text(screen)
         await desk.press(*"in", "enter")
         await desk.sees("in would be flushed", "[31mred")

@@ -628,7 +628,9 @@ def test_a_mail_in_cleanup_is_expunged(place: Spool) -> None:
     (place.path / "queue" / ident).rename(place.path / "cleanup" / ident)
     again = place.run("rerun", "--dry-run", str(place.path))
     assert (again.returncode, "not supported" in again.stderr) == (64, True)
-    done = place.run("expunge", "--state", "cleanup", "--all-odd", "--apply", "1", str(place.path))
+    done = place.run(
+        "expunge", "--state", "cleanup", "--include-all", "--apply", "1", str(place.path)
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert place.is_clean
 

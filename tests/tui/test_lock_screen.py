@@ -177,7 +177,7 @@ async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, star
         shown = re.findall(r"(?m)^\|?  \d  (\w+)", desk.text)
         assert shown == ["done", "skipped", "skipped", "done", "done", "done"]
         await desk.until(lambda: "FREE" in desk.line("title"))
-        await desk.sees("W starts a worker: none is running")
+        await desk.sees("W starts a worker: no worker running")
         await desk.opens(WorkerScreen, "W")
         await desk.opens(LockScreen, "escape")
         await desk.opens(OverviewScreen, "escape")

@@ -153,7 +153,7 @@ REFUSED = {
     "purge --apply 0": "whole number from 1",
     "purge --state work --dry-run": "expected one of dlq, pending, held",
     "purge --filter age> --dry-run": "--filter: ",
-    "purge --take-in x --dry-run": "expected the id of a suspicious task in this plan",
+    "purge --include x --dry-run": "expected the id of a task that this plan excludes",
     "expunge --dry-run": "expected --state with one of dlq, trash",
     "replay --rate fast --dry-run": "expected tasks per second, up to 128, or `now`",
     f"replay --canary {'9' * 5000} --dry-run": "expected numbers such as 1,10",
@@ -162,8 +162,8 @@ REFUSED = {
     "replay --canary 1,x --dry-run": "expected numbers such as 1,10, or `none`",
     "replay --stop-share 110/20 --dry-run": "expected percent/tasks such as 10/20",
     "undo --apply 3": "expected the operation to undo",
-    "journal --drop": "expected an operation, and either --go-on or --drop",
-    "journal --apply 3": "expected with --go-on",
+    "journal --abandon": "expected an operation, and either --resume or --abandon",
+    "journal --apply 3": "expected with --resume",
 }
 """Commands, and what standard error contains."""
 
@@ -204,14 +204,15 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
     pending = "purge --state pending --dry-run --json"
 
     ((plain,), (one,), (every,)) = (
-        objects(act(f"{pending} {words}")) for words in ("", f"--take-in {young.id}", "--all-odd")
+        objects(act(f"{pending} {words}"))
+        for words in ("", f"--include {young.id}", "--include-all")
     )
 
     assert [answer["acted_on"] for answer in (plain, one, every)] == [2, 3, 4]
     outcomes = {row["id"]: row["outcome"] for row in plain["rows"]}
     assert outcomes[young.id] == "excluded: younger than 15 minutes"
     assert outcomes[noted] == "excluded: has a note"
-    assert f"--take-in {young.id} --apply 3" in one["twin"]
+    assert f"--include {young.id} --apply 3" in one["twin"]
 
     first, second, *_ = sorted(ids_at(root, "dlq"))
     none = "20261120T094115Z-x-00000000"
@@ -232,12 +233,12 @@ def test_a_large_plan_is_the_same_as_a_small_one(
     (noted, *_) = sorted(ids_at(root, "pending"))
     setup_of(root).notes().add(noted, "legal hold? ask kim", "ana")
     line, before = "purge --state pending,dlq --dry-run --json", tree(root)
-    (small,), (every,) = objects(act(line)), objects(act(f"{line} --all-odd"))
+    (small,), (every,) = objects(act(line)), objects(act(f"{line} --include-all"))
     for module in (plans, plan_rows):
         monkeypatch.setattr(module, "MAX_ROWS_IN_MEMORY", 2)
     monkeypatch.setattr(sizes, "MAX_MEASURED_TASKS", 3)
     monkeypatch.setattr("engine.stores.nftban.store.MAX_NAMES_IN_MEMORY", 2)
-    (large,), (large_every,) = objects(act(line)), objects(act(f"{line} --all-odd"))
+    (large,), (large_every,) = objects(act(line)), objects(act(f"{line} --include-all"))
 
     measured = [row["bytes"] for row in large["rows"] if row["bytes"] is not None]
     assert [row["bytes"] for row in small["rows"]][:3] == measured
@@ -452,14 +453,14 @@ def interrupted(root: Path, moved: int) -> str:
 
 
 def test_an_interrupted_operation_is_completed(root: Path, act: Command) -> None:
-    """The journal finds which tasks were moved; --go-on does the rest and ends the first one."""
+    """The journal finds which tasks were moved; --resume does the rest and ends the first one."""
     op = interrupted(root, 2)
 
     settled = act(f"journal {op}")[1]
-    codes = [act(f"journal {op} --go-on --apply {count}")[0] for count in (6, 4)]
+    codes = [act(f"journal {op} --resume --apply {count}")[0] for count in (6, 4)]
 
     assert "2 done, 4 open | interrupted" in settled
-    assert f"journal {op} --go-on --apply 4" in settled
+    assert f"journal {op} --resume --apply 4" in settled
     assert (codes, len(ids_at(root, "trash"))) == ([1, 0], 6)
     last, first = journal_at(root).operations()
     assert (last.intent.follows, last.intent.reason, last.counts[RowResult.DONE]) == (op, "old", 4)
@@ -474,7 +475,7 @@ def test_an_interrupted_operation_is_dropped_and_undone(root: Path, act: Command
     before = tree(root)
     op = interrupted(root, 2)
 
-    dropped, again = act(f"journal {op} --drop"), act(f"journal {op} --drop")
+    dropped, again = act(f"journal {op} --abandon"), act(f"journal {op} --abandon")
     listed, undone = act("undo")[1], act(f"undo {op} --apply 2")
 
     assert dropped[:2] == (0, f"{op} abandoned; 4 tasks unchanged\n")
@@ -505,14 +506,14 @@ def test_an_operation_undone_in_part_is_still_offered(root: Path, act: Command) 
 
 
 def test_the_rest_of_a_replay_goes_at_its_first_pace(root: Path, act: Command) -> None:
-    """The dry run of --go-on prints the pace that the replay was begun with."""
+    """The dry run of --resume prints the pace that the replay was begun with."""
     plan = plans.freeze_plan("retry", tasks_at(root, "dlq"), time.time())
     pen = journal_at(root).begin(
         Intent("retry", Who("ana"), pace=pace_to_json(ReplayPace(3.0, (1,)))), plan
     )
     pen.close()
 
-    said = act(f"journal {pen.op} --go-on --dry-run")[1]
+    said = act(f"journal {pen.op} --resume --dry-run")[1]
 
     assert "at 3/s: 6 in 2s" in said
     assert "first 1; waits for results after each step" in said
@@ -541,7 +542,7 @@ def test_an_unknown_verb_in_the_journal_is_only_listed(root: Path, act: Command)
     path = Path(journal_at(root).folder, f"{op}.jsonl")
     path.write_text(path.read_text().replace('"verb": "purge"', '"verb": "levi\\u001b[2Jtate"'))
 
-    ran = [act("journal"), act(f"undo {op} --apply 2"), act(f"journal {op} --go-on")]
+    ran = [act("journal"), act(f"undo {op} --apply 2"), act(f"journal {op} --resume")]
 
     assert [code for code, _, _ in ran] == [0, 69, 64]
     assert "tate | 6 open | interrupted" in ran[0][1]

@@ -125,7 +125,7 @@ CHANGES = (
     *("queue dlq retry 20261120T094115Z-report-00000001", "queue dlq retry-all"),
     *("queue dlq purge 0", "purge --state pending --filter 'two words' --apply 1"),
     *("replay --rate now --apply 1", "undo 20261120T094115Z-00000001 --apply 1"),
-    *("journal 20261120T094115Z-00000001 --drop", "trash sweep"),
+    *("journal 20261120T094115Z-00000001 --abandon", "trash sweep"),
     "trash restore 20261120T094115Z-report-00000001",
 )
 

@@ -388,7 +388,7 @@ async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
         await desk.sees("all of pending, no filter", "hold stops them")
         await desk.sees("2 excluded: younger than 15 minutes", "type 2 to purge 2")
         await desk.press("e")
-        await desk.sees("export to", ".csv", "Enter confirms")
+        await desk.sees("export to", ".csv", "Enter OK")
         await desk.press(*["backspace"] * 3, *"jsonl", "enter")
         await desk.sees("4 rows in spooldeck-plan-purge-")
         assert desk.console.screen is screen
@@ -449,7 +449,7 @@ async def test_a_young_task_that_was_picked_is_purged() -> None:
         words = planning.equivalent_command(screen.facts.counts, screen._live, "why not")
         await desk.press("y")
         await desk.sees("1 purged")
-    told = f"--state pending --id {young.id} --take-in {young.id} --reason 'why not' --apply 1"
+    told = f"--state pending --id {young.id} --include {young.id} --reason 'why not' --apply 1"
     assert words == f"spooldeck purge {told}"
 
 

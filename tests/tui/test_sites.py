@@ -161,7 +161,7 @@ def test_the_same_commands_work_on_each(places: list[str], spooldeck: Command, a
     held = spooldeck("journal", place, "--json")[0]["op"]
     spooldeck("undo", str(held), place, "--apply", str(amount))
     assert standing() == {waiting: amount}
-    spooldeck("purge", place, "--state", waiting, "--all-odd", "--apply", str(amount))
+    spooldeck("purge", place, "--state", waiting, "--include-all", "--apply", str(amount))
     assert standing() == {"trash": amount}
     spooldeck("restore", place, "--apply", str(amount))
     assert standing() == {waiting: amount}
@@ -217,7 +217,7 @@ def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> Non
 def test_old_things_leave_the_trash_of_every_format(places: list[str]) -> None:
     """A task purged longer ago than the setting says is deleted for good, and nothing else."""
     for place, waiting, amount in zip(places[:2], FIRST, (2, PEOPLE), strict=True):
-        main(["purge", place, "--state", waiting, "--all-odd", "--apply", str(amount)])
+        main(["purge", place, "--state", waiting, "--include-all", "--apply", str(amount)])
         setup = setup_for(queue_config.Config(), place, {})
         with closing(setup.open_store()) as store:
             early = setup.housekeeping().sweep_trash(store, time.time(), always=True)

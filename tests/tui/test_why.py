@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import verbs
+from engine import policy, verbs
 from engine.config.queue_config import load_config
 from engine.index.schema import Query
 from engine.live.inspector import Inspector
@@ -43,7 +43,7 @@ from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 from tui.locks.examination import LockExaminer
 from tui.session.place import Place
-from tui.task.why_waiting import reasons, why_waiting
+from tui.task.why_waiting import reasons
 
 HOLDER = """
 import sys
@@ -81,7 +81,7 @@ async def asking(place: Place) -> AsyncIterator[Ask]:
         await inspector.scan_now()
         seen = await inspector.queries.task(task.id)
         assert seen is not None
-        return await why_waiting(inspector, place, lock, seen, now)
+        return policy.join_reasons(await reasons(inspector, place, lock, seen, now))
 
     async with following(place) as inspector:
         yield why

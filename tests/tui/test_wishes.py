@@ -425,7 +425,7 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
 async def export(pilot: Pilot[None], form: str = "csv") -> Path:
     """Export with the keys, to the usual path in that form; where it is."""
     await pilot.press("e")
-    await shows(pilot, "export to", ".csv", "Enter confirms")
+    await shows(pilot, "export to", ".csv", "Enter OK")
     if form != "csv":
         await pilot.press(*["backspace"] * 3, "x")
         await shows(pilot, "expected a name ending in .csv or .jsonl")
@@ -552,12 +552,12 @@ async def test_a_long_first_look_is_told_of_and_stopped() -> None:
         clock.now += 10
         await until(pilot, lambda: re.search(r"\d left  Esc stops", screen_text(console.screen)))
         await pilot.press("escape")
-        await shows(pilot, "stopped at ", "; r goes on")
+        await shows(pilot, "stopped at ", "; r continues")
         assert queue_of(console).inspector.latest.is_stopped
         assert "Esc stops" not in screen_text(console.screen)
         await pilot.press("r")
         await shows(pilot, "pending 40")
-        await until(pilot, lambda: "r goes on" not in screen_text(console.screen))
+        await until(pilot, lambda: "r continues" not in screen_text(console.screen))
 
 
 class Backwards(MemoryStore):

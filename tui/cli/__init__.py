@@ -61,7 +61,7 @@ _WITH_VALUE = ("--config", "--root", "--theme", "--open")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; a user never sees a traceback."""
-    # A command loads and parses for a tenth of a second: collecting meanwhile finds nothing.
+    # A command loads and parses for a tenth of a second: collecting in that time finds nothing.
     gc.set_threshold(GC_THRESHOLD)
     _open_closed_streams()
     guard_pipe()
@@ -172,7 +172,7 @@ def _refuse_typo(words: list[str]) -> None:
 
 
 def _suggest_words(word: str, known: Sequence[str]) -> str:
-    """ "; did you mean ...?" with the words of similar spelling; "" if there is none."""
+    """ "; did you mean ...?" with the words of similar spelling; "" if none."""
     from difflib import get_close_matches  # only on a typing error: it slows the start
 
     close = get_close_matches(word, known)
@@ -180,7 +180,7 @@ def _suggest_words(word: str, known: Sequence[str]) -> str:
 
 
 def _first_word(words: Sequence[str]) -> str:
-    """The first word that is neither an option nor its value; "" if there is none."""
+    """The first word that is neither an option nor its value; "" if none."""
     return next(_plain_words(words), "")
 
 

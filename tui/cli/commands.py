@@ -61,8 +61,8 @@ _TABLE = """
     --rest {stay,hold}=stay | after a stop, the rest stays where it is or is held
     --timeout S:count=120 | wait S seconds for each outcome (120)
 @suspicious
-    --take-in ID... | also this suspicious task; may be repeated
-    --all-odd | also all suspicious tasks
+    --include ID... | also this task, excluded by default; may be repeated
+    --include-all | also all tasks excluded by default
 @console
     --read-only | allow no changes
     --theme NAME | colour theme
@@ -129,7 +129,7 @@ notes @place @json-lines | plans.edit_note:list_notes +listing | list the notes 
         on tasks
 replay @verb @pace | plans.verbs:replay | retry dead tasks: first a few, then at a steady rate;
         stop if they fail again
-rerun @verb @pace | plans.verbs:rerun | run finished tasks once more: first a few, then at a steady
+rerun @verb @pace | plans.verbs:rerun | run finished tasks again: first a few, then at a steady
         rate; stop if they fail
 purge @verb @suspicious | plans.verbs:purge | move tasks to the trash (dead ones, unless --state is
         given)
@@ -144,8 +144,8 @@ undo @operation @apply | plans.journal:undo_operation | undo operation OP; witho
         be undone
 journal @operation @since | plans.journal:journal | list operations: who did what; with OP: one in
         full
-    --go-on | continue OP, which was interrupted
-    --drop | abandon OP, which was interrupted: change nothing more
+    --resume | continue OP, which was interrupted
+    --abandon | abandon OP, which was interrupted: change nothing more
     @apply
 trash | - | purged tasks: list, restore, delete
 trash list @place @json-lines | plans.trash:list_trash +listing | list the tasks in the trash: since

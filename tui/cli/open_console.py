@@ -26,7 +26,7 @@ DEMO_MODULE, DEMO_REDIS_MODULE = "tui.cli.demo_formats", "tui.cli.demo_formats_r
 
 
 def open_console(setup: Setup, arguments: Namespace) -> int:
-    """Open the console on each place; if there is none, say what to do."""
+    """Open the console on each place; without a place, say what to do."""
     if arguments.version:
         print(f"spooldeck {VERSION}")
         return 0

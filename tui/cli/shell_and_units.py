@@ -184,7 +184,7 @@ _EXIM_NEEDS = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_SETGID CAP_SETUID"
 
 
 def _used_mta(setup: Setup, settings: MailSettings) -> str:
-    """The transport of these that sends the worker's mail; "" if there is none."""
+    """The transport of these that sends the worker's mail; "" if none."""
     transport = setup.mail.registry(settings).choose().transport
     return transport.name if transport is not None and transport.name in _MTAS else ""
 
@@ -319,7 +319,7 @@ def _warnings(setup: Setup) -> Iterable[str]:
 
 
 def _barrier(path: str, user: os.stat_result) -> str:
-    """The first folder above a path that a user may not enter; "" if there is none."""
+    """The first folder above a path that a user may not enter; "" if none."""
     if user.st_uid == 0:
         return ""
     parts = path.split("/")

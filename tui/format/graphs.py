@@ -19,7 +19,7 @@ BLOCKS = " ▏▎▍▌▋▊▉█"
 """A cell filled from the left, in eighths."""
 
 Values = Sequence[float | None]
-"""Numbers in order of time; None where there is none."""
+"""Numbers in order of time; None for a gap."""
 
 
 def braille_line(values: Values, low: float, high: float, rows: int) -> list[str]:

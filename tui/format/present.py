@@ -808,7 +808,7 @@ class Scope(NamedTuple):
     """What a verb would act on if its key were pressed now."""
 
     row: str = ""
-    """The id under the cursor; "" if there is none."""
+    """The id under the cursor; "" if none."""
     is_gone: bool = False
     """The task under the cursor has left the list."""
     marked: int = 0

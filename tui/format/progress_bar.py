@@ -49,6 +49,6 @@ def first_scan_line(
         return ()
     seen = sum(change.counts.values())
     if change.is_stopped:
-        return ((f" stopped at {present.format_count(seen, 'task')}; r goes on", "warn"),)
+        return ((f" stopped at {present.format_count(seen, 'task')}; r continues", "warn"),)
     room = width - present.width_of(STOP_HINT)
     return (*bar_line(ProgressBar(seen, change.expected_tasks), seconds, "tasks", room), *STOP_HINT)

@@ -20,7 +20,7 @@ from tui.format.present import Line
 from tui.format.table import Choice
 from tui.plan.acting_screen import PlanningScreen
 from tui.plan.planning import VerbRequest, hint_words, verb_in_state
-from tui.screens.base import TOO_EARLY, Copy
+from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
@@ -112,7 +112,7 @@ class GroupReader(PlanningScreen, ListScreen, Generic[G]):
         return latest.generation, live.events(), minute, latest.unavailable
 
     def empty_words(self, otherwise: str) -> Line:
-        """Why no group is under the cursor; `otherwise` if there is none."""
+        """Why no group is under the cursor; `otherwise` if none."""
         if why := self.live.inspector.latest.unavailable:
             return (("   ? ", "unknown"), (f"unavailable: {safe_line(why)}", "error"))
         return (
@@ -209,11 +209,6 @@ class GroupActions(GroupReader[G]):
         words = self.scope_words(here)
         verb = verb_in_state(verb, state)
         return VerbRequest(verb, None, self.query_of(here), lambda _: words)
-
-    def action_arm(self) -> None:
-        """Arm or disarm."""
-        self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
-        self.paint()
 
     def action_open(self) -> None:
         """Open the task list filtered for the group under the cursor."""

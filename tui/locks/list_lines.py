@@ -139,7 +139,7 @@ def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
     """The key of the next step for a lock, and what it does; `refusal`: why it cannot be freed."""
     evidence = lock.evidence
     if lock.lacks_worker:
-        return "W", "starts a worker: none is running"
+        return "W", "starts a worker: no worker running"
     if evidence is None or lock.why_no_lock:
         return "", lock.why_no_lock or "lock not examined yet"
     if evidence.verdict not in present.ALARMING_VERDICTS:

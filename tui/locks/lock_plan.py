@@ -17,7 +17,7 @@ from tui.session.place_session import PlaceSession
 
 
 class LockPlan:
-    """A plan for the lock as it was first seen, and the recovery that it starts."""
+    """A plan for the lock as first seen, and the recovery that it starts."""
 
     def __init__(self, live: PlaceSession) -> None:
         self._live, self._recovery = live, live.recovery
@@ -42,7 +42,7 @@ class LockPlan:
 
     @property
     def expected_digits(self) -> str:
-        """The PID to signal first; "" if there is none."""
+        """The PID to signal first; "" if none."""
         return "" if self.planned is None else _first_signalled(self.planned)
 
     def why_not_applicable(self) -> str:
@@ -123,6 +123,6 @@ class LockPlan:
 
 
 def _first_signalled(evidence: LockEvidence) -> str:
-    """The PID to signal first to free a lock; "" if there is none."""
+    """The PID to signal first to free a lock; "" if none."""
     is_stuck = evidence.verdict is Verdict.STUCK
     return str(evidence.holders[0]) if is_stuck and evidence.holders else ""

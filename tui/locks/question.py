@@ -46,7 +46,7 @@ class LockQuestion(ConfirmScreen):
             return "Esc", "leaves; the recovery continues"
         if self._plan.is_begun:
             return (
-                ("W", "starts a worker: none is running")
+                ("W", "starts a worker: no worker running")
                 if self._live.lacks_worker
                 else ("Esc", "closes the result")
             )
@@ -70,7 +70,7 @@ class LockQuestion(ConfirmScreen):
         return f"{who}; {tasks}" + (f"   H L K: {present.short_id(row)}" if row else "")
 
     def prompt_line(self) -> Line:
-        """The question, the result, or why there is none."""
+        """The question, the result, or why no question is asked."""
         now = self._exam.report and self._exam.report.evidence
         if self._live.recovery.running:
             return ((" freeing the lock ...", "strong"),)

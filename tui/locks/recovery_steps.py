@@ -111,7 +111,7 @@ def lock_steps(
             marks.append((rf"SIG\w+ to {other}", rf"{other} has ended"))
             notes.append("each: SIGTERM, then SIGKILL")
     marks.append(("", LOCK_TAKEN_LINE))
-    notes.append("in place: no other worker can take it between")
+    notes.append("in one step: no other worker gets it before")
     plan = [
         RecoveryStep(said, *mark)._replace(note=note)
         for said, mark, note in zip(words, marks, notes, strict=True)
@@ -131,7 +131,7 @@ class StepState(NamedTuple):
 def step_progress(
     plan: Sequence[RecoveryStep], said: Sequence[OutputLine], running: bool
 ) -> tuple[StepState, ...]:
-    """Progress of each step; after the process ended, none is "doing"."""
+    """Progress of each step; after the process ended, no step is "doing"."""
     reached = [_step_result(step, said) for step in plan]
     last = max((at for at, (begun, _) in enumerate(reached) if begun is not None), default=-1)
     settled = max((at for at, (_, ended) in enumerate(reached) if ended), default=-1)

@@ -89,7 +89,7 @@ class LockFollower(LockPanes):
 
     @property
     def expected_digits(self) -> str:
-        """The PID to signal first; "" if there is none."""
+        """The PID to signal first; "" if none."""
         return self._plan.expected_digits
 
     def why_not_applicable(self) -> str:
@@ -117,7 +117,7 @@ class LockFollower(LockPanes):
 
 
 class LockScreen(LockFollower):
-    """Live evidence, a plan for the lock as it was when the screen was opened, and plans for the
+    """Live evidence, a plan for the lock as first seen, and plans for the
     tasks that its worker left.
     """
 

@@ -60,7 +60,7 @@ class LogHistogram(Lines):
             self._rates = LineRates(self._book, self._begin)
 
     async def count(self, reader: LogReader) -> None:
-        """Count what is new, step by step; no more than `MAX_PERIOD_BYTES`.
+        """Count new lines, step by step; at most `MAX_PERIOD_BYTES`.
 
         Raises:
             OSError: a log cannot be read.

@@ -37,7 +37,7 @@ class LineTask:
         try:
             task = await self._live.inspector.queries.task(wanted)
         except Unavailable:
-            return  # the place cannot be read: its header says so
+            return  # the place cannot be read: its header shows that
         if wanted == self.id:
             self._task, self._is_known = task, True
 

@@ -293,7 +293,7 @@ def _log_help(troubles: Mapping[str, str]) -> str:
         return f"the first operation creates {'it' if len(troubles) == 1 else 'them'}"
     if any(why.startswith(_DENIED) for why in troubles.values()):
         return "give this user read access, or start spooldeck as root"
-    return "repair the file: it is read as soon as it can be"
+    return "repair the file: it is then read again"
 
 
 _DENIED = os.strerror(errno.EACCES)

@@ -31,7 +31,6 @@ BUCKET = "rate limit "
 GAUGE_CELLS = 16
 """Width of the bar of a rate limit in cells."""
 
-NO_FACTS = "this queue reports no facts"
 NO_CONTROLS = "this queue has no controls"
 
 
@@ -45,7 +44,7 @@ def warning_lines(told: WholeQueueFigures, width: int) -> list[Line]:
     return lines
 
 
-NAME_CELLS = 13
+FACT_CELLS = 13
 """Cells for the names of facts, of the queue and of a control: their values are in one column."""
 
 
@@ -55,7 +54,7 @@ def fact_lines(told: WholeQueueFigures, width: int) -> list[Line]:
     if told.unknown:
         lines.append(present.cut_line(((f" ? {safe_line(told.unknown)}", "unknown"),), width))
     named = [(safe_line(name), safe_line(words)) for name, words in told.rows]
-    names = max(NAME_CELLS, min(24, max((len(name) for name, _ in named), default=0)))
+    names = max(FACT_CELLS, min(24, max((len(name) for name, _ in named), default=0)))
     return [*lines, *present.fact_lines(named, width, names)]
 
 
@@ -129,7 +128,7 @@ def limit_lines(bucket: BucketState, now: float, width: int) -> list[Line]:
         ("next token", next_token_words(bucket, now)),
         ("change", "in the configuration, then restart the worker"),
     ]
-    return present.fact_lines([row for row in rows if row[1]], width, NAME_CELLS)
+    return present.fact_lines([row for row in rows if row[1]], width, FACT_CELLS)
 
 
 def detail_lines(name: str, control: Control, width: int) -> list[Line]:
@@ -144,7 +143,7 @@ def detail_lines(name: str, control: Control, width: int) -> list[Line]:
         ("refused", control.refusal),
     ]
     told = [(label, safe_line(words)) for label, words in rows if words]
-    return present.fact_lines(told, width, NAME_CELLS)
+    return present.fact_lines(told, width, FACT_CELLS)
 
 
 def describe_undo(name: str, control: Control) -> str:
@@ -172,7 +171,7 @@ def preview_lines(order: Order, control: Control, foretold: str | None, width: i
     for text, look in words:
         lines += _folded(text, look, width)
     if control.has_forecast:
-        lines += [BLANK_LINE, present.part_line("effect now (from the store)")]
+        lines += [BLANK_LINE, present.part_line("effect now (from the queue)")]
         lines += store_text_lines("loading ..." if foretold is None else foretold, width)
     return lines
 

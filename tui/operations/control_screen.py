@@ -29,7 +29,7 @@ CONTROL_KEYS = frozenset({"pause_queue"})
 def show_control_plan(
     face: BaseScreen, live: PlaceSession, around: ConsoleContext, name: str, target: str = ""
 ) -> None:
-    """Open the plan for a control, or show why there is none."""
+    """Open the plan for a control, or show why it is not possible."""
     why = TOO_EARLY if face.hasty else control_refusal(live, around, name, target)
     if why:
         face.say(why)
@@ -132,7 +132,7 @@ class ControlScreen(ConfirmScreen):
     def _plan_lines(self, width: int) -> list[Line]:
         lines: list[Line] = []
         if self._trouble:
-            lines += [present.part_line("not done (from the store)")]
+            lines += [present.part_line("not done (from the queue)")]
             lines += [*view.store_text_lines(self._trouble, width, "error"), BLANK_LINE]
         foretold = None if self._foretold is None else self._foretold.words
         lines += view.preview_lines(self._order, self._seen, foretold, width)
@@ -146,7 +146,7 @@ class ControlScreen(ConfirmScreen):
 
     def _result_lines(self, width: int) -> list[Line]:
         said, trouble = self._said
-        lines: list[Line] = [present.part_line("result (from the store)")]
+        lines: list[Line] = [present.part_line("result (from the queue)")]
         lines += view.store_text_lines(said, width)
         if trouble:
             lines += [

@@ -14,7 +14,7 @@ from tui.format.table import Choice
 from tui.operations import control_lines as view
 from tui.operations.control_screen import CONTROL_KEYS, show_control_plan
 from tui.plan.acting_screen import control_refusal, pause_control
-from tui.screens.base import TOO_EARLY, Copy, key_bindings
+from tui.screens.base import Copy, key_bindings
 from tui.screens.page import ROW_HAS_LEFT, ListScreen
 from tui.session.place import WholeQueueFigures
 from tui.session.place_session import PlaceSession
@@ -146,11 +146,6 @@ class ControlsScreen(ListScreen):
     def action_pause_queue(self) -> None:
         """Open a plan to pause or resume the whole queue."""
         show_control_plan(self, self.live, self.around, pause_control(self.live))
-
-    def action_arm(self) -> None:
-        """Arm or disarm."""
-        self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
-        self.paint()
 
     def copies(self) -> tuple[Copy, ...]:
         """Name, value, facts and command of the control under the cursor."""

@@ -11,7 +11,7 @@ from engine.operations import controls
 from engine.operations.execute import RowResult
 from engine.operations.journal import Entry, Operation
 from engine.operations.plans import transition_of
-from engine.policy import DAY_SECONDS, format_time
+from engine.policy import DAY_SECONDS
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.settings import pace_from_json
 from engine.text.safe import safe_line
@@ -423,23 +423,3 @@ def _note(note: Mapping[str, Any]) -> Line:
     words = ", ".join(str(v) if k == "why" else f"{k} {v}" for k, v in rest.items())
     said = str(note.get("what", "?")).replace("_", " ") + (f": {words}" if words else "")
     return ((f"   {stamp}  ", "muted"), (safe_line(said), ""))
-
-
-def operation_values(one: ListedOperation, now: float) -> dict[str, object]:
-    """An operation for JSON output; times in epoch seconds UTC."""
-    operation = one.operation
-    return {
-        "op": operation.op,
-        "when": operation.started,
-        "at": format_time(operation.started),
-        "ended": operation.ended,
-        "verb": operation.intent.verb,
-        "what": describe_operation(operation),
-        "who": operation.intent.who._asdict(),
-        "reason": operation.intent.reason,
-        "planned": operation.planned,
-        **{str(end): operation.counts.get(end, 0) for end in RowResult},
-        "open": operation.open_rows,
-        "state": operation_state(one).word,
-        "undo": undo_time_left(one, now)[0],
-    }

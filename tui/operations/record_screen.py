@@ -75,7 +75,7 @@ class RecordScreen(Page):
         self.lay_out(self.size.width)
 
     def text_frame(self) -> Frame:
-        """What was done."""
+        """Title: the operation."""
         return Frame(view.describe_operation(self._one.operation))
 
     def _next_line(self) -> Line:

@@ -13,7 +13,7 @@ from engine.policy import format_rough_duration
 from engine.replay.outcomes import ReplayOutcome
 from engine.replay.progress import Phase, ReplayProgress, TaskProgress
 from engine.replay.scheduler import RATE_REASON
-from engine.replay.settings import RemainderPolicy, ReplayPace
+from engine.replay.settings import ReplayPace
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format import present
@@ -460,16 +460,6 @@ def _figure(
         (f"  {spark}", look),
         (f"  was {words(values[:before])}", "muted"),
     )
-
-
-def after_words(now: ReplayProgress, states: Mapping[State, str]) -> str:
-    """What comes next, and what happens to the rest if it stops."""
-    if now.is_over:
-        return ""
-    held = now.pace.stops.rest is RemainderPolicy.HOLD
-    source = present.state_name(states.get(now.source, now.source))
-    rest = "held" if held else f"stays in {source}"
-    return f"on stop: rest {rest}; continues in the background"
 
 
 def _folded(text: str, width: int) -> list[str]:

@@ -104,14 +104,6 @@ class OrderScreen(ListScreen):
         else:
             self._order("leave", "ends now")
 
-    def action_arm(self) -> None:
-        """Arm or disarm."""
-        if self.hasty:
-            self.say(TOO_EARLY)
-        else:
-            self.say(self.around.arming.toggle())
-            self.paint()
-
     def action_plan_undo(self) -> None:
         """Open a plan to undo what has not run; a running replay is paused for it."""
         self._plan_undo()

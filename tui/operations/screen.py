@@ -240,14 +240,6 @@ class OperationsScreen(ListScreen):
         """Read the journal again after a plan was closed."""
         self._read_again("")
 
-    def action_arm(self) -> None:
-        """Arm or disarm."""
-        if self.hasty:
-            self.say(TOO_EARLY)
-        else:
-            self.say(self.around.arming.toggle())
-            self.paint()
-
     def action_reread(self) -> None:
         """Read the journal again."""
         self._read_again("journal read again")

@@ -73,7 +73,7 @@ class WorkerScreen(ConfirmScreen):
         return "" if self._ended_pid is None else f"{self._ended_pid}"
 
     def _pid_to_end(self) -> int | None:
-        """The stuck lock holder that a started worker signals; None if there is none."""
+        """The stuck lock holder that a started worker signals; None if missing."""
         lock = self._live.readings.lock
         if self.pid is not None or lock is None or lock.verdict is not Verdict.STUCK:
             return None

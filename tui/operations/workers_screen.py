@@ -9,7 +9,7 @@ from tui.format.present import Line
 from tui.format.table import Choice
 from tui.operations import worker_lines as view
 from tui.operations.worker_screen import show_worker_plan
-from tui.screens.base import TOO_EARLY, Copy, key_bindings
+from tui.screens.base import Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
@@ -158,11 +158,6 @@ class WorkersScreen(ListScreen):
             self.say(self.no_row_reason("no place here"))
         else:
             show_worker_plan(self, here[1], self.around)
-
-    def action_arm(self) -> None:
-        """Arm or disarm."""
-        self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
-        self.paint()
 
     def copies(self) -> tuple[Copy, ...]:
         """Task, PID and place of the row, and the command that prints all rows."""

@@ -30,7 +30,7 @@ NO_PAUSE = "this queue cannot be paused"
 
 
 def pause_control(live: PlaceSession) -> str:
-    """Name of the control that pauses and resumes the queue; "" if there is none."""
+    """Name of the control that pauses and resumes the queue; "" if none."""
     return next((name for name, each in live.inspector.controls.items() if each.is_pause), "")
 
 

@@ -23,7 +23,7 @@ MAX_LISTED_TASKS = 1000
 
 EFFECTS: Mapping[str, str] = {
     "retry": "run now, attempts reset, oldest first",
-    "rerun": "run once more now, attempts reset",
+    "rerun": "run again now, attempts reset",
     "promote": "run now, retry wait skipped",
     "hold": "not taken until released",
     "release": "pending again",

@@ -19,7 +19,7 @@ def prompt_for_note(
     """Prompt for a note on a task and write it, or show why that is not possible."""
     why = note_refusal(live, around) or (TOO_EARLY if face.hasty else "")
     if task is None:
-        why = why or "a note is for one task: on it; \\ takes marks away"
+        why = why or "a note is for one task: \\ clears the marks"
     if why or task is None:
         face.say(why)
         return

@@ -220,7 +220,7 @@ class PlanFacts:
     def view(
         self, scope: str, reason: str, now: float, follows: str = "", shown_reason: str = ""
     ) -> PlanView:
-        """Everything that the text of the plan needs; `shown_reason` says if there is none."""
+        """Everything that the text of the plan needs; `shown_reason`: of no plan too."""
         inspector, counts = self._live.inspector, self.counts
         command = ""
         if counts is not None:

@@ -142,7 +142,7 @@ class PlanPage(Page):
 
     @property
     def reason_text(self) -> str:
-        """The reason, or that there is none yet."""
+        """The reason, or `none (Tab)`."""
         required = ", required" if self._around.require_reason else ""
         return safe_line(self._reason) or f"none{required} (Tab)"
 

@@ -132,7 +132,7 @@ def equivalent_command(
     `follows` is the operation to resume.
     """
     if follows:
-        words = [*live.place.command, "journal", follows, "--go-on", "--apply", str(about.amount)]
+        words = [*live.place.command, "journal", follows, "--resume", "--apply", str(about.amount)]
         return shlex.join(words)
     plan, states = about.plan, about.states
     word = COMMAND_NAMES.get(plan.verb, plan.verb)
@@ -154,7 +154,7 @@ def equivalent_command(
             return ""
     if len(about.included) > MAX_IDS_IN_COMMAND:
         return ""
-    words += [word for ident in about.included for word in ("--take-in", ident)]
+    words += [word for ident in about.included for word in ("--include", ident)]
     words += ["--reason", reason] if reason else []
     if can_be_paced(plan):
         paced = pace_options(pace)
@@ -188,7 +188,7 @@ def pace_options(pace: ReplayPace | None) -> list[str] | None:
 def default_pace(plan: Plan, *, picked: bool = False) -> ReplayPace | None:
     """Default pace of a plan; None: all tasks now.
 
-    A few tasks that were `picked` by hand need no canary: they are no more than the canary itself.
+    A few tasks that were `picked` by hand need no canary: they are at most as many as the canary.
     """
     usual = ReplayPace()
     few = picked and len(plan.rows) <= sum(usual.canary)

@@ -153,7 +153,7 @@ def _stop_lines(facts: PlanFacts, pace: ReplayPace, width: int) -> list[Line]:
     if stops.pending is not None:
         lines.append(((f"more than {stops.pending:,} tasks pending", ""),))
     rest = "are held" if stops.rest is RemainderPolicy.HOLD else f"stay in {source_name(facts)}"
-    lines.append(((f"not sent tasks {rest}", "muted"),))
+    lines.append(((f"unsent tasks {rest}", "muted"),))
     return [present.cut_line(line, width) for line in lines]
 
 

@@ -31,7 +31,7 @@ def slowest_latency(kinds: Iterable[KindFigures]) -> Latency | None:
     return Latency(max(waits), max(runs)) if waits and runs else None
 
 
-class QueueFacts(NamedTuple):
+class LockLineFacts(NamedTuple):
     """What the line of facts shows besides the lock."""
 
     rates: Rates | None = None
@@ -56,7 +56,7 @@ class LockLine(Lines):
         return self._place.why_no_unlock(self._read_only)
 
     def show_facts(
-        self, evidence: LockEvidence | None, facts: QueueFacts, now: float, width: int
+        self, evidence: LockEvidence | None, facts: LockLineFacts, now: float, width: int
     ) -> None:
         """Show the last evidence and the facts; `now` in epoch seconds UTC."""
         self.alarms = evidence is not None and evidence.verdict in present.ALARMING_VERDICTS
@@ -74,7 +74,7 @@ class LockLine(Lines):
         self.show([line])
 
 
-def fact_parts(facts: QueueFacts) -> list[Line]:
+def fact_parts(facts: LockLineFacts) -> list[Line]:
     """Rates, latency and rate limits; one that the place does not have is omitted."""
     rates = facts.rates
     inward, outward = ("?", "?") if rates is None else map(present.format_rate, rates[:2])

@@ -71,7 +71,7 @@ _STEPS: Mapping[State | None, tuple[str, str]] = {
     State.HELD: ("L", "releases it"),
     State.DEAD: ("c", "groups these errors before you retry"),
     State.DONE: ("Enter", "shows the task"),
-    State.TRASH: ("R", "restores; X deletes for good"),
+    State.TRASH: ("R", "restores; X deletes permanently"),
     None: ("Enter", "shows the first bytes of the file"),
 }
 _READ_ONLY_STEPS: Mapping[State | None, tuple[str, str]] = {

@@ -16,7 +16,7 @@ from tui.format.progress_bar import first_scan_line
 from tui.plan import planning
 from tui.plan.acting_screen import control_refusal, pause_control
 from tui.queue import metrics_pane
-from tui.queue.lock_line import QueueFacts, slowest_latency
+from tui.queue.lock_line import LockLineFacts, slowest_latency
 from tui.queue.next_step import Situation, next_step
 from tui.queue.panes import divide_screen
 from tui.queue.task_details import PlaceTerms, brief_lines, detail_lines
@@ -236,7 +236,7 @@ class QueuePainter(QueuePanes):
         now, readings = self._clock(), self.live.readings
         worker = self.worker.pid if self.place.has_leases else None
         latency = slowest_latency(readings.kinds or ())
-        facts = QueueFacts(self.live.flow.rates(now), readings.tokens, latency, worker)
+        facts = LockLineFacts(self.live.flow.rates(now), readings.tokens, latency, worker)
         self._lock_line.show_facts(readings.lock, facts, now, self.size.width)
 
     def _paint_filter(self) -> None:

@@ -215,6 +215,6 @@ def _describe_scope(scope: present.Scope, planned: int) -> str:
         return f"all {planned:,} that match"
     if scope.marked:
         out = max(0, scope.hidden + scope.marked - planned)
-        hidden = f", {out:,} hidden or gone excluded" if out else ""
+        hidden = f", {out:,} excluded: hidden or gone" if out else ""
         return f"{planned:,} marked{hidden}"
     return f"row {scope.row}"

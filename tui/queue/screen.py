@@ -6,6 +6,7 @@ import asyncio
 
 from textual import work
 
+from engine import policy
 from engine.index.schema import Query
 from engine.live.inspector import IndexChanged
 from engine.live.queries import AGE_ROUNDING_SECONDS
@@ -22,7 +23,7 @@ from tui.screens.graph_pane import GRAPH_READ_SECONDS
 from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
 from tui.session.recurrence_check import CheckedCluster, check_clusters
-from tui.task.why_waiting import why_waiting
+from tui.task.why_waiting import reasons
 from tui.widgets.list_view import CursorPosition, task_at
 from tui.widgets.task_list import TaskList
 
@@ -236,11 +237,11 @@ class QueueDetails(QueueTabs):
             return
         live, now = self.live, self._clock()
         lock, alarms = live.readings.lock, live.alerts
-        why = await why_waiting(self.inspector, self.place, lock, task, now, alarms)
+        why = await reasons(self.inspector, self.place, lock, task, now, alarms)
         attempts = task_attempts(task_history(live.events(), task.id))
         cluster = await self._find_cluster(task) if task.error else None
         parts = await self._read_sizes(task)
-        self._found = TaskFindings(task.id, why, parts, attempts, cluster)
+        self._found = TaskFindings(task.id, policy.join_reasons(why), parts, attempts, cluster)
         self._paint_details()
 
     async def _find_cluster(self, task: Task) -> CheckedCluster | None:

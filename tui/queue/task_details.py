@@ -32,7 +32,7 @@ class TaskFindings(NamedTuple):
 
     id: str = ""
     why: str = ""
-    """Why it waits, or what becomes of it."""
+    """Why it waits, or what happens next."""
     parts: tuple[Part, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     """Its attempts of the last hour, from the logs."""

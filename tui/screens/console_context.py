@@ -61,11 +61,9 @@ class ConsoleContext(NamedTuple):
     """Epoch seconds UTC."""
     places: int = 1
     environment: str = ""
-    """Label of the environment, such as `PROD`; "" if none is set."""
+    """Label of the environment, such as `PROD`; "" if not set."""
     require_reason: bool = False
     """A plan needs a reason to be applied."""
-    bandwidth_text: Callable[[], str] = lambda: ""
-    """Returns the current rate to the terminal: `0.7kB/s`."""
     repaint_seconds: Callable[[], float] = lambda: 1.0
     """Returns the seconds between two repaints without a key; more on a slow line."""
     totals: Callable[[], Totals | None] = lambda: None

@@ -116,7 +116,7 @@ class GraphScreen(BaseScreen):
     graph_pane: GraphPane
 
     def graph_place(self) -> PlaceSession | None:
-        """The place whose graph is on screen; None if there is none."""
+        """The place whose graph is on screen; None if missing."""
         raise NotImplementedError
 
     def lay_out(self, width: int) -> None:
@@ -133,7 +133,7 @@ class GraphScreen(BaseScreen):
         while self.is_paintable and (live := self.graph_place()) is not None:
             self.lay_out(self.size.width)
             if self.graph_pane.seconds <= HISTORY_SECONDS:
-                return  # as in memory: the screen paints it by itself
+                return  # as in memory: the screen paints it later
             try:
                 await self.graph_pane.read(live, live.clock())
             except Unavailable:

@@ -64,7 +64,7 @@ FILTER_ACTION = "filter"
 """Action whose screens also explain the filter language."""
 
 FILTER_SUMMARY = (
-    ("words", 'each occurs in the task; a|b either, !a not, "a b" with the space'),
+    ("words", 'all of them match; a|b: either, !a: not, "a b": with the space'),
     ("fields", " ".join(FIELDS)),
     ("@name", "a saved filter; :save @name saves the one of the list"),
     ("operators", "= != equal; : contains; ~ !~ regex; > >= < <= numbers, times"),

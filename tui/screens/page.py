@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
-from tui.screens.base import BaseScreen
+from tui.screens.base import TOO_EARLY, BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.top_line import TopLine
 from tui.screens.two_panes import TwoPanes, frame_panes
@@ -101,8 +101,8 @@ class Page(BaseScreen):
         self.dismiss()
 
 
-class ListScreen(TwoPanes):
-    """A list of rows with a cursor, and details of the row under it: below, or at the right."""
+class ListPage(TwoPanes):
+    """Paints a list of rows, details of the row under the cursor, a message line and hints."""
 
     hint_words: Mapping[str, str] = {}
     """Words that replace those of the hints, by action."""
@@ -143,10 +143,6 @@ class ListScreen(TwoPanes):
         """Repaint when the screen is on top again."""
         self.paint()
 
-    def on_picker_cursor_moved(self) -> None:
-        """Repaint when the cursor moved to another row."""
-        self.paint()
-
     def _tick(self) -> None:
         if self.is_current and not self.around.skips_repaint():
             self.paint()
@@ -165,15 +161,6 @@ class ListScreen(TwoPanes):
         """Path to this screen, outermost first."""
         return (self.live.name, self.KIND)
 
-    @property
-    def selected_key(self) -> str:
-        """Key of the row under the cursor; "" if there is none or it has left."""
-        return self.query_one(Picker).key if self.is_paintable else ""
-
-    def no_row_reason(self, otherwise: str) -> str:
-        """Why there is no row to act on: the row has left, else `otherwise`."""
-        return ROW_HAS_LEFT if self.query_one(Picker).is_gone else otherwise
-
     def lay_out(self, width: int) -> None:
         """Fill the rows, and the details of the row under the cursor."""
         raise NotImplementedError
@@ -189,7 +176,7 @@ class ListScreen(TwoPanes):
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
     def say(self, text: str, look: str = "warn") -> None:
-        """Show a message to the operator for `SAID` seconds."""
+        """Show a message to the operator for `MESSAGE_SECONDS`."""
         self._message = (text, look, self.around.clock())
         self._show_message_line()
 
@@ -212,6 +199,23 @@ class ListScreen(TwoPanes):
         if word is not None:  # it is missing while the screen is removed
             word.show([present.cut_line(line, self.size.width)])
 
+
+class ListScreen(ListPage):
+    """A list of rows with a cursor, and details of the row under it: below, or at the right."""
+
+    def on_picker_cursor_moved(self) -> None:
+        """Repaint when the cursor moved to another row."""
+        self.paint()
+
+    @property
+    def selected_key(self) -> str:
+        """Key of the row under the cursor; "" if none or it has left."""
+        return self.query_one(Picker).key if self.is_paintable else ""
+
+    def no_row_reason(self, otherwise: str) -> str:
+        """Why there is no row to act on: the row has left, else `otherwise`."""
+        return ROW_HAS_LEFT if self.query_one(Picker).is_gone else otherwise
+
     def action_move(self, how: str) -> None:
         """Move the cursor, or scroll the details; without rows there is only the text."""
         picker = self.query_one(Picker)
@@ -220,6 +224,11 @@ class ListScreen(TwoPanes):
         else:
             self.query_one(LongText).move(how)
             self.show_frames()  # they count the lines below
+
+    def action_arm(self) -> None:
+        """Arm or disarm."""
+        self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
+        self.paint()
 
     def action_reread(self) -> None:
         """Scan everything again."""

@@ -56,7 +56,7 @@ class AskScreen(ModalScreen[str]):
             self.dismiss(event.value)
 
     def _show_error(self, wrong: str) -> None:
-        text = (f" {wrong}", "warn") if wrong else (" Enter confirms  Esc closes", "muted")
+        text = (f" {wrong}", "warn") if wrong else (" Enter OK  Esc cancel", "muted")
         self.query_one("#ask-word", Lines).show([present.cut_line((text,), self.size.width)])
 
     def action_back(self) -> None:

@@ -73,7 +73,7 @@ class History:
         return tuple(one for one in self.operations if one.is_interrupted and one.open_rows)
 
     async def operation(self, op: str) -> Operation | None:
-        """The current record of one operation; None if there is none.
+        """The current record of one operation; None if missing.
 
         Raises:
             Unavailable: the place was closed.
@@ -95,7 +95,7 @@ class History:
 
         stamp = await to_thread(_folder_mtime, journal.folder)
         open_ = any(operation.ended is None for operation in self.operations)
-        # Read once more after a change: two changes within one clock tick have the same mtime.
+        # Read again after a change: two changes within one clock tick have the same mtime.
         if self.is_read and not always and not open_ and self._stamps == (stamp, stamp):
             return ()
         self._stamps = (*self._stamps[-1:], stamp)

@@ -39,7 +39,7 @@ class PlaceMail(NamedTuple):
     records: Callable[[], str] = lambda: ""
     """Returns the path of the delivery records; "" if none are kept."""
     backlog: Callable[[], MailBacklog | None] = lambda: None
-    """Returns the backlog of the mail spool; None if there is none."""
+    """Returns the backlog of the mail spool; None if missing."""
     obstacle: Callable[[], str] = lambda: ""
     """Returns why no mail can be sent, and time alone will not change it; "" if it can."""
     find_unqueued: Callable[[Collection[str], float], int] = lambda payloads, now: 0
@@ -75,7 +75,7 @@ class Place(NamedTuple):
     open: Callable[[], Store]
     """Opens a new store instance for the calling thread."""
     lock: Callable[[], LockEvidence] | None = None
-    """Examines the queue's lock; None if there is none."""
+    """Examines the queue's lock; None if missing."""
     has_leases: bool = False
     """Claims are leases in the store, without a queue lock; the store's edges alone decide what may
     be done with claimed tasks.
@@ -87,13 +87,13 @@ class Place(NamedTuple):
     has_dlq: bool = True
     """`queue dlq` works here: the queue follows the file contract."""
     queue_metrics: str = ""
-    """Path of the queue's metrics file; "" if there is none."""
+    """Path of the queue's metrics file; "" if none."""
     mail_metrics: str = ""
-    """Path of the mail metrics file; "" if there is none."""
+    """Path of the mail metrics file; "" if none."""
     logs: tuple[str, ...] = ()
     """Paths of the logs to follow."""
     worker_command: tuple[str, ...] = ()
-    """Command that starts a worker; empty if there is none."""
+    """Command that starts a worker; empty if none."""
     recovery_command: tuple[str, ...] = ()
     """Command that frees the lock of a stuck or dead holder; append `LockEvidence.seen`. Empty if
     there is none.
@@ -138,13 +138,13 @@ class Place(NamedTuple):
     """Reads CPU, IO and wait state of the lock's holder; None if impossible."""
 
     journal: Journal | None = None
-    """Journal of the operators' operations; None if there is none."""
+    """Journal of the operators' operations; None if missing."""
     who: Who = Who("?")
     """The operator, for the journal."""
     notes: Notes | None = None
     """Notes on tasks; None if there are none."""
     root: str = ""
-    """Data folder, below which no symbolic link is followed; "" if there is none."""
+    """Data folder, below which no symbolic link is followed; "" if none."""
 
     trash: Trash | None = None
     """Retention of the trash; None if the configuration is unknown."""

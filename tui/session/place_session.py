@@ -281,7 +281,7 @@ class PlaceSession:
         return NO_WORKER_HINT if verb in TO_PENDING and self.lacks_worker else ""
 
     def estimate_drain(self, now: float) -> Drain:
-        """Time to drain the backlog; `STALLED` if due tasks wait and none is completed."""
+        """Time to drain the backlog; `STALLED` if due tasks wait and no task is completed."""
         due = 0 if self.backlog is None else self.backlog.due
         if is_stalled(due, self.alerts, self.flow.is_without_output(now)):
             return Drain(Trend.STALLED)

@@ -54,7 +54,7 @@ class PlaceReadings(NamedTuple):
     sending: MailHealth = MailHealth()
     """State of the mail transports."""
     last_run: float | None = None
-    """Time of the last run in a log, epoch seconds UTC; None if none is logged."""
+    """Time of the last run in a log, epoch seconds UTC; None if no run is logged."""
     tokens: Sequence[BucketState] | str = ()
     """Tokens of its rate limits, or why they cannot be read."""
     notes: NotesById = NO_NOTES
@@ -258,7 +258,7 @@ class MetricsReader:
         if not self._path:
             return None
         try:
-            state = os.stat(self._path)  # noqa: PTH116 - a path as it was configured
+            state = os.stat(self._path)  # noqa: PTH116 - a path as configured
             seen = (state.st_ino, state.st_mtime_ns, state.st_size)
             if seen != self._seen:
                 self._reading = prometheus.read_metrics(self._path)

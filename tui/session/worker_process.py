@@ -57,7 +57,7 @@ class WorkerProcess:
         return self._process is not None and self._process.poll() is not None
 
     def describe_end(self) -> str:
-        """How the child ended, as text, once; "" while it runs and if there is none."""
+        """How the child ended, as text, once; "" while it runs and if none."""
         if self._process is None or not self.has_ended:
             return ""
         pid, code, last = self._process.pid, self._process.returncode, self._last_line()

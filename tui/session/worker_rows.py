@@ -47,7 +47,7 @@ class WorkerRow(NamedTuple):
     is_abandoned: bool = False
     """True if the worker that claimed the task has ended."""
     note: str = ""
-    """Instead of a task: why there is none."""
+    """Instead of a task: why the worker has no task."""
 
 
 def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:

@@ -18,7 +18,7 @@ from engine.text.safe import safe_line
 from tui.format import glyphs, present
 from tui.format.present import BLANK_LINE, Line, Run
 from tui.session.recurrence_check import CheckedCluster
-from tui.task.why_waiting import NO_OUTLOOK, Outlook
+from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook
 
 Text: TypeAlias = list[Line]
 
@@ -45,7 +45,7 @@ class TaskScene:
     states: Mapping[State, str]
     gone: bool = False
     """True if it no longer exists."""
-    outlook: Outlook = NO_OUTLOOK
+    outlook: TaskOutlook = NO_OUTLOOK
     """Why it is not running, and when it runs."""
     mark: str = ""
     """Fingerprint of its last error."""

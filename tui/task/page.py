@@ -50,7 +50,7 @@ NEXT_STEPS: Mapping[State, tuple[str, str]] = {
     State.PENDING: ("O", "runs it now, before its due time"),
     State.HELD: ("L", "releases it"),
     State.DEAD: ("R", "retries it, attempts reset"),
-    State.DONE: ("R", "runs it once more"),
+    State.DONE: ("R", "runs it again"),
     State.TRASH: ("R", "restores it"),
 }
 """The next step in a state: its key, and what it does."""

@@ -156,7 +156,7 @@ class TaskReader:
             self.scene = replace(self.scene, findings=told)
 
     async def refresh(self) -> None:
-        """Read again what changes by itself: new log lines, and the reasons."""
+        """Read again what other processes change: new log lines, and the reasons."""
         log, known = self.live.readings.log, self._log_seen
         self._log_seen = log
         new = set(log).difference(known) if log is not known else ()

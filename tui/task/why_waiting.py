@@ -26,7 +26,7 @@ from tui.session.place_watcher import read_routes
 from tui.transports.lines import describe_suspension
 
 
-class Outlook(NamedTuple):
+class TaskOutlook(NamedTuple):
     """Why a task is not running, and when it runs."""
 
     about: policy.Circumstances | None = None
@@ -44,21 +44,7 @@ class Outlook(NamedTuple):
         return (*self.unknown, *why)
 
 
-NO_OUTLOOK = Outlook()
-
-
-async def why_waiting(
-    inspector: Inspector,
-    place: Place,
-    lock: LockEvidence | None,
-    task: Task,
-    now: float,
-    alerts: Iterable[Alert] = (),
-) -> str:
-    """Why a task is not running, in one line; `alerts` are those of its place, for a consistent
-    answer.
-    """
-    return policy.join_reasons(await reasons(inspector, place, lock, task, now, alerts))
+NO_OUTLOOK = TaskOutlook()
 
 
 async def reasons(
@@ -69,17 +55,19 @@ async def reasons(
     now: float,
     alerts: Iterable[Alert] = (),
 ) -> tuple[str, ...]:
-    """Why a task is not running, as sentences; the most important first."""
+    """Why a task is not running, as sentences; the most important first. `alerts` are those of its
+    place, for a consistent answer.
+    """
     about, unknown = await _circumstances(inspector, place, lock, task, now, alerts)
-    return Outlook(about, unknown).reasons(task, now)
+    return TaskOutlook(about, unknown).reasons(task, now)
 
 
-async def outlook(live: PlaceSession, task: Task, now: float) -> Outlook:
+async def outlook(live: PlaceSession, task: Task, now: float) -> TaskOutlook:
     """Why a task of an open place is not running, and when it runs at the present rate."""
     found = live.inspector, live.place, live.readings.lock, task, now, live.alerts
     about, unknown = await _circumstances(*found)
     if task.state is not State.PENDING:
-        return Outlook(about, unknown)
+        return TaskOutlook(about, unknown)
     obstacle = about.pause_reason or about.closed_reason
     if about.is_handled is not None and not about.is_handled(task.kind):
         obstacle = obstacle or "no handler configured"
@@ -98,7 +86,7 @@ async def outlook(live: PlaceSession, task: Task, now: float) -> Outlook:
         obstacle=safe_line(obstacle),
         token_at=about.token_at,
     )
-    return Outlook(about, unknown, start, _bucket(live.readings.tokens, task.kind))
+    return TaskOutlook(about, unknown, start, _bucket(live.readings.tokens, task.kind))
 
 
 def _bucket(tokens: Sequence[BucketState] | str, kind: str) -> BucketState | None:

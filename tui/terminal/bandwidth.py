@@ -57,7 +57,7 @@ class OutputWait(NamedTuple):
     """Seconds for which output waited until the terminal took it."""
 
     now: float = 0.0
-    """0 if none is waiting."""
+    """0 if no byte is waiting."""
     longest: float = 0.0
     """Since it was last asked for."""
 

@@ -168,7 +168,7 @@ class Terminal(LinuxDriver):
     def start_application_mode(self) -> None:
         """Take the terminal and follow its size."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
-        # Textual's handler can be interrupted by itself with a newer size: then the older size
+        # Textual's handler can be interrupted by a newer size: then the older size
         # would be reported last. On the loop, one signal is handled after the other.
         self._loop.add_signal_handler(signal.SIGWINCH, self._report_size)
         self._report_size()

@@ -34,7 +34,7 @@ class ListView(NamedTuple):
     window: Window = Window((), 0, 0, -1)
     cursor: CursorPosition = CursorPosition()
     anchor: CursorPosition | None = None
-    """Start of the range that is being marked, whose other end is the cursor; None if none is."""
+    """Start of the open range; its other end is the cursor. None without a range."""
     departed: Mapping[str, str] = NONE_DEPARTED
     """Ids of tasks that have left and whose rows stay for a while, and why they left."""
     fresh: int = 0

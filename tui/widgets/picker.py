@@ -46,7 +46,7 @@ class Picker(Painted, can_focus=True):
 
     @property
     def key(self) -> str:
-        """Key of the row under the cursor; "" if there is none or it has left."""
+        """Key of the row under the cursor; "" if none or it has left."""
         return self._rows[self._at].key if self._rows and not self.is_gone else ""
 
     @property
@@ -133,7 +133,7 @@ class Picker(Painted, can_focus=True):
                 self.repaint_line(y)
 
     def render_line(self, y: int) -> Strip:
-        """A line as it was last painted."""
+        """A line as last painted."""
         line = self._painted[y] = self._line(y)
         return self.strip_of(line)
 

@@ -105,7 +105,7 @@ class TaskList(Painted, can_focus=True):
         """Move by a motion of the key table: down, up, half_down, page_down, first and so on.
 
         No message is sent, as the caller knows that the cursor moved: the message would come one
-        frame later and repaint once more.
+        frame later and repaint again.
         """
         before = self.rows.view.cursor
         self.rows.move(action)
@@ -153,7 +153,7 @@ class TaskList(Painted, can_focus=True):
                 self.repaint_line(y)
 
     def render_line(self, y: int) -> Strip:
-        """A line as it was last painted."""
+        """A line as last painted."""
         if y not in self._painted:
             self._painted[y] = self._line(y, self.size.width)
         return self.strip_of(self._painted[y])

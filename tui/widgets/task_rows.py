@@ -153,7 +153,7 @@ class TaskRows:
         finally:
             reading.cancel()
         if reading.cancelled():
-            return None  # another query is shown meanwhile
+            return None  # another query is shown now
         chosen = reading.result()
         if not self.view.window.is_counted:
             self._wanted.set()

@@ -44,8 +44,8 @@ class DeliveryPaths(NamedTuple):
     """The data folder; below it no symbolic link is followed."""
 
 
-class Ledger:
-    """Writes the log lines, counters, metrics and delivery records of mail."""
+class DeliveryFiles:
+    """Writes the log, counters, metrics and records of mail; reports each error once."""
 
     def __init__(
         self,
@@ -59,7 +59,74 @@ class Ledger:
         self._deliveries = DeliveryRecords(places.deliveries, places.max_records, places.root)
         self._said: set[str] = set()
 
-    # ---- one mail
+    def publish(self, selected: str, depth: int, oldest: float) -> None:
+        """Write the metrics file.
+
+        `selected` is the transport for the next mail, "" for none. `depth` is the number of mails
+        in the spool, `oldest` the age of the oldest in seconds.
+        """
+        with self._reporting_errors(self._places.metrics):
+            figures = MailFigures(
+                attempts=self._totals("attempts"),
+                success=self._totals("success"),
+                failures=self._totals("failures"),
+                depth=depth,
+                last_success=self._total(_LAST_SUCCESS),
+                last_failure=self._total(_LAST_FAILURE),
+                oldest_age=oldest,
+                selected=selected,
+            )
+            self._make_folder_of(self._places.metrics)
+            files.replace_file(
+                self._places.metrics, render_metrics(figures), root=self._places.root
+            )
+
+    def _log(self, level: str, text: str) -> None:
+        path = self._places.log
+        with self._reporting_errors(path):
+            self._make_folder_of(path)
+            files.append(path, format_log_line(level, text, self._clock()), root=self._places.root)
+
+    def _count(self, name: str) -> None:
+        with self._reporting_errors(f"{self._places.counters}/{name}"):
+            self._counters.add(name)
+
+    def _store_value(self, name: str, value: str) -> None:
+        with self._reporting_errors(f"{self._places.counters}/{name}"):
+            self._counters.put(name, value)
+
+    def _totals(self, what: str) -> dict[str, int]:
+        return {t: self._total(f"mail_{what}_{t}") for t in METRIC_TRANSPORTS}
+
+    def _total(self, name: str) -> int:
+        with self._reporting_errors(f"{self._places.counters}/{name}"):
+            return self._counters.read(name)
+        return 0  # the other figures are still worth publishing
+
+    def _record(self, transport: str, to: str, result: str, reason: str = "") -> None:
+        with self._reporting_errors(self._places.deliveries):
+            delivery = Delivery(self._clock(), transport or NONE_LABEL, to, result, reason)
+            self._deliveries.add(delivery)
+
+    def _make_folder_of(self, path: str) -> None:
+        os.close(files.open_dir_path(os.path.dirname(path), self._places.root, make=True))
+
+    @contextmanager
+    def _reporting_errors(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._report_once(f"{path}: {error.strerror or error}")
+
+    def _report_once(self, text: str) -> None:
+        # If the disk is full, each log line of a mail fails with the same text.
+        if text not in self._said:
+            self._said.add(text)
+            self._complain(safe_line(text))
+
+
+class Ledger(DeliveryFiles):
+    """Records each event of a mail: its log line, counters and delivery record."""
 
     def log_attempt(self, task_id: str, n: int, transport: str, to: str) -> None:
         """Record the start of the n-th attempt."""
@@ -148,75 +215,6 @@ class Ledger:
         began = f"task_id={task_id} transport={transport or '?'} since={_utc(when)}"
         why = "an earlier attempt was accepted, the mail is not sent again"
         self._log("INFO", f"MAIL_SEND_ALREADY_SENT {began}: {why}")
-
-    # ---- metrics
-
-    def publish(self, selected: str, depth: int, oldest: float) -> None:
-        """Write the metrics file.
-
-        `selected` is the transport for the next mail, "" for none. `depth` is the number of mails
-        in the spool, `oldest` the age of the oldest in seconds.
-        """
-        with self._reporting_errors(self._places.metrics):
-            figures = MailFigures(
-                attempts=self._totals("attempts"),
-                success=self._totals("success"),
-                failures=self._totals("failures"),
-                depth=depth,
-                last_success=self._total(_LAST_SUCCESS),
-                last_failure=self._total(_LAST_FAILURE),
-                oldest_age=oldest,
-                selected=selected,
-            )
-            self._make_folder_of(self._places.metrics)
-            files.replace_file(
-                self._places.metrics, render_metrics(figures), root=self._places.root
-            )
-
-    # ---- writing
-
-    def _log(self, level: str, text: str) -> None:
-        path = self._places.log
-        with self._reporting_errors(path):
-            self._make_folder_of(path)
-            files.append(path, format_log_line(level, text, self._clock()), root=self._places.root)
-
-    def _count(self, name: str) -> None:
-        with self._reporting_errors(f"{self._places.counters}/{name}"):
-            self._counters.add(name)
-
-    def _store_value(self, name: str, value: str) -> None:
-        with self._reporting_errors(f"{self._places.counters}/{name}"):
-            self._counters.put(name, value)
-
-    def _totals(self, what: str) -> dict[str, int]:
-        return {t: self._total(f"mail_{what}_{t}") for t in METRIC_TRANSPORTS}
-
-    def _total(self, name: str) -> int:
-        with self._reporting_errors(f"{self._places.counters}/{name}"):
-            return self._counters.read(name)
-        return 0  # the other figures are still worth publishing
-
-    def _record(self, transport: str, to: str, result: str, reason: str = "") -> None:
-        with self._reporting_errors(self._places.deliveries):
-            delivery = Delivery(self._clock(), transport or NONE_LABEL, to, result, reason)
-            self._deliveries.add(delivery)
-
-    def _make_folder_of(self, path: str) -> None:
-        os.close(files.open_dir_path(os.path.dirname(path), self._places.root, make=True))
-
-    @contextmanager
-    def _reporting_errors(self, path: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self._report_once(f"{path}: {error.strerror or error}")
-
-    def _report_once(self, text: str) -> None:
-        # If the disk is full, each log line of a mail fails with the same text.
-        if text not in self._said:
-            self._said.add(text)
-            self._complain(safe_line(text))
 
 
 def _utc(when: float) -> str:

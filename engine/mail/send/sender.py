@@ -56,7 +56,7 @@ class AttemptTokens(Protocol):
         ...
 
     def spend(self, kind: str, /) -> bool:
-        """Take a token; False, and none taken, if there is none."""
+        """Take a token; False if the bucket is empty."""
         ...
 
     def token_at(self, kind: str, /) -> float:
@@ -92,7 +92,7 @@ class SendResult(NamedTuple):
     payload: str = ""
     """Path of its meta.sh in the spool; "" if it was sent."""
     doubtful_since: float = 0.0
-    """When an attempt with an unknown result began, epoch seconds UTC; 0.0 if there is none."""
+    """When an attempt with an unknown result began, epoch seconds UTC; 0.0 if none."""
     unqueued: str = ""
     """Why no task could be made to deliver it from the spool; safe to show."""
 

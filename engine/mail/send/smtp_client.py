@@ -262,7 +262,7 @@ class Connections:
                 self._attempts.discard(attempt)
 
     def take(self) -> _Client | None:
-        """Remove a kept connection and return it; None if there is none."""
+        """Remove a kept connection and return it; None if missing."""
         with self._changed:
             return self._kept.pop() if self._kept else None
 
@@ -384,7 +384,7 @@ class _SmtpSession:
     def _begin_on_kept(
         self, paths: tuple[str, str], facts: wire_format.WireFacts
     ) -> _Client | None:
-        """A kept connection on which the server has accepted MAIL; None if there is none.
+        """A kept connection on which the server has accepted MAIL; None if missing.
 
         If the server has closed it, or takes no more mails on it, it is closed here.
         """

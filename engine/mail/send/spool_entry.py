@@ -60,7 +60,7 @@ _ID = re.compile(r"mail-[0-9A-Za-z:.-]+")
 
 
 def is_id(name: str) -> bool:
-    """True if the name is valid for a mail of ours; ids of the other program are not checked."""
+    """True if the name is valid for our own mail; ids of the other program are not checked."""
     return _ID.fullmatch(name) is not None and len(name) <= 100
 
 
@@ -71,7 +71,7 @@ _STAMP = re.compile(
 
 
 def time_in_id(id: str) -> float | None:
-    """Return the time in a mail's name, epoch seconds UTC; None if there is none."""
+    """Return the time in a mail's name, epoch seconds UTC; None if missing."""
     found = _STAMP.fullmatch(id)
     if found is None:
         return None
@@ -90,7 +90,7 @@ def age_sort_key(id: str) -> tuple[float, str]:
 def oldest_time(names: Iterable[str], spool: int) -> float:
     """Return when the oldest of these mails was spooled: the time in its name, else of its folder.
 
-    Epoch seconds UTC; infinite if none is left. No file is opened.
+    Epoch seconds UTC; infinite if no recipient is left. No file is opened.
     """
     marks = [(_STAMP.fullmatch(name), name) for name in names]
     times = [_folder_time(name, spool) for found, name in marks if not found]
@@ -268,7 +268,7 @@ def read_mark_values(
 
 
 def read_mark(name: str, here: int, spool: stat_result) -> SpoolMark | None:
-    """Read the mark of an attempt; None if there is none.
+    """Read the mark of an attempt; None if missing.
 
     Raises:
         BadMail: the name is not a plain, trusted file.

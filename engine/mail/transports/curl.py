@@ -37,7 +37,7 @@ class Curl:
         self, settings: MailSettings, helo: str = "", account: Account | None = None
     ) -> None:
         """`helo` is the host name for EHLO; "" is this host's. `account` is the user that runs
-        curl; None is our own."""
+        curl; None: our own."""
         self._settings, self._account = settings, account
         self._helo = helo or full_name(os.uname().nodename)
         self._program = settings.programs.get("curl") or run_program.find_program("curl")

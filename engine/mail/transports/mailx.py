@@ -39,12 +39,12 @@ class Mailx:
         ~/dead.letter."""
         if self._mailx.absence:
             return absent_because(self._mailx.absence)
-        # The path where mailx looks; no setting of ours changes that.
+        # The path where mailx looks; no setting of this project changes that.
         sendmail = self._system.find_program({}, "sendmail")
         if sendmail.absence:
-            return absent_because(f"sendmail, which it needs, is {sendmail.absence}")
+            return absent_because(f"needs sendmail, which is {sendmail.absence}")
         if is_stopped(sendmail.path, self._system):
-            why = "sendmail, which it needs, is Postfix's, and Postfix is not running"
+            why = "needs sendmail of Postfix, which is not running"
             return Unused(Cause.STOPPED, why)
         return None
 

@@ -26,7 +26,7 @@ class Msmtp:
         paths = list(self._configurations())
         if any(map(self._system.is_readable, paths)):
             return None
-        return absent_because(f"not configured: no {' or '.join(paths)} that we can read")
+        return absent_because(f"not configured: cannot read {' or '.join(paths)}")
 
     def _configurations(self) -> Iterator[str]:
         """Return the paths of its configuration. Source: msmtp(1), "FILES"."""

@@ -16,7 +16,7 @@ class TransportChoice(NamedTuple):
     transport: Transport | None
     """None if none can be used."""
     why_not: Mapping[str, Unused]
-    """Why each transport before it is not used; if there is none, why each one is not."""
+    """Why each transport before it is not used; if no transport is used, why each is not."""
 
 
 class TransportRegistry:

@@ -30,12 +30,12 @@ class Sendmail:
         if self._sendmail.absence:
             return absent_because(self._sendmail.absence)
         if is_stopped(self._sendmail.path, self._system):
-            return Unused(Cause.STOPPED, "it is Postfix's, and Postfix is not running")
+            return Unused(Cause.STOPPED, "belongs to Postfix, which is not running")
         if self._settings.method == self.name:
             return None
         if is_postfix_program(self._sendmail.path, self._system):
             # An operator who suspends postfix does not want mail to reach it by another name.
-            return absent_because("it is Postfix's: use the transport postfix")
+            return absent_because("belongs to Postfix: use the transport postfix")
         if os.path.basename(os.path.realpath(self._sendmail.path)) == "busybox":
             return absent_because(
                 "it is BusyBox's, which has no queue and needs a server on port 25"

@@ -338,7 +338,7 @@ def _scan_orphans(spool: KannaderSpool, known: Set[LinkTarget], now: float) -> I
         if mail in begun:
             continue  # being enqueued, or an interrupted enqueue
         if not mail_format.is_uuid(mail):
-            yield Damage(f"data/{mail}", "is not a mail folder: not a UUID")
+            yield Damage(f"data/{mail}", "not a mail folder: not a UUID")
             continue
         try:
             for found in _check_mail(spool, mail, known, now):
@@ -348,7 +348,7 @@ def _scan_orphans(spool: KannaderSpool, known: Set[LinkTarget], now: float) -> I
         except FileNotFoundError:
             continue  # erased since it was listed
         except NotADirectoryError:
-            yield Damage(f"data/{mail}", "is not a folder, expected a mail folder")
+            yield Damage(f"data/{mail}", "not a folder, expected a mail folder")
         except OSError as error:
             yield Damage(f"data/{mail}", f"cannot be read now: {error.strerror}")
 
@@ -363,7 +363,7 @@ def _check_mail(
         what = f"holds {safe_line(strange[0])!r}, a foreign file that prevents deletion"
         yield Damage(f"data/{mail}", what)
     if not dests and not strange:
-        what = "is a mail without recipients, never accepted"
+        what = "mail without recipients, never accepted"
         age = now - last_write_seconds(spool, LinkTarget(mail, ""))
         yield from _filter_by_age(Damage(f"data/{mail}", what, target=LinkTarget(mail, "")), age)
     for dest in dests:
@@ -376,10 +376,10 @@ def _check_recipient(spool: KannaderSpool, target: LinkTarget, now: float) -> It
     where, age = f"data/{target.path}", now - last_write_seconds(spool, target)
     why = incomplete_reason(spool, target)
     if why:
-        what = f"is an orphaned mail (incomplete): {why}"
+        what = f"orphaned mail (incomplete): {why}"
         yield from _filter_by_age(Damage(where, what, target=target), age)
     elif age > STALE_SECONDS:
-        what = "is an orphaned mail (complete)"
+        what = "orphaned mail (complete)"
         yield Damage(where, what, RepairAction.ASK_OPERATOR, target=target)
 
 

@@ -151,7 +151,7 @@ def _write_and_publish(
 ) -> None:
     try:
         _write_files(spool, begun.mail, recipients, contents, schedule)
-        with desk.locked():
+        with desk.lock.held():
             taken = next((ident for ident, _ in begun.links if link_exists(spool, ident)), None)
             if taken is not None:
                 raise Gone(f"{taken} is there already")
@@ -293,7 +293,7 @@ def delete_unfinished(spool: KannaderSpool, begun: EnqueueRecord) -> None:
 def finish_interrupted(
     spool: KannaderSpool, begun: EnqueueRecord, linked: Container[LinkTarget]
 ) -> str:
-    """Complete or roll back an interrupted enqueue, under the spool lock; return what was done.
+    """Complete or roll back an interrupted enqueue, under the spool lock; return the repairs.
 
     `linked` holds every recipient that any link leads to.
     """

@@ -60,11 +60,11 @@ class MailFolder:
         return files.new_file_owner(self.status)
 
     def exists(self) -> bool:
-        """False only for a folder of ours that has not been created yet."""
+        """False only for a folder of this project that has not been created yet."""
         return self._fd >= 0 or self._spool is None or files.is_folder(self.path)
 
     def find_problem(self) -> Problem | None:
-        """Report another file in the place of one of our folders; None if there is none."""
+        """Report another file in the place of one of our folders; None if missing."""
         if self.exists() or not os.path.lexists(self.path):
             return None
         return Problem(self.word, "not a folder, expected one or nothing: move it away")

@@ -57,16 +57,14 @@ class _FileChanges(NamedTuple):
                 yield name, data
 
 
-class MailMover:
-    """Changes the mails of one spool.
+class SpoolLock:
+    """The flock by which only one spooldeck process changes a spool at a time.
 
-    `patience`: seconds to wait for the lock of another spooldeck process.
+    `patience`: seconds to wait for another process.
     """
 
-    def __init__(
-        self, spool: KannaderSpool, *, durable: bool, patience: float = files.FLOCK_TIMEOUT_SECONDS
-    ) -> None:
-        self._spool, self._durable, self._patience = spool, durable, patience
+    def __init__(self, spool: KannaderSpool, patience: float = files.FLOCK_TIMEOUT_SECONDS) -> None:
+        self._spool, self._patience = spool, patience
         self._lock_fd = -1
         self._lock_identity = (0, 0)
         """Device and inode of the lock file that is open."""
@@ -78,23 +76,23 @@ class MailMover:
             self._lock_fd = -1
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the spool lock (flock), so that only one spooldeck process changes the spool.
+    def held(self) -> Iterator[None]:
+        """Hold the lock while in the block.
 
         Raises:
             Unavailable: the lock file cannot be opened, or another process holds the lock.
         """
         self._spool.check()
         lock = self._open_lock()
-        held = files.Flock(lock, self._patience)
+        flock = files.Flock(lock, self._patience)
         try:
-            held.__enter__()
+            flock.__enter__()
         except OSError as error:
             raise Unavailable(f"{self._spool.staging.path}/.lock: {error.strerror}") from error
         try:
             yield
         finally:
-            held.__exit__()
+            flock.__exit__()
 
     def _open_lock(self) -> int:
         desk = self._spool.staging
@@ -116,13 +114,18 @@ class MailMover:
             return False
         return self._lock_identity == (there.st_dev, there.st_ino)
 
-    # ---- claiming
+
+class MailMover:
+    """Changes the mails of one spool."""
+
+    def __init__(self, spool: KannaderSpool, lock: SpoolLock, *, durable: bool) -> None:
+        self._spool, self.lock, self._durable = spool, lock, durable
 
     def claim(self, mail: MailEntry, task: Task, now: float, owner: str) -> Task | None:
         """Rename a due mail to inflight/ (send_start); None if another process was faster."""
         link = mail.link
         inflight = self._spool.states[State.ACTIVE]
-        with self.locked():
+        with self.lock.held():
             try:
                 if not self._spool.is_current(mail):
                     return None
@@ -144,7 +147,7 @@ class MailMover:
         """
         touched: dict[MailFolder, list[int]] = {}
         try:
-            with self.locked():
+            with self.lock.held():
                 answers = [
                     self._try_move(at, change, now, touched) for at, change in enumerate(changes)
                 ]

@@ -24,7 +24,7 @@ from engine.stores.kannader.cleanup import (
 )
 from engine.stores.kannader.damage import Damage, RepairAction
 from engine.stores.kannader.mail_format import SCHEDULE, LinkTarget, Schedule
-from engine.stores.kannader.moves import FileDrafts, MailMove, MailMover
+from engine.stores.kannader.moves import FileDrafts, MailMove, MailMover, SpoolLock
 from engine.stores.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.stores.kannader.spool import (
     STATES,
@@ -46,10 +46,10 @@ _NUMBER_BYTES = 8
 
 
 class SpoolRecovery:
-    """Recovers one spool."""
+    """Finishes interrupted work of one spool, and does what is safe without an operator."""
 
-    def __init__(self, spool: KannaderSpool, desk: MailMover) -> None:
-        self._spool, self._mover = spool, desk
+    def __init__(self, spool: KannaderSpool, mover: MailMover) -> None:
+        self._spool, self._mover = spool, mover
         self._planned: set[str] = set()
         """Links that a dry run would have quarantined by now."""
 
@@ -64,7 +64,7 @@ class SpoolRecovery:
         try:
             if dry:
                 return list(self._run_steps(now, dry=True))
-            with self._mover.locked():
+            with self._mover.lock.held():
                 self._settle_notes()
                 return list(self._run_steps(now, dry=False))
         except OSError as error:
@@ -137,7 +137,7 @@ class SpoolRecovery:
                 yield f"{safe_line(found.where)}: {found.what}: {'would be ' if dry else ''}left"
 
     def _quarantine_duplicates(self, now: float, dry: bool) -> Iterator[str]:
-        for found in damage.duplicates_among(self._unplanned_links()):
+        for found in damage.duplicates_among(self._links_in(*STATES)):
             if found.action is RepairAction.QUARANTINE:
                 yield from self._quarantine(found, dry)
 
@@ -184,9 +184,6 @@ class SpoolRecovery:
             else:
                 yield f"{where}: left-over draft: deleted"
 
-    def _unplanned_links(self) -> list[SpoolLink]:
-        return self._links_in(*STATES)
-
     def _links_in(self, *states: State) -> list[SpoolLink]:
         found = (link for link in self._spool.iter_links(states) if link.where not in self._planned)
         return sorted(found, key=lambda link: link.id)
@@ -206,7 +203,7 @@ class SpoolRecovery:
     def _requeue(self, now: float, dry: bool) -> Iterator[str]:
         # If one of two links could not be quarantined, the other must not be moved.
         active = self._links_in(State.ACTIVE)
-        leading = Counter(link.target for link in (self._unplanned_links() if active else ()))
+        leading = Counter(link.target for link in (self._links_in(*STATES) if active else ()))
         for link in active:
             if leading[link.target] > 1 or now - link.seen.st_ctime <= INFLIGHT_CHECK_SECONDS:
                 continue
@@ -262,16 +259,21 @@ class SpoolRecovery:
                 continue
             yield f"{where}: note of a mail that no longer exists: deleted"
 
-    # ---- decisions of an operator
+
+class SpoolRepairs:
+    """Repairs that an operator decides on: each on one mail or link, under the spool lock."""
+
+    def __init__(self, spool: KannaderSpool, lock: SpoolLock) -> None:
+        self._spool, self._lock = spool, lock
 
     @contextmanager
     def _locked(self, dry: bool) -> Iterator[None]:
         """Hold the spool lock; not with `dry`, because the lock file may have to be created."""
-        with nullcontext() if dry else self._mover.locked():
+        with nullcontext() if dry else self._lock.held():
             yield
 
     def adopt(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Create a link to a complete orphaned mail, so that it is sent; return what was done.
+        """Create a link to a complete orphaned mail, so that it is sent; return the result as text.
 
         Raises:
             Unsupported: there is no such orphan.
@@ -288,7 +290,7 @@ class SpoolRecovery:
         return f"{where}: in queue as {ident}"
 
     def put_back(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Move a quarantined link back to its former folder; return what was done.
+        """Move a quarantined link back to its former folder; return the result as text.
 
         Raises:
             Unsupported: there is no such link, or its data is not repaired.
@@ -319,8 +321,8 @@ class SpoolRecovery:
         return f"{where}: put back as {link.where}"
 
     def discard(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Delete an orphaned mail, or a quarantined link with the data only it uses; return what
-        was done.
+        """Delete an orphaned mail, or a quarantined link with the data only it uses; return the
+        result as text.
 
         Raises:
             Unsupported: there is no such orphan or link, or a file in it is not Kannader's.
@@ -340,7 +342,7 @@ class SpoolRecovery:
                     require_erasable(self._spool, target)
                 if dry:
                     return f"{where}: would be deleted permanently{words}"
-                if target is not None:  # data first: a link without data can be discarded once more
+                if target is not None:  # data first: a link without data can be discarded again
                     delete_orphan(self._spool, target)
                 if link != where:
                     files.unlink_quietly(link, self._spool.quarantine.fd)
@@ -358,7 +360,7 @@ class SpoolRecovery:
         raise Unsupported(f"{where[:200]!r} is not an orphaned mail")
 
     def repair(self, where: str, now: float, *, dry: bool = False) -> str:
-        """Replace an unreadable schedule by one that is due now; return what was done.
+        """Replace an unreadable schedule by one that is due now; return the result as text.
 
         Raises:
             Unsupported: its schedule can be read, or there is no such mail.

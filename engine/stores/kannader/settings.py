@@ -34,7 +34,7 @@ class KannaderSettings(NamedTuple):
     """Settings of one spool; each field is a key of the configuration."""
 
     host: str = ""
-    """The server that receives all mail; "" if none is set."""
+    """The server that receives all mail; "" if not set."""
     port: int = 25
     tls: str = ""
     """One of `TLS`; "" means none for this host itself, and required for any other."""

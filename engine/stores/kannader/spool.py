@@ -164,7 +164,7 @@ class KannaderSpool:
         """Read the link of this name in the folder of a state.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: no such file.
             Refused: it is not a link, or its target is invalid.
         """
         folder = self.states[state]

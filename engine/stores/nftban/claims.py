@@ -10,7 +10,7 @@ from engine.model import Lease, State, Task
 from engine.store import ClaimFilter, Unavailable
 from engine.stores.nftban import task_format
 from engine.stores.nftban.folder import TaskFolder
-from engine.stores.nftban.hint import FileState, Hint, NextDue, file_state, is_racy
+from engine.stores.nftban.hint import FileState, NextDue, PendingHint, file_state, is_racy
 from engine.stores.nftban.pending_line import PendingLine, kind_of
 from engine.stores.nftban.staging import StagingDir
 from engine.system import files
@@ -73,7 +73,7 @@ class TaskClaims:
         """The folders pending/ and work/ before they were listed, if then nothing was due."""
         self.due: float | None = None
         """When the next waiting task is due, as of the last take."""
-        self.hint: Hint | None = None
+        self.hint: PendingHint | None = None
         """The hint that the last take found valid; None: it listed the folder."""
 
     def take(self, now: float, owner: str, limit: int, wants: ClaimFilter) -> Iterator[Task]:

@@ -78,7 +78,7 @@ class TaskFolder:
         return self._fd >= 0 or not self._make or files.is_folder(self.path)
 
     def problem(self) -> Problem | None:
-        """A file or link in the place of a folder made on demand; None if there is none."""
+        """A file or link in the place of a folder made on demand; None if missing."""
         if self.exists() or not os.path.lexists(self.path):
             return None
         what = "a symbolic link" if os.path.islink(self.path) else "no folder"

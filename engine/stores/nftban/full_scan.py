@@ -15,7 +15,6 @@ from engine.system import files
 
 _CHECKED_MODE = stat.S_IFMT(0o177777) | stat.S_IWGRP | stat.S_IWOTH
 """The bits of a file's mode that decide whether it is a task file, and is trusted."""
-_SUFFIX_LENGTH = len(task_format.SUFFIX)
 _NAMES_AT_ONCE = 5000
 _new = tuple.__new__  # half the time of the constructor, which parses keywords
 

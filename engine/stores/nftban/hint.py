@@ -29,7 +29,7 @@ FileState: TypeAlias = tuple[int, int, int]
 """Inode, change time in nanoseconds, size. No program can set a change time back."""
 
 
-class Hint(NamedTuple):
+class PendingHint(NamedTuple):
     """What is known of a pending folder in which nothing is due."""
 
     due: float
@@ -63,7 +63,7 @@ class NextDue:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def read(self, pending: int, now: float) -> Hint | None:
+    def read(self, pending: int, now: float) -> PendingHint | None:
         """Return the hint if it holds; None: a task may be due. `pending` is the folder's
         descriptor."""
         try:
@@ -84,7 +84,7 @@ class NextDue:
             return None
         folder = file_state(os.fstat(pending))
         if folder == (inode, changed, size) and now - written < MAX_AGE_SECONDS:
-            return Hint(float(due), total, first, folder)
+            return PendingHint(float(due), total, first, folder)
         try:
             states = _list_states(pending)
         except OSError:
@@ -92,7 +92,7 @@ class NextDue:
         if checksum != _checksum(states.values()):
             return None
         self.write(states, due, now, folder)
-        return Hint(float(due), total, first, folder)
+        return PendingHint(float(due), total, first, folder)
 
     def write(
         self, states: dict[str, FileState], due: float, now: float, folder: FileState

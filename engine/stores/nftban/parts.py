@@ -1,7 +1,7 @@
 """The parts of a task: its file, its payload, and the other files of a spooled mail.
 
 A task file may name any path of the system. Only paths below the mail spool are read, opened
-component by component without following symbolic links, and none is executed.
+component by component without following symbolic links, and nothing is executed.
 """
 
 from __future__ import annotations

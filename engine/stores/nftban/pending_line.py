@@ -23,7 +23,7 @@ class PendingLine:
         return sum(map(len, self._kinds.values()))
 
     def next(self, wants: ClaimFilter) -> tuple[str, int] | None:
-        """Remove and return the first candidate of a wanted kind; None if there is none."""
+        """Remove and return the first candidate of a wanted kind; None if missing."""
         first: deque[tuple[int, tuple[str, int]]] | None = None
         for kind, queue in self._kinds.items():
             if queue and (first is None or queue[0] < first[0]) and wants(kind, ""):

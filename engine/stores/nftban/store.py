@@ -136,7 +136,7 @@ class SpoolFolders(NamedTuple):
     dlq: str
     mail_spool: str = ""
     """The folder that must contain the payload of a new task, and from which payloads are removed
-    with the last task that names them; "": any path is allowed and none is removed."""
+    with the last task that names them; "": any path is allowed, no file is removed."""
     max_pending: int = MAX_PENDING
     durable: bool = True
     """True if a change waits for the disk (fsync)."""
@@ -467,8 +467,8 @@ class NftbanStore:
     def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield those tasks whose file is unchanged; each stays open until it is swapped.
 
-        None is locked: the caller may take long, and other processes must be able to claim them
-        meanwhile. The swap locks each one and checks it again. Missing ones may be in the staging
+        No file is locked: the caller may take long, and other processes must be able to claim them
+        in between. The swap locks each one and checks it again. Missing ones may be in the staging
         directory; moves of dead processes are recovered.
         """
         self._desk.close_opened()
@@ -814,7 +814,7 @@ class NftbanStore:
     # ---- outside the Store protocol: for the queue commands
 
     def has_payload(self, path: str) -> bool:
-        """True if the payload file of a new task exists; also if none is required.
+        """True if the payload file of a new task exists; also if no file is required.
 
         Raises:
             Unsupported: a new task may not name it; the text says what was expected.
@@ -847,7 +847,7 @@ class NftbanStore:
     def count_with_age(self, now: float) -> tuple[dict[State, int], float]:
         """Return the counts, and the age in seconds of the first pending task in queue order.
 
-        The age is 0 if none is pending.
+        The age is 0 without pending tasks.
         """
         # Where nothing is due, a timer run does not list what waits.
         hint, folder = self._claims.hint, self._folders[State.PENDING]

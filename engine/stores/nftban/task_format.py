@@ -124,7 +124,7 @@ def id_in_name(name: str) -> str | None:
 
 
 def time_in_id(name: str) -> int | None:
-    """Return the time in an id, read as UTC epoch seconds; None if there is none.
+    """Return the time in an id, read as UTC epoch seconds; None if missing.
 
     The NFTBan program writes local time there, although with a Z.
     """

@@ -11,7 +11,7 @@ from engine.model import Lease, Task
 from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
 from engine.store import ClaimFilter, Unavailable
 from engine.stores.zgb import queue_config, schema
-from engine.stores.zgb.connection import Connection
+from engine.stores.zgb.connection import OwnerConnection
 from engine.stores.zgb.place import (
     KINDS,
     PARKED_DUE_SECONDS,
@@ -92,7 +92,9 @@ class ClaimRun:
         self._is_maintained = True
         return JobClaim(task, kept)
 
-    def _claim_next(self, db: Connection, settings: QueueConfig, kept: ClaimReport) -> JobClaim:
+    def _claim_next(
+        self, db: OwnerConnection, settings: QueueConfig, kept: ClaimReport
+    ) -> JobClaim:
         current, kept = self._refill(db, settings, kept)
         waiting = self._undecidable_kinds(db, settings)
         kept = kept._replace(undecidable=bool(waiting))
@@ -107,7 +109,7 @@ class ClaimRun:
     # ---- the bucket
 
     def _refill(
-        self, db: Connection, settings: QueueConfig, kept: ClaimReport
+        self, db: OwnerConnection, settings: QueueConfig, kept: ClaimReport
     ) -> tuple[Bucket, ClaimReport]:
         rate = queue_config.parse_rate(settings.rate, self._place.rate_limit)
         found, reset = queue_config.read_bucket(settings.tokens, settings.refilled, self._now)
@@ -123,14 +125,14 @@ class ClaimRun:
             rate=rate, tokens=current.tokens, reset=reset, clock_went_back=turned_back
         )
 
-    def _write_bucket(self, db: Connection, current: Bucket) -> None:
+    def _write_bucket(self, db: OwnerConnection, current: Bucket) -> None:
         tokens, refilled = queue_config.render_bucket(current)
         queue_config.write_setting(db, queue_config.TOKENS_KEY, tokens)
         queue_config.write_setting(db, queue_config.REFILLED_KEY, refilled)
 
     # ---- maintenance
 
-    def _recover_expired(self, db: Connection) -> list[str]:
+    def _recover_expired(self, db: OwnerConnection) -> list[str]:
         """Give back jobs with an expired lease. This counts as a failed attempt: otherwise a mail
         that kills its worker would be retried without end.
         """
@@ -167,7 +169,7 @@ class ClaimRun:
     # ---- the next job
 
     def _first_sendable(
-        self, db: Connection, unwanted: set[str], settings: QueueConfig
+        self, db: OwnerConnection, unwanted: set[str], settings: QueueConfig
     ) -> JobRow | None:
         """Return the first due job of a wanted kind that is not in `unwanted`."""
         while (row := self._candidate(db, unwanted)) is not None:
@@ -179,7 +181,7 @@ class ClaimRun:
                 unwanted = {*unwanted, row.kind}
         return None
 
-    def _undecidable_kinds(self, db: Connection, settings: QueueConfig) -> set[str]:
+    def _undecidable_kinds(self, db: OwnerConnection, settings: QueueConfig) -> set[str]:
         """Return the kinds that must wait because the test mode cannot be decided."""
         if (
             decide_redirect_now(self._database, settings, self._now)
@@ -194,7 +196,7 @@ class ClaimRun:
         )
         return {"user"}
 
-    def _must_wait(self, db: Connection, row: JobRow, settings: QueueConfig) -> bool:
+    def _must_wait(self, db: OwnerConnection, row: JobRow, settings: QueueConfig) -> bool:
         """True if a due job must not be sent now; it costs no token."""
         # It became an orphan after the maintenance; the next run deletes it, unless there are too
         # many. A job of another registration waits for an operator.
@@ -204,7 +206,7 @@ class ClaimRun:
             or self._is_undecidable(db, row, settings)
         )
 
-    def _is_undecidable(self, db: Connection, row: JobRow, settings: QueueConfig) -> bool:
+    def _is_undecidable(self, db: OwnerConnection, row: JobRow, settings: QueueConfig) -> bool:
         """True if the redirect of this job cannot be decided; that is stored as its error."""
         where = decide_redirect(db, self._database, row, settings, self._now)
         if where is not queue_config.RedirectDecision.UNDECIDABLE:
@@ -214,7 +216,7 @@ class ClaimRun:
             update_row(db, self._database, row, last_error=queue_config.UNDECIDABLE_ERROR)
         return True
 
-    def _candidate(self, db: Connection, unwanted: set[str]) -> JobRow | None:
+    def _candidate(self, db: OwnerConnection, unwanted: set[str]) -> JobRow | None:
         """Return the first due job of a wanted kind: by due time, then by arrival."""
         shape, kinds = self._database.shape, [kind for kind in KINDS if kind not in unwanted]
         marks = ", ".join("?" * len(kinds))
@@ -247,7 +249,7 @@ class ClaimRun:
         keys = ", ".join(map(str, sorted(self._skipped_keys)))
         return f"AND {self._database.shape.key} NOT IN ({keys})" if keys else ""
 
-    def _claim_row(self, db: Connection, row: JobRow) -> Task:
+    def _claim_row(self, db: OwnerConnection, row: JobRow) -> Task:
         shape = self._database.shape
         until = int(self._now) + self._place.lease
         update_row(
@@ -262,7 +264,7 @@ class ClaimRun:
         task = task_of(fetch_row(db, self._database, row.key), self._now, self._place)
         return task._replace(lease=Lease(self._owner, self._now, float(until), task.rev))
 
-    def _next_due(self, db: Connection, current: Bucket, rate: Rate) -> float | None:
+    def _next_due(self, db: OwnerConnection, current: Bucket, rate: Rate) -> float | None:
         """When to try again: a token becomes available, a job comes due, or a lease expires."""
         shape, now = self._database.shape, self._now
         found: list[float] = []
@@ -305,7 +307,7 @@ def parse_time_cell(name: str, cell: Cell, database: Database) -> list[float]:
 # ---- rows
 
 
-def fetch_row(db: Connection, database: Database, key: int) -> JobRow:
+def fetch_row(db: OwnerConnection, database: Database, key: int) -> JobRow:
     """Read one row by its key.
 
     Raises:
@@ -319,7 +321,7 @@ def fetch_row(db: Connection, database: Database, key: int) -> JobRow:
     return parse_row(found[0], shape)
 
 
-def update_row(db: Connection, database: Database, row: JobRow, **values: Cell) -> None:
+def update_row(db: OwnerConnection, database: Database, row: JobRow, **values: Cell) -> None:
     """Update some columns of a row."""
     sets = ", ".join(f"{name} = ?" for name in values)
     db.change(
@@ -337,7 +339,7 @@ def updated_at(database: Database, now: float) -> dict[str, Cell]:
 
 
 def decide_redirect(
-    db: Connection, database: Database, row: JobRow, settings: QueueConfig, now: float
+    db: OwnerConnection, database: Database, row: JobRow, settings: QueueConfig, now: float
 ) -> queue_config.RedirectDecision:
     """Decide where the mail of a job goes if it is sent now."""
     if not settings.is_redirected or row.kind != "user":
@@ -377,17 +379,17 @@ def undecidable_reason(database: Database, settings: QueueConfig) -> str:
 # ---- orphans
 
 
-def is_orphan(db: Connection, database: Database, row: JobRow) -> bool:
+def is_orphan(db: OwnerConnection, database: Database, row: JobRow) -> bool:
     """True if the registration of a job is gone."""
     return _meets_condition(db, database, row, database.shape.orphans)
 
 
-def _is_number_reused(db: Connection, database: Database, row: JobRow) -> bool:
+def _is_number_reused(db: OwnerConnection, database: Database, row: JobRow) -> bool:
     """True if the number of a job was probably reused for a newer registration."""
     return _meets_condition(db, database, row, database.shape.reused)
 
 
-def _meets_condition(db: Connection, database: Database, row: JobRow, condition: str) -> bool:
+def _meets_condition(db: OwnerConnection, database: Database, row: JobRow, condition: str) -> bool:
     where = f"{database.shape.key} = ? AND {condition}"
     return bool(condition and db.run(f"SELECT 1 FROM mail_queue WHERE {where}", (row.key,)))
 
@@ -410,7 +412,7 @@ class OrphanCount(NamedTuple):
                 gone = "1 job has no registration: the next run deletes it"
             words.append(self.confirmation_reason or gone)
         if self.reused:
-            # None is deleted by age alone: with times from two programs, one may be wrong.
+            # Age alone deletes none: with times from two programs, one may be wrong.
             many = f"{self.reused:,} jobs are older than the registration that has their number"
             if self.reused == 1:
                 many = "1 job is older than the registration that has its number"
@@ -428,7 +430,7 @@ class OrphanCount(NamedTuple):
         )
 
 
-def count_orphans(db: Connection, database: Database) -> OrphanCount | None:
+def count_orphans(db: OwnerConnection, database: Database) -> OrphanCount | None:
     """Count orphans; None if there is no table of registrations."""
     if not database.shape.orphans:
         return None
@@ -450,7 +452,7 @@ def no_registrations_message(database: Database) -> str:
     )
 
 
-def delete_orphans(db: Connection, database: Database, *, asked: bool = False) -> list[str]:
+def delete_orphans(db: OwnerConnection, database: Database, *, asked: bool = False) -> list[str]:
     """Delete jobs whose registration is gone, before they cost a token; return their ids. If an
     operator `asked` for it, also delete jobs whose number was probably reused.
 

@@ -79,7 +79,7 @@ class Deadline:
             self._end = float("inf")
 
 
-class Connection:
+class OwnerConnection:
     """One connection to one database file; root acts with the rights of the file's owner.
 
     It is opened with `mode=ro`, in which SQLite neither writes nor rolls back an interrupted write,
@@ -262,7 +262,7 @@ class Connection:
     def roll_back(self) -> None:
         """Roll back the open transaction, if any."""
         if self.is_writing:
-            # SQLite has rolled back by itself; the first error is reported
+            # SQLite has already rolled back; the first error is reported
             with suppress(sqlite3.Error), users.files_as(self._account):
                 self._connection.execute("ROLLBACK")
 
@@ -305,7 +305,7 @@ def _require_plain(path: str) -> None:
         try:
             seen = os.lstat(f"{path}{suffix}")
         except OSError:
-            continue  # there is none, or SQLite reports why it cannot be opened
+            continue  # no such file, or SQLite reports why it cannot be opened
         if not stat.S_ISREG(seen.st_mode):
             raise Unavailable(f"{path}{suffix}: not a plain file, expected one that SQLite made")
 

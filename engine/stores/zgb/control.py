@@ -9,7 +9,7 @@ from engine import policy
 from engine.policy import format_time
 from engine.store import Control, Outlook, Unavailable, Unsupported
 from engine.stores.zgb import claims, queue_config, schema
-from engine.stores.zgb.connection import Connection
+from engine.stores.zgb.connection import OwnerConnection
 from engine.stores.zgb.place import PARKED_AHEAD_SECONDS
 from engine.stores.zgb.queue_config import QueueConfig
 from engine.stores.zgb.schema import Database
@@ -81,7 +81,7 @@ def _test_mode_control(settings: QueueConfig, database: Database, now: float) ->
 
 
 def run_control(database: Database, name: str, value: str, now: float) -> str:
-    """Run one control; return what was done.
+    """Run one control; return the result as text.
 
     Raises:
         Unsupported: no such control, it is refused now, or the value is invalid.
@@ -118,13 +118,13 @@ def forecast(database: Database, name: str, now: float) -> Outlook:
     return Outlook(f"{_format_jobs(count)} {what}", count)
 
 
-def _count_failed(db: Connection, database: Database) -> tuple[int, str]:
+def _count_failed(db: OwnerConnection, database: Database) -> tuple[int, str]:
     ((count,),) = db.run("SELECT count(*) FROM mail_queue WHERE status = 'failed'")
     assert isinstance(count, int)
     return count, "failed or parked: due now, attempts reset"
 
 
-def _count_orphaned(db: Connection, database: Database) -> tuple[int, str]:
+def _count_orphaned(db: OwnerConnection, database: Database) -> tuple[int, str]:
     if not database.place.registrations:
         return 0, "without a registration: the configuration names no table of them"
     found = claims.count_orphans(db, database)
@@ -133,7 +133,7 @@ def _count_orphaned(db: Connection, database: Database) -> tuple[int, str]:
     return found.orphans + found.reused, "would be deleted: registration gone or newer"
 
 
-_COUNTS: Mapping[str, Callable[[Connection, Database], tuple[int, str]]] = {
+_COUNTS: Mapping[str, Callable[[OwnerConnection, Database], tuple[int, str]]] = {
     RETRY_FAILED: _count_failed,
     DELETE_ORPHANS: _count_orphaned,
 }
@@ -143,15 +143,15 @@ def _format_jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count:,} jobs"
 
 
-def _switch(key: str, on: str, off: str) -> Callable[[Connection, Database, str, float], str]:
-    def switch(db: Connection, database: Database, value: str, now: float) -> str:
+def _switch(key: str, on: str, off: str) -> Callable[[OwnerConnection, Database, str, float], str]:
+    def switch(db: OwnerConnection, database: Database, value: str, now: float) -> str:
         queue_config.write_setting(db, key, value)
         return on if value == "1" else off
 
     return switch
 
 
-def _set_rate(db: Connection, database: Database, value: str, now: float) -> str:
+def _set_rate(db: OwnerConnection, database: Database, value: str, now: float) -> str:
     pace, settings = database.place.rate_limit, queue_config.load_config(db)
     if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:20]) <= pace.maximum:
         raise Unsupported(
@@ -169,7 +169,7 @@ def _set_rate(db: Connection, database: Database, value: str, now: float) -> str
     return f"sends {int(value)} mails an hour, burst {queue_config.parse_rate(value, pace).burst}"
 
 
-def _retry_failed(db: Connection, database: Database, value: str, now: float) -> str:
+def _retry_failed(db: OwnerConnection, database: Database, value: str, now: float) -> str:
     """Make all failed and parked jobs due now, as the button of ZGB's page does. Attempts are
     reset: otherwise a parked job would be parked again after one failure. The last error stays.
     """
@@ -188,11 +188,11 @@ def _retry_failed(db: Connection, database: Database, value: str, now: float) ->
     return f"{_format_jobs(count)} failed or parked: due now"
 
 
-def _delete_orphans(db: Connection, database: Database, value: str, now: float) -> str:
+def _delete_orphans(db: OwnerConnection, database: Database, value: str, now: float) -> str:
     return f"{_format_jobs(len(claims.delete_orphans(db, database, asked=True)))} deleted"
 
 
-_ACTS: Mapping[str, Callable[[Connection, Database, str, float], str]] = {
+_ACTS: Mapping[str, Callable[[OwnerConnection, Database, str, float], str]] = {
     queue_config.ENABLED_KEY: _switch(
         queue_config.ENABLED_KEY, "the worker sends", "paused: jobs wait"
     ),
@@ -214,7 +214,7 @@ class QueueFigures(NamedTuple):
     """None if there is no table of registrations."""
     per_hour: int
     tokens: int
-    """Whole tokens now, if none is spent."""
+    """Whole tokens now, if no token is spent."""
     next_token: float
     """When the next token is available; epoch seconds UTC."""
     drained: float | None

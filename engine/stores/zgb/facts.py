@@ -91,7 +91,7 @@ class QueueState(NamedTuple):
         return self.last_active is None or self.now - self.last_active > SILENT_SECONDS
 
 
-class QueueFacts(NamedTuple):
+class MailQueueFacts(NamedTuple):
     """The summary for the operator."""
 
     rows: tuple[tuple[str, str], ...]
@@ -169,9 +169,9 @@ def _describe_run(line: LogEvent) -> str:
     return ", ".join(told)
 
 
-def describe_state(seen: QueueState) -> QueueFacts:
+def describe_state(seen: QueueState) -> MailQueueFacts:
     """Format the facts for the operator."""
-    return QueueFacts(tuple(_rows(seen)), (*_warnings(seen), *seen.other_warnings))
+    return MailQueueFacts(tuple(_rows(seen)), (*_warnings(seen), *seen.other_warnings))
 
 
 def _rows(seen: QueueState) -> list[tuple[str, str]]:

@@ -142,7 +142,7 @@ class EventWriter(Protocol):
     """Writes an event to the log."""
 
     def __call__(self, event: str, /, **fields: object) -> None:
-        """Write an event with its fields; a field that is None is omitted."""
+        """Write an event with its fields; fields with None are omitted."""
         ...
 
 

@@ -58,7 +58,7 @@ class RateLimit(NamedTuple):
     burst: int = 5
     """Most mails in a burst; never more than the rate per hour."""
     default: int = 40
-    """The rate if none is set: the document's example."""
+    """The rate if not set: the document's example."""
 
 
 class ZgbDatabase(NamedTuple):
@@ -112,7 +112,7 @@ class LetterTemplate(NamedTuple):
     subject: str = ""
     """May contain columns of the registration, as `{number}`."""
     template: str = ""
-    """Path of a text or HTML file, which may contain columns as well; "" if none is set."""
+    """Path of a text or HTML file, which may contain columns as well; "" if not set."""
     to: str = ""
     """The address that receives all of them; "" to use `to_column`."""
     to_column: str = ""

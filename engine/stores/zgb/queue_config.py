@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
-from engine.stores.zgb.connection import Connection
+from engine.stores.zgb.connection import OwnerConnection
 from engine.stores.zgb.place import RateLimit
 from engine.stores.zgb.schema import TableShape
 
@@ -134,8 +134,8 @@ class QueueConfig(NamedTuple):
         return parse_period(self.start, self.end, shape.period_zone)
 
 
-def load_config(db: Connection) -> QueueConfig:
-    """Read the settings; raises as `Connection.run`."""
+def load_config(db: OwnerConnection) -> QueueConfig:
+    """Read the settings; raises as `OwnerConnection.run`."""
     marks = ", ".join("?" * len(_KEYS))
     rows = db.run(f"SELECT key, value FROM config WHERE key IN ({marks})", _KEYS)
     values = {str(key): None if value is None else str(value) for key, value in rows}
@@ -155,7 +155,7 @@ def _is_on(value: str | None) -> bool:
     return (value or "").strip() == "1"
 
 
-def write_setting(db: Connection, key: str, value: str) -> None:
+def write_setting(db: OwnerConnection, key: str, value: str) -> None:
     """Set one key, within a transaction; works without a unique index on `key`."""
     if not db.change("UPDATE config SET value = ? WHERE key = ?", (value, key)):
         db.change("INSERT INTO config (key, value) VALUES (?, ?)", (key, value))
@@ -190,7 +190,7 @@ def rate_problem(text: str | None, pace: RateLimit) -> str:
 
 
 class BucketReading(NamedTuple):
-    """A token bucket as it was read."""
+    """A token bucket as read."""
 
     bucket: Bucket
     reset: bool

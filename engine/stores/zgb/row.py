@@ -82,7 +82,7 @@ class JobRow(NamedTuple):
     def rev(self) -> str:
         """A string that changes with the row; while it is being sent, only with the claim.
 
-        Another program may touch a foreign column meanwhile; that must not lose the record that a
+        Another program may touch a foreign column at any time; that must not lose the record that a
         mail was sent.
         """
         if self.status == "sending":

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from engine.model import Move, State, Task
 from engine.store import Gone, Unsupported
 from engine.stores.zgb import claims
-from engine.stores.zgb.connection import Connection, placeholder, quote_name
+from engine.stores.zgb.connection import OwnerConnection, placeholder, quote_name
 from engine.stores.zgb.place import Cell
 from engine.stores.zgb.row import (
     InvalidRow,
@@ -52,8 +52,8 @@ class MoveBatch(NamedTuple):
 
     database: Database
     sidecar: SidecarDatabase
-    queue_db: Connection
-    sidecar_db: Connection | None
+    queue_db: OwnerConnection
+    sidecar_db: OwnerConnection | None
     """None if the moves change only `mail_queue`."""
     token: str
     """The token of moves between the two databases."""
@@ -222,8 +222,8 @@ class MoveBatch(NamedTuple):
         )
 
 
-def registration_identity(db: Connection, database: Database, number: int) -> str | None:
-    """Return what tells a registration from a later one with its number; None if there is none."""
+def registration_identity(db: OwnerConnection, database: Database, number: int) -> str | None:
+    """Return what tells a registration from a later one with its number; None if missing."""
     shape = database.shape
     if not shape.identity:
         return None
@@ -235,7 +235,7 @@ def registration_identity(db: Connection, database: Database, number: int) -> st
 
 
 def read_rows(
-    db: Connection, database: Database, number: int, kind: str
+    db: OwnerConnection, database: Database, number: int, kind: str
 ) -> list[JobRow | InvalidRow]:
     """Return the rows of a number and a kind; at most one if the unique index exists."""
     return [
@@ -244,7 +244,7 @@ def read_rows(
 
 
 def read_values(
-    db: Connection, database: Database, number: int, kind: str
+    db: OwnerConnection, database: Database, number: int, kind: str
 ) -> list[tuple[Cell, ...]]:
     """Return the same rows as selected."""
     return db.run(
@@ -263,7 +263,7 @@ def parse_or_invalid(values: tuple[Cell, ...], database: Database) -> JobRow | I
         return error
 
 
-def read_unchanged(db: Connection, database: Database, task: Task, now: float) -> JobRow:
+def read_unchanged(db: OwnerConnection, database: Database, task: Task, now: float) -> JobRow:
     """Return the row in `mail_queue` that a task was read from.
 
     Raises:

@@ -10,7 +10,7 @@ from datetime import tzinfo
 from typing import NamedTuple
 
 from engine.store import Unavailable
-from engine.stores.zgb.connection import Connection, owner_of, quote_name
+from engine.stores.zgb.connection import OwnerConnection, owner_of, quote_name
 from engine.stores.zgb.place import (
     FIRST_CREATION_SECONDS,
     LAST_CREATION_SECONDS,
@@ -86,7 +86,7 @@ def create(path: str) -> None:
     """
     with users.files_as(owner_of(path)):
         _create(path)
-    db = Connection(path, read_only=False, patience=ZgbDatabase(path).patience, durable=True)
+    db = OwnerConnection(path, read_only=False, patience=ZgbDatabase(path).patience, durable=True)
     try:
         with db.writing():
             if not _is_empty(db):
@@ -114,7 +114,9 @@ def _create(path: str) -> None:
 def _is_empty_database(path: str) -> bool:
     """True if a file is an empty database: SQLite treats a file of 0 bytes as one."""
     try:
-        db = Connection(path, read_only=False, patience=ZgbDatabase(path).patience, durable=True)
+        db = OwnerConnection(
+            path, read_only=False, patience=ZgbDatabase(path).patience, durable=True
+        )
     except Unavailable:
         return False
     try:
@@ -125,7 +127,7 @@ def _is_empty_database(path: str) -> bool:
         db.close()
 
 
-def _is_empty(db: Connection) -> bool:
+def _is_empty(db: OwnerConnection) -> bool:
     return not db.run("SELECT 1 FROM sqlite_master LIMIT 1")
 
 
@@ -172,9 +174,9 @@ class Database:
         """Why this user may not write to it; "" if writes are allowed."""
         self._connection, self.shape = self._open()
 
-    def _open(self) -> tuple[Connection, TableShape]:
+    def _open(self) -> tuple[OwnerConnection, TableShape]:
         place = self.place
-        db = Connection(
+        db = OwnerConnection(
             place.path,
             read_only=bool(self.refused),
             patience=place.patience,
@@ -188,7 +190,7 @@ class Database:
             raise
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> OwnerConnection:
         """The connection to the file that the path names now.
 
         Raises:
@@ -201,7 +203,7 @@ class Database:
         return self._connection
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self) -> Iterator[OwnerConnection]:
         """A write transaction on the file that the path names."""
         db = self.connection
         with db.writing():
@@ -229,7 +231,7 @@ def _write_refusal(place: ZgbDatabase) -> str:
     return ""
 
 
-def _read_shape(db: Connection, place: ZgbDatabase) -> TableShape:
+def _read_shape(db: OwnerConnection, place: ZgbDatabase) -> TableShape:
     try:
         zone, period_zone = load_zone(place.zone), load_zone(place.period_zone)
     except ValueError as error:
@@ -247,7 +249,7 @@ def _read_shape(db: Connection, place: ZgbDatabase) -> TableShape:
     return TableShape(names, key, forms, zone, period_zone, *told, _is_numbered(db))
 
 
-def _read_columns(db: Connection, table: str, needed: tuple[str, ...]) -> dict[str, str]:
+def _read_columns(db: OwnerConnection, table: str, needed: tuple[str, ...]) -> dict[str, str]:
     """Return the declared types of a table's columns by name."""
     _require_table(db, table)
     found = {str(row[1]): str(row[2]) for row in db.run(f"PRAGMA table_info({table})")}
@@ -259,7 +261,7 @@ def _read_columns(db: Connection, table: str, needed: tuple[str, ...]) -> dict[s
     return found
 
 
-def _require_table(db: Connection, table: str) -> None:
+def _require_table(db: OwnerConnection, table: str) -> None:
     """Check that a name is not that of a view or a virtual table, which run code when read.
 
     Raises:
@@ -276,7 +278,7 @@ def _require_table(db: Connection, table: str) -> None:
             raise Unavailable(f"{db.path}: {table} is {what}, expected an ordinary table")
 
 
-def _find_key(db: Connection, types: Mapping[str, str]) -> str:
+def _find_key(db: OwnerConnection, types: Mapping[str, str]) -> str:
     try:
         db.run("SELECT rowid FROM mail_queue LIMIT 1")
     except Unavailable as error:
@@ -295,7 +297,7 @@ _QUOTED_OR_COMMENT = re.compile(
 """Quoted text and comments in an SQL statement."""
 
 
-def _is_numbered(db: Connection) -> bool:
+def _is_numbered(db: OwnerConnection) -> bool:
     """True if the table was created with AUTOINCREMENT: outside quotes and comments the word has no
     other meaning, and SQLite allows it only for the rowid.
     """
@@ -304,7 +306,7 @@ def _is_numbered(db: Connection) -> bool:
     return "AUTOINCREMENT" in re.findall(r"\w+", _QUOTED_OR_COMMENT.sub(" ", said).upper())
 
 
-def _is_text(db: Connection, name: str, declared: str) -> bool:
+def _is_text(db: OwnerConnection, name: str, declared: str) -> bool:
     """True if a time column holds text: by most of its values, else by its declared type."""
     # Unless the column is declared as a number, default values do not show the form of the others.
     written = () if "INT" in declared.upper() else (f"{name} NOT IN (0, '0', '')",)
@@ -322,7 +324,7 @@ def _is_text(db: Connection, name: str, declared: str) -> bool:
 
 
 def _registrations(
-    db: Connection, table: str, forms: Mapping[str, TimeFormat]
+    db: OwnerConnection, table: str, forms: Mapping[str, TimeFormat]
 ) -> tuple[str, str, str]:
     """Return the SQL conditions for an orphan and for a reused number, and the identifying column;
     each "" if there is no such table.
@@ -358,7 +360,7 @@ def registration_columns(database: Database) -> tuple[str, ...]:
 
 
 def read_registration(database: Database, number: int) -> dict[str, Cell]:
-    """Return a registration by column name; empty if there is none with this number."""
+    """Return a registration by column name; empty if none with this number."""
     names = registration_columns(database)
     if not names:
         return {}

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from engine.model import State
 from engine.store import Unavailable
-from engine.stores.zgb.connection import Connection, owner_of
+from engine.stores.zgb.connection import OwnerConnection, owner_of
 from engine.stores.zgb.place import Cell, ZgbDatabase
 from engine.stores.zgb.row import hash_values
 from engine.system import files, users
@@ -50,7 +50,7 @@ class SidecarRow(NamedTuple):
     since: float
     """When it came into this state, epoch seconds UTC."""
     image: bytes
-    """Its row as it was in `mail_queue`, or is to be there."""
+    """Its former row in `mail_queue`, or is to be there."""
     registration: str
     """What tells its registration from a later one with the same number; "" if unknown."""
 
@@ -65,7 +65,7 @@ class SidecarDatabase:
 
     def __init__(self, place: ZgbDatabase, *, read_only: bool) -> None:
         self._place, self._read_only = place, read_only
-        self._connection: Connection | None = None
+        self._connection: OwnerConnection | None = None
 
     def close(self) -> None:
         """Close the file."""
@@ -108,7 +108,7 @@ class SidecarDatabase:
         return count
 
     def _select(
-        self, db: Connection, where: str, values: Sequence[Cell], token: str
+        self, db: OwnerConnection, where: str, values: Sequence[Cell], token: str
     ) -> list[SidecarRow]:
         rows = db.run(
             "SELECT id, state, since, image, registration FROM aside"
@@ -132,14 +132,14 @@ class SidecarDatabase:
 
     # ---- changing, under the write lock of the queue database
 
-    def begin(self, token: str) -> Connection:
+    def begin(self, token: str) -> OwnerConnection:
         """Create the database if needed, and begin a transaction in which no move is undecided."""
         db = self._open_existing() or self._create_database()
         db.begin()
         self.settle(db, token)
         return db
 
-    def settle(self, db: Connection, token: str) -> None:
+    def settle(self, db: OwnerConnection, token: str) -> None:
         """Complete the moves of this token, and undo those of any other."""
         db.change("DELETE FROM aside WHERE leaving = ? AND leaving <> ''", (token,))
         db.change("DELETE FROM aside WHERE arriving NOT IN ('', ?)", (token,))
@@ -158,7 +158,7 @@ class SidecarDatabase:
                 db.change("DELETE FROM aside WHERE leaving = ?", (token,))
                 db.change("UPDATE aside SET arriving = '' WHERE arriving = ?", (token,))
 
-    def add_arriving(self, db: Connection, kept: SidecarRow, token: str) -> None:
+    def add_arriving(self, db: OwnerConnection, kept: SidecarRow, token: str) -> None:
         """Add a job; with an empty token it is settled immediately."""
         db.change(
             "INSERT INTO aside (id, state, since, image, registration, arriving)"
@@ -166,24 +166,24 @@ class SidecarDatabase:
             (kept.id, str(kept.state), kept.since, kept.image, kept.registration, token),
         )
 
-    def update(self, db: Connection, kept: SidecarRow) -> None:
+    def update(self, db: OwnerConnection, kept: SidecarRow) -> None:
         """Update the state and image of a job."""
         db.change(
             "UPDATE aside SET state = ?, since = ?, image = ? WHERE id = ?",
             (str(kept.state), kept.since, kept.image, kept.id),
         )
 
-    def mark_leaving(self, db: Connection, ident: str, token: str) -> None:
+    def mark_leaving(self, db: OwnerConnection, ident: str, token: str) -> None:
         """Mark a job as leaving for `mail_queue`."""
         db.change("UPDATE aside SET leaving = ? WHERE id = ?", (token, ident))
 
-    def remove(self, db: Connection, ident: str) -> None:
+    def remove(self, db: OwnerConnection, ident: str) -> None:
         """Delete a job."""
         db.change("DELETE FROM aside WHERE id = ?", (ident,))
 
     # ---- the file
 
-    def _open_existing(self) -> Connection | None:
+    def _open_existing(self) -> OwnerConnection | None:
         """Return the connection; None if there is no file, or it is empty."""
         if self._connection is not None:
             path = self._place.sidecar_path  # a link to the queue database may have a new target
@@ -206,9 +206,9 @@ class SidecarDatabase:
         self._connection = db
         return db
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> OwnerConnection:
         place = self._place
-        return Connection(
+        return OwnerConnection(
             place.sidecar_path,
             read_only=self._read_only,
             patience=place.patience,
@@ -216,7 +216,7 @@ class SidecarDatabase:
             rolls_back=place.rolls_back,
         )
 
-    def _create_database(self) -> Connection:
+    def _create_database(self) -> OwnerConnection:
         path = self._place.sidecar_path
         try:
             with users.files_as(owner_of(self._place.path)):

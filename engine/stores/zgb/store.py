@@ -41,7 +41,7 @@ from engine.store import (
 from engine.stores.zgb import claims, control, log, queue_config, row_moves, schema
 from engine.stores.zgb.change_detector import ChangeDetector
 from engine.stores.zgb.claims import ClaimReport, ClaimRun
-from engine.stores.zgb.connection import Connection
+from engine.stores.zgb.connection import OwnerConnection
 from engine.stores.zgb.control import Backlog, QueueFigures
 from engine.stores.zgb.log import EventWriter, discard_event
 from engine.stores.zgb.place import KINDS, Cell, ZgbDatabase
@@ -119,7 +119,7 @@ class ClaimedJob(NamedTuple):
     is_orphan: bool
     """True if its registration is gone."""
     registration: Mapping[str, Cell]
-    """The row of its registration by column name; empty if there is none."""
+    """The row of its registration by column name; empty if none."""
     redirection: queue_config.RedirectDecision
     is_test: bool
     """True if the test mode is switched on for it; the guard cannot change that."""
@@ -318,7 +318,7 @@ class ZgbStore:
                 log.log_move(self._write_event, outcome)
             yield outcome
 
-    def _renew_lease(self, db: Connection, task: Task, until: float) -> Outcome:
+    def _renew_lease(self, db: OwnerConnection, task: Task, until: float) -> Outcome:
         now = self._clock()
         if task.lease is None:
             return Outcome(Move(task, task), error=Gone(f"{task.id} is not claimed"))
@@ -370,7 +370,7 @@ class ZgbStore:
         if all(allowed):
             return [Outcome(move, error=why) for move, why in zip(moves, allowed, strict=True)]
         now, token = self._clock(), secrets.token_hex(8)
-        ours: Connection | None = None
+        ours: OwnerConnection | None = None
         try:
             with self._database.writing() as theirs:
                 known = queue_config.load_config(theirs).move_token

@@ -94,12 +94,7 @@ def _handlers(setup: Setup, queues: tuple[str, ...], stack: ExitStack) -> Mappin
 
 def _services(setup: Setup, queues: tuple[str, ...], slots: Mapping[str, int]) -> WorkerServices:
     records = RunRecords(setup)
-    return WorkerServices(
-        log=records.log,
-        alert=records.alert,
-        add_count=records.add_count,
-        write_log=records.write_log,
-        write_counts=records.write_counts,
+    return records.services()._replace(
         limits=setup.token_buckets(),
         shorten_error=clean_error,
         slots=slots,

@@ -361,13 +361,8 @@ def _services(
     setup: Setup, store: KannaderStore, settings: KannaderSettings, told: MetricsWriter
 ) -> WorkerServices:
     records = RunRecords(setup, mask_addresses)  # no addresses in the log; the spool has them
-    return WorkerServices(
+    return records.services()._replace(
         shorten_error=clean_error,
-        log=records.log,
-        alert=records.alert,
-        add_count=records.add_count,
-        write_log=records.write_log,
-        write_counts=records.write_counts,
         publish=told.write_if_due,
         apply_retention=partial(setup.housekeeping().sweep_quietly, store),
         before_giving_up=bounce_handler(store, this_host(), records.log, bounces=settings.bounces),

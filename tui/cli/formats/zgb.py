@@ -29,7 +29,6 @@ from engine.stores.zgb.store import Enqueued
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
 from engine.work.outcomes import refusal_delay_seconds
-from engine.work.services import WorkerServices
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.formats.zgb_mail import (
     HourlyLimit,
@@ -104,7 +103,7 @@ def zgb_place(setup: Setup) -> ZgbPlace:
     """The mail queue that a command is for.
 
     Raises:
-        Unavailable: there is none.
+        Unavailable: not found.
     """
     if setup.format_name != FORMAT:
         setup.require_readable()  # an unreadable file may be one
@@ -384,7 +383,7 @@ def _require_writing(desk: ZgbPlace) -> None:
 
 @contextmanager
 def _worker_lock(folder: str) -> Iterator[bool]:
-    """Hold the worker lock while in the block; False if another run of ours holds it."""
+    """Hold the worker lock while in the block; False if another run of this project holds it."""
     dir_fd = files.open_dir_path(folder)
     try:
         # The fd is closed on exec: a transport that hangs must not block the next run.
@@ -553,13 +552,8 @@ class _SingleRun:
             {kind: RegistrationHandler(parts, letter) for kind, letter in own.letters.items()},
             store.place.retry,
             owner=str(os.getpid()),
-            services=WorkerServices(
+            services=records.services()._replace(
                 shorten_error=clean_error,
-                log=records.log,
-                alert=records.alert,
-                add_count=records.add_count,
-                write_log=records.write_log,
-                write_counts=records.write_counts,
                 publish=published.write_if_due,
                 gate=gate,
                 limits=hourly,

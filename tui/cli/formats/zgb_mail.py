@@ -60,15 +60,15 @@ class MailRoute(NamedTuple):
     """The transport that a queue's mail would use now."""
 
     name: str = ""
-    """The transport; "" if there is none."""
+    """The transport; "" if none."""
     why: str = ""
-    """Why there is none."""
+    """Why no transport can be used."""
     mend: str = ""
     """The repair."""
     stopped: tuple[str, ...] = ()
     """Each suspended transport, and by whom it was suspended."""
     resume: str = ""
-    """The command that resumes them; "" if none is suspended."""
+    """The command that resumes them; "" if no transport is suspended."""
 
 
 def current_route(setup: Setup, own: ZgbSettings) -> MailRoute:

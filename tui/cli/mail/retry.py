@@ -47,7 +47,7 @@ def retry_spooled(setup: Setup, arguments: Namespace) -> int:
     setup.require_mail("mail spool")
     setup.require_writable()
     spool = setup.mail.spool()
-    # A configured program decides by itself what it can send.
+    # A configured program decides what it can send.
     settings = setup.mail.settings() if setup.mail.is_ours else None
     with closing(open_spool(setup)) as store:
         retry = _SpoolRetry(setup, spool, store, settings)

@@ -224,7 +224,7 @@ class _StopSending:
         self._asked = False
 
     def tell(self, number: int, _: FrameType | None) -> None:
-        """Handle a signal; the same signal once more ends us immediately."""
+        """Handle a signal; the same signal again ends us immediately."""
         self._asked = True
         signal.signal(number, signal.SIG_DFL)
 
@@ -381,9 +381,9 @@ class _TransportReport(NamedTuple):
 
     settings: MailSettings
     chosen: str
-    """The transport of the next mail; "" if there is none."""
+    """The transport of the next mail; "" if none."""
     none: str
-    """Why there is none."""
+    """Why no transport can be used."""
     shut: bool
     """True if a transport is suspended or not running."""
     why_not: Mapping[str, str]
@@ -497,7 +497,7 @@ LAST_REASON = "mail_last_failure_reason"
 
 
 def _last_reason(setup: Setup) -> str:
-    """The error of the last mail that was given up; "" if there is none."""
+    """The error of the last mail that was given up; "" if none."""
     queue = setup.queue
     try:
         here = files.open_dir_path(queue.counters, queue.root)

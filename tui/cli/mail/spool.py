@@ -87,7 +87,7 @@ def _marked(mail: Spooled) -> str:
 
 
 def resend_command(setup: Setup, mail: Spooled, task: Task | None) -> str:
-    """The command that makes a waiting mail be sent; "" if none is needed."""
+    """The command that makes a waiting mail be sent; "" if not needed."""
     if task is not None and task.state in (State.ACTIVE, State.PENDING):
         return ""
     if task is None or task.state is State.DEAD:

@@ -34,15 +34,15 @@ def journal(setup: Setup, arguments: Namespace) -> int:
     """List operations, the latest first; or print, continue or abandon one."""
     setup, op = _split_words(setup, arguments)
     _require_valid_options(arguments, op)
-    if arguments.drop or arguments.apply:
+    if arguments.abandon or arguments.apply:
         setup.require_writable()
     kept = setup.journal()
     operations = _settled(
         setup, kept, [_find_operation(kept, op)] if op else _since(kept, arguments)
     )
-    if arguments.drop:
+    if arguments.abandon:
         return _abandon(setup, kept, operations[0])
-    if arguments.go_on:
+    if arguments.resume:
         return _continue(setup, kept, operations[0], arguments)
     for operation in operations:
         values = as_json(operation)
@@ -110,13 +110,13 @@ def _is_operation(word: str) -> bool:
 
 
 def _require_valid_options(arguments: Namespace, op: str) -> None:
-    ways = [name for name in ("go_on", "drop") if getattr(arguments, name)]
+    ways = [name for name in ("resume", "abandon") if getattr(arguments, name)]
     if len(ways) > 1 or (ways and not op):
-        fail(EX_USAGE, "expected an operation, and either --go-on or --drop")
-    if arguments.go_on:
+        fail(EX_USAGE, "expected an operation, and either --resume or --abandon")
+    if arguments.resume:
         plan_command.require_one(arguments)
     elif arguments.apply or arguments.dry_run:
-        fail(EX_USAGE, "--dry-run and --apply N: expected with --go-on")
+        fail(EX_USAGE, "--dry-run and --apply N: expected with --resume")
 
 
 def _since(kept: Journal, arguments: Namespace) -> Sequence[Operation]:
@@ -195,7 +195,7 @@ def _continue(setup: Setup, kept: Journal, operation: Operation, arguments: Name
         seen = ShownPlan(plan, f"the rest of {operation.op}", warnings=_half_moved(half))
         if paced := _pace(plan, operation.intent):
             seen = seen._replace(facts=replay_options.describe_pace(setup, seen.amount, paced))
-        words = ["journal", operation.op, "--go-on"]
+        words = ["journal", operation.op, "--resume"]
         return _shown_or_done(setup, store, seen, arguments, words, operation)
 
 
@@ -204,7 +204,7 @@ def _half_moved(amount: int) -> list[str]:
     if not amount:
         return []
     tasks = "1 task is" if amount == 1 else f"{amount:,} tasks are"
-    return [f"{tasks} half moved: this (or --drop) finishes or reverts the move"]
+    return [f"{tasks} half moved: this (or --abandon) finishes or reverts the move"]
 
 
 def _pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:
@@ -368,8 +368,8 @@ def _in_full(setup: Setup, kept: Journal, operation: Operation) -> None:
     if operation.is_interrupted and operation.open_rows:
         amount = str(operation.open_rows)
         whole = [*plan_command.command_base(setup), "journal", operation.op]
-        print(f"continue: {plan_command.shell_command([*whole, '--go-on', '--apply', amount])}")
-        print(f"abandon:  {plan_command.shell_command([*whole, '--drop'])}")
+        print(f"continue: {plan_command.shell_command([*whole, '--resume', '--apply', amount])}")
+        print(f"abandon:  {plan_command.shell_command([*whole, '--abandon'])}")
 
 
 def _list_undoable(setup: Setup, kept: Journal, arguments: Namespace) -> int:

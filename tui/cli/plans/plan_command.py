@@ -107,7 +107,7 @@ def require_reason(setup: Setup, reason: str) -> None:
     """Require a reason if the configuration does.
 
     Raises:
-        CommandError: none is given.
+        CommandError: the option is missing.
     """
     if setup.config.require_reason and not reason.strip():
         fail(EX_USAGE, "expected --reason TEXT: the configuration has `require_reason: true`")
@@ -155,7 +155,7 @@ def fit_into_trash(
             left -= size
     least = "at least " if len(sizes) < len(plan.rows) else ""
     after = f"{least}{format_share(quota - left, quota)}"
-    return ShownPlan(plan, "", sizes, refused, (("trash after", after),))
+    return ShownPlan(plan, "", sizes, refused, (("trash", after),))
 
 
 def plan_view(

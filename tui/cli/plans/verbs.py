@@ -34,7 +34,7 @@ NEEDS_STATE = {"expunge": None}
 
 RETRY_INSTEAD = {
     State.PENDING: "promote makes it due now",
-    State.DONE: "rerun runs it once more",
+    State.DONE: "rerun runs it again",
 }
 """The command to use for a task that is not in the DLQ, if its store has an edge to PENDING."""
 
@@ -231,15 +231,15 @@ def _measured_tasks(
 
 
 def _include_suspicious(plan: Plan, arguments: Namespace) -> Plan:
-    named = frozenset(arguments.take_in)
+    named = frozenset(arguments.include)
     odd = {row.id for row, _ in plan.group_rows(named) if row.id and row.default_exclusion}
-    for ident in arguments.take_in:
+    for ident in arguments.include:
         if ident not in odd:
             fail(
                 EX_USAGE,
-                f"--take-in {safe_line(ident)}: expected the id of a suspicious task in this plan",
+                f"--include {safe_line(ident)}: expected the id of a task that this plan excludes",
             )
-    return plan._replace(included_ids=named, includes_suspicious=arguments.all_odd)
+    return plan._replace(included_ids=named, includes_suspicious=arguments.include_all)
 
 
 def _scope(plan: Plan, words: Mapping[str, State], arguments: Namespace) -> str:
@@ -258,11 +258,11 @@ def _verb_command(verb: str, setup: Setup, seen: ShownPlan, arguments: Namespace
             words += [f"--{name}", value]
     for ident in arguments.id:
         words += ["--id", ident]
-    if getattr(arguments, "all_odd", False):
-        words.append("--all-odd")
+    if getattr(arguments, "include_all", False):
+        words.append("--include-all")
     else:
         for ident in sorted(seen.plan.included_ids):
-            words += ["--take-in", ident]
+            words += ["--include", ident]
     if VERBS[verb].paced_name:
         words += replay_options.typed_options(arguments)
     return plan_command.shell_command([*words, "--apply", str(seen.amount)])

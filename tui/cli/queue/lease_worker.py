@@ -139,7 +139,7 @@ class ClaimNotes:
     """
 
     def __init__(self, fd: int = -1) -> None:
-        """`fd` is the worker's file; -1 if there is none, then nothing is recorded."""
+        """`fd` is the worker's file; -1 if none, then nothing is recorded."""
         self._fd = fd
         self._free: deque[int] = deque()
         self._more = numbers()
@@ -236,7 +236,7 @@ def running_pids(setup: Setup) -> tuple[int, ...]:
 
 
 def find_killed_claims(setup: Setup, tasks: Iterable[Task]) -> dict[int, list[Task]]:
-    """Find which of these claims belong to a worker of ours that was killed, by its PID.
+    """Find which of these claims belong to a worker of this project that was killed, by its PID.
 
     Raises:
         OSError: the run folder cannot be read.
@@ -301,7 +301,7 @@ def find_workers(setup: Setup) -> tuple[int, ...] | str:
 
 
 def describe_workers(pids: tuple[int, ...] | str) -> str:
-    """Describe whether workers of ours run at a place, with their PIDs."""
+    """Describe whether workers of this project run at a place, with their PIDs."""
     if isinstance(pids, str):
         return pids
     return f"running (PID {', '.join(map(str, pids))})" if pids else "not running"

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+from engine.work.services import WorkerServices
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.setup import Setup
 
@@ -18,6 +19,16 @@ class RunRecords:
         self._setup, self._mask = setup, mask
         self._lines: list[tuple[str, str, float]] = []
         self._counts: Counter[str] = Counter()
+
+    def services(self) -> WorkerServices:
+        """The services of a worker that writes here; the caller sets its other ones."""
+        return WorkerServices(
+            log=self.log,
+            alert=self.alert,
+            add_count=self.add_count,
+            write_log=self.write_log,
+            write_counts=self.write_counts,
+        )
 
     def log(self, level: str, text: str) -> None:
         """Keep a line with the present time."""

@@ -113,7 +113,7 @@ def require_lockable(setup: Setup) -> None:
 
 
 def require_workable(setup: Setup) -> None:
-    """Check that a worker of ours can run here, before anything is changed.
+    """Check that a worker of this project can run here, before anything is changed.
 
     Raises:
         CommandError: it cannot; the text has the reason and the repair.
@@ -135,7 +135,7 @@ def examine_lock(setup: Setup) -> LockEvidence:
 
 def last_claim_time(setup: Setup) -> float | None:
     """When the newest task in work was claimed, epoch seconds UTC: the latest st_ctime, which a
-    rename sets. None if there is none.
+    rename sets. None if missing.
 
     Raises:
         OSError: the folder cannot be read.

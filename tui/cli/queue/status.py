@@ -56,7 +56,7 @@ class TaskSummary(NamedTuple):
     """The same by the store's own words."""
     states: Mapping[State, str]
     oldest: float | None
-    """Creation of the oldest pending task, epoch seconds UTC; None if there is none."""
+    """Creation of the oldest pending task, epoch seconds UTC; None if missing."""
     due_kinds: Mapping[str, Sequence[float]]
     """Creation times of the due tasks by kind."""
     kinds: Mapping[str, int]
@@ -254,7 +254,7 @@ def _counted_before(
 
 
 def _recorded_flow(place: Place, now: float) -> FlowHistory:
-    """Throughput of the last minutes from the recording; empty if there is none."""
+    """Throughput of the last minutes from the recording; empty if none."""
     from engine.monitor.recorded_history import RecordedHistory
     from engine.monitor.recorder import UnreadableRecording, read_samples
 

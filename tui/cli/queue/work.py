@@ -35,7 +35,7 @@ def process_next(setup: Setup, arguments: Namespace) -> int:
     code, said = _one_task(setup, arguments)
     if said:
         setup.log_if_allowed(_TIMER_LEVELS[code], said)
-    # None of these results is a failure of the unit: the queue retries by itself.
+    # None of these results is a failure of the unit: the queue retries the task.
     return DONE
 
 

@@ -94,12 +94,7 @@ def worker_services(
         for line in queue_spooled_mail(setup, store):
             records.log("WARN", line)
 
-    return WorkerServices(
-        log=records.log,
-        alert=records.alert,
-        add_count=records.add_count,
-        write_log=records.write_log,
-        write_counts=records.write_counts,
+    return records.services()._replace(
         publish=publish,
         apply_retention=lambda: apply_retention(setup, store),
         quarantine=tidy,

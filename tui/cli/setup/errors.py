@@ -52,7 +52,7 @@ def describe_missing(path: str) -> str:
 
 def program_command() -> list[str]:
     """The command that starts this program again, from any working directory."""
-    # -P: without it, a folder named tui in the working directory would be run instead of ours.
+    # -P: without it, a folder named tui in the working directory would be run instead of this one.
     return [sys.executable, "-P", "-m", "tui.cli"]
 
 

@@ -88,7 +88,7 @@ class _MailControls:
                 if isinstance(mail, Spooled) and mail.sent is None and mail.meta not in payloads
                 if not 0 <= now - mail.created < QUEUING_GRACE_SECONDS
             ]
-            return sum(os.path.exists(path) for path in unnamed)  # the others were sent meanwhile
+            return sum(os.path.exists(path) for path in unnamed)  # the others were sent before
 
     def suspend(self, name: str, why: str) -> str:
         with _errors_as_unavailable():

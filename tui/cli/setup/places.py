@@ -143,7 +143,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
 
 
 def _why_unworkable(why: str, kind: str) -> str:
-    """Why a worker of ours would claim no task of a kind now; "" if it would. The format's own
+    """Why our worker would claim no task of a kind now; "" if it would. The format's own
     program is not considered.
     """
     return f"spooldeck's worker does nothing: {why}; the format's own program may" if why else ""

@@ -55,7 +55,7 @@ def no_settings(said: Any, at: ConfigLocation) -> None:
 
 
 def folders_apart(queue: Queue, address: Address, own: str) -> Queue:
-    """The folders of a place with everything of ours in our own folder `own`, and nothing in the
+    """The folders of a place with all our own files in the folder `own`, and nothing in the
     place's; for a path with the place itself as root, below which no link is followed.
     """
     return queue._replace(
@@ -99,7 +99,7 @@ class Format(NamedTuple):
     work_command: tuple[str, ...] = ()
     """The command that runs a worker, after the words that name the place."""
     why_unworkable: Callable[[Any], str] = lambda settings: "spooldeck has no worker for it"
-    """Settings -> why no worker of ours can run there; "" if one can."""
+    """Settings -> why no worker of this project can run there; "" if one can."""
     lock: str = ""
     """Function of a Setup that examines the queue's lock; "" if each claim is a lease."""
     claims: str = "row leases"
@@ -437,7 +437,7 @@ class Setup(NamedTuple):
 
 
 def _unwritable_folder(path: str, *, made: bool) -> str:
-    """The folder that we cannot write to on the way to `path`; "" if there is none.
+    """The folder that we cannot write to on the way to `path`; "" if none.
 
     For a path that is `made` when missing, this is the folder that would contain it.
     """
@@ -453,7 +453,7 @@ def _unwritable_folder(path: str, *, made: bool) -> str:
 
 
 def _unreadable_folder(path: str) -> str:
-    """The folder that we cannot read on the way to `path`; "" if there is none."""
+    """The folder that we cannot read on the way to `path`; "" if none."""
     try:
         os.stat(path)
     except PermissionError:

@@ -150,7 +150,7 @@ def _require_reason(setup: Setup, reason: str) -> None:
     """Require a reason if the configuration does.
 
     Raises:
-        CommandError: none is given.
+        CommandError: the option is missing.
     """
     if setup.config.require_reason and not reason.strip():
         fail(EX_USAGE, "expected a REASON: the configuration has `require_reason: true`")
