@@ -29,7 +29,7 @@ MAX_PRIORITY = 2**21
 """BullMQ's PRIORITY_LIMIT; a larger one is a score that is not exact."""
 
 UNKNOWN_NUMBER = "0"
-"""Stands for the id of a new job whose number the server gives."""
+"""The id of a new job whose number the server gives."""
 
 CLAIMED_WARNING = "its worker may still be running it: the result will not be stored"
 
