@@ -247,7 +247,7 @@ class PlaceSession:
                 if latest.generation != generation:
                     generation = latest.generation
                     self.evaluate_alerts()
-                await self._sleep(period())
+                await sleep_until_turn(self.number, period())
                 continue
             due = next_turn(loop.time(), HIDDEN_READ_SECONDS, self.number)
             generation = latest.generation
@@ -265,7 +265,7 @@ class PlaceSession:
             self.evaluate_alerts()
             self._record()
             self._wake_waiters()
-            await self._sleep(period())
+            await sleep_until_turn(self.number, period())
 
     def _note_lock(self) -> None:
         lock = self.readings.lock
@@ -292,11 +292,6 @@ class PlaceSession:
             return Drain(Trend.STALLED)
         return self.flow.drain(now)
 
-    async def _sleep(self, period: float) -> None:
-        """Sleep for about `period` seconds, at least half of them, until the turn of this place."""
-        rest = next_turn(now := asyncio.get_running_loop().time(), period, self.number) - now
-        await asyncio.sleep(rest if rest >= period / 2 else rest + period)
-
     async def _follow_backlog(self) -> None:
         loop = asyncio.get_running_loop()
         generation, due = -1, 0.0
@@ -314,7 +309,7 @@ class PlaceSession:
                 if latest.is_complete
                 else FIRST_QUERY_SECONDS
             )
-            await self._sleep(rest)
+            await sleep_until_turn(self.number, rest)
 
     async def query_backlog(self) -> None:
         """Query the due tasks and their age.
@@ -412,7 +407,7 @@ class PlaceSession:
             if self._is_shown or loop.time() >= due:
                 await self._refresh_history()
                 due = next_turn(loop.time(), HIDDEN_READ_SECONDS, self.number)
-            await self._sleep(JOURNAL_INTERVAL_SECONDS)
+            await sleep_until_turn(self.number, JOURNAL_INTERVAL_SECONDS)
 
     async def _refresh_history(self, *, always: bool = False) -> None:
         try:
@@ -616,6 +611,12 @@ class PlaceSession:
         await self.inspector.close()
         await self._disk_thread.close(CLOSE_TIMEOUT_SECONDS)
         await self._watch_thread.close(CLOSE_TIMEOUT_SECONDS)
+
+
+async def sleep_until_turn(number: int, period: float) -> None:
+    """Sleep for about `period` seconds, at least half of them, until the turn of a place."""
+    rest = next_turn(now := asyncio.get_running_loop().time(), period, number) - now
+    await asyncio.sleep(rest if rest >= period / 2 else rest + period)
 
 
 def next_turn(now: float, period: float, number: int) -> float:
