@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from engine import verbs
-from engine.model import Lease, LockEvidence, State, Task, Verdict
+from engine.model import STALLED_KEY, Lease, LockEvidence, State, Task, Verdict
 from engine.text.safe import safe_line
 
 Backoff: TypeAlias = Callable[[int], float | None]
@@ -350,6 +350,8 @@ def _why_active(task: Task, now: float, about: Circumstances) -> Iterator[str]:
         yield f"lock state unknown: {safe_line(lock.reason)}{taken}"
     elif lease is not None and lease.until is not None and (lock is None or lease.until <= now):
         yield from _describe_lease(lease, lease.until, now)
+    elif sign := task.extra.get(STALLED_KEY):
+        yield f"stalled? {sign}: a worker returns it, or you do with release"
     else:
         owner = safe_line(lease.owner) if lease is not None else ""
         who = f"PID {lock.pid}" if lock is not None and lock.pid is not None else owner

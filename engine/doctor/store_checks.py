@@ -51,7 +51,7 @@ def check_store(
     for what in ahead[:MAX_LISTED]:
         mend = "timedatectl  # is the clock right? was it set back?"
         yield "clock", Finding(Grade.WARN, f"ahead of the clock ({format_time(now)}): {what}", mend)
-    yield "dead", check_dead(counts[State.DEAD], f"{command} clusters")
+    yield "dead", check_dead(counts[State.DEAD], store.states[State.DEAD], f"{command} clusters")
     yield "worker", check_overdue(overdue, "task", "runs", work)
 
 
@@ -66,11 +66,11 @@ def list_problems(
         yield Finding(Grade.WARN, more, "repair the first ones first")
 
 
-def check_dead(dead: int, mend: str) -> Finding:
-    """A finding on the number of dead tasks; `mend` lists them."""
+def check_dead(dead: int, word: str, mend: str) -> Finding:
+    """A finding on the number of dead tasks, with the store's word; `mend` lists them."""
     if dead <= DLQ_ALERT_LIMIT:
-        return Finding(Grade.OK, f"at most {DLQ_ALERT_LIMIT} tasks in the DLQ")
-    return Finding(Grade.WARN, f"{dead:,} tasks in the DLQ (over {DLQ_ALERT_LIMIT})", mend)
+        return Finding(Grade.OK, f"at most {DLQ_ALERT_LIMIT} tasks are {word}")
+    return Finding(Grade.WARN, f"{dead:,} tasks are {word} (over {DLQ_ALERT_LIMIT})", mend)
 
 
 def check_overdue(overdue: Sequence[float], noun: str, verb: str, mend: str) -> Finding:

@@ -200,8 +200,10 @@ class SharedFolderWatch:
                 step_ms = SLOW_STEP_MS
             heard = events.wait(TURN_SECONDS, step_ms)
             turn = time.monotonic()
-            changed = turn if heard.names or heard.folders else changed
-            renewed = [place for place in places if place.pass_on(heard)]
+            renewed: list[WatchedFolders] = []
+            if heard.names or heard.folders:
+                changed = turn
+                renewed += [place for place in places if place.pass_on(heard)]
             if turn - checked >= pause or any(place.has_doubts for place in places):
                 checked = turn
                 renewed += [place for place in places if place.check(turn)]

@@ -80,7 +80,7 @@ LINE_PATTERNS: tuple[tuple[str, str, EventKind], ...] = (
     ("Task completed: ", f"{_TASK}(?:{_KIND})?", EventKind.SUCCEEDED),
     ("Task failed: ", rf"{_TASK}{_KIND}\): (?P<error>.*)", EventKind.FAILED),
     ("Task queued: ", f"{_TASK}(?:{_KIND})?", EventKind.QUEUED),
-    ("Task moved to DLQ: ", f"{_TASK}(?:{_KIND})?", EventKind.BURIED),
+    ("Task moved to ", f"{_END}: {_TASK}(?:{_KIND})?", EventKind.BURIED),
     ("Task ", rf"{_TASK} failed \(attempt {_TIMES}\), retry in", EventKind.WAITS),
     ("Task ", rf"{_TASK} failed, retry in", EventKind.WAITS),
     ("Task ", rf"{_TASK} exhausted retries \({_TIMES}\), moving to {_END}", EventKind.BURIED),

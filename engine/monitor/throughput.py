@@ -199,7 +199,9 @@ class FlowHistory:
         seconds = samples[-1].when - samples[0].when
         if seconds < MIN_TREND_SECONDS:
             return Drain(Trend.UNKNOWN)
-        slope = _slope([(s.when - samples[0].when, s.waiting) for s in samples])
+        slope = 0.0
+        if samples[0].counts is not samples[-1].counts:  # `add` shares those that stayed the same
+            slope = _slope([(s.when - samples[0].when, s.waiting) for s in samples])
         is_flat = abs(slope) * seconds < 1  # less than one task in all that time is noise
         if not self._has_flow:
             inward, outward, is_idle = 0.0, max(0.0, -slope), is_flat

@@ -12,6 +12,7 @@ from engine.locks import queue_lock
 from engine.model import AttemptReport, Move, Outcome, State, Task
 from engine.policy import RetryPolicy, exponential_backoff
 from engine.store import Gone, Store, StoreError, require_edge
+from engine.text.safe import state_name
 from engine.work import reports, rescuer
 from engine.work.handler_threads import FinishedTask
 from engine.work.handlers import Failed, Fatal, Postponed, Retry
@@ -166,8 +167,8 @@ class OutcomeWriter:
 
     @property
     def _end_word(self) -> str:
-        """Name of the final state, as the contract's log has it."""
-        return "DLQ" if self.end is State.DEAD else self._store.states[self.end]
+        """Name of the final state: the contract's log has `DLQ`."""
+        return state_name(self._store.states[self.end])
 
     def exhausted(self, task: Task) -> str:
         """The line of the log for a task without another attempt."""

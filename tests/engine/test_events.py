@@ -53,6 +53,7 @@ LINES: dict[str, tuple[Any, ...]] = {
     f"Task {ID} cannot succeed, moving to DLQ": (EventKind.BURIED, ID, KIND),
     f"Task {ID} moving to DLQ": (EventKind.BURIED, ID, KIND),
     f"Task moved to DLQ: {ID} ({KIND}) after 3 retries": (EventKind.BURIED, ID, KIND),
+    "Task moved to failed: mails/7 (mails) after 3 retries": (EventKind.BURIED, "mails/7", "mails"),
     f"DLQ task retried: {ID}": (EventKind.RETRIED, ID, KIND),
     f"Moving orphaned work task back to pending: {ID}": (EventKind.RECOVERED, ID, KIND),
     f"Recovered inflight/b56e-7: {FOUND}": (EventKind.RECOVERED, "b56e-7"),

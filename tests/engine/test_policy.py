@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import policy
-from engine.model import Lease, LockEvidence, State, Task, Verdict
+from engine.model import STALLED_KEY, Lease, LockEvidence, State, Task, Verdict
 from engine.policy import (
     MAX_WAIT_SECONDS,
     UNITS_PER_TOKEN,
@@ -298,6 +298,8 @@ WHY_OTHERS: tuple[tuple[Task, Circumstances, str], ...] = (
     (CLAIMED, Circumstances(lock=HELD), "being processed by PID 77 for 1m"),
     (CLAIMED, Circumstances(), "being processed for 1m"),
     (a_task(State.ACTIVE), Circumstances(), "being processed"),
+    (a_task(State.ACTIVE)._replace(extra={STALLED_KEY: "no lock"}), Circumstances(),
+     "stalled? no lock: a worker returns it, or you do with release"),
     (TAKEN, Circumstances(),
      f"its lease expired 30s ago: {GIVEN_BACK} | claimed 1m ago by worker \ufffd7"),
     (TAKEN._replace(lease=Lease("worker \x1b7", NOW - 90, NOW + 30)), Circumstances(),

@@ -288,7 +288,7 @@ def test_a_task_that_fails_waits_longer_each_time_and_is_given_up(
     retries = [f"(attempt {n}/{failures}), retry in {wait}s" for n, wait in enumerate(waits, 1)]
     assert queue.logged(f"Task {task.id} ") == [
         *(f"Task {task.id} failed {retry}" for retry in retries),
-        f"Task {task.id} exhausted retries ({failures}/{failures}), moving to DLQ",
+        f"Task {task.id} exhausted retries ({failures}/{failures}), moving to dead",
     ]
 
 
@@ -296,11 +296,11 @@ RETRIED = "failed (attempt 1/4), retry in 60s"
 ENDS: dict[str, tuple[Exception | None, int, State, float, int, str, str]] = {
     # raised, attempts before; state, seconds to wait, attempts, stored error, line of the log
     "fatal": (*(Fatal("no such list"), 0, State.DEAD, 0, 0, "no such list"),
-     "cannot succeed, moving to DLQ"),
+     "cannot succeed, moving to dead"),
     "chosen wait": (*(Retry(7, "slow down"), 0, State.PENDING, 7, 1, "slow down"),
      "failed (attempt 1/4), retry in 7s"),
     "fourth failure": (*(Retry(7, "slow down"), 3, State.DEAD, 0, 3, "slow down"),
-     "exhausted retries (4/4), moving to DLQ"),
+     "exhausted retries (4/4), moving to dead"),
     "made plain": (*(Failed("admin@example.net said $no\n"), 0, State.PENDING, 60, 1),
      *("admin_example.net said _no", RETRIED)),
     "any error": (*(ValueError("bad value"), 0, State.PENDING, 60, 1, "ValueError: bad value",
@@ -600,7 +600,7 @@ def test_orphans_are_rescued_once(queue: WorkQueue, tmp_path: Path) -> None:
     assert (first.done, second.done) == (0, 0)
     assert len(queue.logged("Moving orphaned work task back to pending: ")) == 1
     assert (queue.now(last).state, queue.tallies["dlq_total"]) == (State.DEAD, 1)
-    assert queue.logged("moving") == [f"Task {last.id} exhausted retries (4/4), moving to DLQ"]
+    assert queue.logged("moving") == [f"Task {last.id} exhausted retries (4/4), moving to dead"]
     third, lock_file = queue.add(number=3), tmp_path / "queue.lock"
     list(queue.store.take(NOW, "the dead", 1))
     lock_file.write_text("4194303\n0\n")

@@ -120,8 +120,28 @@ def test_workers_are_the_clients_of_a_queue(
         other.close()
     assert {queue.name: queue.workers for queue in state.queues} == {"mails": 0, "sums": 2}
     assert state.without_worker == []
-    rows = dict(facts.describe_state(state))
-    assert rows["schedulers of mails"].startswith("1, next ")
+    rows = dict(facts.describe_state(state, 1_795_169_100.0))
+    assert rows["schedules"] == "mails 1, next in 15m"
+    assert rows["workers"] == "mails 0, sums 2"
+
+
+def test_the_server_tells_its_memory_versions_and_pauses() -> None:
+    """Memory with its limit and maxmemory-policy, append only file; only what is there."""
+    queue = facts.QueueFacts("mails", 0, 0, None, False, "", 0, None)
+    settings = {"maxmemory_policy": "noeviction", "used_memory": str(3 << 19), "aof_enabled": "1"}
+    bare = facts.QueueServerState(settings, [queue])
+    assert facts.describe_state(bare, 0.0) == [
+        ("memory", "1.5 MiB, noeviction"),
+        ("aof", "on"),
+        ("workers", "?"),
+    ]
+    full = facts.QueueServerState(
+        settings | {"maxmemory": str(1 << 30)},
+        [queue._replace(is_paused=True, version="6.7.0"), queue._replace(version="5.81.5")],
+    )
+    rows = dict(facts.describe_state(full, 0.0))
+    assert rows["memory"] == "1.5 of 1,024 MiB, noeviction"
+    assert (rows["paused"], rows["versions"]) == ("mails", "5.81.5, 6.7.0")
 
 
 async def test_the_console_shows_it(run: Run, redis_url: str, tmp_path: Path) -> None:
@@ -132,6 +152,6 @@ async def test_the_console_shows_it(run: Run, redis_url: str, tmp_path: Path) ->
     (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
     async with a_desk(place, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as desk:
         await desk.press("2")
-        await desk.sees("sums/4", "[waiting 1]", "failed 3", "eviction")
+        await desk.sees("sums/4", "[waiting 1]", "failed 3", "noeviction")
         await desk.press("H")
         await desk.sees("hold")

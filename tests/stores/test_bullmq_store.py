@@ -12,6 +12,7 @@ from engine.model import Move, State, Task
 from engine.operations import trash
 from engine.store import Control, Gone, Unsupported
 from engine.stores.bullmq import BullmqStore
+from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.moves import bar_leaving, bar_locked
 from engine.stores.bullmq.place import split_id, task_id
 from tests.redis_server import TestServer
@@ -543,6 +544,20 @@ def test_a_new_job_keeps_the_data_and_options_of_its_image(open_bullmq: Opener) 
     assert (task.word, task.priority, task.group) == ("prioritized", 3, "report")
     with pytest.raises(Unsupported, match="expected its queue"):
         store.swap(None, first._replace(id="other/c"))
+
+
+def test_a_job_without_an_id_has_the_next_number(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Waiting, delayed, prioritized: BullMQ's counter counts each job once; a number that another
+    job has is passed over."""
+    store = open_bullmq()
+    write_hash(client, "bull:mails:3")
+    added = [
+        store.add_job(NewJob("mails", "report", delay=delay, priority=priority))
+        for delay, priority in ((0.0, 0), (60.0, 0), (0.0, 3), (0.0, 0))
+    ]
+    assert [task.id for task in added] == ["mails/1", "mails/2", "mails/4", "mails/5"]
+    assert [found(store, task.id).rev for task in added] == [task.rev for task in added]
+    assert client.get("bull:mails:id") == "5"
 
 
 def test_changes_without_a_name_are_noticed(client: redis.Redis, open_bullmq: Opener) -> None:

@@ -113,15 +113,20 @@ class Desk:
             self.console.post_message(key)
         await self.pilot.pause()
 
-    async def until(self, true: Callable[[], object], every: float = 0.01) -> None:
-        """Wait until `true()` is, and paint the boards meanwhile."""
+    async def until(
+        self,
+        true: Callable[[], object],
+        every: float = 0.01,
+        told: Callable[[], str] = lambda: "",
+    ) -> None:
+        """Wait until `true()` is, and paint the boards meanwhile; if it never is, say `told()`."""
 
         def painted() -> object:
             if isinstance(self.console.screen, ListScreen):
                 self.console.screen.paint()
             return true()
 
-        await until(self.pilot, painted, lambda: f"{self.text}\n{self.page}", every)
+        await until(self.pilot, painted, lambda: f"{told()}\n{self.text}\n{self.page}", every)
 
     async def sees(self, *texts: str) -> None:
         """Wait until all of this is on the screen on top, or below its end, however folded."""

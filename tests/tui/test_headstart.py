@@ -36,6 +36,16 @@ async def followed(
         await live.close(keep_worker=False)
 
 
+def test_places_take_turns_in_a_period() -> None:
+    """Of 20 places each has a turn of its own in 5 s, at most 5 s away, at four moments of a second
+    for all of them.
+    """
+    for now in (100.0, 101.5, 104.875):
+        turns = {live_module.next_turn(now, 5.0, number) for number in range(1, 21)}
+        assert len(turns) == 20
+        assert all(now < turn <= now + 5.0 and (4 * turn).is_integer() for turn in turns)
+
+
 async def test_tasks_are_known_before_the_lock_is_examined(tmp_path: Path) -> None:
     """The first scan of lock, figures and logs is made when there are tasks to show."""
     make_spool(tmp_path, some_tasks())

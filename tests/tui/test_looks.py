@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,8 @@ async def _fits(desk: Desk, name: str, size: tuple[int, int]) -> None:
     await desk.pilot.resize_terminal(*size)
     await desk.until(lambda: len(desk.text.splitlines()) <= height)
     if width >= (80 if name in CUT else 40):
-        await desk.until(lambda: not over_the_edge(desk, width))
+        edge = partial(over_the_edge, desk, width)
+        await desk.until(lambda: not edge(), told=lambda: f"{name} at {size}: {edge()}")
     if isinstance(screen, ConfirmScreen) and width >= 40 and screen.why_not_applicable() == "":
         word = screen.query_one("#word", Lines)
         assert word.region.bottom <= height

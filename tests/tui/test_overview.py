@@ -56,7 +56,7 @@ from tests.tui.spools import (
     put_file,
     some_tasks,
 )
-from tui.format import human, keys, table
+from tui.format import human, keys, present, table
 from tui.groups.clusters_screen import ClustersScreen
 from tui.locks.screen import LockScreen
 from tui.log.screen import LogScreen
@@ -859,6 +859,24 @@ def test_a_store_s_own_words_and_columns() -> None:
         "/b/queue",
         "mail",
     ]
+
+
+def test_a_line_of_a_place_is_made_again_only_if_it_looks_different() -> None:
+    """A line is kept while its place is as before, but the age in it goes on; another width or
+    count makes a new one."""
+    place = PlaceLine(1, "a", {}, {State.PENDING: 3}, complete=True, due=3, oldest=NOW - 60)
+    drawn: dict[int, view.DrawnRow] = {}
+
+    def line(now: float, width: int = 120, queue: PlaceLine = place) -> present.Line:
+        (row,) = view.place_table([queue], now, width, drawn)[1]
+        assert row == view.place_table([queue], now, width)[1][0]
+        return row
+
+    first = line(NOW)
+    assert line(NOW + 1) is first
+    assert " 2m " in words([line(NOW + 60)])
+    assert line(NOW + 60, 100) != first
+    assert words([line(NOW, 100, place._replace(counts={State.PENDING: 4}))]).split()[1] == "4"
 
 
 def test_the_most_urgent_alert_is_first() -> None:

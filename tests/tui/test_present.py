@@ -310,9 +310,21 @@ def test_foreign_text_does_no_harm() -> None:
     assert line[1][1] == "error"
 
 
-@pytest.mark.parametrize(("longest", "cells"), [(0, 8), (9, 9), (12, 12), (14, 14), (36, 8)])
-def test_a_short_id_is_shown_in_full(longest: int, cells: int) -> None:
-    """Of one too long for a narrow screen its end tells it apart; one that fits has the room."""
+@pytest.mark.parametrize(
+    ("idents", "cells"),
+    [
+        ((), 8),
+        (("mails/esc",), 9),
+        (("13-organizer",), 12),
+        (("20261120T094115Z-mail_send-261c374b",), 8),
+        (("mails/esc", "mails/repeat:daily:1795550041009"), 9),
+        (("notifications/17",), 14),
+    ],
+)
+def test_a_short_id_is_shown_in_full(idents: tuple[str, ...], cells: int) -> None:
+    """Of one too long for a narrow screen its end tells it apart, and takes no room from others."""
+    tasks = [Task(ident, "mails", State.PENDING, NOW) for ident in idents]
+    longest = present.id_cells(tasks)
     assert present.task_columns(State.PENDING, 80, longest=longest)[0].width == cells
 
 

@@ -249,6 +249,12 @@ def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
     return text if len(text) <= cells or is_name else end
 
 
+def id_cells(tasks: Iterable[Task]) -> int:
+    """Cells of the longest id as a list of tasks shows it, at most `MAX_ID_CELLS`."""
+    shown = (cell_len(short_id(task.id, MAX_ID_CELLS)) for task in tasks)
+    return min(MAX_ID_CELLS, max(shown, default=0))
+
+
 def _kind(task: Task, now: float) -> Run:
     return safe_line(task.kind), "muted"
 
@@ -379,8 +385,8 @@ def task_columns(
 ) -> tuple[TaskColumn, ...]:
     """The columns of the task list that fit; the error gets all the room that is left.
 
-    `destined`: tasks have destinations (not in every store). `longest`: cells of the longest id, 0
-    if unknown. `worded`: tasks have a word that is more exact than their state. `limit`: maximum
+    `destined`: tasks have destinations (not in every store). `longest`: cells of the longest id
+    (`id_cells`). `worded`: tasks have a word that is more exact than their state. `limit`: maximum
     attempts of a task, None if unknown. `kinds`: cells of the longest kind.
     """
     if width < NARROW_COLUMNS:
@@ -493,7 +499,7 @@ def _what_title(state: State) -> str:
 
 def _id_width(longest: int) -> int:
     """Short ids get room in full; longer ones show their end."""
-    return max(SHORT_ID_CELLS, longest) if longest <= MAX_ID_CELLS else SHORT_ID_CELLS
+    return max(SHORT_ID_CELLS, longest)
 
 
 def _narrow(state: State, width: int) -> tuple[TaskColumn, ...]:

@@ -173,7 +173,7 @@ def task_lines(
     limit: int | None = None,
 ) -> list[Line]:
     """Some tasks of a group under a title. `limit`: maximum attempts of a task, None if unknown."""
-    shape = present.task_columns(state, width, limit=limit)
+    shape = present.task_columns(state, width, longest=present.id_cells(tasks), limit=limit)
     where = present.TaskContext()
     return [
         present.heading_line(f"{title}, newest first", width),

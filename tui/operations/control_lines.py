@@ -75,7 +75,7 @@ def control_table(rows: Sequence[ControlRow], width: int) -> tuple[Line, list[tu
     values = (controls.describe_value(each.control, each.control.now) for each in rows)
     widest = max((len(value) for value in values), default=0)
     now = min(VALUE_CELLS if width >= WIDE_CELLS else NARROW_VALUE_CELLS, max(5, widest))
-    names = min(NAME_CELLS, max((len(each.label) for each in rows), default=8) + 1)
+    names = min(width // 3, max((len(each.label) for each in rows), default=8) + 1)
     head = f"   {present.fit_text('CONTROL', names)}  {present.fit_text('VALUE', now)}  EFFECT"
     return ((present.fit_text(head, width), "muted"),), [
         (each.label, _row(each.label, each.control, names, now, width)) for each in rows

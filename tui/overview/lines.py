@@ -298,12 +298,37 @@ def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, wid
     )
 
 
-def place_table(queues: Sequence[PlaceLine], now: float, width: int) -> tuple[Line, list[Line]]:
-    """The table head, and one line per place in the given order."""
+class DrawnRow(NamedTuple):
+    """A line of a place, and all that it was made from."""
+
+    made_from: tuple[PlaceLine, str, OverviewLayout, str, int]
+    line: Line
+
+
+def place_table(
+    queues: Sequence[PlaceLine],
+    now: float,
+    width: int,
+    drawn: dict[int, DrawnRow] | None = None,
+) -> tuple[Line, list[Line]]:
+    """The table head, and one line per place in the given order.
+
+    `drawn` keeps the lines by number of the place: one whose values have not changed is not made
+    again.
+    """
     form = table_layout(queues, width)
     called = short_names([queue.name for queue in queues])
-    rows = [place_row(q, name, form, now, width) for q, name in zip(queues, called, strict=True)]
-    return head_line(queues, form, width), rows
+    drawn = {} if drawn is None else drawn
+    lines: list[Line] = []
+    for queue, name in zip(queues, called, strict=True):
+        # The only cell that changes with the time alone.
+        made_from = queue, name, form, _oldest_cell(queue, now)[0], width
+        row = drawn.get(queue.number)
+        if row is None or row.made_from != made_from:
+            row = DrawnRow(made_from, place_row(queue, name, form, now, width))
+            drawn[queue.number] = row
+        lines.append(row.line)
+    return head_line(queues, form, width), lines
 
 
 # Other parts

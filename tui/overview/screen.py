@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from textual.app import ComposeResult
 
@@ -60,6 +60,9 @@ class OverviewScreen(OverviewActions):
     def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
         super().__init__(lives, around)
         self._live_values = LiveValues()
+        self._drawn_rows: dict[int, view.DrawnRow] = {}
+        self._drawn_alerts: tuple[object, list[Choice], Mapping[str, Target]] = (None, [], {})
+        """The lines of the alerts and where Enter leads, after all that they were made from."""
 
     def compose(self) -> ComposeResult:
         """Header, panes, next step and hints."""
@@ -186,7 +189,7 @@ class OverviewScreen(OverviewActions):
         frame = self._frame
         self._show_alerts(width - boxed)
         queues = [moment.queue for moment in self._seen]
-        head, rows = view.place_table(queues, now, left)
+        head, rows = view.place_table(queues, now, left, self._drawn_rows)
         choices = [Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)]
         self._queue_list.show_rows(choices, [head] if frame.inside(frame.queues) > 1 else [])
         self._pane_set.targets[QUEUES] = {
@@ -233,16 +236,17 @@ class OverviewScreen(OverviewActions):
             self._activate(QUEUES)
         called = {live.place.name: live.name for live in self._lives}
         startable = {live.place.name for live in self._lives if self.can_start_worker(live)}
-        lines = alert_view.alert_lines(self._alerts, called, width, startable=startable)
-        choices = [
-            Choice(alert_view.alert_key(alert), line)
-            for alert, line in zip(self._alerts, lines, strict=True)
-        ]
-        numbers = {live.place.name: live.number for live in self._lives}
-        targets = {
-            alert_view.alert_key(a): alert_view.alert_target(a.target, numbers[a.target.place])
-            for a in self._alerts
-        }
+        made_from = self._alerts, called, width, startable
+        if self._drawn_alerts[0] != made_from:
+            lines = alert_view.alert_lines(self._alerts, called, width, startable=startable)
+            named = [alert_view.alert_key(alert) for alert in self._alerts]
+            choices = [Choice(key, line) for key, line in zip(named, lines, strict=True)]
+            numbers = {live.place.name: live.number for live in self._lives}
+            leads = [
+                alert_view.alert_target(a.target, numbers[a.target.place]) for a in self._alerts
+            ]
+            self._drawn_alerts = made_from, choices, dict(zip(named, leads, strict=True))
+        _, choices, targets = self._drawn_alerts
         known = all(n.has_readings and n.inspector.latest.is_complete for n in self._lives)
         none = alert_view.no_alerts_line(known)
         if self._frozen is not None and not all(moment.queue.complete for moment in self._seen):

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.model import State
+from engine.text.safe import state_name
 from tui.format import keys
 from tui.screens.target import SCREEN_TARGETS, Target
 
@@ -153,7 +154,7 @@ def _state_commands(states: Mapping[State, str]) -> Iterator[PaletteCommand]:
     digits = {target.state: digit for digit, target in SCREEN_TARGETS.items() if target.state}
     for state, word in states.items():
         also = ("dlq", "dead") if state is State.DEAD else (str(state),)
-        about = f"tasks in {'the DLQ' if state is State.DEAD else word}"
+        about = f"tasks in {state_name(word)}"
         target = Target(keys.LIST, state=state)
         yield PaletteCommand(word, about, digits.get(state, ""), also, target=target)
 

@@ -93,10 +93,14 @@ FIRST_TASKS_SECONDS = 1.0
 """Maximum seconds to wait for the first tasks before everything else starts."""
 
 HIDDEN_READ_SECONDS = 5.0
-"""Seconds between two reads of the lock, metrics and logs of a place that no screen shows."""
+"""Seconds between two reads of the lock, metrics, logs and journal of a place that no screen
+shows."""
 
 JOURNAL_INTERVAL_SECONDS = 2.0
 """Seconds between two checks of the journal."""
+
+TURNS_PER_SECOND = 4
+"""Moments of a second at which places wake up: several at the same one, one of these reads."""
 
 CLOSE_TIMEOUT_SECONDS = 2.0
 """Seconds to wait for threads when the place is closed."""
@@ -243,9 +247,10 @@ class PlaceSession:
                 if latest.generation != generation:
                     generation = latest.generation
                     self.evaluate_alerts()
-                await asyncio.sleep(period())
+                await self._sleep(period())
                 continue
-            due, generation = loop.time() + HIDDEN_READ_SECONDS, latest.generation
+            due = next_turn(loop.time(), HIDDEN_READ_SECONDS, self.number)
+            generation = latest.generation
             try:
                 self.readings = await self._watch_thread.run(self._watch.read_all)
             except Unavailable:
@@ -260,7 +265,7 @@ class PlaceSession:
             self.evaluate_alerts()
             self._record()
             self._wake_waiters()
-            await asyncio.sleep(period())
+            await self._sleep(period())
 
     def _note_lock(self) -> None:
         lock = self.readings.lock
@@ -287,25 +292,29 @@ class PlaceSession:
             return Drain(Trend.STALLED)
         return self.flow.drain(now)
 
+    async def _sleep(self, period: float) -> None:
+        """Sleep for about `period` seconds, at least half of them, until the turn of this place."""
+        rest = next_turn(now := asyncio.get_running_loop().time(), period, self.number) - now
+        await asyncio.sleep(rest if rest >= period / 2 else rest + period)
+
     async def _follow_backlog(self) -> None:
         loop = asyncio.get_running_loop()
-        generation, asked = -1, float("-inf")
+        generation, due = -1, 0.0
         while not self._closed:
             latest, began = self.inspector.latest, loop.time()
-            if latest.is_complete and (
-                latest.generation != generation or began - asked >= UNCHANGED_QUERY_SECONDS
-            ):
+            if latest.is_complete and (latest.generation != generation or began >= due):
                 try:
                     await self.query_backlog()
                 except Unavailable:
                     self.backlog = None  # the inspector reports the reason
-                generation, asked = latest.generation, began
+                generation = latest.generation
+                due = next_turn(began, UNCHANGED_QUERY_SECONDS, self.number)
             rest = (
                 max(CHANGED_QUERY_SECONDS, QUERY_COST_FACTOR * (loop.time() - began))
                 if latest.is_complete
                 else FIRST_QUERY_SECONDS
             )
-            await asyncio.sleep(rest)
+            await self._sleep(rest)
 
     async def query_backlog(self) -> None:
         """Query the due tasks and their age.
@@ -315,7 +324,7 @@ class PlaceSession:
         """
         tokens = () if isinstance(self.readings.tokens, str) else self.readings.tokens
         kinds = tuple(left.name for left in tokens if left.name != ALL_KINDS)
-        tallies = self.inspector.tallies
+        tallies, before = self.inspector.tallies, self.backlog
         self.backlog = await tallies.summarize_backlog(self.clock(), kinds)
         self.active = await tallies.active_tasks()
         self.waiting_kinds = await tallies.count_kinds()
@@ -323,7 +332,8 @@ class PlaceSession:
         if isinstance(heap, MailBacklog):
             tasks = await self.inspector.queries.count(MAIL_TASKS) if heap.mails else 0
             self.unsent_samples.append((self.clock(), max(0, heap.mails - tasks)))
-        self.evaluate_alerts()
+        if self.backlog != before:  # else the next read evaluates the rules
+            self.evaluate_alerts()
 
     def _lost_mails(self, now: float) -> int:
         """Spooled mails without a task, during the whole last `MAIL_GRACE_SECONDS` seconds."""
@@ -397,9 +407,12 @@ class PlaceSession:
                 self.messages.append(safe_line(trouble))
 
     async def _follow_history(self) -> None:
+        loop, due = asyncio.get_running_loop(), 0.0
         while not self._closed:
-            await self._refresh_history()
-            await asyncio.sleep(JOURNAL_INTERVAL_SECONDS)
+            if self._is_shown or loop.time() >= due:
+                await self._refresh_history()
+                due = next_turn(loop.time(), HIDDEN_READ_SECONDS, self.number)
+            await self._sleep(JOURNAL_INTERVAL_SECONDS)
 
     async def _refresh_history(self, *, always: bool = False) -> None:
         try:
@@ -603,6 +616,14 @@ class PlaceSession:
         await self.inspector.close()
         await self._disk_thread.close(CLOSE_TIMEOUT_SECONDS)
         await self._watch_thread.close(CLOSE_TIMEOUT_SECONDS)
+
+
+def next_turn(now: float, period: float, number: int) -> float:
+    """Return the next time for a place to do what it does once in `period` seconds, on the clock of
+    the event loop. The places have `TURNS_PER_SECOND` turns: each wake-up costs, but the threads of
+    places that read at once wait for each other.
+    """
+    return now + period - (now - number / TURNS_PER_SECOND) % period if period else now
 
 
 def _add_counts(live: PlaceSession) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from engine.model import LockEvidence, Task, Verdict
+from engine.model import STALLED_KEY, LockEvidence, Task, Verdict
 from engine.monitor.alerts import AlertKind
 from engine.monitor.latency import KindFigures, with_unlogged_kinds
 from engine.monitor.throughput import HISTORY_SECONDS, Trend
@@ -72,7 +72,13 @@ def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
         alone = any(alert.kind is AlertKind.ABANDONED for alert in live.alerts)
         abandoned, limits = live.readings.queue_figures.abandoned, live.place.time_limits
         return [
-            _task_row(bare, task, limits.get(task.kind), alone or task.id in abandoned, now)
+            _task_row(
+                bare,
+                task,
+                limits.get(task.kind),
+                alone or task.id in abandoned or STALLED_KEY in task.extra,
+                now,
+            )
             for task in live.active
         ]
     if pids:

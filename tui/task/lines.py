@@ -317,7 +317,7 @@ _EVENT_WORDS: Mapping[EventKind, Run] = {
     EventKind.SUCCEEDED: ("succeeded", "ok"),
     EventKind.FAILED: ("failed", "warn"),
     EventKind.WAITS: ("failed, will retry", "warn"),
-    EventKind.BURIED: ("failed, moved to the DLQ", "error"),
+    EventKind.BURIED: ("failed, given up", "error"),
     EventKind.RETRIED: ("retried by an operator", "ok"),
     EventKind.RECOVERED: ("worker died, pending again", "warn"),
     EventKind.UNSETTLED: ("result not stored", "warn"),

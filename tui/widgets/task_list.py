@@ -165,12 +165,13 @@ class TaskList(Painted, can_focus=True):
         grounds = (query, width, window.generation, window.start, window.total, shown)
         if self._columns[0] != grounds:
             tasks = window.tasks
-            longest = max((cell_len(safe_line(task.id)) for task in tasks), default=0)
+            longest = present.id_cells(tasks)
             kinds = max((cell_len(safe_line(task.kind)) for task in tasks), default=0)
             destined, worded = any(t.destination for t in tasks), any(t.word for t in tasks)
             about = (destined, longest, worded, self._max_attempts, kinds, self._trash)
             columns = present.task_columns(query.state, width, *about) if query.state else ()
-            ids = longest if "ids" in shown else 0
+            whole = max((cell_len(safe_line(task.id)) for task in tasks), default=0)
+            ids = whole if "ids" in shown else 0
             columns = present.resize_columns(columns, width, ids, is_wide="wide" in shown)
             self._columns = grounds, columns
         return self._columns[1]

@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from engine.policy import format_time
+from engine.policy import format_rough_duration
 from engine.store import StoreError
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.place import RedisPlace
@@ -141,22 +141,31 @@ def _decode_base64(text: str) -> str:
         return text
 
 
-def describe_state(state: QueueServerState) -> list[tuple[str, str]]:
+def describe_state(state: QueueServerState, now: float) -> list[tuple[str, str]]:
     """Names and values for the screen."""
-    rows = [("eviction", state.settings.get("maxmemory_policy", "?"))]
     aof = state.settings.get("aof_enabled")
-    rows.append(("aof", {"1": "on", "0": "off"}.get(aof or "", "?")))
     known = [queue for queue in state.queues if queue.workers is not None]
-    workers = ", ".join(f"{queue.name} {queue.workers}" for queue in known[:MAX_SHOWN])
-    rows.append(("workers", workers or "?"))
-    paused = [queue.name for queue in state.queues if queue.is_paused]
-    if paused:
-        rows.append(("paused", ", ".join(paused[:MAX_SHOWN])))
-    for queue in state.queues:
-        if queue.schedulers and queue.next_run is not None:
-            said = f"{queue.schedulers}, next {format_time(queue.next_run)}"
-            rows.append((f"schedulers of {queue.name}", said))
-    return [(name, safe_line(value)) for name, value in rows]
+    planned = sorted((q.next_run, q) for q in state.queues if q.next_run is not None)
+    runs = (
+        f"{q.name} {q.schedulers}, next in {format_rough_duration(max(0.0, at - now))}"
+        for at, q in planned
+    )
+    rows = [
+        ("memory", _describe_memory(state.settings)),
+        ("aof", {"1": "on", "0": "off"}.get(aof or "", "?")),
+        ("workers", list_names(f"{queue.name} {queue.workers}" for queue in known) or "?"),
+        ("schedules", list_names(runs)),
+        ("paused", list_names(queue.name for queue in state.queues if queue.is_paused)),
+        ("versions", list_names(state.versions)),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def _describe_memory(settings: Mapping[str, str]) -> str:
+    """Memory in use, its limit, and what the server does when it is full (maxmemory-policy)."""
+    used, limit = (int(settings.get(name, 0)) / 2**20 for name in ("used_memory", "maxmemory"))
+    most = f" of {limit:,.0f}" if limit else ""
+    return f"{used:,.1f}{most} MiB, {settings.get('maxmemory_policy', '?')}"
 
 
 class ServerWarning(NamedTuple):

@@ -1,6 +1,7 @@
 -- The end of each change: BullMQ's script, if there is one, and the new revision.
 -- Answer: {'done', revision}, or {the reason why nothing changed, answer of the script}; if the next
 -- job was asked for, {'done', '', answer to that claim}. A claimed job has its lock's token as revision.
+-- A job that was given a number: {'done', revision, number}.
 
 local MAX_TRACES = 10
 
@@ -81,4 +82,5 @@ if is_there and ours.log then
 end
 if ours.to == '' or ours.claim then return {'done', '', claimed} end
 if ours.action == 'renew' then return {'done', ours.token} end
-return {'done', revision(job_key(base, kept, id, ours.to), '') or ''}
+local rev = revision(job_key(base, kept, id, ours.to), '') or ''
+return ours.is_numbered and {'done', rev, id} or {'done', rev}

@@ -3,6 +3,14 @@
 local ours = cmsgpack.unpack(table.remove(ARGV)) -- so that the script sees only its own
 local base, id = ours.prefix .. ':' .. ours.queue .. ':', ours.id
 local kept, stream = 'spooldeck:' .. base, 'spooldeck:' .. ours.prefix .. ':changes'
+if ours.is_numbered then -- the number that BullMQ's script gives next; used ones are passed over
+  local function next_id() return string.format('%.0f', (redis.call('GET', base .. 'id') or 0) + 1) end
+  id = next_id()
+  while redis.call('EXISTS', base .. id, kept .. 'job:' .. id) > 0 do
+    redis.call('INCR', base .. 'id')
+    id = next_id()
+  end
+end
 local job, copy = base .. id, kept .. 'job:' .. id
 
 local here, position

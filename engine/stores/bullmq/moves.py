@@ -18,7 +18,7 @@ from engine.store import Gone, StoreError, Unavailable, Unsupported, require_edg
 from engine.stores.bullmq.connection import Connection, Denied, Script, ScriptCall, pack, script
 from engine.stores.bullmq.image import JobImage, parse_image
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
-from engine.stores.bullmq.place import RedisPlace, split_id
+from engine.stores.bullmq.place import RedisPlace, split_id, task_id
 from engine.stores.bullmq.row import OUR_TOKEN, STATES, make_token, place_of
 from engine.stores.bullmq.scan import QueueCounts
 
@@ -27,6 +27,9 @@ TYPE_CHECK_SECONDS = 1.0
 
 MAX_PRIORITY = 2**21
 """BullMQ's PRIORITY_LIMIT; a larger one is a score that is not exact."""
+
+UNKNOWN_NUMBER = "0"
+"""Stands for the id of a new job whose number the server gives."""
 
 CLAIMED_WARNING = "its worker may still be running it: the result will not be stored"
 
@@ -421,15 +424,19 @@ class JobMoves:
         return found | {"priority": new.priority, "due": due}
 
     def add_numbered(
-        self, connection: Connection, new: Task, image: JobImage, now: float
-    ) -> Outcome:
-        """Add a job whose id is the next number of its queue."""
-        move = Move(None, new)
-        try:
-            self._check_keys(connection, [move])
-            return _outcome(move, connection.run(self._add(new, image, now, is_numbered=True)))
-        except StoreError as error:
-            return _outcome(move, error)
+        self, connection: Connection, queue: str, new: Task, image: JobImage, now: float
+    ) -> Task:
+        """Add a job whose id is the next number of its queue; return it with id and revision.
+
+        Raises:
+            StoreError: it was not added.
+        """
+        self._check_keys(connection, [Move(None, new)])
+        answer = connection.run(self._add(new, image, now, is_numbered=True))
+        rev = read_answer(new.id, answer)
+        if isinstance(rev, StoreError):
+            raise rev
+        return new._replace(id=task_id(queue, answer[2]), rev=rev)
 
     def _add(
         self, new: Task, image: JobImage | None, now: float, *, is_numbered: bool = False
@@ -452,7 +459,7 @@ class JobMoves:
             "addDelayedJob" if delay else "addPrioritizedJob" if new.priority else "addStandardJob"
         )
         base = self._place.base(queue)
-        packed = [base, job, new.group, stamp, None, None, None, None, None]
+        packed = [base, "" if is_numbered else job, new.group, stamp, None, None, None, None, None]
         values = list[str]()
         if new.attempts:
             values += ["atm", str(new.attempts)]
@@ -462,6 +469,7 @@ class JobMoves:
             "action": "package",
             "script": name,
             "is_new": True,
+            "is_numbered": is_numbered or None,
             "to": "delayed" if delay else "prioritized" if new.priority else "wait",
             "set": values,
         }

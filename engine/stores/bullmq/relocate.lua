@@ -85,11 +85,15 @@ local function enter(place, where)
   emit('event', 'waiting', 'jobId', id)
 end
 
+-- Take the job out of its place; without another job to claim, the marker wakes workers for nothing.
 local function leave()
   if LISTS[here] then
     redis.call('LREM', base .. here, -1, id)
   else
     redis.call('ZREM', (KEPT[here] and kept or base) .. here, id)
+  end
+  if redis.call('EXISTS', base .. 'wait', base .. 'paused', base .. 'prioritized') == 0 then
+    redis.pcall('ZREM', base .. 'marker', '0')
   end
 end
 

@@ -9,7 +9,16 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple, TypeAlias
 
-from engine.model import ATTEMPTS_ALLOWED_KEY, EMPTY, Lease, Problem, State, Task, attempts_allowed
+from engine.model import (
+    ATTEMPTS_ALLOWED_KEY,
+    EMPTY,
+    STALLED_KEY,
+    Lease,
+    Problem,
+    State,
+    Task,
+    attempts_allowed,
+)
 from engine.policy import DAY_SECONDS, RetryPolicy
 from engine.stores.bullmq.place import RedisPlace, task_id
 from engine.text.safe import clean_error, safe_line
@@ -240,7 +249,7 @@ def _extra(
     if "failed" in (place, was) and "finishedOn" in more:
         found["dead_since"] = f"{_seconds(more['finishedOn']):.3f}"
     if place == "active" and not lock:
-        found["stalled?"] = "no lock"
+        found[STALLED_KEY] = "no lock"
     if place in ("held", "trash"):
         found[f"{place}_since"] = f"{_seconds(score):.3f}"
         found["was"] = was

@@ -22,7 +22,7 @@ from engine.stores.bullmq.change_feed import ChangeFeed, MarkerWatch
 from engine.stores.bullmq.claims import JobClaims
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.moves import EDGES, JobMoves
+from engine.stores.bullmq.moves import EDGES, UNKNOWN_NUMBER, JobMoves
 from engine.stores.bullmq.permissions import permitted_edges
 from engine.stores.bullmq.place import RedisPlace, task_id
 from engine.stores.bullmq.reading import JobReader
@@ -33,8 +33,6 @@ MOVES_PER_PIPELINE = 100
 """Changes that are sent at a time."""
 RECONNECT_SECONDS = 1.0
 """Seconds until a worker tries to reach the server again: a restart takes a few."""
-MAX_EVENTS = 10_000
-"""Entries of the event stream of a queue that we make (BullMQ: maxLenEvents)."""
 _FINISHED = frozenset({State.DEAD, State.DONE, State.HELD, State.TRASH})
 """States of one sorted set: a job is found in it by one command."""
 CONTROL_SECONDS = 1.0
@@ -210,15 +208,14 @@ class BullmqStore:
             Unsupported: a value cannot be stored.
             Full, Unavailable: see `swap`.
         """
-        base, now = self.place.base(new.queue), self._clock()
-        self._connection.call("HSETNX", f"{base}meta", "opts.maxLenEvents", MAX_EVENTS)
-        job = new.id or str(self._connection.call("INCR", f"{base}id"))
-        task = new.as_task(task_id(new.queue, job), now)
+        now = self._clock()
+        task = new.as_task(task_id(new.queue, new.id or UNKNOWN_NUMBER), now)
         image = new.as_image(task.id)
-        if new.id:
-            (outcome,) = self._apply([Move(None, task, image.encode())])
-        else:
-            outcome = self._moves.add_numbered(self._connection, task, image, now)
+        if not new.id:
+            task = self._moves.add_numbered(self._connection, new.queue, task, image, now)
+            self._queues.add({new.queue})
+            return task
+        (outcome,) = self._apply([Move(None, task, image.encode())])
         if outcome.error is not None:
             raise outcome.error
         return task._replace(rev=outcome.rev)

@@ -40,7 +40,7 @@ class ServerWatch:
             self._connection = Connection(place)
         state = facts.read_state(self._connection, place)
         warnings = tuple(warning.what for warning in facts.find_warnings(state))
-        self._figures = WholeQueueFigures(tuple(facts.describe_state(state)), warnings)
+        self._figures = WholeQueueFigures(tuple(facts.describe_state(state, time.time())), warnings)
         self._due = time.monotonic() + FIGURES_SECONDS
         return self._figures
 
@@ -70,6 +70,6 @@ def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
     for warning in facts.find_warnings(state):
         grade = Grade.BAD if warning.is_severe else Grade.WARN
         yield "server", Finding(grade, warning.what, warning.fix)
-    for name, value in facts.describe_state(state):
+    for name, value in facts.describe_state(state, time.time()):
         yield "server", Finding(Grade.OK, f"{name}: {value}")
     yield from check_store(setup)
