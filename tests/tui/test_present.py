@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from engine.model import Lease, LockEvidence, Problem, State, Task, Verdict
+from engine.model import ATTEMPTS_ALLOWED_KEY, Lease, LockEvidence, Problem, State, Task, Verdict
 from engine.monitor.metrics_check import GAUGES, OwnCounts
 from engine.monitor.prometheus import Samples
 from engine.text.safe import safe_line
@@ -299,6 +299,9 @@ def test_the_fields_of_a_task() -> None:
     task = a_task(state=State.DEAD, extra={"dead_since": str(int(NOW - 60)), "dead_reason": "max"})
     rows = dict(present.task_fields(task, {}, NOW))
     assert (rows["dead since"], rows["dead reason"]) == ("09:41:08Z (1m ago)", "max")
+    task = a_task(attempts=1, extra={ATTEMPTS_ALLOWED_KEY: "5"})
+    found = present.task_fields(task, {}, NOW)
+    assert [row for row in found if row[0].startswith("attempts")] == [("attempts", "1 of 5")]
 
 
 def test_foreign_text_does_no_harm() -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 from rich.cells import cell_len, set_cell_size
 
 from engine.locks.token_buckets import BucketState
-from engine.model import LockEvidence, State, Task, Verdict
+from engine.model import ATTEMPTS_ALLOWED_KEY, LockEvidence, State, Task, Verdict
 from engine.monitor.recurrence import StillHappens
 from engine.monitor.throughput import Rates
 from engine.text.decode import YEAR_10000
@@ -911,6 +911,8 @@ def _hint_rows(hints: Iterable[Hint], width: int) -> list[list[Run]]:
 
 def task_fields(task: Task, states: Mapping[State, str], now: float) -> list[Run]:
     """All fields of a task; empty fields are omitted."""
+    most = task.extra.get(ATTEMPTS_ALLOWED_KEY)
+    allowed = f" of {most}" if most else ""
     rows = [
         ("id", task.id),
         ("kind", task.kind),
@@ -921,7 +923,7 @@ def task_fields(task: Task, states: Mapping[State, str], now: float) -> list[Run
         ("destination", task.destination),
         ("created", format_time(task.created, now) if task.created > 0 else "?"),
         ("due", _due_words(task, now)),
-        ("attempts", "?" if task.attempts is None else str(task.attempts)),
+        ("attempts", f"{'?' if task.attempts is None else task.attempts}{allowed}"),
         ("priority", str(task.priority) if task.priority else ""),
         ("last error", task.error),
         ("payload", task.payload),
@@ -930,6 +932,7 @@ def task_fields(task: Task, states: Mapping[State, str], now: float) -> list[Run
         *(
             (name.replace("_", " "), _extra_text(name, text, now))
             for name, text in task.extra.items()
+            if name != ATTEMPTS_ALLOWED_KEY
         ),
     ]
     return [(name, safe_line(text)) for name, text in rows if text]
