@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from collections.abc import Iterable, Mapping, Set
-from importlib.machinery import PathFinder
-from importlib.util import find_spec, module_from_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 STEP_MS, GATHER_MS = 10, 20
 """Milliseconds: interval at which watchfiles checks for events; longest time to collect them."""
@@ -55,11 +52,13 @@ class FolderEventSource:
         Raises:
             OSError: the kernel refuses a watch, such as for want of file descriptors or watches.
         """
-        rust = _load_rust_notify()
-        self._error: type[Exception] = rust.WatchfilesRustInternalError
+        # Imported on the thread that waits for events, so that no start waits for it.
+        from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
+
+        self._error = WatchfilesRustInternalError
         self.folders = frozenset(path for path in folders if is_utf8(path) and os.path.isdir(path))
         try:
-            self._notify = rust.RustNotify([*self.folders], False, False, 0, False, True)
+            self._notify = RustNotify([*self.folders], False, False, 0, False, True)
         except self._error as error:
             raise OSError(str(error)) from None
         self._many_changes = _max_queued_events() // EVENTS_PER_CHANGE
@@ -113,23 +112,6 @@ def open_event_source(folders: Iterable[str]) -> FolderEventSource | PollingWatc
         return FolderEventSource(folders)
     except OSError:
         return PollingWatch(folders)
-
-
-def _load_rust_notify() -> Any:
-    """Load the extension module of watchfiles alone: the rest of the package imports anyio and
-    multiprocessing, 10 ms of CPU. Called on the thread that waits for events, so that no start
-    waits for it.
-    """
-    name = "watchfiles._rust_notify"
-    if name not in sys.modules:
-        package = find_spec("watchfiles")
-        spec = package and PathFinder.find_spec(name, package.submodule_search_locations)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"no module {name}")
-        module = module_from_spec(spec)
-        spec.loader.exec_module(module)
-        sys.modules[name] = module
-    return sys.modules[name]
 
 
 def is_utf8(name: str) -> bool:
