@@ -193,11 +193,15 @@ def task_text(name: str, kind: str, created: int, due: int, number: int) -> byte
     return text.encode()
 
 
+FIRST_CREATED = 1_767_312_000
+"""2026-01-02, epoch seconds UTC. Ids begin with the time: with that of a run, the first digit of a
+filter matched all tasks at some times of the day."""
+
+
 def fill_spool(root: str, number: int) -> None:
     """Make a place declared exclusive, with so many pending tasks, none due for a day."""
     command(SPOOLDECK, "init", root, "--exclusive")
-    now = int(time.time())
-    first, due = now - 86400 * 20, now + 86400
+    first, due = FIRST_CREATED, int(time.time()) + 86400
     folder = os.open(f"{root}/queue/pending", os.O_RDONLY | os.O_DIRECTORY)
     for n in range(number):
         created = first + n
