@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from engine.live import index_sync
 from engine.model import Missing, Problem, State, Task
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
@@ -575,8 +576,12 @@ class Backwards(MemoryStore):
 
 
 @pytest.mark.parametrize(("key", "at"), [("", 0), ("enter", 200)])
-async def test_a_list_is_opened_at_its_top(key: str, at: int) -> None:
+async def test_a_list_is_opened_at_its_top(
+    key: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever is found first, the cursor is at the top in the end, unless a key meant its task."""
+    # A batch that is shown early, on a slow machine, would leave a part of the hundred for later.
+    monkeypatch.setattr(index_sync, "MAX_BATCH_SECONDS", PATIENCE)
     Backwards.gate = threading.Semaphore(0)
     memory = a_memory([a_task(number, rev="1") for number in range(300)])
     console = a_console(a_place(memory)._replace(open=lambda: Backwards(memory)))
