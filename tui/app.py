@@ -166,8 +166,14 @@ class Console(SafeApp, inherit_bindings=False):
         return self.theme_loader.looks
 
     def _sample(self) -> None:
-        """Measure the output, then show the result of a background operation."""
+        """Measure the output, pass on a new terminal size if Textual has not, and show the result
+        of a background operation.
+
+        A one-shot timer of Textual never fires if the process gets no CPU for the timer's whole
+        interval while it starts (8 ms for a size): no later size would reach the screens.
+        """
         self.bandwidth.measure()
+        self._check_resize()
         show_result(self)
 
     # Mouse

@@ -785,3 +785,11 @@ async def test_a_queue_is_opened_again() -> None:
             await desk.press("j")
             await desk.until(lambda: task_list(desk.console).rows.view.cursor.id[-8:] in desk.text)
             await desk.opens(OverviewScreen, "q")
+
+
+async def test_a_size_whose_timer_never_fires_reaches_the_screen() -> None:
+    """Textual passes on a new size by a timer that a busy machine can lose."""
+    async with a_list(size=(120, 40)) as desk:
+        desk.console._resize_timer = desk.console.set_timer(3600, lambda: None)
+        await desk.pilot.resize_terminal(80, 24)
+        await desk.until(lambda: len(desk.text.splitlines()) == 24)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tui.ptys import Terminal, console
+from tests.tui.ptys import Screen, Terminal, console
 from tests.tui.spools import Clock, make_spool, some_tasks
 from tui.format.glyphs import UTF8 as UTF8_GLYPHS
 from tui.terminal.bandwidth import (
@@ -294,14 +294,16 @@ def test_ctrl_l_sends_the_whole_screen(tmp_path: Path) -> None:
     make_spool(tmp_path, some_tasks(200))
     with console("--open", "queue", str(tmp_path)) as terminal:
         terminal.shows("acts on", "row 1 of 200")
-
-        def rows() -> list[str]:
-            return [line[:30] for line in terminal.screen.lines[3:12]]
-
-        before = rows()
         terminal.screen.feed("\x1b[2J\x1b[5;1HBroadcast message")
+
+        def undisturbed() -> str:
+            screen = Screen(terminal.screen.columns, terminal.screen.rows)
+            screen.feed_bytes(bytes(terminal.said))
+            return screen.text
+
+        assert terminal.screen.text != undisturbed()
         terminal.send("\x0c")
-        terminal.until(lambda: rows() == before and "acts on" in terminal.screen.text)
+        terminal.until(lambda: terminal.screen.text == undisturbed())
 
 
 def tick(terminal: Terminal) -> int:
