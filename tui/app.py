@@ -32,7 +32,7 @@ from tui.session.place_session import PlaceSession, count_totals
 from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget, LinkLimit, OutputWait
 from tui.terminal.driver import SIGNAL_EXIT_CODES
 from tui.terminal.paste_detector import Confirming
-from tui.terminal.safe_app import SafeApp
+from tui.terminal.safe_app import SafeApp, pass_on_size
 from tui.terminal.stylesheet_cache import CachedStylesheet
 from tui.widgets.theme_loader import ThemeLoader
 
@@ -166,14 +166,9 @@ class Console(SafeApp, inherit_bindings=False):
         return self.theme_loader.looks
 
     def _sample(self) -> None:
-        """Measure the output, pass on a new terminal size if Textual has not, and show the result
-        of a background operation.
-
-        A one-shot timer of Textual never fires if the process gets no CPU for the timer's whole
-        interval while it starts (8 ms for a size): no later size would reach the screens.
-        """
+        """Measure the output, then show the result of a background operation."""
         self.bandwidth.measure()
-        self._check_resize()
+        pass_on_size(self)
         show_result(self)
 
     # Mouse
