@@ -150,10 +150,10 @@ def make_spool(root: Path, tasks: list[Task]) -> None:
 
 
 def put_file(root: Path, task: Task) -> Path:
-    """One more task file in a spool."""
-    path = root / "queue" / FOLDERS[task.state] / f"{task.id}.task"
-    path.write_text(file_text(task))
-    return path
+    """One more task file in a spool, or another text of one, by rename as all programs do it."""
+    new = root / f"{task.id}.new"
+    new.write_text(file_text(task))
+    return new.rename(root / "queue" / FOLDERS[task.state] / f"{task.id}.task")
 
 
 def _counted(name: str, figures: dict[str, int]) -> str:
