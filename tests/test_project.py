@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci"}
 PACKAGES = ["engine", "tui", "themes"]
 RUNTIME = {"textual", "watchfiles", "pyyaml", "humanize", "prometheus-client", "google-re2"}
-OPTIONAL = {"redis", "msgpack"}
-"""What an extra brings and only its format imports; msgpack comes with bullmq."""
+OPTIONAL = {"redis", "msgpack", "httpx", "httpcore"}
+"""What an extra brings and only its package imports; msgpack comes with bullmq."""
 
 
 def git_files(*options: str) -> list[Path]:
