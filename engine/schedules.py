@@ -1,7 +1,7 @@
 """Schedules: named waits in seconds between retries, probes or tries, with a text form.
 
 Four kinds: `exponential` (each wait twice the one before), `linear` (longer by a step each time),
-`stepped` (a list, of which the last repeats) and `fixed`. As text: `exponential 1m max 15m limit 3`,
+`stepped` (a list, of which the last repeats), `fixed`. As text: `exponential 1m max 15m limit 3`,
 `linear 5m +10m limit 5`, `stepped 1m 5m 15m limit 8`, `fixed 30s`, each with an optional
 `jitter 0.5`. Nothing here reads a clock or draws a random number.
 """

@@ -21,6 +21,7 @@ PACKAGES = {
     "engine.operations": "engine.system",
     "engine.stores.nftban": "engine.system",
     "engine.config": "engine.locks",
+    "engine.destinations": "engine.config",
     "engine.index": "engine.operations",
     "engine.live": "engine.index",
     "engine.mail.message": "engine.config engine.mail",
