@@ -3,14 +3,14 @@ again while the store refuses it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from engine import verbs
 from engine.locks import queue_lock
 from engine.model import AttemptReport, Move, Outcome, State, Task
-from engine.policy import RetryPolicy, exponential_backoff
+from engine.policy import RetryPolicy
+from engine.schedules import exponential
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import state_name
 from engine.work import reports, rescuer
@@ -24,9 +24,7 @@ def refusal_delay_seconds(refusals: int, first: float = 60.0) -> float:
     """Return the seconds until a refused store operation is tried again: 60, 120, 240, ... up to
     15 times the first, without a limit on the number of retries.
     """
-    wait = exponential_backoff(first, 15 * first, sys.maxsize)(refusals)
-    assert wait is not None, "the retry limit is sys.maxsize"
-    return wait
+    return exponential(first, 15 * first).seconds(refusals)
 
 
 class RetryDelay(NamedTuple):

@@ -16,7 +16,8 @@ from engine import verbs
 from engine.locks import queue_lock
 from engine.locks.token_buckets import TokenBuckets
 from engine.model import Edge, Missing, Move, Outcome, Problem, State, Task
-from engine.policy import Rate, RetryPolicy, contract_retries, shipped_retries
+from engine.policy import Rate, RetryPolicy, contract_retries, retries_of, shipped_retries
+from engine.schedules import fixed
 from engine.store import ClaimFilter, ClaimRules, Gone, Store, Unavailable, accept_all
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore
@@ -1075,7 +1076,7 @@ def test_housekeeping_comes_once_a_run(queue: WorkQueue) -> None:
 
 def test_a_task_has_its_own_retry_policy(queue: WorkQueue) -> None:
     """Its own number of attempts and delay count; without one, those of the configuration do."""
-    own = RetryPolicy(lambda made: 0.25 if made < 1 else None, 1, max_runs=2, is_exact=True)
+    own = retries_of(fixed(0.25, limit=1), is_exact=True)
     queue.store.claim_rules = ClaimRules(lambda task: own if task.kind == "own" else None)
     other, task = queue.add("job", 1), queue.add("own", 2)
     queue.clock.now += 0.5
