@@ -36,6 +36,7 @@ PACKAGES = {
     "engine.replay": "engine.monitor engine.operations",
     "engine.doctor": "engine.destinations engine.monitor engine.stores",
     "engine.work": "engine.mail.send engine.operations",
+    "engine.delivery": "engine.destinations engine.work",
     "engine.demo": "engine.work engine.stores",
     "themes": "",
     "tui.format": "engine.live engine.monitor",
