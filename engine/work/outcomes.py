@@ -133,7 +133,7 @@ class OutcomeWriter:
             lambda: self._services.log("INFO", f"Task {task.id} waits: {why}"),
         )
 
-    def _given_up_or_waiting(self, claim: Claim, failure: Exception, error: str) -> Owed:
+    def _given_up_or_waiting(self, claim: Claim, failure: BaseException, error: str) -> Owed:
         task, now = claim.task, self._clock()
         retry = _policy_of(self._store, task, self._retry)
         fatal = isinstance(failure, Fatal)
@@ -301,7 +301,8 @@ def _run_of(task: Task, retry: RetryPolicy) -> str:
     return f"{run}/{retry.max_runs}" if retry.max_runs else f"{run}"
 
 
-def _words(failure: Exception) -> str:
+def _words(failure: BaseException) -> str:
     if isinstance(failure, Failed):
         return str(failure)
-    return f"{type(failure).__name__}: {failure}"
+    text = f"{type(failure).__name__}: {failure}".removesuffix(": ")
+    return text if isinstance(failure, Exception) else f"the handler raised {text}"

@@ -99,7 +99,7 @@ def does(task: Task, context: Context) -> None:
     """Succeed."""
 
 
-def fails(error: Exception) -> Handler:
+def fails(error: BaseException) -> Handler:
     """A handler that always raises this error."""
 
     def handler(task: Task, context: Context) -> None:
@@ -294,7 +294,7 @@ def test_a_task_that_fails_waits_longer_each_time_and_is_given_up(
 
 
 RETRIED = "failed (attempt 1/4), retry in 60s"
-ENDS: dict[str, tuple[Exception | None, int, State, float, int, str, str]] = {
+ENDS: dict[str, tuple[BaseException | None, int, State, float, int, str, str]] = {
     # raised, attempts before; state, seconds to wait, attempts, stored error, line of the log
     "fatal": (*(Fatal("no such list"), 0, State.DEAD, 0, 0, "no such list"),
      "cannot succeed, moving to dead"),
@@ -308,6 +308,10 @@ ENDS: dict[str, tuple[Exception | None, int, State, float, int, str, str]] = {
      RETRIED), ),
     "of the system": (*(OSError(28, "No space left"), 0, State.PENDING, 60, 1),
      *("OSError: _Errno 28_ No space left", RETRIED)),
+    "exit": (*(SystemExit(3), 0, State.PENDING, 60, 1, "the handler raised SystemExit: 3", RETRIED),
+     ),
+    "interrupt": (*(KeyboardInterrupt(), 0, State.PENDING, 60, 1),
+     *("the handler raised KeyboardInterrupt", RETRIED)),
     "long": (Failed("x" * 500), 0, State.PENDING, 60, 1, "x" * 200, RETRIED),
     "empty": (Failed(""), 0, State.PENDING, 60, 1, "", RETRIED),
     "no handler": (None, 0, State.PENDING, 60, 1, "Unknown task type: job", RETRIED),

@@ -192,6 +192,26 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
     return found
 
 
+_MORE = ("pb", "stc", "ats", "processedOn", "finishedOn", "parentKey", "rjk", "deid")
+
+
+def row_of(
+    ident: str,
+    place: str,
+    position: str | bool,
+    rev: str,
+    fields: Mapping[str, str],
+    more: Mapping[str, Any] = {},
+    lock: str = "",
+) -> Row:
+    """The row of a job whose hash is known, as `rows.lua` makes it."""
+    get = fields.get
+    more = {name: fields[name][:500] for name in _MORE if name in fields} | dict(more)
+    row = [ident, place, position, rev, get("name", "")[:500], get("timestamp", "")]
+    row += [get("priority", ""), get("atm", ""), attempts_text(get("opts", ""))]
+    return [*row, get("failedReason", "")[:2000], lock, 0, more]
+
+
 @lru_cache(maxsize=1024)
 def _attempts_allowed(most: str) -> Mapping[str, str]:
     """Of "5 exponential 1000 0.5" (see `rows.lua`)."""
@@ -204,6 +224,7 @@ def _attempts_allowed(most: str) -> Mapping[str, str]:
     return found
 
 
+@lru_cache(maxsize=64)
 def attempts_text(options: str) -> str | bool:
     """The attempts that a job's options allow, as `rows.lua` gives them; False: one, or unknown."""
     try:
