@@ -121,7 +121,7 @@ def test_a_payload_outside_the_mail_spool_is_not_read(
     payload.symlink_to(secret)
     spooldeck(*base, "work", "--until-idle")
     with store_at(root) as store:
-        (task,) = (each for each in store.scan() if isinstance(each, Task))
+        task = next(each for each in store.scan() if isinstance(each, Task))
     assert task.state is State.DEAD
     assert "payload not read" in task.error
 
