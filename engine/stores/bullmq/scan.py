@@ -261,10 +261,14 @@ class RedisScan:
                 del unique[last]
             last = page[-1]
             self._different += len(unique)
-            for prefix, some in groupby(unique, _queue_prefix):
+            first = _queue_prefix(page[0])
+            is_one = last.startswith(first)  # so do all between them
+            for prefix, some in (
+                [(first, iter(unique))] if is_one else groupby(unique, _queue_prefix)
+            ):
                 queue, _ = split_id(f"{prefix}x") or ("", "")
                 ids = [name[len(prefix) :] for name in some]
-                if not queue or not ids[0]:  # an empty id is the first in order
+                if not queue or ids[:1] == [""]:  # an empty id is the first in order
                     odd = ids if not queue else ids[:1]
                     what = "its id is empty or has a null character"
                     yield from (Problem(prefix + ident, what, state) for ident in odd)
