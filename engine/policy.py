@@ -38,6 +38,13 @@ class RetryPolicy(NamedTuple):
     """True if due times keep fractions of a second; else the time of the failure loses its."""
     random: Callable[[], float] = lambda: 0.0
     """Draws a number from 0 to 1 for the jitter of the schedule; the default takes nothing off."""
+    by_kind: Mapping[str, Schedule] = {}
+    """The schedules of some kinds of task, instead of the one above."""
+
+    def of_kind(self, kind: str) -> RetryPolicy:
+        """The policy of a kind of task."""
+        own = self.by_kind.get(kind)
+        return self if own is None else self._replace(schedule=own, max_runs=runs_of(own))
 
     def retry_delay(self, task: Task, now: float) -> float | None:
         """Seconds until the next attempt of a task that fails now; None to give it up."""
@@ -75,8 +82,12 @@ def retries_of(
     schedule: Schedule, *, final_attempts: int = 1, is_exact: bool = False
 ) -> RetryPolicy:
     """The policy that retries after each wait of a schedule."""
-    runs = 0 if schedule.limit is None else schedule.limit + 1
-    return RetryPolicy(schedule, final_attempts, runs, is_exact=is_exact)
+    return RetryPolicy(schedule, final_attempts, runs_of(schedule), is_exact=is_exact)
+
+
+def runs_of(schedule: Schedule) -> int:
+    """The number of runs of a task that is retried after each wait; 0 if there is no limit."""
+    return 0 if schedule.limit is None else schedule.limit + 1
 
 
 def limit_due(due: float, written: float, now: float) -> float:

@@ -89,9 +89,6 @@ def fixed(seconds: float, limit: int | None = None) -> Schedule:
 NO_RETRY = fixed(0.0, limit=0)
 """No wait, so no further try."""
 
-EXPECTED = "a schedule like exponential 5s limit 4, linear 5m +10m, stepped 1m 5m 15m or fixed 30s"
-"""What `parse_schedule` reads, for error texts."""
-
 
 def parse_schedule(text: str) -> Schedule:
     """Parse the text form of a schedule.

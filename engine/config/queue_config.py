@@ -36,6 +36,7 @@ from engine.config.place_address import Address
 from engine.config.validators import ConfigError as ConfigError
 from engine.locks import queue_lock
 from engine.policy import Rate, RetryPolicy
+from engine.schedules import Schedule
 from engine.text.safe import safe_line
 
 SEARCH_PATHS = (
@@ -74,6 +75,8 @@ class HandlerConfig(NamedTuple):
     """The user to run it as; "" for the queue's setting."""
     environment: Mapping[str, str | None] = {}
     """Variables to add to its clean environment; None copies the worker's own value."""
+    retry: Schedule | None = None
+    """The waits between the attempts of this kind; None: those of the queue."""
 
 
 class QueueSettings(NamedTuple):
@@ -167,6 +170,23 @@ class Trash(NamedTuple):
     """Bytes of tasks with their payloads; a task that does not fit is not purged."""
 
 
+class OutboxConfig(NamedTuple):
+    """Where the database rows are that tasks are made from."""
+
+    table: str = ""
+    """Its name, with a schema or without."""
+    key: str = "id"
+    """The column with the key of a row."""
+    field: str = ""
+    """The field of a task's JSON data with the key of its row."""
+    attempts: str = ""
+    """A column that counts the attempts; "" if there is none."""
+    last_attempt: str = ""
+    """A column with the time of the last attempt; "" if there is none."""
+    database: Address | None = None
+    """None: that of the destinations."""
+
+
 class Config(NamedTuple):
     """The settings of one configuration file, or the defaults."""
 
@@ -195,6 +215,10 @@ class Config(NamedTuple):
     trash: Trash = Trash()
     mail: Mapping[str, Any] = {}
     """The `mail` section, by the fields of `engine.config.mail_config.MailSettings`."""
+    destinations: Address | None = None
+    """The database with the registry of destinations; None: there is none."""
+    outbox: OutboxConfig | None = None
+    """With its database. None: there is none."""
     stores: Mapping[str, tuple[object, validators.ConfigLocation]] = {}
     """The settings of other formats by name, with their location; each format checks its own."""
 
@@ -223,7 +247,7 @@ def load_config(
         settings = validators.check_mapping(_parse_yaml(data, at), at, _SETTINGS)
         config = Config(path=candidate, **settings)
         _check_root(config.queue, at)
-        return config
+        return config._replace(outbox=_place_outbox(config, at))
     return Config()
 
 
@@ -371,6 +395,14 @@ def _handlers(value: object, at: validators.ConfigLocation) -> dict[str, Handler
     return {kind: _handler(kind, said, at.at_key(kind)) for kind, said in value.items()}
 
 
+def _outbox(value: object, at: validators.ConfigLocation) -> OutboxConfig:
+    said = validators.check_mapping(value, at, _OUTBOX)
+    for key in ("table", "field"):
+        if key not in said:
+            raise at.at_key(key).wrong_value("a name", None)
+    return OutboxConfig(**said)
+
+
 def _queue(value: object, at: validators.ConfigLocation) -> QueueSettings:
     return QueueSettings(**validators.check_mapping(value, at, _QUEUE))
 
@@ -383,6 +415,7 @@ _HANDLER: Mapping[str, validators.Check] = {
     "rate": validators.check_rate,
     "run_as": validators.check_user,
     "environment": validators.check_variables,
+    "retry": validators.check_schedule,
 }
 
 _PATHS = (
@@ -403,6 +436,15 @@ _QUEUE: Mapping[str, validators.Check] = {
     "run_as": validators.check_user,
     "durable": validators.check_bool,
     "syslog": validators.check_optional_path,
+}
+
+_OUTBOX: Mapping[str, validators.Check] = {
+    "table": validators.check_table,
+    "key": validators.check_identifier,
+    "field": validators.check_text,
+    "attempts": validators.check_identifier,
+    "last_attempt": validators.check_identifier,
+    "database": validators.check_database,
 }
 
 _ALERTS: Mapping[str, validators.Check] = {
@@ -433,6 +475,8 @@ _SETTINGS: Mapping[str, validators.Check] = {
     "alerts": _thresholds,
     "trash": _trash,
     "mail": _mail,
+    "destinations": validators.check_database,
+    "outbox": _outbox,
     "stores": _stores,
 }
 
@@ -538,6 +582,15 @@ def _refuse_repeated_keys(node: Any, at: validators.ConfigLocation) -> None:
             raise at.at_key(key.value).error(f"repeated in line {line}, expected once")
         seen.add(key.value if key.id == "scalar" else id(key))
         _refuse_repeated_keys(value, at.at_key(key.value))
+
+
+def _place_outbox(config: Config, at: validators.ConfigLocation) -> OutboxConfig | None:
+    if config.outbox is None:
+        return None
+    database = config.outbox.database or config.destinations
+    if database is None:
+        raise at.error("outbox: needs destinations or outbox.database too")
+    return config.outbox._replace(database=database)
 
 
 def _check_root(queue: QueueSettings, at: validators.ConfigLocation) -> None:

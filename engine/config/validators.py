@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from engine.config.place_address import Address, BadAddress, is_url, parse_address
 from engine.policy import Rate
+from engine.schedules import Schedule, parse_schedule
 from engine.text.decode import MAX_COUNT
 from engine.text.safe import safe_line
 
@@ -177,6 +178,48 @@ def check_place(value: object, at: ConfigLocation) -> Address:
     try:
         return parse_address(value)
     except BadAddress as error:
+        raise at.error(str(error)) from None
+
+
+DATABASES = ("sqlite:///", "postgresql://")
+"""What the address of a database begins with."""
+
+
+def check_database(value: object, at: ConfigLocation) -> Address:
+    """The address of a database; no error text repeats its password."""
+    text = value if isinstance(value, str) else ""
+    if text.startswith("postgres://"):
+        text = text.replace("postgres", "postgresql", 1)
+    if not text.startswith(DATABASES):
+        raise at.error("expected sqlite:///PATH or postgresql://HOST/DATABASE")
+    return check_place(text, at)
+
+
+MAX_IDENTIFIER = 63
+"""Characters of a name in Postgres (its manual, "Identifiers and Key Words")."""
+
+
+def check_identifier(value: object, at: ConfigLocation) -> str:
+    """The name of a column: letters, digits and _."""
+    name = value if isinstance(value, str) else ""
+    if not name.isascii() or not name.isidentifier() or len(name) > MAX_IDENTIFIER:
+        raise at.wrong_value("a name of letters, digits and _", value)
+    return name
+
+
+def check_table(value: object, at: ConfigLocation) -> str:
+    """The name of a table, or SCHEMA.TABLE."""
+    names = value.split(".") if isinstance(value, str) else []
+    if not 1 <= len(names) <= 2:
+        raise at.wrong_value("a table like delivery_jobs or public.delivery_jobs", value)
+    return ".".join(check_identifier(name, at) for name in names)
+
+
+def check_schedule(value: object, at: ConfigLocation) -> Schedule:
+    """A schedule in its text form."""
+    try:
+        return parse_schedule(str(value))
+    except ValueError as error:
         raise at.error(str(error)) from None
 
 

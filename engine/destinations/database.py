@@ -158,7 +158,7 @@ def _path_of(address: Address) -> str:
 def _connect_sqlite(address: Address, patience: float, creates: bool) -> PooledConnection:
     path = _path_of(address)
     if not os.path.exists(path) and not creates:
-        raise NoTable("no such file")
+        raise NoTable(f"{address.text}: no such file")
     account = users.safe_account(path)
     uri = f"file:{''.join(f'%{ord(c):02x}' if c in '%?#' else c for c in path)}"
     with users.files_as(account):

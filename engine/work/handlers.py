@@ -29,6 +29,11 @@ class Failed(Exception):
 class Fatal(Failed):
     """No further attempt can succeed: move to the dead-letter queue immediately."""
 
+    def __init__(self, text: str, details: str = "", row: str = "") -> None:
+        """`row`: as `HandlerResult.row`."""
+        super().__init__(text, details)
+        self.row = row
+
 
 class Retry(Failed):
     """The attempt failed, and the handler sets the time of the next one."""
@@ -55,6 +60,15 @@ def as_given(task: Task) -> Task:
     return task
 
 
+class HandlerResult(NamedTuple):
+    """The result of a task that was made from a database row."""
+
+    result: object
+    row: str
+    """Key of the row, which is removed once the store has the outcome
+    (`WorkerServices.after_outcome`); "" to keep it."""
+
+
 class Context(NamedTuple):
     """What a handler gets besides its task."""
 
@@ -73,7 +87,8 @@ class Handler(Protocol):
     """Runs a task; returns when it is done."""
 
     def __call__(self, task: Task, context: Context, /) -> object:
-        """Run the task; return its result, which is kept as JSON if the store keeps results.
+        """Run the task; return its result, which is kept as JSON if the store keeps results, or
+        a `HandlerResult`.
 
         Raises:
             Failed: it failed; Fatal and Retry decide what follows.

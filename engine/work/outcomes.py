@@ -15,7 +15,7 @@ from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import state_name
 from engine.work import reports, rescuer
 from engine.work.handler_threads import FinishedTask
-from engine.work.handlers import Failed, Fatal, Postponed, Retry
+from engine.work.handlers import Failed, Fatal, HandlerResult, Postponed, Retry
 from engine.work.leases import Claim, Leases
 from engine.work.services import WorkerServices
 
@@ -59,6 +59,8 @@ class Owed(NamedTuple):
     given_up: bool = False
     """True if the task goes to its final state."""
     report: AttemptReport | None = None
+    row: str = ""
+    """Key of the database row to remove once it is stored; "" for none."""
     rest: RetryDelay = RetryDelay()
     """No pause at first: the first retry is immediate."""
 
@@ -98,12 +100,14 @@ class OutcomeWriter:
         claim, failure, result = finished
         task, rules = claim.task, self._store.claim_rules
         if failure is None or claim.is_lost:
-            done = rules.done_state
+            done, row = rules.done_state, ""
+            if isinstance(result, HandlerResult):
+                result, row = result
             new = None if done is None else verbs.complete(task, done)
             report, why = reports.report_result(result) if rules.keeps_reports else (None, "")
             if why:
                 self._services.log("WARN", f"Result of {task.id} not kept: {why}")
-            return Owed(claim, new, lambda: self._completed(task), report=report)
+            return Owed(claim, new, lambda: self._completed(task), report=report, row=row)
         if isinstance(failure, Postponed):
             return self._postponed(claim, failure)
         self.failed += 1
@@ -111,7 +115,8 @@ class OutcomeWriter:
         self._services.add_count("failed_total")
         self._services.log("ERROR", f"Task failed: {task.id} ({task.kind}): {error}")
         report = reports.report_failure(failure) if rules.keeps_reports else None
-        return self._given_up_or_waiting(claim, failure, error)._replace(report=report)
+        row = failure.row if isinstance(failure, Fatal) else ""
+        return self._given_up_or_waiting(claim, failure, error)._replace(report=report, row=row)
 
     def _completed(self, task: Task) -> None:
         self.done += 1
@@ -235,6 +240,8 @@ class OutcomeWriter:
                 continue
             if one.then is not None:
                 one.then()
+            if one.row:
+                self._services.after_outcome(one.claim.task, one.row)
             if move.new is not None:
                 self.sweep(move.new._replace(rev=rev))
         return refused
@@ -292,7 +299,7 @@ def _swaps(
 
 
 def _policy_of(store: Store, task: Task, configured: RetryPolicy) -> RetryPolicy:
-    return store.claim_rules.retry_policy(task) or configured
+    return store.claim_rules.retry_policy(task) or configured.of_kind(task.kind)
 
 
 def _run_of(task: Task, retry: RetryPolicy) -> str:

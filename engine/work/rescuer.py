@@ -51,7 +51,9 @@ def rescue_tasks(
     ]
     own = store.claim_rules.retry_policy
     moves = [
-        Move(task, task_after_failure(task, reason, own(task) or retry, now, end))
+        Move(
+            task, task_after_failure(task, reason, own(task) or retry.of_kind(task.kind), now, end)
+        )
         for task in orphans
     ]
     ready, kept = [], []

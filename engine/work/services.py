@@ -67,6 +67,10 @@ class WorkerServices(NamedTuple):
     """Called before a task is stored as given up, with the new value. If it raises StoreError or
     OSError, the task stays claimed and the call is repeated later.
     """
+    after_outcome: Callable[[Task, str], None] = lambda task, row: None
+    """Called when the store has the outcome of a task that named a database row, with the task as
+    it was claimed and the key of the row. It must neither raise nor wait.
+    """
     shorten_error: Callable[[str], str] = contract_error
     """Shortens an error for the task file and the log: the contract allows few characters."""
     gate: Callable[[str], tuple[str, float | None]] = lambda kind: ("", None)

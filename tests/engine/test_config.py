@@ -15,12 +15,14 @@ from engine.config.queue_config import (
     Config,
     ConfigError,
     HandlerConfig,
+    OutboxConfig,
     Queue,
     QueueSettings,
     Thresholds,
     Trash,
 )
 from engine.policy import Rate
+from engine.schedules import exponential
 from tests.tables import each
 
 NO_CONF = "/nonexistent"
@@ -73,7 +75,8 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         handlers:
           feeds_sync: {command: [sync, --all], timeout: 30, concurrency: 2, run_as: root}
           mail_send:
-            {command: ["true"], rate: {per_hour: 40}, environment: {A: "1", _B2: ""}}
+            {command: ["true"], rate: {per_hour: 40}, environment: {A: "1", _B2: ""},
+             retry: exponential 5s limit 4}
         queue:
           root: /srv/spool
           run_dir: /run/spool
@@ -91,7 +94,10 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         environment: PROD
         alerts: {dlq: 3, dlq_growth: 5, oldest: 2h, idle: 30, transport_failures: 0.25}
         trash: {hours: 48, quota: 2G}
+        destinations: postgres://me:secret@db/peers
+        outbox: {table: app.delivery_jobs, field: jobId, attempts: tries}
     """)
+    peers = Address("postgresql://me@db/peers", "secret")
 
     assert got == Config(
         path=str(tmp_path / "config.yaml"),
@@ -101,7 +107,10 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         handlers={
             "feeds_sync": HandlerConfig(("sync", "--all"), 30, 2, run_as="root"),
             "mail_send": HandlerConfig(
-                ("true",), rate=Rate(40, 5), environment={"A": "1", "_B2": ""}
+                ("true",),
+                rate=Rate(40, 5),
+                environment={"A": "1", "_B2": ""},
+                retry=exponential(5, limit=4),
             ),
         },
         queue=QueueSettings(
@@ -121,6 +130,8 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
         environment="PROD",
         alerts=Thresholds(3, 5, 7200, 30, 0.25),
         trash=Trash(48, 2_000_000_000),
+        destinations=peers,
+        outbox=OutboxConfig("app.delivery_jobs", "id", "jobId", "tries", database=peers),
     )
 
 
@@ -138,6 +149,20 @@ def test_a_time_or_a_size_may_have_a_unit(written: Callable[[str], Config]) -> N
 
 
 REFUSED = (
+    ("handlers: {a: {command: [x], retry: often}}", "handlers.a.retry", "one of exponential"),
+    ("handlers: {a: {command: [x], retry: 5}}", "handlers.a.retry", "one of exponential"),
+    ("handlers: {a: {command: [x], retry: {fixed: 5}}}", "handlers.a.retry", "one of exponential"),
+    ("destinations: /var/lib/d.db", "destinations", "sqlite:///PATH or postgresql://"),
+    ("destinations: sqlite://var/d.db", "destinations", "sqlite:///PATH or postgresql://"),
+    ("destinations: redis://:secret@host", "destinations", "sqlite:///PATH or postgresql://"),
+    ("outbox: {table: jobs, field: id}", "outbox", "needs destinations or outbox.database"),
+    ("outbox: {table: jobs}", "outbox.field", "a name, not nothing"),
+    ("outbox: {field: id}", "outbox.table", "a name, not nothing"),
+    ("outbox: {table: 'a\"b', field: id}", "outbox.table", "letters, digits and _"),
+    ("outbox: {table: a.b.c, field: id}", "outbox.table", "delivery_jobs or public.delivery_jobs"),
+    ("outbox: {table: '', field: id}", "outbox.table", "letters, digits and _"),
+    ("outbox: {table: j, field: f, key: 'i\" = 1 --'}", "outbox.key", "letters, digits and _"),
+    (f"outbox: {{table: j, field: f, key: {'k' * 64}}}", "outbox.key", "letters, digits and _"),
     ("them: x", "them", "did you mean theme?"),
     ("queue: {max_retires: 3}", "queue.max_retires", "did you mean max_retries?"),
     ("handlers: {a: {command: [x], time: 3}}", "handlers.a.time", "did you mean timeout?"),

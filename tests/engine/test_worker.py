@@ -17,14 +17,23 @@ from engine.locks import queue_lock
 from engine.locks.token_buckets import TokenBuckets
 from engine.model import Edge, Missing, Move, Outcome, Problem, State, Task
 from engine.policy import Rate, RetryPolicy, contract_retries, retries_of, shipped_retries
-from engine.schedules import fixed
+from engine.schedules import fixed, stepped
 from engine.store import ClaimFilter, ClaimRules, Gone, Store, Unavailable, accept_all
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore
 from engine.system import files
 from engine.work.claiming import RESCAN_INTERVAL_SECONDS
 from engine.work.handler_threads import FinishedTask
-from engine.work.handlers import CONTRACT_KINDS, Context, Failed, Fatal, Handler, Postponed, Retry
+from engine.work.handlers import (
+    CONTRACT_KINDS,
+    Context,
+    Failed,
+    Fatal,
+    Handler,
+    HandlerResult,
+    Postponed,
+    Retry,
+)
 from engine.work.leases import Claim
 from engine.work.outcomes import Owed
 from engine.work.services import WorkerServices
@@ -1072,6 +1081,57 @@ def test_housekeeping_comes_once_a_run(queue: WorkQueue) -> None:
         queue.worker({"job": does}, apply_retention=partial(asked.append, "retire")).process_next()
     assert asked == ["retire", "retire"]
     assert queue.tasks() == {"20261120T094115Z-job-00000003": State.PENDING}
+
+
+def test_a_kind_has_its_own_retry_policy(queue: WorkQueue) -> None:
+    """Its waits and their number count, also for an attempt whose worker ended; other kinds have
+    those of the queue."""
+    policy = contract_retries()._replace(by_kind={"own": stepped([5, 7], limit=2)})
+    own, other = queue.add("own", 1), queue.add("job", 2)
+    handled = {"own": fails(Failed("no")), "job": fails(Failed("no"))}
+    for wait in (5, 7):
+        queue.worker(handled, retry=policy).process_all(until_idle=True)
+        assert queue.now(own).due == queue.clock.now + wait
+        queue.clock.now += wait
+    assert queue.now(other).due == NOW + 60
+    (taken,) = queue.store.take(queue.clock.now, "killed", 1)
+    queue.worker({}, retry=policy).rescue()
+    assert (taken.id, queue.now(own).state) == (own.id, State.DEAD)
+
+
+def test_a_row_is_named_once_the_store_has_the_outcome(queue: WorkQueue) -> None:
+    """Of a task that was done or cannot succeed; not of one that is retried, nor of one that
+    another process took."""
+    named: list[tuple[str, State | None]] = []
+
+    def after(task: Task, row: str) -> None:
+        (found,) = queue.store.scan({task.id})
+        named.append((row, found.state if isinstance(found, Task) else None))
+
+    def handle(task: Task, context: Context) -> object:
+        return ENDS_WITH_ROW[task.kind](task)
+
+    def lose(task: Task) -> object:
+        queue.store.swap(queue.now(task), None)
+        return HandlerResult(None, "lost")
+
+    def fail(error: Exception) -> object:
+        raise error
+
+    ENDS_WITH_ROW: dict[str, Callable[[Task], object]] = {
+        "done": lambda task: HandlerResult({"status": 200}, "done"),
+        "fatal": lambda task: fail(Fatal("[HTTP_404] no", row="fatal")),
+        "kept": lambda task: HandlerResult(None, ""),
+        "plain": lambda task: {"status": 200},
+        "fatal kept": lambda task: fail(Fatal("no")),
+        "failed": lambda task: fail(Failed("no")),
+        "lost": lose,
+    }
+    for number, kind in enumerate(ENDS_WITH_ROW):
+        queue.add(kind, number)
+    worker = queue.worker(dict.fromkeys(ENDS_WITH_ROW, handle), after_outcome=after)
+    worker.process_all(until_idle=True)
+    assert sorted(named) == [("done", None), ("fatal", State.DEAD)]
 
 
 def test_a_task_has_its_own_retry_policy(queue: WorkQueue) -> None:

@@ -524,7 +524,6 @@ def test_queues_take_turns(client: redis.Redis, redis_url: str) -> None:
 @pytest.mark.parametrize(
     ("options", "waits"),
     [
-        ({}, [None]),
         ({"attempts": 3}, [0.0, 0.0, None]),
         ({"attempts": 3, "backoff": 5000}, [5.0, 5.0, None]),
         ({"attempts": 2, "backoff": {"type": "fixed", "delay": 100, "jitter": 1}}, [0.05, None]),
@@ -534,7 +533,6 @@ def test_queues_take_turns(client: redis.Redis, redis_url: str) -> None:
             [0.75, 1.5, None],
         ),
         ({"attempts": 2, "backoff": {"type": "mine", "delay": 70}}, [0.07, None]),
-        ({"attempts": "many", "backoff": {"delay": "long"}}, [None]),
     ],
 )
 def test_a_job_has_its_own_attempts_and_delays(
@@ -548,5 +546,17 @@ def test_a_job_has_its_own_attempts_and_delays(
     assert {**seen.extra, BACKOFF_KEY: ""} == {**task.extra, BACKOFF_KEY: ""}
     assert seen.extra.get(BACKOFF_KEY) == task.extra.get(BACKOFF_KEY)
     policy = own_retry_policy(task, lambda: 0.5)
+    assert policy is not None
     assert [policy.schedule.wait(made, 0.5) for made in range(len(waits))] == waits
-    assert policy.max_runs == (options.get("attempts", 1) if len(waits) > 1 else 1)
+    assert policy.max_runs == options["attempts"] == len(waits)
+
+
+@pytest.mark.parametrize("options", [{}, {"attempts": 1}, {"attempts": "many", "backoff": 7}])
+def test_a_job_without_attempts_of_its_own_has_those_of_its_queue(
+    client: redis.Redis, redis_url: str, options: dict[str, Any]
+) -> None:
+    """Its options allow no second attempt, so the configuration of the handler decides."""
+    write_waiting(client, "a", opts=json.dumps(options))
+    with closing(BullmqStore(parse_place(parse_address(redis_url)))) as store:
+        (task,) = store.take(time.time(), "", 1)
+    assert own_retry_policy(task) is None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -105,3 +107,33 @@ def test_a_rerun_without_a_worker_stops_after_its_canary(
     (line,) = (x for x in on_redis("journal").stdout.splitlines() if " | rerun | " in x)
     told = json.loads(on_redis("journal", line.split(" | ")[1], "--json").stdout)
     assert told["pace"]["canary"] == [1]
+
+
+def test_doctor_compares_the_outbox_with_the_jobs(
+    client: redis.Redis, on_redis: Run, tmp_path: Path
+) -> None:
+    """It lists rows without a job and jobs without a row, reports a registry that no worker has
+    made, and warns about the password in a file that others can read."""
+    with closing(sqlite3.connect(tmp_path / "app.db")) as db, db:
+        db.execute("CREATE TABLE jobs (id TEXT PRIMARY KEY)")
+        db.executemany("INSERT INTO jobs VALUES (?)", [("here",), ("old",), ("\x1b[2J",)])
+    write_waiting(client, "1", data='{"row": "here"}')
+    write_waiting(client, "2", data='{"row": "lost"}')
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"destinations: sqlite://{tmp_path}/destinations.db\n"
+        f"outbox: {{table: jobs, field: row, database: 'sqlite://{tmp_path}/app.db'}}\n"
+    )
+    found = on_redis("--config", str(config), "doctor")
+    assert found.returncode == 1
+    assert f"?     registry  sqlite://{tmp_path}/destinations.db: no such file" in found.stdout
+    assert "warn  outbox    2 rows of jobs without a task: \ufffd[2J, old\n" in found.stdout
+    assert "warn  outbox    1 task without a row of jobs: mails/2\n" in found.stdout
+    assert not (tmp_path / "destinations.db").exists()
+
+    config.write_text("destinations: postgresql://me:secret@/x?host=/nowhere\n")
+    config.chmod(0o644)
+    found = on_redis("--config", str(config), "doctor")
+    assert "contains a password, other users may read it" in found.stdout
+    assert "not reachable" in found.stdout
+    assert "secret" not in found.stdout + found.stderr

@@ -247,12 +247,14 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def own_retry_policy(task: Task, random: Callable[[], float] = random.random) -> RetryPolicy:
+def own_retry_policy(task: Task, random: Callable[[], float] = random.random) -> RetryPolicy | None:
     """The policy of a job's own options: attempts, and a fixed or exponential delay with jitter.
 
-    A custom delay of a Node program counts as fixed.
+    A custom delay of a Node program counts as fixed. None: its options allow no second attempt.
     """
-    most = attempts_allowed(task, 1) or 1
+    most = attempts_allowed(task, None)
+    if most is None:
+        return None
     waits = parse_schedule(task.extra.get(BACKOFF_KEY) or "fixed 0s")
     bounded = waits._replace(ceiling=MAX_DELAY_SECONDS, limit=most - 1)
     return retries_of(bounded, is_exact=True)._replace(random=random)

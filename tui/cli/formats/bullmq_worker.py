@@ -24,6 +24,7 @@ from engine.work.services import WorkerServices
 from tui.cli.queue import lease_worker
 from tui.cli.queue.deliver_handlers import deliver_handlers, delivered_kinds
 from tui.cli.queue.run_records import RunRecords
+from tui.cli.setup.delivery_parts import with_outbox
 from tui.cli.setup.errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fail, print_result
 from tui.cli.setup.setup import Setup
 
@@ -56,7 +57,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
             store,
             _handlers(setup, queues, stack),
             setup.retry_policy(),
-            _services(setup, queues, slots),
+            with_outbox(setup.config, _services(setup, queues, slots), stack),
             concurrency=arguments.concurrency or sum(slots.values()),
             until_idle=arguments.until_idle,
             owner=worker_name(),

@@ -8,12 +8,14 @@ import stat
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
 
 from engine.doctor import store_checks
 from engine.doctor.finding import Finding, Grade, format_finding, needs_action
 from engine.store import Unavailable
 from tui.cli.plans import plan_command
 from tui.cli.queue.deliver_handlers import missing_library
+from tui.cli.setup.delivery_parts import open_registry
 from tui.cli.setup.setup import Setup, load_function
 
 OK, ATTENTION = 0, 1
@@ -28,7 +30,7 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
     passwords = (("password", finding) for finding in _open_passwords(setup))
     missing = missing_library(setup.config)
     library = [] if missing is None else [("handlers", missing)]
-    return print_findings([*passwords, *library, *checks(setup)])
+    return print_findings([*passwords, *library, *checks(setup), *_check_deliveries(setup)])
 
 
 def print_findings(found: Iterable[tuple[str, Finding]]) -> int:
@@ -57,9 +59,36 @@ def check_store(setup: Setup) -> Iterator[tuple[str, Finding]]:
         store.close()
 
 
+def _check_deliveries(setup: Setup) -> Iterator[tuple[str, Finding]]:
+    """The checks of the registry of destinations and of the outbox, if they are configured."""
+    config = setup.config
+    if config.destinations is None and config.outbox is None:
+        return
+    from engine.destinations.outbox import Outbox
+    from engine.doctor import deliveries
+
+    with ExitStack() as stack:
+        registry = open_registry(config)
+        if registry is not None:
+            stack.callback(registry.close)
+            yield "registry", deliveries.check_registry(registry)
+        if config.outbox is None:
+            return
+        try:
+            store = stack.enter_context(closing(setup.open_store()))
+        except Unavailable:
+            return  # a check of the place reports it
+        outbox = stack.enter_context(closing(Outbox(config.outbox)))
+        for finding in deliveries.check_outbox(outbox, store, config.outbox.field):
+            yield "outbox", finding
+
+
 def _open_passwords(setup: Setup) -> Iterator[Finding]:
-    """A finding if other users may read the configuration with the password of the place."""
-    path = setup.config.path
-    if setup.address.password and os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
+    """A finding if other users may read the configuration with a password."""
+    config = setup.config
+    path, outbox = config.path, config.outbox
+    addresses = (setup.address, config.destinations, outbox.database if outbox else None)
+    has_password = any(one is not None and one.password for one in addresses)
+    if has_password and os.stat(path).st_mode & (stat.S_IRGRP | stat.S_IROTH):
         what = f"{path} contains a password, other users may read it"
         yield Finding(Grade.BAD, what, f"chmod go= {shlex.quote(path)}")

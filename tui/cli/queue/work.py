@@ -19,6 +19,7 @@ from engine.text.safe import safe_line
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.queue.spool import open_spool, require_workable
 from tui.cli.queue.worker_parts import handlers, worker_services
+from tui.cli.setup.delivery_parts import with_outbox
 from tui.cli.setup.errors import EX_NOPERM, fail, print_error
 from tui.cli.setup.setup import Setup
 
@@ -137,7 +138,9 @@ class _WorkerRun:
             owner=str(os.getpid()),
             lock=self._lock,
             concurrency=self._concurrency,
-            services=worker_services(setup, store, mailing),
+            services=with_outbox(
+                setup.config, worker_services(setup, store, mailing), self._closing
+            ),
         )
         return self
 

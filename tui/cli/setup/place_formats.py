@@ -128,7 +128,7 @@ FORMATS: dict[str, Format] = {
         is_here=lambda at: at.scheme in detect.REDIS_SCHEMES,
         open_store=_open_bullmq,
         # A job has its own attempts and delays.
-        retry_policy=lambda setup: retries_of(NO_RETRY)._replace(max_runs=0),
+        retry_policy=lambda setup: retries_of(NO_RETRY, is_exact=True),
         commands="bullmq",
         parse_settings=_bullmq_settings,
         work_command=("bullmq", "work"),

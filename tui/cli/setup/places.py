@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import queue_config
 from engine.config.place_address import is_url
+from engine.policy import RetryPolicy
 from engine.store import Store, Unavailable
 from engine.stores.detect import find_queue_folder
 from engine.system.host import read_host_figures
@@ -128,7 +129,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         argv=argv,
         worker_command=() if form.why_unworkable(here.settings) else (*argv, *form.work_command),
         command=("spooldeck", "--root", shown, *settings),
-        max_attempts=here.retry_policy().max_runs or None,
+        max_attempts=_attempts_of_all(here.retry_policy()),
         alerts=config.alerts,
         claim_obstacle=partial(_why_unworkable, form.why_unworkable(here.settings)),
         recording=here.recorder_slot(),
@@ -140,6 +141,11 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         root=here.queue.root,
     )
     return form.complete(here, base)
+
+
+def _attempts_of_all(policy: RetryPolicy) -> int | None:
+    """The maximum number of attempts; None if it is not the same for all kinds of task."""
+    return None if policy.by_kind else policy.max_runs or None
 
 
 def _why_unworkable(why: str, kind: str) -> str:

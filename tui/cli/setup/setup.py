@@ -183,8 +183,14 @@ class Setup(NamedTuple):
         return load_function(self.format.lock)(self) if self.format.lock else None
 
     def retry_policy(self) -> RetryPolicy:
-        """How many attempts a task has, and the delay before each."""
-        return self.format.retry_policy(self)
+        """How many attempts a task has, and the delay before each; for some kinds their own."""
+        own = {k: h.retry for k, h in self.config.handlers.items() if h.retry is not None}
+        policy = self.format.retry_policy(self)
+        if not own:
+            return policy
+        from random import random
+
+        return policy._replace(by_kind=own, random=random)
 
     @property
     def mail(self) -> MailSetup:

@@ -1,0 +1,137 @@
+"""The outbox: a table of another program, with one row for each task that is to be done.
+
+A row is removed after the store has the outcome of its task. If the worker is killed between the
+two, the row stays without a task: see `orphans`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from queue import Empty, SimpleQueue
+
+from engine.config.queue_config import OutboxConfig
+from engine.destinations.database import PATIENCE_SECONDS, Database
+from engine.schedules import Schedule, exponential
+from engine.store import Unavailable
+
+MAX_KEYS = 500
+"""Keys in one statement."""
+
+PAUSES = exponential(1.0, 60.0)
+"""Between two tries to remove rows while the database is unavailable."""
+
+
+class Outbox:
+    """The rows of one table; any thread may call it. Each method raises Unavailable if the database
+    or the table is missing, locked, read-only or unreachable."""
+
+    def __init__(self, settings: OutboxConfig, patience: float = PATIENCE_SECONDS) -> None:
+        """The names of table and columns were checked by the configuration
+        (`validators.check_identifier`).
+
+        Raises:
+            Unavailable: no database is set, or one of an unknown kind.
+        """
+        if settings.database is None:
+            raise Unavailable("outbox: no database is set")
+        self._database = Database(settings.database, patience)
+        self.table = settings.table
+        self._table = ".".join(f'"{name}"' for name in settings.table.split("."))
+        self._key = f'"{settings.key}"'
+        columns = [f'"{one}" = COALESCE("{one}", 0) + 1' for one in (settings.attempts,) if one]
+        self._has_time = bool(settings.last_attempt)
+        if self._has_time:
+            columns.append(f'"{settings.last_attempt}" = {self._database.dialect.time}')
+        self._counting = ", ".join(columns)
+
+    def keys(self, among: Collection[str] | None = None) -> set[str]:
+        """The keys of all rows, or of those of the given keys that have one."""
+        select = f"SELECT {self._key} FROM {self._table}"
+        if among is None:
+            return {str(key) for (key,) in self._database.run(select).rows}
+        found = set()
+        for some in _lots(sorted(among)):
+            rows = self._database.run(f"{select} WHERE {self._has_key(some)}", some).rows
+            found |= {str(key) for (key,) in rows}
+        return found
+
+    def remove(self, *keys: str) -> int:
+        """Delete rows; return how many there were."""
+        return sum(
+            self._database.run(
+                f"DELETE FROM {self._table} WHERE {self._has_key(some)}", some
+            ).changed
+            for some in _lots(keys)
+        )
+
+    def count_attempt(self, key: str, now: float) -> None:
+        """Add 1 to the attempts of a row and set the time of its last attempt, as far as there are
+        columns for them; `now` in epoch seconds UTC."""
+        if self._counting:
+            update = f"UPDATE {self._table} SET {self._counting} WHERE {self._has_key([key])}"
+            self._database.run(update, [*([now] if self._has_time else []), key])
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._database.close()
+
+    def _has_key(self, keys: Sequence[str]) -> str:
+        return f"{self._key} IN ({', '.join('?' * len(keys))})"
+
+
+def _lots(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (keys[start : start + MAX_KEYS] for start in range(0, len(keys), MAX_KEYS))
+
+
+class RowRemover:
+    """Removes rows on a thread of its own, many at a time: no lease waits for a database."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        log: Callable[[str, str], None],
+        pauses: Schedule = PAUSES,
+    ) -> None:
+        """`log` gets a level and a line, on that thread."""
+        self._outbox, self._log, self._pauses = outbox, log, pauses
+        self._rows: SimpleQueue[str] = SimpleQueue()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
+        self._thread.start()
+
+    def add(self, row: str) -> None:
+        """Remove a row soon; does not wait."""
+        self._rows.put(row)
+
+    def close(self) -> None:
+        """Try once more to remove what was added, and end. Rows that stay are logged."""
+        self._ending.set()
+        self._rows.put("")
+        self._thread.join()
+
+    def _run(self) -> None:
+        failures, rows = 0, list[str]()
+        while not self._ending.is_set() or rows or not self._rows.empty():
+            rows += self._waiting(block=not rows)
+            try:
+                self._outbox.remove(*rows)
+            except Unavailable as error:
+                if self._ending.is_set():
+                    what = f"{len(rows):,} rows stay without a task, doctor lists them"
+                    self._log("ERROR", f"Outbox: {error}; {what}")
+                    return
+                if not failures:
+                    self._log("WARN", f"Outbox: {error}; {len(rows):,} rows wait to be removed")
+                self._ending.wait(self._pauses.seconds(failures))
+                failures += 1
+            else:
+                failures, rows = 0, []
+
+    def _waiting(self, *, block: bool) -> list[str]:
+        found = [self._rows.get()] if block else []
+        while True:
+            try:
+                found.append(self._rows.get_nowait())
+            except Empty:
+                return [row for row in found if row]

@@ -1,0 +1,181 @@
+"""The outbox: rows removed after an outcome, and the rows and tasks that lost each other."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+import redis
+
+from engine.config.place_address import Address, parse_address
+from engine.config.queue_config import Config, OutboxConfig
+from engine.destinations.orphans import Orphans, find_orphans
+from engine.destinations.outbox import Outbox, RowRemover
+from engine.model import State, Task
+from engine.schedules import fixed
+from engine.store import Unavailable
+from engine.stores.bullmq import BullmqStore, parse_place
+from engine.work.services import WorkerServices
+from tests.redis_server import TestServer
+from tests.stores.jobs import write_failed, write_hash, write_waiting
+from tui.cli.setup.delivery_parts import with_outbox
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+NOW = 1_800_000_000.0
+TASK = Task("mails/1", "mails", State.ACTIVE, NOW)
+
+
+@pytest.fixture
+def settings(address: Address) -> OutboxConfig:
+    """An outbox with all columns."""
+    return OutboxConfig(
+        "delivery_jobs", "id", "deliveryJobId", "attempts", "last_attempted_at", address
+    )
+
+
+@pytest.fixture
+def outbox(settings: OutboxConfig, sql: Sql, address: Address) -> Iterator[Outbox]:
+    """The outbox with the rows a, b and c."""
+    time = "REAL" if address.scheme == "sqlite" else "TIMESTAMP"
+    sql(
+        "CREATE TABLE delivery_jobs "
+        f"(id TEXT PRIMARY KEY, attempts INTEGER, last_attempted_at {time})"
+    )
+    sql("INSERT INTO delivery_jobs (id, attempts) VALUES ('a', 0), ('b', NULL), ('c', 7)")
+    with closing(Outbox(settings)) as opened:
+        yield opened
+
+
+def test_rows_are_listed_counted_and_removed(outbox: Outbox, sql: Sql, address: Address) -> None:
+    """By their keys; a key without a row changes nothing."""
+    assert outbox.keys() == {"a", "b", "c"}
+    assert outbox.keys(["c", "d", "'"]) == {"c"}
+    assert outbox.keys([]) == set()
+    for key in ("a", "b", "nothing"):
+        outbox.count_attempt(key, NOW)
+    seconds = (
+        "last_attempted_at"
+        if address.scheme == "sqlite"
+        else "CAST(EXTRACT(EPOCH FROM last_attempted_at) AS FLOAT)"
+    )
+    assert sql(f"SELECT id, attempts, {seconds} FROM delivery_jobs ORDER BY id") == [
+        ("a", 1, NOW),
+        ("b", 1, NOW),
+        ("c", 7, None),
+    ]
+    assert outbox.remove("a", "c", "nothing") == 2
+    assert outbox.remove() == 0
+    assert outbox.keys() == {"b"}
+
+
+def test_names_are_quoted_and_keys_may_be_numbers(sql: Sql, address: Address) -> None:
+    """A table and columns with the names of SQL words, and more keys than fit in a statement."""
+    sql('CREATE TABLE "Order" ("select" BIGINT PRIMARY KEY, "from" INTEGER)')
+    sql(
+        'INSERT INTO "Order" ("select") '
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200) "
+        "SELECT i FROM n"
+    )
+    settings = OutboxConfig("Order", "select", "id", attempts="from", database=address)
+    with closing(Outbox(settings)) as outbox:
+        outbox.count_attempt("1200", NOW)
+        assert sql('SELECT "from" FROM "Order" WHERE "select" = 1200') == [(1,)]
+        assert outbox.keys([*map(str, range(1199, 1300))]) == {"1199", "1200"}
+        assert outbox.remove(*map(str, range(2, 1201))) == 1199
+        assert outbox.keys() == {"1"}
+
+
+def test_a_missing_table_is_reported_and_not_created(settings: OutboxConfig) -> None:
+    """The table belongs to another program."""
+    with closing(Outbox(settings)) as outbox:
+        for call in (outbox.keys, lambda: outbox.remove("a"), lambda: outbox.count_attempt("a", 1)):
+            with pytest.raises(Unavailable, match=r"no such (file|table)|does not exist"):
+                call()
+
+
+def test_rows_are_removed_by_the_end_of_the_worker(settings: OutboxConfig, outbox: Outbox) -> None:
+    """A worker names them after their outcomes; its end waits for the last one."""
+    config = Config(outbox=settings)
+    with ExitStack() as closing_worker:
+        services = with_outbox(config, WorkerServices(), closing_worker)
+        for row in ("a", "c"):
+            services.after_outcome(TASK, row)
+    assert outbox.keys() == {"b"}
+    with ExitStack() as nothing:
+        assert with_outbox(Config(), services, nothing) is services
+
+
+def test_rows_wait_while_the_database_is_away(outbox: Outbox, sql: Sql) -> None:
+    """One line reports it; when the table is there again they are removed, and what cannot be
+    removed by the end is reported as left."""
+    lines: list[tuple[str, str]] = []
+    warned = threading.Event()
+
+    def log(level: str, text: str) -> None:
+        lines.append((level, text))
+        warned.set()
+
+    sql("ALTER TABLE delivery_jobs RENAME TO elsewhere")
+    remover = RowRemover(outbox, log, fixed(0.0))
+    remover.add("a")
+    assert warned.wait(60)
+    sql("ALTER TABLE elsewhere RENAME TO delivery_jobs")
+    remover.close()
+    assert outbox.keys() == {"b", "c"}
+    ((level, text),) = lines
+    assert level == "WARN"
+    assert "1 rows wait to be removed" in text
+
+    sql("ALTER TABLE delivery_jobs RENAME TO elsewhere")
+    last = RowRemover(outbox, log, fixed(0.0))
+    last.add("b")
+    last.close()
+    assert lines[-1][0] == "ERROR"
+    assert lines[-1][1].endswith("1 rows stay without a task, doctor lists them")
+
+
+@pytest.fixture
+def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
+    """Another program's connection to the test's database."""
+    with redis_server.client() as other:
+        yield other
+
+
+class MovingStore(BullmqStore):
+    """A store in which another worker takes a job between the scan and the read."""
+
+    moves: Callable[[], object] | None = None
+
+    def read(self, task: Task, part: str = "") -> bytes:
+        """After the move."""
+        moves, self.moves = self.moves, None
+        if moves is not None:
+            moves()
+        return super().read(task, part)
+
+
+def test_rows_and_tasks_without_each_other_are_found(
+    outbox: Outbox, sql: Sql, client: redis.Redis, redis_url: str
+) -> None:
+    """A row whose job is finished or gone, and a waiting job without a row; a failed job may have
+    lost its row, and keeps it from being an orphan. A job that moves meanwhile is no orphan."""
+    sql("INSERT INTO delivery_jobs (id) VALUES ('d'), ('17')")
+    write_waiting(client, "1", data='{"deliveryJobId": "a"}')
+    write_failed(client, "2", data='{"deliveryJobId": "b"}')
+    write_failed(client, "3", data='{"deliveryJobId": "gone"}')
+    write_hash(client, "bull:mails:4", data='{"deliveryJobId": "c"}', finishedOn=5)
+    client.zadd("bull:mails:completed", {"4": 5})
+    write_waiting(client, "5", data='{"deliveryJobId": "lost"}')
+    write_waiting(client, "6", data='{"deliveryJobId": 17}')
+    for number, data in enumerate(("{", "null", "[]", '{"deliveryJobId": null}'), 7):
+        write_waiting(client, str(number), data=data)
+
+    def take_first() -> None:
+        client.lrem("bull:mails:wait", 0, "1")
+        client.lpush("bull:mails:active", "1")
+
+    with closing(MovingStore(parse_place(parse_address(redis_url)))) as store:
+        store.moves = take_first
+        found = find_orphans(outbox, store, "deliveryJobId")
+    assert found == Orphans(("c", "d"), ("mails/5",))
