@@ -91,11 +91,7 @@ class Breaker:
             return destinations.mark_failure(old, code, now, self._probes)
 
         try:
-            if not code and not is_probe:
-                known = self._get(origin)
-                if change(known) == known:
-                    return None
-            new = update(self._registry, origin, change)
+            new = self._change(origin, change)
         except Unavailable as error:
             if str(error) != self._warned:
                 self._warned = str(error)
@@ -104,6 +100,15 @@ class Breaker:
         self._warned = ""
         self._keep(new)
         return destinations.waits_until(new, now) if self._is_gating else None
+
+    def _change(self, origin: str, change: Callable[[Destination], Destination]) -> Destination:
+        known = self._get(origin)
+        if (new := change(known)) == known:
+            return known
+        try:
+            return self._registry.swap(known, new)
+        except Gone:  # it is known from before another worker's change
+            return update(self._registry, origin, change)
 
     def _get(self, origin: str) -> Destination:
         found, read = self._known.get(origin, (None, 0.0))

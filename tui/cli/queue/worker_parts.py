@@ -40,7 +40,7 @@ def handlers(
     if setup.mail.is_ours:
         built_in["mail_send"] = mailing or setup.mail.handler()
     built_in |= {
-        kind: _with_payload(handler, setup.queue.mail_spool, setup.queue.root)
+        kind: with_payload(handler, setup.queue.mail_spool, setup.queue.root)
         for kind, handler in deliver_handlers(setup, closing).items()
     }
     if not setup.programs:
@@ -66,7 +66,7 @@ def handlers(
     }
 
 
-def _with_payload(handler: Handler, mail_spool: str, root: str) -> Handler:
+def with_payload(handler: Handler, mail_spool: str, root: str) -> Handler:
     """Wrap a handler so that the payload file of its task is its data; only a plain file below the
     mail spool is read.
     """
