@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from engine.model import (
     ATTEMPTS_ALLOWED_KEY,
     EMPTY,
+    STALLED_BEFORE_KEY,
     STALLED_KEY,
     Lease,
     Problem,
@@ -297,7 +298,7 @@ def _extra(
 
 
 _EXTRA_NAMES = {
-    "stc": "stalled before",
+    "stc": STALLED_BEFORE_KEY,
     "parentKey": "parent",
     "rjk": "scheduler",
     "deid": "deduplication id",
