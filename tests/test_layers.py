@@ -57,7 +57,7 @@ PACKAGES = {
     "tui": "tui.groups tui.locks tui.log tui.overview",
     "tui.cli.setup": "engine.destinations engine.stores engine.work tui.session",
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
-    "tui.cli.queue": "engine.doctor tui.cli.plans",
+    "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
     "tui.cli.formats": "engine.federation tui.cli.queue",
     "tui.cli.mail": "tui.cli.queue",
     "tui.cli": "engine.demo tui tui.cli.setup",

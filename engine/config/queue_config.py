@@ -250,6 +250,7 @@ def load_config(
         settings = validators.check_mapping(_parse_yaml(data, at), at, _SETTINGS)
         config = Config(path=candidate, **settings)
         _check_root(config.queue, at)
+        _check_breakers(config, at)
         return config._replace(outbox=_place_outbox(config, at))
     return Config()
 
@@ -601,6 +602,12 @@ def _place_outbox(config: Config, at: validators.ConfigLocation) -> OutboxConfig
     if database is None:
         raise at.error("outbox: needs destinations or outbox.database too")
     return config.outbox._replace(database=database)
+
+
+def _check_breakers(config: Config, at: validators.ConfigLocation) -> None:
+    for kind, handler in config.handlers.items():
+        if config.destinations is None and handler.deliver is not None and handler.deliver.breaker:
+            raise at.error(f"handlers.{kind}.deliver.breaker: needs destinations too")
 
 
 def _check_root(queue: QueueSettings, at: validators.ConfigLocation) -> None:

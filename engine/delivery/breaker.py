@@ -127,4 +127,4 @@ class Breaker:
 def _describe_wait(found: Destination) -> str:
     if found.blocked:
         return f"{found.origin} is blocked: {found.blocked}"
-    return f"{found.origin} is unhealthy: {found.reason}, its next probe"
+    return f"{found.origin} is unhealthy: {found.reason}: no probe"

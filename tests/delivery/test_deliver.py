@@ -154,7 +154,7 @@ def test_tasks_of_a_dead_destination_wait_and_use_no_attempt(deliveries: Deliver
 
     waits = [failure_of(handler, data_for(url)) for _ in range(3)]
     assert [type(wait) for wait in waits] == [Postponed] * 3
-    assert str(waits[0]) == f"{url} is unhealthy: REFUSED, its next probe"
+    assert str(waits[0]) == f"{url} is unhealthy: REFUSED: no probe"
     deliveries.now += 60
     probe = failure_of(handler, data_for(url))
     assert isinstance(probe, Postponed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -136,6 +137,44 @@ def test_a_result_is_kept_on_bullmq(
     assert json.loads(str(kept)) == {"status": 202, "body": "taken"}
 
 
+def test_with_the_breaker_tasks_of_a_dead_peer_wait(
+    spooldeck: Run, root: str, config: Path, tmp_path: Path
+) -> None:
+    """The first one uses an attempt; the next one waits for the probe, and its error says why."""
+    config.write_text(
+        f"destinations: sqlite://{tmp_path}/destinations.db\n"
+        "handlers: {push: {deliver: {allow: [127.0.0.1], breaker: true, probes: fixed 1h}}}\n"
+    )
+    with peer() as one:
+        pass
+    work_on_nftban(spooldeck, root, config, request_for(one))
+    work_on_nftban(spooldeck, root, config, request_for(one))
+    with store_at(root) as store:
+        tasks = {task.id: task for task in store.scan() if isinstance(task, Task)}
+    assert sorted((task.state, task.attempts) for task in tasks.values()) == [
+        (State.PENDING, 0),
+        (State.PENDING, 1),
+    ]
+    (waiting,) = (task for task in tasks.values() if not task.attempts)
+    assert waiting.error == f"waits: {one.url} is unhealthy: REFUSED: no probe"
+
+
+def test_the_row_of_a_delivered_task_is_removed(work: Work, config: Path, tmp_path: Path) -> None:
+    """The task's data names it in the configured field; the row of another task stays."""
+    database = tmp_path / "app.db"
+    with sqlite3.connect(database) as app:
+        app.execute("CREATE TABLE delivery_jobs (id TEXT PRIMARY KEY)")
+        app.execute("INSERT INTO delivery_jobs VALUES ('r1'), ('r2')")
+    app.close()
+    table = "{table: delivery_jobs, field: deliveryJobId, database: "
+    config.write_text(f"{DELIVER}outbox: {table}'sqlite://{database}'}}\n")
+    with peer() as one:
+        assert work(one, request_for(one)[:-1] + b', "deliveryJobId": "r1"}') == ""
+    with sqlite3.connect(database) as app:
+        assert app.execute("SELECT id FROM delivery_jobs").fetchall() == [("r2",)]
+    app.close()
+
+
 def test_the_settings_of_a_handler(tmp_path: Path) -> None:
     """Its timeout is shorter than that of a program; statuses may be numbers."""
     path = tmp_path / "c.yaml"
@@ -167,6 +206,8 @@ def test_the_settings_of_a_handler(tmp_path: Path) -> None:
         ("push: {deliver: {statuses: {404: no}}}", "expected one of done, retry, fatal"),
         ("push: {deliver: {statuses: {99: done}}}", "statuses.99: expected a status like 404"),
         ("push: {deliver: {profile: other}}", "expected one of default, sipher"),
+        ("push: {deliver: {breaker: true}}", "push.deliver.breaker: needs destinations too"),
+        ("push: {deliver: {probes: often}}", "push.deliver.probes: expected one of"),
         ("push: {deliver: 7}", "push.deliver: expected a mapping"),
     ],
 )

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.config.queue_config import Config, HandlerConfig
 from engine.doctor.finding import Finding, Grade
-from engine.work.handlers import Handler
+from engine.model import Task
+from engine.schedules import NO_RETRY
+from engine.work.handlers import Context, Handler, HandlerResult
+from tui.cli.setup.delivery_parts import open_registry
 from tui.cli.setup.errors import EX_CONFIG, fail
 from tui.cli.setup.setup import Setup
+
+if TYPE_CHECKING:
+    from engine.destinations.registry import Registry
+
+PROBE_GRACE_SECONDS = 5.0
+"""Seconds after the timeout of a probe from which it counts as lost."""
 
 INSTALL = "pip install 'spooldeck[deliver]'"
 """How to install what deliveries need."""
@@ -42,10 +51,22 @@ def deliver_handlers(setup: Setup, closing: ExitStack) -> dict[str, Handler]:
         return {}
     if missing := missing_library(config):
         fail(EX_CONFIG, f"{missing.problem}: {missing.fix}")
-    return {kind: _handler(setup, kind, handler, closing) for kind, handler in kinds.items()}
+    registry = open_registry(config, creates=True)
+    if registry is not None:
+        closing.callback(registry.close)
+    field = config.outbox.field if config.outbox is not None else ""
+    made = {k: _handler(setup, k, h, registry, closing) for k, h in kinds.items()}
+    return {kind: _name_row(each, field) for kind, each in made.items()} if field else made
 
 
-def _handler(setup: Setup, kind: str, handler: HandlerConfig, closing: ExitStack) -> Handler:
+def _handler(
+    setup: Setup,
+    kind: str,
+    handler: HandlerConfig,
+    registry: Registry | None,
+    closing: ExitStack,
+) -> Handler:
+    from engine.delivery.breaker import Breaker
     from engine.delivery.deliver import DeliverHandler
     from engine.delivery.http_client import HttpClient, trusted_certificates
     from engine.delivery.status_table import make_outcomes
@@ -58,4 +79,26 @@ def _handler(setup: Setup, kind: str, handler: HandlerConfig, closing: ExitStack
         fail(EX_CONFIG, f"handlers.{kind}.deliver.ca_file: {said.ca_file}: {error}")
     client = HttpClient(UrlGuard(said.allow), tls)
     closing.callback(client.close)
-    return DeliverHandler(client, make_outcomes(said.profile, said.statuses), handler.timeout, None)
+    breaker = None
+    if registry is not None:
+        breaker = Breaker(
+            registry,
+            said.probes if said.breaker else NO_RETRY,
+            is_gating=said.breaker,
+            patience=handler.timeout + PROBE_GRACE_SECONDS,
+            warn=lambda text: setup.log("WARN", text),
+        )
+    outcomes = make_outcomes(said.profile, said.statuses)
+    return DeliverHandler(client, outcomes, handler.timeout, breaker)
+
+
+def _name_row(handler: Handler, field: str) -> Handler:
+    """Wrap a handler so that a task that was delivered names its database row."""
+    from engine.destinations.orphans import row_key
+
+    def run(task: Task, context: Context) -> object:
+        result = handler(task, context)
+        row = row_key(context.data or b"", field)
+        return HandlerResult(result, row) if row else result
+
+    return run
