@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from engine.model import (
     ATTEMPTS_ALLOWED_KEY,
     EMPTY,
+    STALLED_BEFORE_KEY,
     STALLED_KEY,
     Lease,
     Problem,
@@ -382,7 +383,7 @@ def _extra(
 
 
 _EXTRA_NAMES = {
-    "stc": "stalled before",
+    "stc": STALLED_BEFORE_KEY,
     "parentKey": "parent",
     "rjk": "scheduler",
     "deid": "deduplication id",
