@@ -129,8 +129,11 @@ class TaskReader:
             found = await self.live.inspector.actions.parts(task)
         except StoreError:
             return  # it moved: the next read reports that
+        request = self.scene.request if self.scene is not None else ()
+        if "://" in task.destination and not request:
+            request = await lookup.read_request(self.live.inspector, task, found)
         if self.scene is not None and self.scene.task == task:
-            self.scene = replace(self.scene, parts=found)
+            self.scene = replace(self.scene, parts=found, request=request)
 
     async def open_parts(self) -> None:
         """Read the content of the parts, if it may have changed."""
