@@ -239,6 +239,7 @@ def test_destinations_are_listed(config: list[str], spooldeck: Run) -> None:
     assert "? tasks of this format do not name their destination" in ended.stdout
     rows = {row["destination"]: row for row in told["destinations"]}
     assert (rows[DOWN]["state"], rows[DOWN]["reason"]) == ("unhealthy", "REFUSED")
+    assert "down.example unhealthy" in spooldeck("status", *config).stdout
     assert rows[FINE]["fingerprints"] == {"signing key": SHA}
     assert rows[SHUT]["blocked_since"] == NOW - 7200
 

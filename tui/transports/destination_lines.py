@@ -18,6 +18,7 @@ from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.human import format_count
 from tui.format.present import BLANK_LINE, Line, Run
+from tui.transports.suspend_lines import labelled_lines
 
 STATE_RUNS: Mapping[DestinationState, Run] = {
     DestinationState.OK: (" OK", "ok"),
@@ -58,7 +59,7 @@ def describe_why(one: SeenDestination, now: float) -> str:
         return f"{_since(about.blocked_since, now)}{safe_line(about.blocked)}"
     if one.state is DestinationState.UNHEALTHY:
         return f"{_since(about.since, now)}{safe_line(about.reason)}"
-    return "failed can be sent: R" if one.can_recover else ""
+    return "send again: R" if one.can_recover else ""
 
 
 def _since(when: float | None, now: float) -> str:
@@ -183,7 +184,7 @@ def next_step(one: SeenDestination) -> tuple[str, str]:
     if one.state is DestinationState.BLOCKED:
         return "S", "unblocks it"
     if one.state is DestinationState.UNHEALTHY:
-        return "O", "lets the next delivery probe it now; S blocks it"
+        return "O", "probes it now; S blocks it"
     if failed:
         return "R", f"plans to send its {failed:,} failed again; Enter lists them"
     return "Enter", "lists its tasks; S blocks it"
@@ -196,11 +197,11 @@ def plan_lines(action: DestinationAction, seen: Destination, width: int) -> list
     """What a change does."""
     undo = f"u undoes it ({action.opposite})" if action.opposite else "it cannot be undone"
     rows = [
-        ("effect", (f"{safe_line(seen.origin)}: {action.effect}", "strong")),
-        ("now", (action.fact(seen), "")),
-        ("undo", (undo, "")),
+        ("effect", f"{safe_line(seen.origin)}: {action.effect}", "strong"),
+        ("now", safe_line(action.fact(seen)), ""),
+        ("undo", undo, ""),
     ]
-    return _folded(rows, width)
+    return [line for row in rows for line in labelled_lines(*row, width)]
 
 
 def describe_result(action: DestinationAction, origin: str) -> str:

@@ -20,7 +20,7 @@ from tui.format.table import Column, free_cells, table_line, title_line
 from tui.transports import destination_lines
 from tui.transports import lines as mail
 from tui.transports.destination_lines import BY_CODE, WHY
-from tui.transports.lines import HOUR_WINDOW, describe_suspension
+from tui.transports.lines import HOUR_WINDOW
 
 MAX_ROWS = 200
 """Maximum rows: those that need an operator are first."""
@@ -52,7 +52,7 @@ COLUMNS = (
 """Columns after the name, in order. LAST is the time since the last success."""
 
 MIN_WHY_CELLS, MIN_NAME_CELLS, MAX_NAME_CELLS = 12, 13, 34
-BY_CODE_CELLS, BY_CODE_WIDTH = 30, 110
+BY_CODE_CELLS, BY_CODE_WIDTH = 24, 110
 """Width of the column of error codes, and the minimum width of a table that has it."""
 
 _NOT_APPLICABLE: Run = ("-", "muted")
@@ -79,7 +79,8 @@ def transport_row(
     use = TransportUse.FOREIGN if routes is None else routes.use(way.name)
     why: Run = mail.USES[use] if use is not TransportUse.FOREIGN else ("", "")
     if stop is not None:
-        why = describe_suspension(stop, now), ""
+        since = present.format_duration(max(0.0, now - stop.since))
+        why = f"{since}: {safe_line(stop.why or stop.who)}", ""
     elif health is Health.FAILING and latest is not None:
         why = safe_line(latest.example), ""
     cells = {

@@ -9,16 +9,19 @@ from engine.destinations.watch import SeenDestination
 from engine.monitor.transport_health import TransportHealth
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.present import Line
+from tui.format.present import BLANK_LINE, Line
 from tui.format.table import Choice
 from tui.screens.page import ListScreen
 from tui.screens.two_panes import FIXED_LINES
 from tui.session.place_session import seen_destinations
 from tui.transports import destination_lines, detail_lines, mixed_table
 from tui.transports import lines as view
-from tui.transports.board import HOUR_MINUTES, Shown, TransportBoard, panels
+from tui.transports.board import HOUR_MINUTES, Shown, TransportBoard, log_lines, panels
 from tui.widgets.lines import Frame, LongText
 from tui.widgets.picker import Picker
+
+MAX_LOG_LINES = 12
+"""Log lines that mention a destination, the last ones."""
 
 
 class TransportTable(ListScreen):
@@ -93,7 +96,13 @@ class TransportTable(ListScreen):
     def _destination_lines(self, one: SeenDestination, now: float, width: int) -> list[Line]:
         desk, registry = self.live.place.destinations, self.live.readings.destinations
         unknown = "" if desk is None else desk.tasks_unknown
-        return destination_lines.detail_lines(one, unknown, now, width, registry.unknown)
+        text = destination_lines.detail_lines(one, unknown, now, width, registry.unknown)
+        host = one.destination.origin.partition("://")[2]
+        words = [line for line in self.live.readings.log if host in line.text]
+        if not words:
+            return text
+        log = log_lines(words, width, min(len(words), MAX_LOG_LINES))
+        return [*text, BLANK_LINE, *detail_lines.section("Log", log)]
 
     def _nothing_lines(self, now: float, width: int) -> list[Line]:
         sending, registry = self.live.readings.sending, self.live.readings.destinations
@@ -116,7 +125,8 @@ class TransportTable(ListScreen):
             return Frame("Transports", "6", f"{len(sending.transports)}", about)
         now = self.around.clock()
         rows = mixed_table.sending_rows(sending, self._seen, limit, now, routes)
-        lead = about if sending.transports else ()
+        is_wide = self.size.width >= view.USE_MIN_WIDTH
+        lead = about if sending.transports and is_wide else ()
         amount = len(self._seen) + len(sending.transports)
         right = mixed_table.summary_line(rows, lead)
         return Frame("Transports and destinations", "6", f"{amount:,}", right)
