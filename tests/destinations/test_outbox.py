@@ -1,5 +1,7 @@
 """The outbox: rows removed after an outcome, and the rows and tasks that lost each other."""
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -15,11 +17,14 @@ from engine.config.queue_config import Config, OutboxConfig
 from engine.destinations.orphans import Orphans, find_orphans
 from engine.destinations.outbox import Outbox, RowRemover
 from engine.model import State, Task
-from engine.schedules import fixed
+from engine.policy import retries_of
+from engine.schedules import NO_RETRY, fixed
 from engine.store import Unavailable
 from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.nftban import NftbanStore
+from engine.work.handlers import HandlerResult
 from engine.work.services import WorkerServices
+from engine.work.worker import Worker
 from tests.redis_server import TestServer
 from tests.stores.jobs import write_failed, write_hash, write_waiting
 from tests.stores.spooled import a_task, new_spool
@@ -165,6 +170,36 @@ def test_rows_and_tasks_without_each_other_are_found(
     with closing(BullmqStore(parse_place(parse_address(redis_url)))) as store:
         found = find_orphans(outbox, store, "deliveryJobId")
     assert found == Orphans(("c", "d"), ("mails/5",))
+
+
+def test_a_kill_after_an_outcome_leaves_a_row_that_is_found(
+    outbox: Outbox, client: redis.Redis, redis_url: str
+) -> None:
+    """The worker is killed between the outcome and the removal: the job is completed, its row is
+    there, and no job is lost."""
+    write_waiting(client, "1", data='{"deliveryJobId": "a"}')
+    write_waiting(client, "2", data='{"deliveryJobId": "b"}')
+    outbox.remove("c")
+    place = parse_place(parse_address(redis_url))._replace(queues=("mails",))
+
+    def work() -> None:
+        services = WorkerServices(after_outcome=lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        store = BullmqStore(place)
+        handled = {"mails": lambda task, context: HandlerResult(None, "a")}
+        Worker(store, handled, retries_of(NO_RETRY), services=services).process_all(until_idle=True)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    with closing(BullmqStore(place)) as store:
+        counts = store.count_tasks()
+        assert find_orphans(outbox, store, "deliveryJobId") == Orphans(("a",), ())
+    assert (counts[State.DONE], counts[State.DEAD]) == (1, 0)
 
 
 class MovingStore(NftbanStore):
