@@ -191,7 +191,7 @@ def test_the_settings_of_a_handler(tmp_path: Path) -> None:
         "sipher",
         f"{tmp_path}/ca.pem",
     )
-    assert handlers["plain"][:3] == ((), DeliverConfig(), 60)
+    assert (handlers["plain"].deliver, handlers["plain"].timeout) == (DeliverConfig(), 60)
 
 
 @pytest.mark.parametrize(
