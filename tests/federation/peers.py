@@ -364,6 +364,15 @@ def gzip_bomb(request: _Request) -> None:
     request.answer(200, _bomb(), {"Content-Encoding": "gzip"})
 
 
+def endless_body(request: _Request) -> None:
+    """Begin an answer whose body never ends."""
+    request.send_response(200)
+    request.send_header("Content-Length", "1000")
+    request.end_headers()
+    request.wfile.write(b'{"method": "PROXY_RESPONSE"')
+    sleep(request)
+
+
 @cache
 def _bomb() -> bytes:
     return gzip.compress(bytes(16 << 20), 1)

@@ -161,6 +161,24 @@ def test_row_5_a_failed_discovery_is_tried_again(
     assert sender.deliver(peer.url).kind == "done"
 
 
+def test_an_answer_without_end_is_cut(make_sender: Make, peer: Peer) -> None:
+    """A compressed answer that is too large: given up, as each attempt would be applied (`sipher`:
+    tried again); the server stays healthy. A body that never ends: the timeout counts for it."""
+    for profile, kind in (("default", "fatal"), ("sipher", "retry")):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.script.append(peers.gzip_bomb)
+        ran = sender.deliver(peer.url)
+        assert (ran.kind, ran.row, ran.text[:12]) == (kind, "kept", "[TOO_LARGE] ")
+        assert sender.destination(peer.url).healthy
+        slow = make_sender(profile, timeouts=SHORT)
+        slow.know(peer)
+        peer.script.append(peers.endless_body)
+        ran = slow.deliver(peer.url)
+        assert (ran.kind, ran.row, ran.text[:10]) == ("retry", "kept", "[TIMEOUT] ")
+        assert not slow.destination(peer.url).healthy
+
+
 @BOTH
 def test_a_server_that_did_not_register_us_is_asked_again(
     make_sender: Make, peer: Peer, profile: str
