@@ -178,7 +178,7 @@ def test_row_18_the_fifth_failure_is_the_last(site: Site, peer: Peer) -> None:
 def test_a_closed_server_is_probed_and_its_jobs_are_sent_again(site: Site, peer: Peer) -> None:
     """Refused: unhealthy, with one probe of the expected id however many jobs fail. It comes back,
     the probe passes, and the failed jobs are delivered by one retry of all of them."""
-    site.configure(probes='"linear 2s +200ms limit 5"')
+    site.configure(probes='"linear 5m +10m limit 5"')
     site.sender.know(peer)
     peer.close()
     for row in ("a", "b", "c"):
@@ -191,6 +191,7 @@ def test_a_closed_server_is_probed_and_its_jobs_are_sent_again(site: Site, peer:
     seen = site.sender.destination(peer.url)
     assert (seen.healthy, seen.reason, seen.probes) == (False, "REFUSED", 0)
     peer.open()
+    site.promote(f"{HEALTH_QUEUE}/{planned}")
     until(lambda: site.sender.destination(peer.url).healthy)
     assert not site.client.exists(f"bull:{HEALTH_QUEUE}:{planned}")
     words = ["replay", site.url, "--rate", "now", "--canary", "none", "--apply", "3"]
@@ -239,7 +240,7 @@ def test_a_job_of_a_killed_worker_is_sent_twice_and_applied_once(site: Site, pee
 @pytest.mark.deep
 def test_deliveries_wait_while_the_breaker_is_open(site: Site, peer: Peer) -> None:
     """With `breaker` a job for an unhealthy server waits for the next probe and uses no attempt."""
-    site.configure(breaker="true", probes='"fixed 1s limit 5"')
+    site.configure(breaker="true", probes='"fixed 5m limit 5"')
     site.sender.know(peer)
     peer.close()
     site.add(peer.url, "a", attempts=1)
@@ -248,6 +249,10 @@ def test_deliveries_wait_while_the_breaker_is_open(site: Site, peer: Peer) -> No
     job = site.add(peer.url, "b", attempts=1)
     until(lambda: site.count("delayed") == 1)
     peer.open()
+    site.promote(f"{HEALTH_QUEUE}/{probe_id(peer.url, 0)}")
+    until(lambda: site.sender.destination(peer.url).healthy)
+    assert site.field(job, "atm") == ["0"]
+    site.promote(f"{DELIVERY_QUEUE}/{job}")
     until(lambda: site.count("completed") == 1)
     assert (site.field(job, "atm"), peer.posts) == (["1"], 1)
 
