@@ -18,7 +18,7 @@ from engine.store import Store, Unavailable
 from tests.tui.spools import PATIENCE, disk_place, make_spool, some_tasks
 from tui.session import place_session as live_module
 from tui.session.place import Place
-from tui.session.place_session import PlaceSession
+from tui.session.place_session import PlaceSession, follow_places
 
 
 @asynccontextmanager
@@ -27,7 +27,9 @@ async def followed(
 ) -> AsyncIterator[PlaceSession]:
     """A place that is followed as the console follows it."""
     live = PlaceSession(place, time.time)
-    following = asyncio.create_task(live.follow(lambda: 0.01, 0.001, is_shown))
+    following = asyncio.create_task(
+        follow_places([live], lambda: 0.01, 0.001, lambda _: is_shown())
+    )
     try:
         yield live
     finally:

@@ -148,7 +148,7 @@ class OverviewScreen(OverviewActions):
         now, cells, frozen = self._shown_at, 2 * view.SPARKLINE_CELLS, self._frozen
         self._seen = tuple(self._snapshot_of(live, cells) for live in self._lives)
         if self._frozen is None:
-            self._live_values = live_values(self._lives, now)
+            self._live_values = live_values(self._lives, self._seen, now)
         self._alerts = alert_view.sort_alerts([alert for m in self._seen for alert in m.alerts])
         frame = divide_screen(*self.size, PaneNeeds())
         left = inner_width(frame)

@@ -33,6 +33,7 @@ from engine.monitor.transport_health import (
 from engine.operations.notes import NO_NOTES, NotesById
 from engine.store import StoreError, Unavailable
 from engine.system.host import HostFigures
+from tui.session.history import folder_mtime
 from tui.session.place import Place, WholeQueueFigures
 from tui.session.recent_events import RecentTaskEvents
 
@@ -71,6 +72,8 @@ class PlaceReadings(NamedTuple):
     """Figures of each kind with runs in the log; None until the logs are read to their end."""
     host: HostFigures | None = None
     """Disk of its tasks and load of its host; None if unknown."""
+    journal_changed: int = 0
+    """Modification time of the journal's folder in nanoseconds; 0 if missing."""
 
 
 def read_lock(place: Place) -> LockEvidence | None:
@@ -155,7 +158,9 @@ class PlaceWatcher:
         lock = read_lock(self._place)
         told = (sending, self._ran, tokens, self._notes, unread, routes, self._read_facts())
         kinds = events.latency.figures(now) if events.is_read else None
-        last = self._see_runs(queue), kinds, self._place.host()
+        journal = self._place.journal
+        changed = 0 if journal is None else folder_mtime(journal.folder)
+        last = self._see_runs(queue), kinds, self._place.host(), changed
         return PlaceReadings(lock, queue, mail, log, *told, *last)
 
     def _see_runs(self, queue: MetricsReading) -> RunTimes | None:
