@@ -31,7 +31,7 @@ from tui.overview import lines
 from tui.overview.lines import PlaceLine
 from tui.session.place import Place
 from tui.session.place_session import (
-    HIDDEN_READ_SECONDS,
+    QUIET_READ_SECONDS,
     PlaceSession,
     lease_workers,
     sum_totals,
@@ -64,7 +64,7 @@ class PlaceSnapshot(NamedTuple):
 
 class LiveSnapshots:
     """The live snapshots of some places, each made again after its place has changed or was read,
-    or after `HIDDEN_READ_SECONDS`: to make one costs more than to paint it."""
+    or after `QUIET_READ_SECONDS`: to make one costs more than to paint it."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[object, float, PlaceSnapshot | None]] = {}
@@ -77,7 +77,7 @@ class LiveSnapshots:
             *(live.inspector.states, live.inspector.words),
         )
         before, when, found = self._made.get(live.number, (None, now, None))
-        if found is None or before != made_from or not 0 <= now - when < HIDDEN_READ_SECONDS:
+        if found is None or before != made_from or not 0 <= now - when < QUIET_READ_SECONDS:
             found = live_snapshot(live, now, cells)
             self._made[live.number] = made_from, now, found
         return found

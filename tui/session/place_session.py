@@ -92,15 +92,15 @@ the backlog.
 FIRST_TASKS_SECONDS = 1.0
 """Maximum seconds to wait for the first tasks before everything else starts."""
 
-HIDDEN_READ_SECONDS = 5.0
-"""Seconds between two reads of the lock, metrics, logs and journal of a place that no screen
-shows."""
+HIDDEN_READ_SECONDS, QUIET_READ_SECONDS = 5.0, 10.0
+"""Seconds between two reads of the lock, metrics, logs and journal of a place that no screen shows;
+the second while its folders are watched and no task changes."""
 
 JOURNAL_INTERVAL_SECONDS = 2.0
 """Seconds between two reads of a journal with an operation that has not ended."""
 
 TURNS_PER_SECOND = 4
-"""Moments of a second at which places wake up: several at the same one, one of these reads."""
+"""Moments of a second at which places wake up, several at the same one."""
 
 CLOSE_TIMEOUT_SECONDS = 2.0
 """Seconds to wait for threads when the place is closed."""
@@ -240,14 +240,17 @@ class PlaceSession:
                     latest = await self.inspector.wait_for_change(latest.generation)
 
     async def _follow(self) -> None:
-        time, due = asyncio.get_running_loop().time, 0.0
+        time, due, quiet_due, generation = asyncio.get_running_loop().time, 0.0, 0.0, -1
 
         def is_due() -> bool:
             is_wanted = self._is_shown or self.worker.has_ended or bool(self._waiters)
-            return is_wanted or time() >= due
+            is_quiet = self.readings.is_watched and self.inspector.latest.generation == generation
+            return is_wanted or time() >= (quiet_due if is_quiet else due)
 
         while not self._closed:
+            generation = self.inspector.latest.generation
             due = next_turn(time(), HIDDEN_READ_SECONDS, self.number)
+            quiet_due = next_turn(time(), QUIET_READ_SECONDS, self.number)
             try:
                 self.readings = await self._watch_thread.run(self._watch.read_all)
             except Unavailable:
@@ -689,10 +692,12 @@ async def _give_turns(
 
 def next_turn(now: float, period: float, number: int) -> float:
     """Return the next time for a place to do what it does once in `period` seconds, on the clock of
-    the event loop. The places have `TURNS_PER_SECOND` turns: each wake-up costs, but the threads of
-    places that read at once wait for each other.
+    the event loop: one of `TURNS_PER_SECOND` turns in the first second of a period.
+
+    Reads one after the other find their code in the processor's cache, and the screen changes once;
+    but the threads of places that read in the same turn wait for each other.
     """
-    return now + period - (now - number / TURNS_PER_SECOND) % period
+    return now + period - (now - number % TURNS_PER_SECOND / TURNS_PER_SECOND) % period
 
 
 def _add_counts(live: PlaceSession) -> None:
