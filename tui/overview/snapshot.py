@@ -29,7 +29,7 @@ from tui.format.present import Line, Totals
 from tui.overview import lines
 from tui.overview.lines import PlaceLine
 from tui.session.place import Place
-from tui.session.place_session import PlaceSession, lease_workers, sum_totals
+from tui.session.place_session import PlaceSession, count_lease_workers, sum_totals
 from tui.session.recent_events import NO_EVENTS, EventMemory
 
 NOTHING_RECORDED = "nothing recorded"
@@ -65,7 +65,7 @@ def live_snapshot(live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
         signs.tokens,
         forecasts,
         worker=live.worker.pid if live.place.has_leases else None,
-        lease_workers=len(lease_workers(live)) if live.place.has_leases else 0,
+        lease_workers=count_lease_workers(live) if live.place.has_leases else 0,
     )
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from engine.model import Part, Problem, State, Task
+from engine.model import Part, Problem, Relative, Relatives, State, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, StoreError, Unsupported
 from engine.stores.bullmq import image
 from engine.stores.bullmq.connection import Connection, ScriptCall, script
-from engine.stores.bullmq.place import RedisPlace, split_id
-from engine.stores.bullmq.row import PLACES, place_of, read_rows
+from engine.stores.bullmq.place import OUR_PREFIX, RedisPlace, split_id, task_id
+from engine.stores.bullmq.row import PLACES, STATES, place_of, read_rows
+from engine.text.safe import safe_line
 
 MAX_LOG_LINES = 10_000
 """Lines of a job's log that are read, the last ones."""
@@ -79,6 +81,22 @@ class JobReader:
         if PLACES[place_of(task)].is_ours:
             return f"{self._place.kept(queue)}job:{job}"
         return f"{self._place.base(queue)}{job}"
+
+    def relatives(self, task: Task, limit: int) -> Relatives:
+        """Read the job that waits for a job, and the first of those that it waits for."""
+        words = [self._place.prefix, f"{OUR_PREFIX}:", self._key(task), limit]
+        answer = self._connection.run(ScriptCall(script("relatives", reads_only=True), [], words))
+        parent, total, rows = json.loads(answer)
+        children = tuple(self._relative(row) for row in rows or ())
+        return Relatives(self._relative(parent) if parent else None, children, total)
+
+    def _relative(self, row: Sequence[Any]) -> Relative:
+        key, where, text, is_there = row
+        queue, colon, job = key.removeprefix(f"{self._place.prefix}:").partition(":")
+        place = PLACES.get(where)
+        word = "" if place is None else place.word or STATES[place.state]
+        is_ours = bool(colon) and key.startswith(f"{self._place.prefix}:")
+        return Relative(task_id(queue, job) if is_ours else key, word, safe_line(text), is_there)
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Yield the job, its data, options, return value, stack traces and log."""

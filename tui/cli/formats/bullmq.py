@@ -40,7 +40,8 @@ class ServerWatch:
             self._connection = Connection(place)
         state = facts.read_state(self._connection, place)
         warnings = tuple(warning.what for warning in facts.find_warnings(state))
-        self._figures = WholeQueueFigures(tuple(facts.describe_state(state, time.time())), warnings)
+        rows = tuple(facts.describe_state(state, time.time()))
+        self._figures = WholeQueueFigures(rows, warnings, connected=tuple(state.workers))
         self._due = time.monotonic() + FIGURES_SECONDS
         return self._figures
 
