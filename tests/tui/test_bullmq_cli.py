@@ -105,3 +105,18 @@ def test_a_rerun_without_a_worker_stops_after_its_canary(
     (line,) = (x for x in on_redis("journal").stdout.splitlines() if " | rerun | " in x)
     told = json.loads(on_redis("journal", line.split(" | ")[1], "--json").stdout)
     assert told["pace"]["canary"] == [1]
+
+
+def test_the_priority_of_a_job_can_be_edited(client: redis.Redis, on_redis: Run) -> None:
+    """A dry run shows both values and changes nothing; a word is refused, and so is a value that
+    BullMQ cannot sort by."""
+    write_waiting(client, "1")
+    words = ("edit", "mails/1", "--priority")
+    assert "priority     0 -> 7" in on_redis(*words, "7", "--dry-run").stdout
+    assert client.lrange("bull:mails:wait", 0, -1) == ["1"]
+    assert "expected a whole number" in on_redis(*words, "high", "--dry-run").stderr
+    assert "expected 0 (first)" in on_redis(*words, "9999999", "--dry-run").stderr
+
+    assert on_redis(*words, "7", "--apply", "1").returncode == 0
+    assert client.zrange("bull:mails:prioritized", 0, -1) == ["1"]
+    assert client.hget("bull:mails:1", "priority") == "7"
