@@ -8,14 +8,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from engine import verbs
+from engine import schedules, verbs
 from engine.model import STALLED_KEY, Lease, LockEvidence, State, Task, Verdict
+from engine.schedules import Schedule
 from engine.text.safe import safe_line
-
-Backoff: TypeAlias = Callable[[int], float | None]
-"""Number of retries so far -> seconds to wait after this failure; None to give up."""
 
 DAY_SECONDS = 86400.0
 MAX_WAIT_SECONDS = 7 * DAY_SECONDS
@@ -28,7 +26,8 @@ DLQ_ALERT_LIMIT = 10
 class RetryPolicy(NamedTuple):
     """How failures are counted and when retries end."""
 
-    backoff: Backoff
+    schedule: Schedule
+    """The waits; the task is given up at the end."""
     final_attempts: int
     """What the last failure adds to the attempts: 0 or 1."""
     max_runs: int
@@ -37,13 +36,15 @@ class RetryPolicy(NamedTuple):
     """Seconds after its creation from which a task that fails is not retried."""
     is_exact: bool = False
     """True if due times keep fractions of a second; else the time of the failure loses its."""
+    random: Callable[[], float] = lambda: 0.0
+    """Draws a number from 0 to 1 for the jitter of the schedule; the default takes nothing off."""
 
     def retry_delay(self, task: Task, now: float) -> float | None:
         """Seconds until the next attempt of a task that fails now; None to give it up."""
         # An unknown creation time is 0: the age of such a task never gives it up.
         if task.created and now - task.created >= self.lifetime:
             return None
-        return self.backoff(task.attempts or 0)
+        return self.schedule.wait(task.attempts or 0, self.random())
 
     def next_due(self, task: Task, now: float) -> float | None:
         """When a task that fails now is due again, epoch seconds UTC; None to give it up."""
@@ -53,33 +54,12 @@ class RetryPolicy(NamedTuple):
         return (now if self.is_exact else int(now)) + wait
 
 
-def exponential_backoff(base: float, ceiling: float, limit: int) -> Backoff:
-    """Return 60, 120, 240, ... seconds, at most `ceiling`, for `limit` retries; then None."""
-    return lambda retries: None if retries >= limit else _doubled(base, retries, ceiling)
-
-
-def _doubled(base: float, times: int, ceiling: float) -> float:
-    # 2**64 exceeds any ceiling, and 2**5000 would overflow a float.
-    return min(ceiling, base * 2.0 ** min(times, 64))
-
-
-def stepped_backoff(waits: Sequence[float], limit: int) -> Backoff:
-    """Return the given waits in order, repeating the last one, for `limit` retries; then None."""
-
-    def backoff(retries: int) -> float | None:
-        return waits[min(max(retries, 0), len(waits) - 1)] if retries < limit else None
-
-    return backoff
-
-
 def contract_retries(base: float = 60, ceiling: float = 900, limit: int = 3) -> RetryPolicy:
     """The retry table of the contract: waits of 60, 120 and 240 s; the fourth failure is final.
 
     Source: NFTBan Queue and Mail Contract, "Retry Policy".
     """
-    return RetryPolicy(
-        exponential_backoff(base, ceiling, limit), final_attempts=0, max_runs=limit + 1
-    )
+    return retries_of(schedules.exponential(base, ceiling, limit), final_attempts=0)
 
 
 def shipped_retries(base: float = 30, ceiling: float = 900, limit: int = 3) -> RetryPolicy:
@@ -88,11 +68,15 @@ def shipped_retries(base: float = 30, ceiling: float = 900, limit: int = 3) -> R
     Waits of 60 and 120 s; the third failure is final, with three counted attempts.
     Source: nftban_task_queue.sh, failure handling.
     """
+    return retries_of(schedules.exponential(2 * base, ceiling, max(0, limit - 1)))
 
-    def backoff(retries: int) -> float | None:
-        return None if retries + 1 >= limit else _doubled(base, retries + 1, ceiling)
 
-    return RetryPolicy(backoff, final_attempts=1, max_runs=max(1, limit))
+def retries_of(
+    schedule: Schedule, *, final_attempts: int = 1, is_exact: bool = False
+) -> RetryPolicy:
+    """The policy that retries after each wait of a schedule."""
+    runs = 0 if schedule.limit is None else schedule.limit + 1
+    return RetryPolicy(schedule, final_attempts, runs, is_exact=is_exact)
 
 
 def limit_due(due: float, written: float, now: float) -> float:

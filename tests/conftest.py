@@ -56,6 +56,33 @@ def redis_url(redis_server: TestServer) -> Iterator[str]:
         client.flushdb()
 
 
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The URL of one Postgres server for each test process; without one an error on CI."""
+    from tests.postgres_server import open_server
+
+    try:
+        with open_server() as url:
+            yield url
+    except FileNotFoundError as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """The URL of an empty schema of its own, which is dropped after the test."""
+    import psycopg
+
+    name = f"test_{os.urandom(6).hex()}"
+    with psycopg.connect(postgres_server, autocommit=True) as db:
+        db.execute(f"CREATE SCHEMA {name}")
+        sign = "&" if "?" in postgres_server else "?"
+        yield f"{postgres_server}{sign}options=-csearch_path%3D{name}"
+        db.execute(f"DROP SCHEMA {name} CASCADE")
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:

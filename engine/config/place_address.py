@@ -73,7 +73,13 @@ def parse_address(text: str) -> Address:
     """
     if not is_url(text):
         return Address(os.path.abspath(text))
-    from urllib.parse import parse_qsl, unquote, urlencode, urlsplit  # only for URLs: slow to load
+    from urllib.parse import (
+        parse_qsl,
+        quote,
+        unquote,
+        urlencode,
+        urlsplit,
+    )  # only for URLs: slow to load
 
     if not text.isprintable() or " " in text:
         raise BadAddress("spaces or control characters in a URL: write them as %XX")
@@ -93,7 +99,8 @@ def parse_address(text: str) -> Address:
     secrets = [value for name, value in fields if name.casefold() in PASSWORD_PARAMETERS]
     place = (f"{user}@" if user else "") + (f"[{host}]" if ":" in host else host) + port
     path = "" if parts.path == "/" else parts.path
-    query = f"?{urlencode(open_fields)}" if open_fields else ""
+    # Not every reader of URLs knows + as a space.
+    query = f"?{urlencode(open_fields, quote_via=quote)}" if open_fields else ""
     password = unquote(parts.password) if parts.password else "".join(secrets[-1:])
     return Address(f"{parts.scheme}://{place}{path}{query}", password)
 

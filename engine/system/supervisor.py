@@ -346,17 +346,16 @@ def _ignore_signal(*_: object) -> None:
 
 
 def _close_all_but(kept: Collection[int]) -> int:
-    """Close the inherited descriptors; the standard ones become /dev/null. Return one of that."""
-    null = os.open(os.devnull, os.O_RDWR)
+    """Close the inherited descriptors; the standard ones become /dev/null, also those that were
+    closed. Return another one of that."""
+    null = fcntl.fcntl(os.open(os.devnull, os.O_RDWR), fcntl.F_DUPFD_CLOEXEC, 3)
+    for fd in {0, 1, 2} - set(kept):
+        os.dup2(null, fd)
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
-        if fd in kept or fd == null:
-            continue
-        if fd <= 2:
-            os.dup2(null, fd)
-            continue
-        with suppress(OSError):  # the descriptor of the listing itself
-            os.close(fd)
+        if fd > 2 and fd not in kept and fd != null:
+            with suppress(OSError):  # the descriptor of the listing itself
+                os.close(fd)
     return null
 
 
@@ -399,7 +398,7 @@ class _Supervisor:
         Raises:
             OSError, SubprocessError, ValueError: the program cannot be started or watched.
         """
-        process = self._start(fds)
+        self._start(fds)
         self.reap_adopted()
         pidfd = os.pidfd_open(self._pid)
         forced = self._follow(pidfd)
@@ -411,8 +410,8 @@ class _Supervisor:
         unread = self._unread()
         # It has not been reaped yet, so its PID cannot have been reused.
         self._signal(signal.SIGKILL, session=forced)
-        self._pid = 0
-        process.wait()
+        pid, self._pid = self._pid, 0
+        os.waitpid(pid, 0)
         is_idle = not forced and _is_childless()
         self._report(status, unread=unread, forced=forced, is_idle=is_idle)
         for fd in (pidfd, self._output, self._reading, self._writing):
@@ -421,10 +420,10 @@ class _Supervisor:
         self._output = self._reading = self._writing = -1
         return is_idle
 
-    def _start(self, fds: Sequence[int]) -> subprocess.Popen[bytes]:
-        program, account = self._program, self._program.account
+    def _start(self, fds: Sequence[int]) -> None:
+        program = self._program
         for fd, number in zip(fds, program.pass_fds, strict=True):
-            os.dup2(fd, number, inheritable=False)
+            os.dup2(fd, number)
             os.close(fd)
         # Use a pipe: a confined program (AppArmor, SELinux) may not read a file that we opened.
         if program.stdin is not None:
@@ -432,24 +431,11 @@ class _Supervisor:
             os.set_blocking(self._writing, False)
         self._output, self._written = os.pipe()
         os.set_blocking(self._output, False)
-        process = subprocess.Popen(
-            program.argv,
-            stdin=self._null if program.stdin is None else self._reading,
-            stdout=self._written,
-            stderr=self._written,
-            env=program.env,
-            cwd=program.cwd,
-            pass_fds=tuple(program.pass_fds),
-            start_new_session=True,
-            user=account and account.uid,
-            group=account and account.gid,
-            extra_groups=account and account.groups,
-        )
-        self._running[:] = process.pid.to_bytes(8, "little")
-        self._pid = process.pid
+        stdin = self._null if program.stdin is None else self._reading
+        self._pid = _spawn(program, stdin, self._written)
+        self._running[:] = self._pid.to_bytes(8, "little")
         for number in program.pass_fds:
             os.dup2(self._null, number, inheritable=False)
-        return process
 
     def reap_adopted(self, *_: object) -> None:
         """Reap orphans that we adopted (subreaper), but not the program itself, to keep its PID."""
@@ -563,6 +549,40 @@ class _Supervisor:
                     if os.getpgid(pid) != self._pid:
                         os.kill(pid, number)
             found |= new
+
+
+def _spawn(program: Program, stdin: int, output: int) -> int:
+    """Start a program in its own session; return its PID.
+
+    `posix_spawn` takes half the processor time of `Popen`, but sets no user or folder and reads our
+    PATH. It closes nothing: all other descriptors of a supervisor are closed by exec.
+    """
+    account = program.account
+    if account is None and program.cwd is None and "/" in program.argv[0]:
+        into = ((stdin, 0), (output, 1), (output, 2))
+        return os.posix_spawn(
+            program.argv[0],
+            list(program.argv),
+            program.env,
+            file_actions=[(os.POSIX_SPAWN_DUP2, *fds) for fds in into],
+            setsid=True,
+            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them
+        )
+    process = subprocess.Popen(
+        program.argv,
+        stdin=stdin,
+        stdout=output,
+        stderr=output,
+        env=program.env,
+        cwd=program.cwd,
+        pass_fds=tuple(program.pass_fds),
+        start_new_session=True,
+        user=account and account.uid,
+        group=account and account.gid,
+        extra_groups=account and account.groups,
+    )
+    process.returncode = 0  # `_watch` waits for it
+    return process.pid
 
 
 def _is_childless() -> bool:

@@ -42,7 +42,10 @@ class CommandHandler:
         self._argv = tuple(argv)
         self._timeout = timeout
         self._account = account
-        self._environ = environ
+        added = {k: os.environ.get(k) if v is None else v for k, v in environ.items()}
+        self._environ = run_program.environment(os.environ, account) | {
+            name: value for name, value in added.items() if value is not None
+        }
         self._run, self._fatal_statuses = run, fatal_statuses
 
     def __call__(self, task: Task, context: Context) -> bytes:
@@ -54,19 +57,12 @@ class CommandHandler:
             Failed: it cannot be started, has an exit status other than 0, or times out; the
                 text is its output, shortened by `error_text`.
         """
-        account = self._account
-        added = {k: os.environ.get(k) if v is None else v for k, v in self._environ.items()}
-        env = {
-            **run_program.environment(os.environ, account),
-            **{name: value for name, value in added.items() if value is not None},
-            **task_environment(task),
-        }
         program = Program(
             self._argv,
-            env,
+            {**self._environ, **task_environment(task)},
             context.data,
             pass_fds=context.inherited_fds,
-            account=account,
+            account=self._account,
             grace=KILL_DELAY_SECONDS,
         )
         try:

@@ -15,7 +15,7 @@ class FinishedTask(NamedTuple):
     """A handler that has ended: its task, what it raised, and its result."""
 
     claim: Claim
-    failure: Exception | None
+    failure: BaseException | None
     result: object = None
 
 
@@ -53,11 +53,12 @@ class HandlerThreads:
 
     def _run(self, jobs: SimpleQueue[Job | None]) -> None:
         while (job := jobs.get()) is not None:
-            failure: Exception | None = None
+            failure: BaseException | None = None
             result: object = None
             try:
                 result = job.handler(job.claim.task, job.context)
-            except Exception as error:
-                # Any exception of a handler fails its task, never the worker.
+            except BaseException as error:
+                # Any exception of a handler fails its task, never the worker: SystemExit would end
+                # this thread, and the worker would wait for ever.
                 failure = error
             self._go_on(FinishedTask(job.claim, failure, result))

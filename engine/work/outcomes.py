@@ -3,14 +3,14 @@ again while the store refuses it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from engine import verbs
 from engine.locks import queue_lock
 from engine.model import AttemptReport, Move, Outcome, State, Task
-from engine.policy import RetryPolicy, exponential_backoff
+from engine.policy import RetryPolicy
+from engine.schedules import exponential
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import state_name
 from engine.work import reports, rescuer
@@ -24,9 +24,7 @@ def refusal_delay_seconds(refusals: int, first: float = 60.0) -> float:
     """Return the seconds until a refused store operation is tried again: 60, 120, 240, ... up to
     15 times the first, without a limit on the number of retries.
     """
-    wait = exponential_backoff(first, 15 * first, sys.maxsize)(refusals)
-    assert wait is not None, "the retry limit is sys.maxsize"
-    return wait
+    return exponential(first, 15 * first).seconds(refusals)
 
 
 class RetryDelay(NamedTuple):
@@ -135,7 +133,7 @@ class OutcomeWriter:
             lambda: self._services.log("INFO", f"Task {task.id} waits: {why}"),
         )
 
-    def _given_up_or_waiting(self, claim: Claim, failure: Exception, error: str) -> Owed:
+    def _given_up_or_waiting(self, claim: Claim, failure: BaseException, error: str) -> Owed:
         task, now = claim.task, self._clock()
         retry = _policy_of(self._store, task, self._retry)
         fatal = isinstance(failure, Fatal)
@@ -303,7 +301,8 @@ def _run_of(task: Task, retry: RetryPolicy) -> str:
     return f"{run}/{retry.max_runs}" if retry.max_runs else f"{run}"
 
 
-def _words(failure: Exception) -> str:
+def _words(failure: BaseException) -> str:
     if isinstance(failure, Failed):
         return str(failure)
-    return f"{type(failure).__name__}: {failure}"
+    text = f"{type(failure).__name__}: {failure}".removesuffix(": ")
+    return text if isinstance(failure, Exception) else f"the handler raised {text}"

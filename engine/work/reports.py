@@ -44,7 +44,7 @@ def _parse_output(output: bytes) -> object:
         return text
 
 
-def report_failure(failure: Exception) -> AttemptReport:
+def report_failure(failure: BaseException) -> AttemptReport:
     """The report of a failure: its stack trace, but of one that the handler reports itself only
     the text and the details."""
     import traceback

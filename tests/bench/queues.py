@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from engine.config.place_address import parse_address
-from engine.policy import RetryPolicy
+from engine.policy import retries_of
+from engine.schedules import NO_RETRY
 from engine.store import Unavailable
 from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.bullmq.image import NewJob
@@ -69,7 +70,7 @@ def _ours(server: TestServer, number: int, concurrency: int) -> float:
     worker = Worker(
         store,
         {"mails": _noop},
-        RetryPolicy(lambda retries: None, 1, 1),
+        retries_of(NO_RETRY),
         owner="bench",
         concurrency=concurrency,
         services=WorkerServices(slots={"mails": concurrency}),

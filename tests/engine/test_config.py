@@ -564,10 +564,10 @@ def test_a_profile_chooses_the_retry_policy() -> None:
         ("shipped", 30, [60, 120, None, None]),
     ):
         queue = queue_config.queue_settings_for(Config(), "/srv/x", {})
-        backoff = queue_config.retry_policy(
+        waits_of = queue_config.retry_policy(
             queue._replace(profile=profile, backoff_base=base)
-        ).backoff
-        assert [backoff(retries) for retries in range(4)] == waits
+        ).schedule
+        assert [waits_of.wait(retries) for retries in range(4)] == waits
 
 
 @each(

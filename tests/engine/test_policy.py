@@ -41,7 +41,7 @@ def test_failures_wait_as_the_tables_say(
     profile: RetryPolicy, waits: list[float | None], counted: int
 ) -> None:
     """Each failure waits as its table says, until the one that buries; then so many are counted."""
-    assert [profile.backoff(retries) for retries in range(len(waits))] == waits
+    assert [profile.schedule.wait(retries) for retries in range(len(waits))] == waits
     assert profile.max_runs == len(waits)
     assert len(waits) - 1 + profile.final_attempts == counted
 
@@ -57,12 +57,12 @@ def test_no_wait_is_beyond_the_ceiling(
 ) -> None:
     """However often it failed, a task waits no longer than the ceiling, and no less than before."""
     for make in (policy.contract_retries, policy.shipped_retries):
-        backoff = make(base, ceiling, limit).backoff
-        wait = backoff(retries)
+        wait_after = make(base, ceiling, limit).schedule.wait
+        wait = wait_after(retries)
         assert (wait is None) == (retries + make().final_attempts >= limit)
         if wait is not None:
             assert 0 <= wait <= ceiling
-            assert retries == 0 or wait >= (backoff(retries - 1) or 0)
+            assert retries == 0 or wait >= (wait_after(retries - 1) or 0)
 
 
 def test_a_clock_that_jumped_parks_no_task() -> None:

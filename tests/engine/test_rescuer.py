@@ -9,7 +9,8 @@ import pytest
 
 from engine import verbs
 from engine.model import Lease, Missing, Problem, State, Task
-from engine.policy import RetryPolicy, contract_retries, exponential_backoff, shipped_retries
+from engine.policy import RetryPolicy, contract_retries, retries_of, shipped_retries
+from engine.schedules import exponential
 from engine.store import Gone, Unavailable
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.memory import MemoryStore, MemoryTasks
@@ -123,9 +124,7 @@ def test_a_task_that_may_not_be_given_up_stays_claimed(store: MemoryStore, refus
 # ---- a store that keeps nothing dead, and workers without a lock
 
 DAY = 86_400.0
-POLICY = RetryPolicy(
-    exponential_backoff(900, 14_400, 1_000), final_attempts=1, max_runs=0, lifetime=5 * DAY
-)
+POLICY = retries_of(exponential(900, 14_400))._replace(lifetime=5 * DAY)
 """Waits that double, and an end by age."""
 
 

@@ -16,7 +16,8 @@ from engine import verbs
 from engine.locks import queue_lock
 from engine.locks.token_buckets import TokenBuckets
 from engine.model import Edge, Missing, Move, Outcome, Problem, State, Task
-from engine.policy import Rate, RetryPolicy, contract_retries, shipped_retries
+from engine.policy import Rate, RetryPolicy, contract_retries, retries_of, shipped_retries
+from engine.schedules import fixed
 from engine.store import ClaimFilter, ClaimRules, Gone, Store, Unavailable, accept_all
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore
@@ -98,7 +99,7 @@ def does(task: Task, context: Context) -> None:
     """Succeed."""
 
 
-def fails(error: Exception) -> Handler:
+def fails(error: BaseException) -> Handler:
     """A handler that always raises this error."""
 
     def handler(task: Task, context: Context) -> None:
@@ -293,7 +294,7 @@ def test_a_task_that_fails_waits_longer_each_time_and_is_given_up(
 
 
 RETRIED = "failed (attempt 1/4), retry in 60s"
-ENDS: dict[str, tuple[Exception | None, int, State, float, int, str, str]] = {
+ENDS: dict[str, tuple[BaseException | None, int, State, float, int, str, str]] = {
     # raised, attempts before; state, seconds to wait, attempts, stored error, line of the log
     "fatal": (*(Fatal("no such list"), 0, State.DEAD, 0, 0, "no such list"),
      "cannot succeed, moving to dead"),
@@ -307,6 +308,10 @@ ENDS: dict[str, tuple[Exception | None, int, State, float, int, str, str]] = {
      RETRIED), ),
     "of the system": (*(OSError(28, "No space left"), 0, State.PENDING, 60, 1),
      *("OSError: _Errno 28_ No space left", RETRIED)),
+    "exit": (*(SystemExit(3), 0, State.PENDING, 60, 1, "the handler raised SystemExit: 3", RETRIED),
+     ),
+    "interrupt": (*(KeyboardInterrupt(), 0, State.PENDING, 60, 1),
+     *("the handler raised KeyboardInterrupt", RETRIED)),
     "long": (Failed("x" * 500), 0, State.PENDING, 60, 1, "x" * 200, RETRIED),
     "empty": (Failed(""), 0, State.PENDING, 60, 1, "", RETRIED),
     "no handler": (None, 0, State.PENDING, 60, 1, "Unknown task type: job", RETRIED),
@@ -1071,7 +1076,7 @@ def test_housekeeping_comes_once_a_run(queue: WorkQueue) -> None:
 
 def test_a_task_has_its_own_retry_policy(queue: WorkQueue) -> None:
     """Its own number of attempts and delay count; without one, those of the configuration do."""
-    own = RetryPolicy(lambda made: 0.25 if made < 1 else None, 1, max_runs=2, is_exact=True)
+    own = retries_of(fixed(0.25, limit=1), is_exact=True)
     queue.store.claim_rules = ClaimRules(lambda task: own if task.kind == "own" else None)
     other, task = queue.add("job", 1), queue.add("own", 2)
     queue.clock.now += 0.5

@@ -264,7 +264,7 @@ def test_the_options_of_node_are_shown(node: Node, client: redis.Redis, redis_ur
         task = found(store, f"mails/{plain}")
         policy = own_retry_policy(task)
         assert attempts_allowed(task, None) == 5
-        assert policy is not None and [policy.backoff(n) for n in (0, 1, 2)] == [5, 10, 20]
+        assert policy is not None and [policy.schedule.wait(n) for n in (0, 1, 2)] == [5, 10, 20]
         due = found(store, f"mails/{later}")
         assert due.due == pytest.approx(due.created + 60)
         assert found(store, f"mails/{early}").priority == 3

@@ -14,7 +14,8 @@ from engine import verbs
 from engine.config.place_address import parse_address
 from engine.locks import queue_lock
 from engine.model import Move, State, Task
-from engine.policy import RetryPolicy
+from engine.policy import retries_of
+from engine.schedules import NO_RETRY
 from engine.store import Gone, accept_all
 from engine.stores.bullmq import BullmqStore, change_feed, parse_place
 from engine.stores.bullmq.change_feed import MarkerWatch, client_name
@@ -34,7 +35,7 @@ PATIENCE = 60.0
 """Seconds after which a test that waits for an event fails."""
 NEVER = 3600.0
 
-UNUSED = RetryPolicy(lambda made: None, 1, 1)
+UNUSED = retries_of(NO_RETRY)
 
 
 @pytest.fixture
@@ -547,5 +548,5 @@ def test_a_job_has_its_own_attempts_and_delays(
     assert {**seen.extra, BACKOFF_KEY: ""} == {**task.extra, BACKOFF_KEY: ""}
     assert seen.extra.get(BACKOFF_KEY) == task.extra.get(BACKOFF_KEY)
     policy = own_retry_policy(task, lambda: 0.5)
-    assert [policy.backoff(made) for made in range(len(waits))] == waits
+    assert [policy.schedule.wait(made, 0.5) for made in range(len(waits))] == waits
     assert policy.max_runs == (options.get("attempts", 1) if len(waits) > 1 else 1)

@@ -15,7 +15,8 @@ from urllib.parse import quote
 from engine.config.place_address import parse_address
 from engine.demo import traffic
 from engine.model import State, Task
-from engine.policy import RetryPolicy
+from engine.policy import retries_of
+from engine.schedules import NO_RETRY
 from engine.store import Unavailable
 from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.bullmq.image import NewJob
@@ -98,7 +99,7 @@ class Jobs:
                 if server.poll() is not None or time.monotonic() > until:
                     raise OSError(f"the server did not start: {error}") from None
                 time.sleep(0.05)
-        once = RetryPolicy(lambda retries: None, final_attempts=1, max_runs=1)
+        once = retries_of(NO_RETRY)
         with closing(store):
             for number in range(60):
                 clock.now = now - 6 * HOUR + number * 5 * MINUTE

@@ -28,6 +28,7 @@ from engine.mail.send.spool_entry import SpoolMark
 from engine.mail.send.suspensions import Suspension
 from engine.mail.transports.registry import TransportRegistry
 from engine.policy import UNITS_PER_TOKEN, Rate
+from engine.schedules import stepped
 from engine.text.safe import hide_domain, safe_line
 
 DEFAULT_SUBJECT = "NFTBan Alert"
@@ -302,8 +303,7 @@ class Sender:
 
     def _pause_after(self, made: int) -> float:
         """Return the seconds to wait after so many attempts."""
-        waits = self._settings.backoff or (0.0,)
-        return waits[min(made, len(waits)) - 1]
+        return stepped(self._settings.backoff or (0.0,)).seconds(made - 1)
 
     def _spool_mail(
         self,

@@ -10,14 +10,14 @@ from typing import Any
 
 from engine import verbs
 from engine.model import Move, Outcome, Task
-from engine.store import ClaimFilter, Gone, StoreError
+from engine.store import ClaimFilter, StoreError
 from engine.stores.bullmq.change_feed import MarkerWatch
 from engine.stores.bullmq.connection import Connection, ScriptCall, pack, plain_script
 from engine.stores.bullmq.image import to_bytes
-from engine.stores.bullmq.moves import EDGES, JobMoves, read_answer
+from engine.stores.bullmq.moves import EDGES, JobMoves
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace
-from engine.stores.bullmq.row import attempts_text, make_token, read_rows
+from engine.stores.bullmq.row import make_token, read_rows, row_of
 from engine.text.safe import clean_error
 
 MAX_LOT = 64
@@ -28,8 +28,6 @@ MAX_STALLED = 1
 MAX_KEPT_DATA = 256 * 1024
 """Characters of a job's data that are kept from its claim until its handler starts; longer data is
 read again."""
-
-_ROW_FIELDS = ("name", "timestamp", "priority", "atm")
 
 
 class JobClaims:
@@ -204,12 +202,7 @@ class JobClaims:
                 self._dues[queue] = delayed_ms / 1000
             return []
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        values = [fields.get(name, "") for name in _ROW_FIELDS]
-        more = {
-            key: fields[key] for key in ("pb", "stc", "parentKey", "rjk", "deid") if key in fields
-        }
-        row = [ident, "active", False, token, *values, attempts_text(fields.get("opts", ""))]
-        row += [fields.get("failedReason", ""), token, 0, more]
+        row = row_of(ident, "active", False, token, fields, lock=token)
         (task,) = read_rows(self._place, queue, [row], now)
         assert isinstance(task, Task), ident
         if failure := fields.get("defa", ""):
@@ -261,30 +254,6 @@ class JobClaims:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        now = self._clock()
-        outcomes: list[Outcome | None] = []
-        asked: list[tuple[Task, str]] = []
-        calls = []
-        for task in tasks:
-            try:
-                call, token = self._moves.renewal(task, until, now)
-            except Gone as error:
-                outcomes.append(Outcome(Move(task, task), error=error))
-                continue
-            outcomes.append(None)
-            calls.append(call)
-            asked.append((task, token))
-        answers = iter(self._connection.run_all(calls) if calls else ())
-        renewed = iter(asked)
-        for outcome in outcomes:
-            if outcome is not None:
-                yield outcome
-                continue
-            task, token = next(renewed)
-            rev = read_answer(task.id, next(answers))
-            if isinstance(rev, StoreError):
-                yield Outcome(Move(task, task), error=rev)
-                continue
-            assert task.lease is not None
-            lease = task.lease._replace(until=until, token=token)
-            yield Outcome(Move(task, task._replace(rev=rev, lease=lease)), rev)
+        renewed = self._moves.renew(self._connection, (old := list(tasks)), until, self._clock())
+        for task, (new, error) in zip(old, renewed, strict=True):
+            yield Outcome(Move(task, task if error else new), "" if error else new.rev, error)

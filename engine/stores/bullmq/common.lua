@@ -12,26 +12,47 @@ local function job_key(base, kept, id, place)
   return base .. id
 end
 
--- SHA-1 of the sorted fields of a hash and of its lock; and the fields by name. Without a hash:
--- nil, nil and the error of a key of another type.
+-- What the script has cost so far: bytes hashed and list entries walked, each about 6 ns.
+local effort = 0
+
+-- BullMQ's fields of a job in the order in which they are hashed; others follow, sorted.
+local FIELDS = {
+  'name', 'data', 'opts', 'timestamp', 'delay', 'priority', 'atm', 'ats', 'processedOn', 'finishedOn',
+  'failedReason', 'stacktrace', 'returnvalue', 'pb', 'stc', 'progress', 'parentKey', 'parent', 'rjk', 'deid'
+}
+
+-- SHA-1 of the fields of a hash and of its lock; the fields by name; and as a flat list. Without a
+-- hash: nil, nil and the error of a key of another type.
 local function revision(key, lock)
   local flat = redis.pcall('HGETALL', key)
   if flat.err then return nil, nil, flat.err end
   if #flat == 0 then return nil end
-  local names, fields, count = {}, {}, 0
-  for i = 1, #flat, 2 do
-    count = count + 1
-    names[count] = flat[i]
-    fields[flat[i]] = flat[i + 1]
+  local fields, left = {}, #flat / 2
+  for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
+  local texts, count = {}, 0
+  for _, name in ipairs(FIELDS) do
+    local value = fields[name]
+    if value then
+      texts[count + 1], texts[count + 2] = name, value
+      count, left = count + 2, left - 1
+    end
   end
-  table.sort(names)
-  for i = 1, count do -- in the same table: a new one would grow step by step
-    local name = names[i]
-    flat[2 * i - 1] = name
-    flat[2 * i] = fields[name]
+  if left > 0 then
+    local known, others = {}, {}
+    for _, name in ipairs(FIELDS) do known[name] = true end
+    for name in pairs(fields) do
+      if not known[name] then others[#others + 1] = name end
+    end
+    table.sort(others)
+    for _, name in ipairs(others) do
+      texts[count + 1], texts[count + 2] = name, fields[name]
+      count = count + 2
+    end
   end
-  flat[2 * count + 1] = lock
-  return redis.sha1hex(table.concat(flat, '\0')), fields
+  texts[count + 1] = lock
+  local text = table.concat(texts, '\0')
+  effort = effort + #text
+  return redis.sha1hex(text), fields, flat
 end
 
 local function lock_of(base, id)
@@ -49,7 +70,11 @@ end
 local function index_in(key, id, whole)
   local found = redis.pcall('LPOS', key, id, 'MAXLEN', NEAR)
   if not found then found = redis.pcall('LPOS', key, id, 'RANK', -1, 'MAXLEN', NEAR) end
-  if not found and whole then found = redis.pcall('LPOS', key, id) end
+  if not found and whole then
+    found = redis.pcall('LPOS', key, id)
+    local length = redis.pcall('LLEN', key)
+    effort = effort + (type(length) == 'number' and length or 0)
+  end
   return type(found) == 'number' and found or false
 end
 

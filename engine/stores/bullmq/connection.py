@@ -148,7 +148,7 @@ class Connection:
         try:
             return self._client.execute_command(*words)
         except self._redis.RedisError as error:
-            raise self._explain(error) from error
+            raise self.explain(error) from error
 
     def run(self, call: ScriptCall) -> Any:
         """Run one script.
@@ -175,7 +175,7 @@ class Connection:
             for n, answer in zip(unknown, again, strict=True):
                 answers[n] = answer
         return [
-            self._explain(answer) if isinstance(answer, self._redis.RedisError) else answer
+            self.explain(answer) if isinstance(answer, self._redis.RedisError) else answer
             for answer in answers
         ]
 
@@ -186,7 +186,7 @@ class Connection:
             Unavailable: the connection was cut.
         """
         return [
-            self._explain(answer) if isinstance(answer, self._redis.RedisError) else answer
+            self.explain(answer) if isinstance(answer, self._redis.RedisError) else answer
             for answer in self._send(list(commands))
         ]
 
@@ -201,7 +201,7 @@ class Connection:
             self._reopen_if_cut(self._blocked)
             self._blocked.send_command(*words)
         except self._redis.RedisError as error:
-            raise self._explain(error) from error
+            raise self.explain(error) from error
 
     def _reopen_if_cut(self, connection: Any) -> None:
         """Close a connection that the server has closed: the next command connects again."""
@@ -221,7 +221,7 @@ class Connection:
         try:
             return bool(self._blocked.can_read(seconds))
         except self._redis.RedisError as error:
-            raise self._explain(error) from error
+            raise self.explain(error) from error
 
     def finish(self) -> Any:
         """The answer to `begin`.
@@ -232,7 +232,7 @@ class Connection:
         try:
             return self._blocked.read_response()
         except self._redis.RedisError as error:
-            raise self._explain(error) from error
+            raise self.explain(error) from error
 
     def _send_scripts(self, commands: list[Sequence[Any]]) -> list[Any]:
         """Like `_send`, without the layers of redis-py that convert answers of other commands: they
@@ -241,7 +241,7 @@ class Connection:
         try:
             self._scripts = self._scripts or self._client.connection_pool.get_connection()
         except self._redis.RedisError as error:
-            raise self._explain(error) from error
+            raise self.explain(error) from error
         connection = self._scripts
         try:
             self._reopen_if_cut(connection)
@@ -252,7 +252,7 @@ class Connection:
                 except self._redis.ResponseError as error:
                     answers.append(error)
         except self._redis.RedisError as error:
-            raise self._explain(error) from error
+            raise self.explain(error) from error
         finally:
             if len(answers) < len(commands):
                 connection.disconnect()  # the other answers would be taken for those of later calls
@@ -265,10 +265,10 @@ class Connection:
         try:
             answers: list[Any] = pipe.execute(raise_on_error=False)
         except self._redis.RedisError as error:
-            raise self._explain(error) from error
+            raise self.explain(error) from error
         for answer in answers:
             if isinstance(answer, self._redis.ConnectionError):
-                raise self._explain(answer)
+                raise self.explain(answer)
         return answers
 
     def _words(self, call: ScriptCall, *, by_sha: bool) -> list[Any]:
@@ -303,8 +303,8 @@ class Connection:
         facts = tuple((name, str(info[name])) for name in names if name in info)
         return ServerFacts(version, str(info.get("role", "")), facts)
 
-    def _explain(self, error: Exception) -> StoreError:
-        """The store error of a redis-py error."""
+    def explain(self, error: Exception | str) -> StoreError:
+        """The store error of a redis-py error, or of the text of one within a script."""
         at, said, kinds = self._place.text, safe_line(str(error))[:300], self._redis.exceptions
         if isinstance(error, kinds.AuthenticationError) or said.startswith(("NOAUTH", "WRONGPASS")):
             return Unavailable(f"{at}: the server refused the password: set it in `places`")

@@ -1,9 +1,11 @@
 -- The end of each change: BullMQ's script, if there is one, and the new revision.
--- Answer: {'done', revision}, or {the reason why nothing changed, answer of the script}; if the next
--- job was asked for, {'done', '', answer to that claim}. A claimed job has its lock's token as revision.
--- A job that was given a number: {'done', revision, number}.
+-- Answer, a list with one for each change, of the first ones if they have cost much:
+-- {'done', revision}, or {the reason why nothing changed, answer of the script}, or {'error', text}; if
+-- the next job was asked for, {'done', '', answer to that claim}. A claimed job has its lock's token as
+-- revision. A job that was given a number: {'done', revision, number}.
 
 local MAX_TRACES = 10
+local MAX_EFFORT = 512 * 1024
 
 local function options_text()
   return fields and fields.opts or not fields and redis.call('HGET', job, 'opts') or '{}'
@@ -48,39 +50,59 @@ local function complete_arguments()
   })
 end
 
-if ours.action == 'renew' then redis.call('SET', job .. ':lock', ours.token, 'PX', ours.ms) end
-local claimed
-if ours.script then
-  complete_arguments()
-  if ours.action == 'package' and ours.unset and #ours.unset > 0 then
-    redis.call('HDEL', job, unpack(ours.unset))
-  end
-  local answer = package_script()
-  if type(answer) == 'number' and answer < 0 or (ours.action == 'keep' and answer ~= 1) then
-    if ours.action == 'keep' then forget() end
-    return {'refused', answer}
-  end
-  if ours.claim and type(answer) == 'table' then
-    claimed = answer
-    if type(answer[1]) == 'table' then -- moveToFinished gives it the token of the finished job
-      redis.call('SET', base .. answer[2] .. ':lock', ours.claim.token, 'PX', ours.claim.lockDuration)
+local function finish()
+  if ours.action == 'renew' then redis.call('SET', job .. ':lock', ours.token, 'PX', ours.ms) end
+  local claimed
+  if ours.script then
+    complete_arguments()
+    if ours.action == 'package' and ours.unset and #ours.unset > 0 then
+      redis.call('HDEL', job, unpack(ours.unset))
+    end
+    local answer = package_script()
+    if type(answer) == 'number' and answer < 0 or (ours.action == 'keep' and answer ~= 1) then
+      if ours.action == 'keep' then forget() end
+      return {'refused', answer}
+    end
+    if ours.claim and type(answer) == 'table' then
+      claimed = answer
+      if type(answer[1]) == 'table' then -- moveToFinished gives it the token of the finished job
+        redis.call('SET', base .. answer[2] .. ':lock', ours.claim.token, 'PX', ours.claim.lockDuration)
+      end
     end
   end
+  local is_there = (ours.log or ours.trace or ours.set) and redis.call('EXISTS', job) == 1
+  if is_there and ours.action == 'package' and ours.set and #ours.set > 0 then
+    redis.call('HSET', job, unpack(ours.set))
+  end
+  if is_there and ours.trace then redis.call('HSET', job, 'stacktrace', add_trace(ours.trace)) end
+  if ours.is_new then -- its queue may be new, so that no other program reads its events
+    redis.call('XADD', stream, 'MAXLEN', '~', 10000, '*', 'queue', ours.queue, 'id', id)
+  end
+  if is_there and ours.log then
+    local kept_lines = options().keepLogs
+    redis.call('RPUSH', job .. ':logs', ours.log)
+    if type(kept_lines) == 'number' then redis.call('LTRIM', job .. ':logs', -kept_lines, -1) end
+  end
+  if ours.to == '' or ours.claim then return {'done', '', claimed} end
+  if ours.action == 'renew' then return {'done', ours.token} end
+  local rev = revision(job_key(base, kept, id, ours.to), '') or ''
+  return ours.is_numbered and {'done', rev, id} or {'done', rev}
 end
-local is_there = (ours.log or ours.trace or ours.set) and redis.call('EXISTS', job) == 1
-if is_there and ours.action == 'package' and ours.set and #ours.set > 0 then
-  redis.call('HSET', job, unpack(ours.set))
+
+local function change(one)
+  begin(one)
+  options_read = nil
+  local why = refusal()
+  if why then return {why} end
+  if relocate then relocate() end
+  return finish()
 end
-if is_there and ours.trace then redis.call('HSET', job, 'stacktrace', add_trace(ours.trace)) end
-if ours.is_new then -- its queue may be new, so that no other program reads its events
-  redis.call('XADD', stream, 'MAXLEN', '~', 10000, '*', 'queue', ours.queue, 'id', id)
+
+local answers = {}
+for n, one in ipairs(common.changes) do
+  local ok, answer = pcall(change, one) -- so that an error of one does not hide what the others did
+  if not ok then answer = {'error', type(answer) == 'table' and answer.err or tostring(answer)} end
+  answers[n] = answer
+  if effort > MAX_EFFORT then break end
 end
-if is_there and ours.log then
-  local kept_lines = options().keepLogs
-  redis.call('RPUSH', job .. ':logs', ours.log)
-  if type(kept_lines) == 'number' then redis.call('LTRIM', job .. ':logs', -kept_lines, -1) end
-end
-if ours.to == '' or ours.claim then return {'done', '', claimed} end
-if ours.action == 'renew' then return {'done', ours.token} end
-local rev = revision(job_key(base, kept, id, ours.to), '') or ''
-return ours.is_numbered and {'done', rev, id} or {'done', rev}
+return answers

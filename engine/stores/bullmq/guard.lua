@@ -1,20 +1,37 @@
 -- The start of each change: compare revision, lock and place of a job with what was scanned.
--- The last argument is a packed table; the arguments of BullMQ's script keep their numbers.
-local ours = cmsgpack.unpack(table.remove(ARGV)) -- so that the script sees only its own
-local base, id = ours.prefix .. ':' .. ours.queue .. ':', ours.id
-local kept, stream = 'spooldeck:' .. base, 'spooldeck:' .. ours.prefix .. ':changes'
-if ours.is_numbered then -- the number that BullMQ's script gives next; used ones are passed over
-  local function next_id() return string.format('%.0f', (redis.call('GET', base .. 'id') or 0) + 1) end
-  id = next_id()
-  while redis.call('EXISTS', base .. id, kept .. 'job:' .. id) > 0 do
-    redis.call('INCR', base .. 'id')
-    id = next_id()
-  end
-end
-local job, copy = base .. id, kept .. 'job:' .. id
+-- ARGV[1] is a packed table for all changes; `changes` in it has one for each job.
+local common = cmsgpack.unpack(ARGV[1])
+local base = common.prefix .. ':' .. common.queue .. ':'
+local kept, stream = 'spooldeck:' .. base, 'spooldeck:' .. common.prefix .. ':changes'
+local shared = {__index = common}
 
+local ours, id, job, copy
 local here, position
 local fields -- nil if only the claim was compared
+local relocate -- our part of the change, if there is one
+
+local own_keys = {} -- keys of BullMQ's script that are of the job: number and end of the name
+for n, name in ipairs(common.keys) do
+  if string.sub(name, 1, 4) == '{id}' then own_keys[n] = string.sub(name, 5) else KEYS[n] = base .. name end
+end
+
+-- Begin with the change of one job: give BullMQ's script its keys and arguments.
+local function begin(change)
+  ours = setmetatable(change, shared)
+  id, here, position, fields = ours.id, nil, nil, nil
+  if ours.is_numbered then -- the number that BullMQ's script gives next; used ones are passed over
+    local function next_id() return string.format('%.0f', (redis.call('GET', base .. 'id') or 0) + 1) end
+    id = next_id()
+    while redis.call('EXISTS', base .. id, kept .. 'job:' .. id) > 0 do
+      redis.call('INCR', base .. 'id')
+      id = next_id()
+    end
+  end
+  job, copy = base .. id, kept .. 'job:' .. id
+  for n, ending in pairs(own_keys) do KEYS[n] = job .. ending end
+  for n = #ours.arguments + 1, #ARGV do ARGV[n] = nil end
+  for n, argument in ipairs(ours.arguments) do ARGV[n] = argument end
+end
 
 -- Where the job is exactly, and its position there; nil if it is not in the place given.
 local function present_place()
@@ -59,6 +76,3 @@ local function refusal()
   end
   return nil
 end
-
-local why = refusal()
-if why then return {why} end

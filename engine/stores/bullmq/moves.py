@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 from engine.model import AttemptReport, Edge, Edges, Move, Outcome, State, Task, attempts_allowed
@@ -24,6 +25,9 @@ from engine.stores.bullmq.scan import QueueCounts
 
 TYPE_CHECK_SECONDS = 1.0
 """Seconds between two checks of the types of a queue's keys."""
+
+CHANGES_PER_CALL = 25
+"""Jobs that one script changes at most: some 2 ms."""
 
 MAX_PRIORITY = 2**21
 """BullMQ's PRIORITY_LIMIT; a larger one is a score that is not exact."""
@@ -130,9 +134,21 @@ class Action(NamedTuple):
     """True if our part puts the job into its new place."""
 
 
+class Change(NamedTuple):
+    """A change of one job; those that are equal but for `own` may share a script call."""
+
+    queue: str
+    action: Action
+    target: str
+    own: dict[str, Any]
+    """What the script gets for this job besides what is common to all; see `guard.lua`."""
+
+
 _keep = Action("keep", "removeJob")
 _return = Action("return", enters=True)
 _move = Action("move", enters=True)
+_PACKAGE = Action("package")
+_RENEW = Action("renew", "extendLock")
 
 ACTIONS: Mapping[tuple[State, State | None], Action] = {
     (State.ACTIVE, None): Action("package", "moveToFinished", "completed"),
@@ -171,7 +187,7 @@ def _arguments(
     report: AttemptReport | None,
 ) -> list[Any]:
     """The arguments of BullMQ's script; `finish.lua` fills in what depends on the job's options."""
-    stamp = round(now * 1000)
+    stamp = str(round(now * 1000))
     token = old.lease.token if old.lease is not None else "0"
     error, due = ("", 0.0) if new is None else (new.error, new.due or 0.0)
     match action.script:
@@ -190,8 +206,8 @@ def _arguments(
             return [job, stamp, *said, action.target, "", base, ""]
         case "moveToDelayed":
             # Not 0: the same script would claim the job again, with its old values.
-            delay = max(1, round(due * 1000) - stamp)
-            return [base, stamp, job, token, delay, "1", "", "0"]
+            delay = max(1, round(due * 1000) - round(now * 1000))
+            return [base, stamp, job, token, str(delay), "1", "", "0"]
         case "retryJob":
             return [base, stamp, "LPUSH", job, token]
         case "moveJobFromActiveToWait":
@@ -211,8 +227,6 @@ def _change_script(action: Action) -> Script:
     return script(*parts, package=action.script)
 
 
-_ALWAYS_GIVEN = frozenset({"to", "lock", "rev", "priority", "due"})
-"""Values that the script needs also if they are 0 or empty."""
 _ALL_PARTS = ("guard", "relocate", "finish")
 
 
@@ -248,22 +262,67 @@ class JobMoves:
             self._check_keys(connection, moves)
         except (Unavailable, Unsupported) as error:
             return [(Outcome(move, error=error), None) for move in moves]
-        calls = [
-            self._allowed_call(edges, move, now, claim)
+        changes = [
+            self._allowed_change(edges, move, now, claim)
             for move, claim in zip(moves, claims, strict=True)
         ]
-        sent = [call for call in calls if isinstance(call, ScriptCall)]
-        try:
-            answers = connection.run_all(sent) if sent else []
-        except Unavailable as error:
-            answers = [error] * len(sent)
-        waiting = iter(answers)
+        answers = iter(
+            self._run(connection, [each for each in changes if isinstance(each, Change)], now)
+        )
         found = []
-        for move, call in zip(moves, calls, strict=True):
-            answer = next(waiting) if isinstance(call, ScriptCall) else call
+        for move, change in zip(moves, changes, strict=True):
+            answer = next(answers) if isinstance(change, Change) else change
             claimed = answer[2] if isinstance(answer, list) and len(answer) > 2 else None
             found.append((_outcome(move, answer), claimed))
         return found
+
+    def _run(self, connection: Connection, changes: Sequence[Change], now: float) -> list[Any]:
+        """Send changes in pipelines of scripts, each for many jobs; the answer to each, in order.
+
+        A script that has cost much ends early: its other jobs are sent again.
+        """
+        answers: list[Any] = [None] * len(changes)
+        waiting = list(range(len(changes)))
+        while waiting:
+            lots = []
+            for _, some in groupby(waiting, lambda at: changes[at][:3]):
+                while lot := list(islice(some, CHANGES_PER_CALL)):
+                    lots.append(lot)
+            calls = [self._call([changes[at] for at in lot], now) for lot in lots]
+            try:
+                said = connection.run_all(calls)
+            except Unavailable as error:
+                said = [error] * len(calls)
+            waiting = []
+            for lot, those in zip(lots, said, strict=True):
+                if isinstance(those, StoreError):
+                    those = [those] * len(lot)
+                for at, answer in zip(lot, those, strict=False):
+                    is_error = isinstance(answer, list) and answer[0] == "error"
+                    answers[at] = connection.explain(answer[1]) if is_error else answer
+                waiting += lot[len(those) :]
+        return answers
+
+    def _call(self, changes: Sequence[Change], now: float) -> ScriptCall:
+        """The script call of changes that are equal but for their jobs."""
+        queue, action, target, _ = changes[0]
+        package = PACKAGE_SCRIPTS.get(action.script)
+        common = {
+            "prefix": self._place.prefix,
+            "queue": queue,
+            "now": round(now * 1000),
+            "metrics": self._place.metrics_points or None,
+            "action": action.name,
+            "script": action.script or None,
+            "push": _PUSH_ARGUMENTS.get(action.script),
+            "enters": action.enters,
+            "returns": action.name == "return",
+            "keys": [key.format(id="{id}", target=target) for key in package.keys]
+            if package
+            else [],
+            "changes": [change.own for change in changes],
+        }
+        return ScriptCall(_change_script(action), [], [pack(common)])
 
     def _check_keys(self, connection: Connection, moves: Sequence[Move]) -> None:
         """Check that no key of the queues has a type that stops BullMQ's scripts half-way.
@@ -281,19 +340,17 @@ class JobMoves:
             raise Unsupported(f"{self._place.base(queue)}{name} has another type than BullMQ's")
         self._check_due |= dict.fromkeys(unchecked, moment + TYPE_CHECK_SECONDS)
 
-    def _allowed_call(
+    def _allowed_change(
         self, edges: Edges, move: Move, now: float, claim: Mapping[str, Any] | None
-    ) -> ScriptCall | StoreError:
+    ) -> Change | StoreError:
         try:
             require_edge(edges, move.old, move.new, now, whole=bool(move.image))
-            return self.call_for(move, now, claim)
+            return self._change_for(move, now, claim)
         except (Unsupported, Gone) as error:
             return error
 
-    def call_for(
-        self, move: Move, now: float, claim: Mapping[str, Any] | None = None
-    ) -> ScriptCall:
-        """The script call of an allowed move; it also claims, if it can, with the given options.
+    def _change_for(self, move: Move, now: float, claim: Mapping[str, Any] | None) -> Change:
+        """The change of an allowed move; it also claims, if it can, with the given options.
 
         Raises:
             Unsupported: a value cannot be stored, or the image is of another job.
@@ -305,82 +362,70 @@ class JobMoves:
         image = parse_image(data) if data else None
         if old is None:
             assert new is not None
-            return self._add(new, image, now)
+            return self._addition(new, image, now)
         queue, job = self._split(old.id)
         if image is not None and image.id != old.id:
             raise Unsupported(f"the image is not of {old.id}")
         end = None if new is None else new.state
-        action = ACTIONS.get((old.state, end), Action("package"))
+        action = ACTIONS.get((old.state, end), _PACKAGE)
         if image is not None and (old.state, end) in _RERUNS:
             action = _move
         if old.state is State.ACTIVE and new is not None and new.state is State.PENDING:
             action = Action("package", _unclaim_script(old, new, now))
         elif old.state is State.PENDING and new is not None and _is_promotion(old, new, image):
             action = Action("package", "promote")
-        ours = self._guard(old, queue, job, now)
-        ours |= {
-            "action": action.name,
-            "script": action.script or None,
-            "push": _PUSH_ARGUMENTS.get(action.script),
-            "to": self._target(old, new, image, now),
-            "enters": action.enters,
-            "leaves": end is not State.PENDING and old.state in _LEAVING,
-            "returns": action.name == "return",
-        }
+        ours = _guard(old, job)
+        ours["to"] = self._target(old, new, image, now)
+        if end is not State.PENDING and old.state in _LEAVING:
+            ours["leaves"] = True
         if new is not None:
             ours |= self._values(old, new, image)
-            ours["log"] = _attempt_line(old, new, now) or None
+            if line := _attempt_line(old, new, now):
+                ours["log"] = line
             if action.script == "moveToFinished" and new.attempts == (old.attempts or 0) + 1:
                 ours["set"] = None  # the script itself counts the attempt and writes the reason
-        ours["trace"] = report.trace if report else None
-        ours["metrics"] = self._place.metrics_points or None
-        base = self._place.base(queue)
-        arguments = _arguments(action, old, new, base, job, now, report)
+        if report is not None and report.trace:
+            ours["trace"] = report.trace
+        arguments = _arguments(action, old, new, self._place.base(queue), job, now, report)
         if claim is not None and action.script in _FETCH_ARGUMENTS:
             arguments[_FETCH_ARGUMENTS[action.script]] = "1"
             arguments += [pack(claim)] if action.script == "moveToDelayed" else []
             ours["claim"] = claim
-        package = PACKAGE_SCRIPTS.get(action.script)
-        keys = package.key_names(base, job, action.target) if package else []
-        given = {name: value for name, value in ours.items() if value or name in _ALWAYS_GIVEN}
-        return ScriptCall(_change_script(action), keys, [*arguments, pack(given)])
+        ours["arguments"] = arguments
+        return Change(queue, action, action.target, ours)
 
-    def renewal(self, task: Task, until: float, now: float) -> tuple[ScriptCall, str]:
-        """The call that extends a claim, and the new token."""
-        lease = task.lease
-        if lease is None or not lease.token.startswith(OUR_TOKEN):
-            raise Gone(f"{task.id} is not claimed by us")
-        queue, job = self._split(task.id)
-        token = make_token(lease.owner, lease.since, until, secrets.token_hex(8))
-        milliseconds = max(1, round((until - now) * 1000))
-        ours = self._guard(task, queue, job, now)
-        ours |= {"action": "renew", "script": "extendLock", "to": "active"}
-        ours |= {"token": token, "ms": milliseconds}
-        keys = PACKAGE_SCRIPTS["extendLock"].key_names(self._place.base(queue), job)
-        arguments = [token, milliseconds, job, pack(ours)]
-        return ScriptCall(_change_script(Action("renew", "extendLock")), keys, arguments), token
+    def renew(
+        self, connection: Connection, tasks: Sequence[Task], until: float, now: float
+    ) -> list[tuple[Task, StoreError | None]]:
+        """Extend the claims of tasks; each with its new lease and revision, or with the error."""
+        changes: list[Change | None] = []
+        renewed = list[Task]()
+        for task in tasks:
+            parts, lease = split_id(task.id), task.lease
+            if lease is None or parts is None or not lease.token.startswith(OUR_TOKEN):
+                changes.append(None)
+                renewed.append(task)
+                continue
+            token = make_token(lease.owner, lease.since, until, secrets.token_hex(8))
+            milliseconds = str(max(1, round((until - now) * 1000)))
+            ours = _guard(task, parts[1]) | {"to": "active", "token": token, "ms": milliseconds}
+            ours["arguments"] = [token, milliseconds, parts[1]]
+            changes.append(Change(parts[0], _RENEW, "", ours))
+            renewed.append(task._replace(rev=token, lease=lease._replace(until=until, token=token)))
+        answers = iter(self._run(connection, [each for each in changes if each], now))
+        found = list[tuple[Task, StoreError | None]]()
+        for new, change in zip(renewed, changes, strict=True):
+            rev: str | StoreError = Gone(f"{new.id} is not claimed by us")
+            if change is not None:
+                rev = read_answer(new.id, next(answers))
+            found.append((new, rev if isinstance(rev, StoreError) else None))
+        return found
 
     def _split(self, ident: str) -> tuple[str, str]:
         parts = split_id(ident)
         if parts is None:
             raise Gone(f"{ident}: no such job")
         return parts
-
-    def _common(self, queue: str, job: str, now: float) -> dict[str, Any]:
-        return {
-            "prefix": self._place.prefix,
-            "queue": queue,
-            "id": job,
-            "now": round(now * 1000),
-        }
-
-    def _guard(self, old: Task, queue: str, job: str, now: float) -> dict[str, Any]:
-        lock = old.lease.token if old.lease is not None else ""
-        return self._common(queue, job, now) | {
-            "place": place_of(old),
-            "rev": old.rev,
-            "lock": lock,
-        }
 
     def _target(self, old: Task, new: Task | None, image: JobImage | None, now: float) -> str:
         """The place that the job goes to; "" if it is deleted."""
@@ -420,8 +465,9 @@ class JobMoves:
             delay = max(0, due - round(new.created * 1000))
             fields += ["priority", str(new.priority), "delay", str(delay)]
         stays = (new.due, new.priority) == (old.due, old.priority)
-        found = {"set": fields, "unset": unset, "stays": stays}
-        return found | {"priority": new.priority, "due": due}
+        found = {"stays": stays, "priority": new.priority, "due": due}
+        found |= {"set": fields} if fields else {}
+        return found | ({"unset": unset} if unset else {})
 
     def add_numbered(
         self, connection: Connection, queue: str, new: Task, image: JobImage, now: float
@@ -432,16 +478,17 @@ class JobMoves:
             StoreError: it was not added.
         """
         self._check_keys(connection, [Move(None, new)])
-        answer = connection.run(self._add(new, image, now, is_numbered=True))
+        change = self._addition(new, image, now, is_numbered=True)
+        (answer,) = self._run(connection, [change], now)
         rev = read_answer(new.id, answer)
         if isinstance(rev, StoreError):
             raise rev
         return new._replace(id=task_id(queue, answer[2]), rev=rev)
 
-    def _add(
+    def _addition(
         self, new: Task, image: JobImage | None, now: float, *, is_numbered: bool = False
-    ) -> ScriptCall:
-        """The call that adds a job: data and options are those of the image, if there is one."""
+    ) -> Change:
+        """The change that adds a job: data and options are those of the image, if there is one."""
         queue, job = self._split(new.id)
         if new.kind != queue:
             raise Unsupported(f"{new.id}: its kind is {new.kind}, expected its queue {queue}")
@@ -465,17 +512,21 @@ class JobMoves:
             values += ["atm", str(new.attempts)]
         if new.error:
             values += ["failedReason", new.error]
-        ours = self._common(queue, job, now) | {
-            "action": "package",
-            "script": name,
+        ours = {
+            "id": job,
             "is_new": True,
             "is_numbered": is_numbered or None,
             "to": "delayed" if delay else "prioritized" if new.priority else "wait",
             "set": values,
+            "arguments": [pack(packed), fields.get("data", "{}"), pack(options)],
         }
-        arguments = [pack(packed), fields.get("data", "{}"), pack(options)]
-        keys = PACKAGE_SCRIPTS[name].key_names(base)
-        return ScriptCall(_change_script(Action("package", name)), keys, [*arguments, pack(ours)])
+        return Change(queue, Action("package", name), "", ours)
+
+
+def _guard(old: Task, job: str) -> dict[str, Any]:
+    """What the job must be."""
+    lock = old.lease.token if old.lease is not None else ""
+    return {"id": job, "place": place_of(old), "rev": old.rev, "lock": lock}
 
 
 _LEAVING = frozenset({State.PENDING, State.DEAD, State.DONE})

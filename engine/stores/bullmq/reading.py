@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from engine.model import Part, Problem, Relative, Relatives, State, Task
@@ -12,14 +14,17 @@ from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, StoreError, Unsupp
 from engine.stores.bullmq import image
 from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.place import OUR_PREFIX, RedisPlace, split_id, task_id
-from engine.stores.bullmq.row import PLACES, STATES, place_of, read_rows
+from engine.stores.bullmq.row import PLACES, STATES, Row, place_of, read_rows, row_of
 from engine.text.safe import safe_line
 
 MAX_LOG_LINES = 10_000
 """Lines of a job's log that are read, the last ones."""
 JOBS_PER_CALL = 100
-BYTES_PER_CALL = 1024 * 1024
-"""Jobs that one call of the script reads, and bytes after which it ends early."""
+EFFORT_PER_CALL = 1024 * 1024
+"""Jobs that one call of the script reads, and effort (`common.lua`) after which it ends early."""
+
+LONGEST_KEPT_VALUE = 16 * 1024
+"""Bytes: jobs with a longer value are read again when their image is asked for."""
 
 _PREVIEWS: Mapping[str, tuple[str, ...]] = {
     "hash": ("HGETALL", "{}"),
@@ -38,6 +43,8 @@ class JobReader:
         self, connection: Connection, place: RedisPlace, clock: Callable[[], float]
     ) -> None:
         self._connection, self._place, self._clock = connection, place, clock
+        self._kept: dict[tuple[str, str], tuple[str, dict[str, str]]] = {}
+        """Position and hash of the jobs that were verified last, by id and revision."""
 
     def _read_job(self, task: Task) -> tuple[image.JobImage, dict[str, str]]:
         """The image of an unchanged task, and its hash."""
@@ -53,28 +60,66 @@ class JobReader:
         self, queue: str, wanted: Sequence[tuple[Task, str]]
     ) -> Iterator[tuple[image.JobImage, dict[str, str]] | None]:
         """Image and hash of each task of a queue, in order; None if it has changed."""
-        base = [self._place.base(queue), self._place.kept(queue), BYTES_PER_CALL]
+        words = [(job, place_of(task)) for task, job in wanted]
+        for (task, _), answer in zip(wanted, self._answers(queue, words), strict=True):
+            if not answer or answer[0] != task.rev:
+                yield None
+                continue
+            fields = _fields_of(answer[2])
+            yield image.make_image(task.id, answer[1], fields), fields
+
+    def _answers(
+        self, queue: str, wanted: Sequence[tuple[str, str]], longest: int = sys.maxsize
+    ) -> Iterator[list[Any]]:
+        """The answer of `job.lua` for each id and place, in order."""
+        base = [self._place.base(queue), self._place.kept(queue), EFFORT_PER_CALL, longest]
         done = 0
         while done < len(wanted):
             some = wanted[done : done + JOBS_PER_CALL]
-            words = [word for task, job in some for word in (job, place_of(task))]
+            words = [word for pair in some for word in pair]
             call = ScriptCall(script("job", reads_only=True), [], [*base, *words])
             answers = self._connection.run(call)
             done += len(answers)
-            for (task, _), answer in zip(some, answers, strict=False):
-                if not answer or answer[0] != task.rev:
-                    yield None
+            yield from answers
+
+    def verify(self, state: State, seen: Collection[tuple[str, str]]) -> Iterator[Task]:
+        """Yield the tasks of these ids and revisions; for a state of one sorted set. What was read
+        is kept until the next call, for one `read_all`."""
+        self._kept.clear()
+        place, now = STATES[state], self._clock()
+        named = ((split_id(ident), rev) for ident, rev in seen)
+        known = sorted((*parts, rev) for parts, rev in named if parts is not None)
+        for queue, group in groupby(known, itemgetter(0)):
+            some, rows = list(group), list[Row]()
+            answers = self._answers(queue, [(job, place) for _, job, _ in some], LONGEST_KEPT_VALUE)
+            for (_, job, rev), answer in zip(some, answers, strict=True):
+                if not answer or answer[0] != rev:
                     continue
-                _, was, flat = answer
-                fields = dict(zip(flat[::2], flat[1::2], strict=True))
-                yield image.make_image(task.id, was, fields), fields
+                _, was, flat, need, is_cut, score = answer
+                fields = _fields_of(flat)
+                more = {"was": was} if PLACES[place].is_ours else {need: True} if need else {}
+                rows.append(row_of(job, place, score, rev, fields, more))
+                if not is_cut:
+                    self._kept[task_id(queue, job), rev] = was, fields
+            for item in read_rows(self._place, queue, rows, now):
+                if isinstance(item, Task):
+                    yield item
 
     def read_all(self, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:
         """Read the images of tasks, many in one script call."""
-        for queue, some in groupby(tasks, lambda task: (split_id(task.id) or ("", ""))[0]):
-            wanted = [(task, (split_id(task.id) or ("", ""))[1]) for task in some]
-            for (task, _), found in zip(wanted, self._read_jobs(queue, wanted), strict=True):
-                yield Gone(task.id) if found is None else found[0].encode()[:MAX_PART_BYTES]
+        for queue, group in groupby(tasks, lambda task: (split_id(task.id) or ("", ""))[0]):
+            some = list(group)
+            others = [t for t in some if (t.id, t.rev) not in self._kept]
+            read = self._read_jobs(queue, [(t, (split_id(t.id) or ("", ""))[1]) for t in others])
+            for task in some:
+                if kept := self._kept.pop((task.id, task.rev), None):
+                    found = image.make_image(task.id, *kept)
+                elif (job := next(read)) is not None:
+                    found = job[0]
+                else:
+                    yield Gone(task.id)
+                    continue
+                yield found.encode()[:MAX_PART_BYTES]
 
     def _key(self, task: Task) -> str:
         queue, job = split_id(task.id) or ("", "")
@@ -151,11 +196,8 @@ class JobReader:
             if was.state is state
             else next(n for n, at in PLACES.items() if at.state is state)
         )
-        get = was.fields.get
-        values = [get(name) for name in ("timestamp", "priority", "atm")]
         more = {"was": f"{was.place} {was.position}"} if PLACES[place].is_ours else {}
-        row: list[Any] = [parts[1], place, was.position, task.rev, get("name", ""), *values]
-        row += [False, get("failedReason", ""), False, False, more]
+        row = row_of(parts[1], place, was.position, task.rev, was.fields, more)
         restored = read_rows(self._place, parts[0], [row], self._clock())
         if not restored or not isinstance(restored[0], Task):
             raise Unsupported(f"{task.id}: its image has no job")
@@ -179,3 +221,7 @@ class JobReader:
         )
         texts = (": ".join(map(str, i)) if isinstance(i, tuple) else str(i) for i in items)
         return image.to_bytes("\n".join(texts))[:PREVIEW_BYTES]
+
+
+def _fields_of(flat: Sequence[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))

@@ -19,7 +19,8 @@ from engine.model import (
     Task,
     attempts_allowed,
 )
-from engine.policy import DAY_SECONDS, RetryPolicy
+from engine.policy import DAY_SECONDS, RetryPolicy, retries_of
+from engine.schedules import Schedule, parse_schedule
 from engine.stores.bullmq.place import RedisPlace, task_id
 from engine.text.safe import clean_error, safe_line
 
@@ -192,16 +193,39 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
     return found
 
 
+_MORE = ("pb", "stc", "ats", "processedOn", "finishedOn", "parentKey", "rjk", "deid")
+
+
+def row_of(
+    ident: str,
+    place: str,
+    position: str | bool,
+    rev: str,
+    fields: Mapping[str, str],
+    more: Mapping[str, Any] = {},
+    lock: str = "",
+) -> Row:
+    """The row of a job whose hash is known, as `rows.lua` makes it."""
+    get = fields.get
+    more = {name: fields[name][:500] for name in _MORE if name in fields} | dict(more)
+    row = [ident, place, position, rev, get("name", "")[:500], get("timestamp", "")]
+    row += [get("priority", ""), get("atm", ""), attempts_text(get("opts", ""))]
+    return [*row, get("failedReason", "")[:2000], lock, 0, more]
+
+
 @lru_cache(maxsize=1024)
 def _attempts_allowed(most: str) -> Mapping[str, str]:
     """Of "5 exponential 1000 0.5" (see `rows.lua`)."""
     attempts, kind, delay, jitter = (*most.split(), "fixed", "0", "0")[:4]
     found = {ATTEMPTS_ALLOWED_KEY: f"{float(attempts):.0f}"}
     if delay != "0" and isfinite(float(delay)) and isfinite(float(jitter)):
-        found[BACKOFF_KEY] = f"{kind} {float(delay):g} ms, jitter {float(jitter):g}"
+        seconds = min(max(0.0, float(delay) / 1000), MAX_DELAY_SECONDS)
+        share = min(max(0.0, float(jitter)), 1.0)
+        found[BACKOFF_KEY] = str(Schedule(kind, (seconds,), jitter=share))
     return found
 
 
+@lru_cache(maxsize=64)
 def attempts_text(options: str) -> str | bool:
     """The attempts that a job's options allow, as `rows.lua` gives them; False: one, or unknown."""
     try:
@@ -230,16 +254,23 @@ def own_retry_policy(task: Task, random: Callable[[], float] = random.random) ->
     A custom delay of a Node program counts as fixed.
     """
     most = attempts_allowed(task, 1) or 1
-    kind, delay, _, _, jitter = (task.extra.get(BACKOFF_KEY) or "fixed 0 ms, jitter 0").split()
-    seconds, share = float(delay) / 1000, float(jitter)
+    waits = parse_schedule(task.extra.get(BACKOFF_KEY) or "fixed 0s")
+    bounded = waits._replace(ceiling=MAX_DELAY_SECONDS, limit=most - 1)
+    return retries_of(bounded, is_exact=True)._replace(random=random)
 
-    def backoff(made: int) -> float | None:
-        if made + 1 >= most:
-            return None
-        wait = seconds * 2.0 ** min(made, 64) if kind == "exponential" else seconds
-        return min(max(0.0, wait - random() * wait * share), MAX_DELAY_SECONDS)
 
-    return RetryPolicy(backoff, final_attempts=1, max_runs=most, is_exact=True)
+def job_options(schedule: Schedule) -> dict[str, Any]:
+    """The options of a job that is retried by a schedule, in BullMQ's form.
+
+    Raises:
+        ValueError: BullMQ has no such delays.
+    """
+    if schedule.kind not in ("fixed", "exponential") or isfinite(schedule.ceiling):
+        raise ValueError("expected fixed or exponential delays without a maximum")
+    backoff = {"type": schedule.kind, "delay": round(schedule.waits[0] * 1000)}
+    backoff |= {"jitter": schedule.jitter} if schedule.jitter else {}
+    attempts = {} if schedule.limit is None else {"attempts": schedule.limit + 1}
+    return attempts | {"backoff": backoff}
 
 
 def _extra(

@@ -1,5 +1,5 @@
 -- One JSON array of rows for some ids of a queue, without data, return value and stack trace.
--- ARGV: base, kept, group of places or 'search' or 'search-whole', bytes of data to stop after, ids.
+-- ARGV: base, kept, group of places or 'search' or 'search-whole', effort to stop after, ids.
 -- A row: id, place, score, revision, name, timestamp, priority, attempts, attempts allowed, reason,
 -- lock, its ms, more.
 local base, kept, group, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -66,7 +66,7 @@ local function describe(id, place, score, also)
   end
   local rev, at, err = revision(job_key(base, kept, id, place), lock or '')
   if not rev then
-    return {id, place, score, false, err or false, also or false}, 0
+    return {id, place, score, false, err or false, also or false}
   end
   local more, some = {}, false
   for _, name in ipairs({'pb', 'stc', 'ats', 'processedOn', 'finishedOn', 'parentKey', 'rjk', 'deid'}) do
@@ -93,10 +93,10 @@ local function describe(id, place, score, also)
     id, place, score, rev, string.sub(at.name or '', 1, 500), at.timestamp or false,
     at.priority or false, at.atm or false, most, string.sub(at.failedReason or '', 1, 2000),
     lock, left, some and more
-  }, #(at.data or '')
+  }
 end
 
-local rows, size = {}, 0
+local rows = {}
 for i = 5, #ARGV do
   local id = ARGV[i]
   local place, score, also
@@ -114,9 +114,7 @@ for i = 5, #ARGV do
       also = table.concat(words, ' ')
     end
   end
-  local row, bytes = describe(id, place, score, also)
-  rows[#rows + 1] = row
-  size = size + bytes
-  if size > limit then break end
+  rows[#rows + 1] = describe(id, place, score, also)
+  if effort > limit then break end
 end
 return #rows == 0 and '[]' or cjson.encode(rows)

@@ -55,7 +55,7 @@ class BullmqStore:
         self._connection = Connection(place)
         self.close = self._connection.close
         try:
-            reader = JobReader(self._connection, place, clock)
+            reader = self._reader = JobReader(self._connection, place, clock)
             self.parts, self.size, self.read = reader.parts, reader.size, reader.read
             self.read_all, self.relatives = reader.read_all, reader.relatives
             self.preview_problem = reader.preview_problem
@@ -139,12 +139,14 @@ class BullmqStore:
         wanted = set(seen)
         scan = RedisScan(self._connection, self.place, self._clock())
         for state in {w[1] for w in wanted}:
-            group = STATES[state] if state in _FINISHED else "search"
-            for item in scan.find([w[0] for w in wanted if w[1] is state], group):
-                if not isinstance(item, Task) or item.state is not state:
-                    continue  # a job may be wanted in several states, of which it has one
-                if (item.id, state, item.rev) in wanted:
-                    yield item
+            if state in _FINISHED:
+                yield from self._reader.verify(
+                    state, {(w[0], w[2]) for w in wanted if w[1] is state}
+                )
+                continue
+            for item in scan.find(w[0] for w in wanted if w[1] is state):
+                if isinstance(item, Task) and (item.id, item.state, item.rev) in wanted:
+                    yield item  # a job may be wanted in several states, of which it has one
 
     def _list_controls(self) -> Mapping[str, Control]:
         queues = self._queues.names()

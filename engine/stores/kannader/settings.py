@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from engine.config import validators
 from engine.config.validators import Check, ConfigLocation
-from engine.policy import DAY_SECONDS, RetryPolicy, exponential_backoff
+from engine.policy import DAY_SECONDS, RetryPolicy, retries_of
+from engine.schedules import NO_RETRY, exponential
 
 DEFAULT_PROFILE, UPSTREAM_PROFILE = "default", "upstream"
 PROFILES = (DEFAULT_PROFILE, UPSTREAM_PROFILE)
@@ -25,9 +26,6 @@ MAX_ATTEMPT_SECONDS = INFLIGHT_CHECK_SECONDS - 600
 """Longest time limit for one attempt, in seconds. After `INFLIGHT_CHECK_SECONDS` other programs
 treat the mail as abandoned; ten minutes less allow for clock differences and for storing the
 result."""
-
-_UNLIMITED_RETRIES = 1 << 30
-"""Retry limit where the age of a mail ends its retries."""
 
 
 class KannaderSettings(NamedTuple):
@@ -80,9 +78,9 @@ class KannaderSettings(NamedTuple):
 def retry_policy(settings: KannaderSettings) -> RetryPolicy:
     """Build the retry policy of the profile."""
     if settings.profile == UPSTREAM_PROFILE:
-        return RetryPolicy(lambda retries: None, final_attempts=1, max_runs=1)
-    backoff = exponential_backoff(settings.first_wait, settings.longest_wait, _UNLIMITED_RETRIES)
-    return RetryPolicy(backoff, final_attempts=1, max_runs=0, lifetime=settings.lifetime)
+        return retries_of(NO_RETRY)
+    waits = exponential(settings.first_wait, settings.longest_wait)
+    return retries_of(waits)._replace(lifetime=settings.lifetime)
 
 
 def parse_settings(value: object, at: ConfigLocation) -> KannaderSettings:

@@ -149,7 +149,7 @@ class ClaimRun:
                 row = parse_row(values, shape)
             except InvalidRow:
                 continue  # a scan reports it
-            wait = self._place.retry.backoff(max(0, row.attempts - 1))
+            wait = self._place.retry.schedule.wait(row.attempts - 1)
             status, due = (
                 ("failed", float(PARKED_DUE_SECONDS)) if wait is None else ("pending", now + wait)
             )

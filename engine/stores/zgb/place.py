@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from engine.config import validators
 from engine.config.validators import Check, ConfigLocation
-from engine.policy import RetryPolicy, stepped_backoff
+from engine.policy import RetryPolicy, retries_of
+from engine.schedules import stepped
 from engine.system import files
 
 KINDS = ("user", "organizer")
@@ -43,11 +44,7 @@ def document_retry_policy() -> RetryPolicy:
     failure.
     """
     # The format counts an attempt when it is claimed, so the one that parks counts as well.
-    return RetryPolicy(
-        stepped_backoff(RETRY_WAITS_SECONDS, MAX_ATTEMPTS - 1),
-        final_attempts=1,
-        max_runs=MAX_ATTEMPTS,
-    )
+    return retries_of(stepped(RETRY_WAITS_SECONDS, MAX_ATTEMPTS - 1))
 
 
 class RateLimit(NamedTuple):

@@ -13,9 +13,11 @@ from contextlib import ExitStack, closing
 from functools import partial
 
 from engine.policy import format_time
+from engine.schedules import parse_schedule
 from engine.store import Gone, Unsupported
 from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.bullmq.image import NewJob
+from engine.stores.bullmq.row import job_options
 from engine.text.safe import clean_error, safe_line
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
@@ -149,17 +151,13 @@ def _options(arguments: Namespace) -> dict[str, object]:
     options: dict[str, object] = {"attempts": arguments.attempts} if arguments.attempts else {}
     if not arguments.backoff:
         return options
-    kind, *rest = arguments.backoff.split(":")
-    if _DURATION.fullmatch(kind):
-        kind, rest = "fixed", [kind, *rest]
+    words = arguments.backoff.split(":")
+    words = words if words[0] in ("fixed", "exponential") else ["fixed", *words]
     try:
-        jitter = float(rest[1]) if len(rest) == 2 else 0.0
+        schedule = parse_schedule(" jitter ".join([" ".join(words[:2]), *words[2:]]))
+        return options | job_options(schedule)
     except ValueError:
-        jitter = -1.0
-    if kind not in ("fixed", "exponential") or not 1 <= len(rest) <= 2 or not 0 <= jitter <= 1:
         fail(EX_USAGE, "--backoff: expected 5s, exponential:1s or exponential:1s:0.5")
-    backoff = {"type": kind, "delay": round(_seconds("--backoff", rest[0]) * 1000)}
-    return options | {"backoff": backoff | ({"jitter": jitter} if jitter else {})}
 
 
 def _seconds(option: str, text: str) -> float:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from engine.config import queue_config
 from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
 from engine.config.queue_config import Config, Queue, queue_settings_for
-from engine.policy import RetryPolicy
+from engine.policy import RetryPolicy, retries_of
+from engine.schedules import NO_RETRY
 from engine.store import Store
 from engine.stores import detect
 from engine.system import files
@@ -127,7 +128,7 @@ FORMATS: dict[str, Format] = {
         is_here=lambda at: at.scheme in detect.REDIS_SCHEMES,
         open_store=_open_bullmq,
         # A job has its own attempts and delays.
-        retry_policy=lambda setup: RetryPolicy(lambda retries: None, final_attempts=1, max_runs=0),
+        retry_policy=lambda setup: retries_of(NO_RETRY)._replace(max_runs=0),
         commands="bullmq",
         parse_settings=_bullmq_settings,
         work_command=("bullmq", "work"),

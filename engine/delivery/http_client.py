@@ -1,0 +1,368 @@
+"""HTTP client whose connections go only to addresses that the URL guard has judged.
+
+httpcore keeps the connections and speaks HTTP/1.1; the sockets are ours, as each wait ends at the
+deadline of the whole request, and each byte received counts.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple
+
+import httpcore
+import httpx
+
+from engine.delivery import network_errors
+from engine.delivery.network_errors import DeliveryError
+from engine.delivery.url_guard import UrlGuard
+from engine.version import VERSION
+
+MAX_ANSWER_BYTES = 1 << 20
+"""Most bytes of the body of an answer, decoded."""
+
+MAX_HEADER_BYTES = 96 << 10
+"""Most bytes received before the body of an answer; above 64 KiB, the size of one read."""
+
+MAX_WIRE_BYTES = 8 * MAX_ANSWER_BYTES
+"""Most bytes received of a body: chunks of one byte have six bytes each."""
+
+MAX_REDIRECTS = 5
+
+CANCEL_INTERVAL_SECONDS = 0.5
+"""Seconds between two questions whether a waiting request was cancelled."""
+
+KEPT_CONNECTIONS, KEPT_SECONDS = 64, 30.0
+"""Number of idle connections that are kept, and for how long."""
+
+_CREDENTIALS = frozenset({"authorization", "cookie"})
+"""Headers that are not sent to another origin after a redirect."""
+
+_KEEPS_METHOD = frozenset({301, 302, 307, 308})
+"""Redirects after which method and body are sent again; after 303 the answer is read by GET."""
+
+
+class Answer(NamedTuple):
+    """The answer to a request."""
+
+    status: int
+    headers: Mapping[str, str]
+    """By name in lower case; repeated ones are joined by a comma."""
+    body: bytes
+    url: str
+    """The URL that answered, after redirects."""
+
+
+class _RunningRequest:
+    """The limits of a request while it runs on one thread."""
+
+    def __init__(self, timeout: float, is_cancelled: Callable[[], bool]) -> None:
+        self._ends, self._is_cancelled = time.monotonic() + timeout, is_cancelled
+        self._timeout, self._bytes_left, self._part = timeout, MAX_HEADER_BYTES, "headers"
+        self.peer_closed = False
+
+    def seconds_left(self, most: float = CANCEL_INTERVAL_SECONDS) -> float:
+        """Seconds for the next wait, at most `most`.
+
+        Raises:
+            DeliveryError: TIMEOUT or CANCELLED.
+        """
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            text = f"no complete answer after {self._timeout:g} s"
+            raise DeliveryError(network_errors.TIMEOUT, text)
+        if self._is_cancelled():
+            raise DeliveryError(network_errors.CANCELLED, "cancelled by the worker")
+        return min(left, most)
+
+    def expect(self, part: str, most: int) -> None:
+        """Limit the bytes of the next part of the answer."""
+        self._part, self._bytes_left = part, most
+
+    def count(self, received: int) -> None:
+        """Count received bytes.
+
+        Raises:
+            DeliveryError: TOO_LARGE.
+        """
+        self.peer_closed = not received
+        self._bytes_left -= received
+        if self._bytes_left < 0:
+            raise DeliveryError(network_errors.TOO_LARGE, f"endless {self._part} in the answer")
+
+
+class _Running(threading.local):
+    """The request that runs on each thread."""
+
+    request: _RunningRequest
+
+
+class _Stream(httpcore.NetworkStream):
+    """A connected socket; it waits only within the limits of the running request."""
+
+    def __init__(self, sock: socket.socket, running: _Running) -> None:
+        self._socket, self._running = sock, running
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        run = self._running.request
+        while True:
+            self._socket.settimeout(run.seconds_left())
+            try:
+                data = self._socket.recv(max_bytes)
+            except TimeoutError:
+                continue
+            run.count(len(data))
+            return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        run, rest = self._running.request, memoryview(buffer)
+        while rest:
+            self._socket.settimeout(run.seconds_left())
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except TimeoutError:
+                continue
+            except OSError as error:
+                # httpcore then reads: a peer may answer and close before it has read all.
+                raise httpcore.WriteError(str(error)) from error
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,
+    ) -> httpcore.NetworkStream:
+        try:
+            self._socket.settimeout(self._running.request.seconds_left(most=3600))
+            wrapped = ssl_context.wrap_socket(self._socket, server_hostname=server_hostname)
+        except BaseException:
+            self.close()
+            raise
+        return _Stream(wrapped, self._running)
+
+    def get_extra_info(self, info: str) -> Any:
+        if info != "is_readable":  # then an idle connection was closed by the peer
+            return None
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
+
+
+class _JudgedConnections(httpcore.NetworkBackend):
+    """Connects to the addresses that the guard has judged, and to no others."""
+
+    def __init__(self, guard: UrlGuard, running: _Running) -> None:
+        self._guard, self._running = guard, running
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        run = self._running.request
+        addresses = _within(run, lambda: self._guard.addresses(host, port))
+        failure: OSError | None = None
+        for number, address in enumerate(addresses):
+            share = run.seconds_left(most=3600) / (len(addresses) - number)
+            try:
+                sock = socket.create_connection((address, port), share)
+            except OSError as error:
+                failure = error
+                continue
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return _Stream(sock, self._running)
+        assert failure is not None, "the guard returns at least one address"
+        raise failure
+
+
+def _within(run: _RunningRequest, look_up: Callable[[], Iterable[str]]) -> list[str]:
+    """Run a look-up, which has no timeout, on a thread that is left behind if it takes too long."""
+    found: SimpleQueue[list[str] | Exception] = SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found.put(list(look_up()))
+        except Exception as error:  # raised again below
+            found.put(error)
+
+    threading.Thread(target=ask, name="look-up", daemon=True).start()
+    while True:
+        try:
+            answer = found.get(timeout=run.seconds_left())
+        except Empty:
+            continue
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def trusted_certificates(ca_file: str = "") -> ssl.SSLContext:
+    """TLS settings that trust the certificates of the system and those in a file.
+
+    Raises:
+        OSError: the file cannot be read, or has no certificates.
+    """
+    context = ssl.create_default_context()
+    if ca_file:
+        context.load_verify_locations(ca_file)
+    return context
+
+
+class HttpClient:
+    """Sends requests; threads may share it. No proxy, cookie or .netrc is used."""
+
+    def __init__(self, guard: UrlGuard, tls: ssl.SSLContext | None = None) -> None:
+        self._guard, self._running = guard, _Running()
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=tls or trusted_certificates(),
+            max_connections=None,
+            max_keepalive_connections=KEPT_CONNECTIONS,
+            keepalive_expiry=KEPT_SECONDS,
+            network_backend=_JudgedConnections(guard, self._running),
+        )
+
+    def close(self) -> None:
+        """Close the connections that are kept."""
+        self._pool.close()
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] = {},
+        body: bytes = b"",
+        timeout: float = 15.0,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> Answer:
+        """Send a request and read its answer, with any status; `timeout` is for all of it, in
+        seconds: look-up, redirects and body.
+
+        Raises:
+            DeliveryError: there is no complete answer; its code says why.
+        """
+        target = self._guard.check_url(url)
+        run = self._running.request = _RunningRequest(timeout, is_cancelled)
+        try:
+            for _ in range(MAX_REDIRECTS + 1):
+                answer = self._send_once(run, method, target, headers, body)
+                place = answer.headers.get("location")
+                if not 300 < answer.status < 400 or place is None:
+                    return answer
+                if answer.status == 303:
+                    method, body = "GET" if method != "HEAD" else method, b""
+                elif answer.status not in _KEEPS_METHOD:
+                    return answer
+                source, target = target, self._redirected(target, place)
+                if _origin(source) != _origin(target):
+                    headers = {k: v for k, v in headers.items() if k.lower() not in _CREDENTIALS}
+        except (OSError, httpcore.ProtocolError, httpcore.NetworkError, zlib.error) as error:
+            raise _delivery_error(error, target, run) from error
+        raise DeliveryError(network_errors.BAD_ANSWER, f"more than {MAX_REDIRECTS} redirects")
+
+    def _redirected(self, source: httpx.URL, place: str) -> httpx.URL:
+        """The URL of a redirect, judged like the first one."""
+        try:
+            target = source.join(place)
+        except (httpx.InvalidURL, ValueError) as error:
+            text = f"redirect to what is not a URL: {error}"
+            raise DeliveryError(network_errors.BAD_ANSWER, text) from error
+        try:
+            target = self._guard.check_url(target)
+        except DeliveryError as error:
+            text = f"redirect: {str(error).partition('] ')[2]}"
+            raise DeliveryError(error.code, text) from error
+        if (source.scheme, target.scheme) == ("https", "http"):
+            raise DeliveryError(network_errors.BLOCKED_URL, "redirect from https: to http:")
+        return target
+
+    def _send_once(
+        self,
+        run: _RunningRequest,
+        method: str,
+        url: httpx.URL,
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> Answer:
+        run.expect("headers", MAX_HEADER_BYTES)
+        sent = {
+            "host": url.netloc.decode("ascii"),
+            "user-agent": f"spooldeck/{VERSION}",
+            "accept": "*/*",
+            "accept-encoding": "identity",
+            **{name.lower(): value for name, value in headers.items()},
+        }
+        if body or method in ("POST", "PUT", "PATCH"):
+            sent["content-length"] = str(len(body))
+        request = httpcore.Request(
+            method,
+            httpcore.URL(
+                scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
+            ),
+            headers=[(name.encode("latin-1"), v.encode("utf-8")) for name, v in sent.items()],
+            content=body,
+        )
+        response = self._pool.handle_request(request)
+        try:
+            run.expect("body", MAX_WIRE_BYTES)
+            found: dict[str, str] = {}
+            for raw_name, raw in response.headers:
+                name, value = raw_name.decode("latin-1").lower(), raw.decode("latin-1")
+                found[name] = f"{found[name]}, {value}" if name in found else value
+            whole = b""
+            if "location" not in found or not 300 < response.status < 400:
+                whole = _read_body(response, found.get("content-encoding", ""))
+        finally:
+            response.close()
+        return Answer(response.status, found, whole, str(url))
+
+
+def _read_body(response: httpcore.Response, encoding: str) -> bytes:
+    """The body of an answer, decoded without ever making more than its limit of it.
+
+    Raises:
+        DeliveryError: it is larger, or in an unknown encoding.
+    """
+    if encoding.lower() not in _WINDOW_BITS:
+        text = f"the answer has an unknown content-encoding: {encoding}"
+        raise DeliveryError(network_errors.BAD_ANSWER, text)
+    bits = _WINDOW_BITS[encoding.lower()]
+    decoder = zlib.decompressobj(bits) if bits else None
+    body = bytearray()
+    for chunk in response.iter_stream():
+        room = MAX_ANSWER_BYTES + 1 - len(body)
+        body += chunk if decoder is None else decoder.decompress(chunk, room)
+        if len(body) > MAX_ANSWER_BYTES:
+            text = f"the answer has more than {MAX_ANSWER_BYTES >> 20} MiB"
+            raise DeliveryError(network_errors.TOO_LARGE, text)
+    if decoder is not None and not decoder.eof:
+        raise DeliveryError(network_errors.BAD_ANSWER, "the compressed answer is incomplete")
+    return bytes(body)
+
+
+_WINDOW_BITS = {"": 0, "identity": 0, "gzip": 31, "x-gzip": 31, "deflate": 15}
+"""Content-encoding -> `wbits` of zlib; 0: not compressed."""
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _delivery_error(error: Exception, url: httpx.URL, run: _RunningRequest) -> DeliveryError:
+    """Add the code and the peer to an error of a socket or of the protocol."""
+    code = network_errors.error_code(error)
+    text = f"{url.netloc.decode('ascii', 'replace')}: {network_errors.describe_error(error)}"
+    if isinstance(error, httpcore.ProtocolError | zlib.error):
+        code = network_errors.RESET if run.peer_closed else network_errors.BAD_ANSWER
+    return DeliveryError(code, text)

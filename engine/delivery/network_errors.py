@@ -1,0 +1,64 @@
+"""Codes of failed requests, such as DNS, REFUSED and TLS, from the exceptions of sockets."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+
+from engine.text.safe import safe_line
+
+DNS, REFUSED, RESET = "DNS", "REFUSED", "RESET"
+TIMEOUT, TLS, UNKNOWN = "TIMEOUT", "TLS", "UNKNOWN"
+"""Codes of the network: no address; refused; ended early; too slow; no trust; anything else."""
+
+BLOCKED_URL, TOO_LARGE, BAD_ANSWER = "BLOCKED_URL", "TOO_LARGE", "BAD_ANSWER"
+"""Codes of our own checks: the URL or an address of it is not allowed; the answer is too large; the
+answer is not HTTP, or redirects too often."""
+
+CANCELLED = "CANCELLED"
+"""The worker cancelled the request."""
+
+
+class DeliveryError(Exception):
+    """A request without a usable answer; its text starts with the code: `[REFUSED] ...`."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"[{code}] {safe_line(text)}")
+        self.code = code
+
+
+_CODES: tuple[tuple[type[BaseException], str], ...] = (
+    (socket.gaierror, DNS),
+    (ssl.SSLEOFError, RESET),
+    (ssl.SSLZeroReturnError, RESET),
+    (ssl.SSLError, TLS),
+    (ssl.CertificateError, TLS),
+    (ConnectionRefusedError, REFUSED),
+    (ConnectionError, RESET),
+    (TimeoutError, TIMEOUT),
+)
+"""The first row that fits decides."""
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what caused it, outermost first."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+
+
+def error_code(error: BaseException) -> str:
+    """The code of an exception, by it or by what caused it."""
+    found = (code for one in _chain(error) for kind, code in _CODES if isinstance(one, kind))
+    return next(found, UNKNOWN)
+
+
+def describe_error(error: BaseException) -> str:
+    """The text of the innermost error: for a certificate why it is not trusted."""
+    *_, inner = _chain(error)
+    said = getattr(inner, "verify_message", "") or getattr(inner, "strerror", "") or str(inner)
+    return str(said) or type(inner).__name__

@@ -1,0 +1,156 @@
+"""A destination (an origin such as https://peer.example), and what it becomes after a delivery.
+
+Nothing here reads a clock or a database. Times are epoch seconds UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from engine.model import EMPTY
+from engine.schedules import Schedule
+
+RECORD_SECONDS = 10.0
+"""A repeated success or failure is recorded again only after so many seconds: each record is an
+fsync of the registry."""
+
+BLOCKED_WAIT_SECONDS = 300.0
+"""Seconds after which a task for a blocked destination asks again."""
+
+
+class Destination(NamedTuple):
+    """The state of one destination; a value of its own per revision."""
+
+    origin: str
+    """See `origin_of`."""
+    blocked: str = ""
+    """Why nothing is delivered to it; "" if it is not blocked."""
+    blocked_since: float | None = None
+    healthy: bool = True
+    reason: str = ""
+    """Code of the failure that made it unhealthy, or of the last one, such as REFUSED."""
+    since: float | None = None
+    """Since when it is healthy or unhealthy; None: always healthy."""
+    probes: int = 0
+    """Probes started since it became unhealthy."""
+    next_probe: float | None = None
+    """None: no probe is planned."""
+    last_seen: float | None = None
+    """When it last answered anything."""
+    last_success: float | None = None
+    last_failure: float | None = None
+    extra: Mapping[str, object] = EMPTY
+    """Free JSON, such as the public keys of a peer."""
+    rev: int = 0
+    """Revision for compare-and-swap; 0: not in the registry."""
+
+
+def mark_success(old: Destination, now: float) -> Destination:
+    """After a delivery or a probe that was answered: healthy, and no probe is planned."""
+    if old.healthy and _is_recent(old.last_success, now):
+        return old
+    since = old.since if old.healthy else now
+    return old._replace(
+        healthy=True,
+        reason="",
+        since=since,
+        probes=0,
+        next_probe=None,
+        last_seen=now,
+        last_success=now,
+    )
+
+
+def mark_failure(old: Destination, code: str, now: float, schedule: Schedule) -> Destination:
+    """After a delivery that failed with a code: unhealthy, with its first probe planned.
+
+    While a probe is planned, another failure starts no second chain of probes. Once all probes have
+    failed, a further failure starts them again.
+    """
+    if not old.healthy and old.next_probe is not None:
+        if old.reason == code and _is_recent(old.last_failure, now):
+            return old
+        return old._replace(reason=code, last_failure=now)
+    return old._replace(
+        healthy=False,
+        reason=code,
+        since=now if old.healthy else old.since,
+        probes=0,
+        next_probe=_after(now, schedule.wait(0)),
+        last_failure=now,
+    )
+
+
+def start_probe(old: Destination, now: float, patience: float) -> Destination | None:
+    """Claim the probe that is due: swap to this value, and of two workers one succeeds.
+
+    It counts the probe. If the worker ends before `mark_probe`, the next probe is due after
+    `patience` seconds. None: no probe is due.
+    """
+    if old.healthy or old.blocked or old.next_probe is None or old.next_probe > now:
+        return None
+    return old._replace(probes=old.probes + 1, next_probe=now + patience)
+
+
+def mark_probe(old: Destination, code: str, now: float, schedule: Schedule) -> Destination:
+    """After a started and counted probe: healthy if `code` is "", else the next probe is planned,
+    unless the schedule has ended."""
+    if not code:
+        return mark_success(old, now)
+    planned = _after(now, schedule.wait(old.probes))
+    return old._replace(healthy=False, reason=code, next_probe=planned, last_failure=now)
+
+
+def block(old: Destination, reason: str, now: float) -> Destination:
+    """Deliver nothing to it until it is unblocked."""
+    return old._replace(blocked=reason or "by an operator", blocked_since=now)
+
+
+def unblock(old: Destination) -> Destination:
+    """Deliver to it again."""
+    return old._replace(blocked="", blocked_since=None)
+
+
+def waits_until(destination: Destination, now: float) -> float | None:
+    """The circuit breaker: the time until which tasks wait; None if one may be delivered now.
+
+    One whose probes have all failed gets deliveries again: the first that fails plans new probes.
+    """
+    if destination.blocked:
+        return now + BLOCKED_WAIT_SECONDS
+    planned = destination.next_probe
+    return None if destination.healthy or planned is None or planned <= now else planned
+
+
+def _after(now: float, wait: float | None) -> float | None:
+    return None if wait is None else now + wait
+
+
+def _is_recent(moment: float | None, now: float) -> bool:
+    return moment is not None and 0 <= now - moment < RECORD_SECONDS
+
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def origin_of(url: str) -> str:
+    """The origin of a URL, as `scheme://host[:port]` in lower case, without the default port.
+
+    Raises:
+        ValueError: it is no http or https URL with a host and a port from 1 to 65535.
+    """
+    from urllib.parse import urlsplit  # slow to load, and not every worker delivers
+
+    parts = urlsplit(url)
+    host = (parts.hostname or "").rstrip(".")
+    if parts.scheme not in _DEFAULT_PORTS or not host or not host.isprintable() or " " in host:
+        raise ValueError("expected a URL that begins with http://HOST or https://HOST")
+    port = parts.port  # raises ValueError above 65535
+    if port == 0:
+        raise ValueError("expected a port from 1 to 65535, not 0")
+    if not host.isascii():
+        host = host.encode("idna").decode()
+    name = f"[{host}]" if ":" in host else host
+    shown = "" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}"
+    return f"{parts.scheme}://{name}{shown}"

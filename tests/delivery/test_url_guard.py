@@ -1,0 +1,158 @@
+"""Which URLs and addresses may be requested."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from engine.config.deliver_config import AllowedPeer, parse_allowed
+from engine.delivery.network_errors import DeliveryError
+from engine.delivery.url_guard import UrlGuard
+
+PUBLIC = ("93.184.216.34", "2606:2800:220:1:248:1893:25c8:1946")
+
+
+def guard(*allow: str, **names: list[str]) -> UrlGuard:
+    """A guard whose resolver knows only these names."""
+
+    def resolve(host: str, port: int) -> list[str]:
+        if host not in names:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return names[host]
+
+    return UrlGuard([parse_allowed(text) for text in allow], resolve)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("file:///etc/passwd", "file:, expected http: or https:"),
+        ("gopher://example.com/", "gopher:, expected"),
+        ("//example.com/x", "no scheme"),
+        ("example.com/x", "no scheme"),
+        ("", "no scheme"),
+        ("http:///x", "no host name"),
+        ("http:x", "no host name"),
+        ("http://user@example.com/", "a user name or password in the URL"),
+        ("http://user:secret@example.com/", "a user name or password in the URL"),
+        ("http://example.com\\@127.0.0.1/", "a user name or password in the URL"),
+        ("http://example.com:0/", "port 0"),
+        ("http://example.com:99999/", "port 99999"),
+        ("http://example.com:x/", "not a URL"),
+        ("http://example.com/\n", "not a URL"),
+        ("http://[::1/", "not a URL"),
+        pytest.param(f"http://example.com/{'a' * 70_000}", "not a URL", id="long"),
+    ],
+)
+def test_a_url_of_another_form_is_refused(url: str, why: str) -> None:
+    """Only http and https with a host and a port are sent to, and no error repeats a password."""
+    with pytest.raises(DeliveryError, match=r"^\[BLOCKED_URL\] ") as refused:
+        guard().check_url(url)
+
+    assert why in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("127.0.0.1", "loopback"),
+        ("127.8.9.1", "loopback"),
+        ("0.0.0.0", "unspecified"),
+        ("0.1.2.3", "private"),
+        ("10.1.2.3", "private"),
+        ("172.16.0.1", "private"),
+        ("192.168.1.1", "private"),
+        ("100.64.0.1", "not a public"),
+        ("169.254.169.254", "metadata"),
+        ("168.63.129.16", "metadata"),
+        ("169.254.1.1", "link-local"),
+        ("224.0.0.1", "multicast"),
+        ("240.0.0.1", "private"),
+        ("255.255.255.255", "private"),
+        ("::", "unspecified"),
+        ("::1", "loopback"),
+        ("::127.0.0.1", "loopback"),
+        ("::ffff:127.0.0.1", "loopback"),
+        ("::ffff:a00:1", "private"),
+        ("64:ff9b::7f00:1", "loopback"),
+        ("64:ff9b::a9fe:a9fe", "metadata"),
+        ("64:ff9b:1::a00:1", "(private|reserved)"),
+        ("2002:7f00:1::", "loopback"),
+        ("2002:a00:1::5", "private"),
+        ("2001:0:4136:e378:8000:63bf:3fff:fdd2", "private"),
+        ("fe80::1", "link-local"),
+        ("fe80::1%lo", "link-local"),
+        ("fd00:ec2::254", "metadata"),
+        ("fd12::1", "private"),
+        ("ff02::1", "multicast"),
+        ("4000::1", "reserved"),
+    ],
+)
+def test_an_address_that_is_not_public_is_refused(address: str, why: str) -> None:
+    """Also as an IPv4 address inside an IPv6 address, and as one of several of a name."""
+    for known in (guard(name=[address]), guard(name=[PUBLIC[0], address])):
+        with pytest.raises(DeliveryError, match=rf"^\[BLOCKED_URL\] .*{why}.*deliver.allow"):
+            known.addresses("name", 80)
+    with pytest.raises(DeliveryError, match=why):
+        guard().addresses(address, 80)
+
+
+def test_public_addresses_are_returned_as_they_were_found() -> None:
+    """Also those of IPv6, and an IPv4 address inside one that is public."""
+    assert guard(name=[*PUBLIC]).addresses("name", 443) == [*PUBLIC]
+    assert guard().addresses("64:ff9b::5db8:d822", 443) == ("64:ff9b::5db8:d822",)
+
+
+@pytest.mark.parametrize(
+    ("allow", "host", "port", "is_allowed"),
+    [
+        ("10.0.0.0/8", "peer", 80, True),
+        ("10.0.0.0/16", "peer", 80, False),
+        ("10.1.2.3", "peer", 80, True),
+        ("10.1.2.3:8080", "peer", 8080, True),
+        ("10.1.2.3:8080", "peer", 80, False),
+        ("peer", "PEER.", 80, True),
+        ("peer:80", "peer", 80, True),
+        ("peer:81", "peer", 80, False),
+        ("other", "peer", 80, False),
+        ("peer", "10.1.2.3", 80, False),
+        ("10.0.0.0/8", "::ffff:10.1.2.3", 80, True),
+        ("::1", "::1", 80, True),
+        ("[::1]:8080", "::1", 8080, True),
+        ("[::1]:8080", "::1", 80, False),
+    ],
+)
+def test_only_what_the_allow_list_names_is_allowed(
+    allow: str, host: str, port: int, is_allowed: bool
+) -> None:
+    """An entry is a network, an address or a name, for each port or for one."""
+    known = guard(allow, **{"peer": ["10.1.2.3"], "PEER.": ["10.1.2.3"]})
+    try:
+        known.addresses(host, port)
+    except DeliveryError:
+        assert not is_allowed
+    else:
+        assert is_allowed
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10.0.0.1/8", "peer:0", "peer:x", "peer:", "pe er", "http://peer", "1.2.3", "*"]
+)
+def test_an_entry_of_the_allow_list_that_is_none_is_refused(text: str) -> None:
+    """It is no network, address or host name."""
+    with pytest.raises(ValueError, match=r".") as refused:
+        parse_allowed(text)
+    assert not isinstance(refused.value, UnicodeError)
+
+
+def test_a_name_is_compared_without_case() -> None:
+    """Host names have no case and may end in a dot."""
+    assert parse_allowed("Peer.Internal.:80") == AllowedPeer(host="peer.internal", port=80)
+
+
+def test_a_name_without_an_address_is_no_blocked_url() -> None:
+    """The resolver's error is passed on: it is a fault of the network."""
+    with pytest.raises(socket.gaierror):
+        guard().addresses("nowhere", 80)

@@ -1,0 +1,122 @@
+"""What a destination becomes after a delivery, a probe and an operator's block."""
+
+import pytest
+
+from engine.destinations.destination import (
+    BLOCKED_WAIT_SECONDS,
+    RECORD_SECONDS,
+    Destination,
+    block,
+    mark_failure,
+    mark_probe,
+    mark_success,
+    origin_of,
+    start_probe,
+    unblock,
+    waits_until,
+)
+from engine.schedules import parse_schedule
+
+NOW = 1_800_000_000.0
+PROBES = parse_schedule("linear 5m +10m limit 5")
+PEER = Destination("https://peer.example")
+
+each = pytest.mark.parametrize
+
+
+def test_five_probes_follow_a_failure_and_then_none() -> None:
+    """A failure plans a probe after 5 minutes; each that fails plans the next, 10 minutes longer,
+    and the fifth plans none: then deliveries are let through again."""
+    down, now, waits = mark_failure(PEER, "REFUSED", NOW, PROBES), NOW, []
+    assert (down.healthy, down.reason, down.since) == (False, "REFUSED", NOW)
+    while down.next_probe is not None:
+        waits.append(down.next_probe - now)
+        assert waits_until(down, now) == down.next_probe
+        assert start_probe(down, down.next_probe - 1, 30) is None
+        now = down.next_probe
+        started = start_probe(down, now, 30)
+        assert started is not None
+        assert waits_until(started, now) == now + 30
+        down = mark_probe(started, "TIMEOUT", now, PROBES)
+    assert waits == [300, 900, 1500, 2100, 2700]
+    assert (down.probes, down.reason, down.since) == (5, "TIMEOUT", NOW)
+    assert waits_until(down, now) is None
+    again = mark_failure(down, "REFUSED", now + 5, PROBES)
+    assert (again.probes, again.next_probe, again.since) == (0, now + 305, NOW)
+
+
+def test_a_failure_while_a_probe_is_planned_starts_no_second_chain() -> None:
+    """It changes the code and the time of the last failure, but neither the probes nor the time
+    since when; a repeated one is recorded only from time to time."""
+    down = mark_failure(PEER, "REFUSED", NOW, PROBES)._replace(probes=2)
+    later = mark_failure(down, "TIMEOUT", NOW + 60, PROBES)
+    assert later == down._replace(reason="TIMEOUT", last_failure=NOW + 60)
+    assert mark_failure(later, "TIMEOUT", NOW + 60 + RECORD_SECONDS / 2, PROBES) is later
+    assert mark_failure(later, "TIMEOUT", NOW + 60 + RECORD_SECONDS, PROBES) is not later
+
+
+def test_a_success_marks_healthy_and_plans_no_probe() -> None:
+    """So does a probe that passes; a repeated success is recorded only from time to time."""
+    down = mark_failure(PEER, "REFUSED", NOW, PROBES)
+    up = mark_success(down, NOW + 7)
+    assert up == PEER._replace(
+        since=NOW + 7, last_seen=NOW + 7, last_success=NOW + 7, last_failure=NOW
+    )
+    assert mark_probe(down, "", NOW + 7, PROBES) == up
+    assert mark_success(up, NOW + 7 + RECORD_SECONDS / 2) is up
+    assert mark_success(up, NOW + 600)._replace(last_seen=None, last_success=None) == up._replace(
+        last_seen=None, last_success=None
+    )
+    assert mark_success(PEER, NOW).since is None
+
+
+def test_a_blocked_destination_waits_until_it_is_unblocked() -> None:
+    """Neither a delivery nor a probe goes to it; its health stays as it was."""
+    down = mark_failure(PEER, "REFUSED", NOW, PROBES)
+    shut = block(down, "spam", NOW + 1)
+    assert (shut.blocked, shut.blocked_since) == ("spam", NOW + 1)
+    assert waits_until(shut, NOW + 1000) == NOW + 1000 + BLOCKED_WAIT_SECONDS
+    assert start_probe(shut, NOW + 1000, 30) is None
+    assert unblock(shut) == down
+    assert waits_until(unblock(shut), NOW + 1000) is None
+    assert block(down, "", NOW).blocked
+
+
+@each(
+    ("url", "origin"),
+    [
+        ("HTTPS://Peer.Example/api?x=1", "https://peer.example"),
+        ("https://peer.example:443", "https://peer.example"),
+        ("http://peer.example.:80/", "http://peer.example"),
+        ("http://peer.example:8080/", "http://peer.example:8080"),
+        ("https://[2001:DB8::1]:8443/x", "https://[2001:db8::1]:8443"),
+        ("https://b\u00fccher.example/", "https://xn--bcher-kva.example"),
+        ("https://user:secret@peer.example/", "https://peer.example"),
+    ],
+)
+def test_an_origin_is_written_in_one_way(url: str, origin: str) -> None:
+    """Scheme and host in lower case, the port only if it is not the default one."""
+    assert origin_of(url) == origin
+
+
+@each(
+    "url",
+    [
+        "",
+        "peer.example",
+        "ftp://peer.example",
+        "https://",
+        "https:///x",
+        "file:///etc",
+        "http://peer.example:0",
+        "http://peer.example:65536",
+        "http://peer.example:x",
+        "http://[::1",
+        "http://a b/",
+        f"http://{'ü' * 64}.example",
+    ],
+)
+def test_a_url_without_an_origin_is_refused(url: str) -> None:
+    """Another scheme, no host, no such port."""
+    with pytest.raises(ValueError, match=r".+"):
+        origin_of(url)
