@@ -36,6 +36,16 @@ _PREVIEWS: Mapping[str, tuple[str, ...]] = {
 """The command that reads the start of a key of each type."""
 
 
+def _relative_of(place: RedisPlace, row: Sequence[Any]) -> Relative:
+    """A row of `relatives.lua`."""
+    key, where, text, is_there = row
+    queue, colon, job = key.removeprefix(f"{place.prefix}:").partition(":")
+    at = PLACES.get(where)
+    word = "" if at is None else at.word or STATES[at.state]
+    is_ours = bool(colon) and key.startswith(f"{place.prefix}:")
+    return Relative(task_id(queue, job) if is_ours else key, word, safe_line(text), is_there)
+
+
 class JobReader:
     """Reads single jobs on the connection of a store."""
 
@@ -132,16 +142,8 @@ class JobReader:
         words = [self._place.prefix, f"{OUR_PREFIX}:", self._key(task), limit]
         answer = self._connection.run(ScriptCall(script("relatives", reads_only=True), [], words))
         parent, total, rows = json.loads(answer)
-        children = tuple(self._relative(row) for row in rows or ())
-        return Relatives(self._relative(parent) if parent else None, children, total)
-
-    def _relative(self, row: Sequence[Any]) -> Relative:
-        key, where, text, is_there = row
-        queue, colon, job = key.removeprefix(f"{self._place.prefix}:").partition(":")
-        place = PLACES.get(where)
-        word = "" if place is None else place.word or STATES[place.state]
-        is_ours = bool(colon) and key.startswith(f"{self._place.prefix}:")
-        return Relative(task_id(queue, job) if is_ours else key, word, safe_line(text), is_there)
+        children = tuple(_relative_of(self._place, row) for row in rows or ())
+        return Relatives(_relative_of(self._place, parent) if parent else None, children, total)
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Yield the job, its data, options, return value, stack traces and log."""
