@@ -192,6 +192,11 @@ def format_time(when: float, now: float) -> str:
     )
 
 
+def states_name(states: Iterable[State], words: Mapping[State, str]) -> str:
+    """Some states in the words of their store: `DLQ and held`."""
+    return " and ".join(state_name(words.get(state, state)) for state in sorted(states))
+
+
 def format_count(number: int, noun: str) -> str:
     """`1 task`, `1,204 tasks`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
