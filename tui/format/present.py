@@ -256,7 +256,7 @@ def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
 
 def id_cells(tasks: Iterable[Task]) -> int:
     """Cells of the longest id as a list of tasks shows it, at most `MAX_ID_CELLS`."""
-    shown = (cell_len(short_id(task.id, MAX_ID_CELLS)) for task in tasks)
+    shown = (cells_of(short_id(task.id, MAX_ID_CELLS)) for task in tasks)
     return min(MAX_ID_CELLS, max(shown, default=0))
 
 

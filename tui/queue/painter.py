@@ -253,26 +253,31 @@ class QueuePainter(QueuePanes):
         raise NotImplementedError
 
     def _paint_scope(self) -> None:
-        key, does = "", ""
         alarms = self._lock_line.alarms
         scope, change = self._scope(), self._change
         on_problems = self._on_problems
         rows = len(self._problems) if on_problems else self.rows.view.matching
         if on_problems or self.rows.view.loaded or change.unavailable:
-            key, does = next_step(
-                Situation(
-                    *(self.state, self.inspector.states, change.counts, rows, scope),
-                    has_filter=bool(self._filter.filter),
-                    is_one_cluster=self._filter.filter.is_only("cluster"),
-                    unavailable=bool(change.unavailable),
-                    read_only=self._arming.read_only,
-                    lacks_worker=self._lacks_worker,
-                    lock_alarms=alarms,
-                    can_start_worker=bool(self.place.worker_command),
-                    problem=self._problem_here if on_problems else None,
-                    at=self._clock(),
-                )
+            self._next = (
+                self.state,
+                next_step(
+                    Situation(
+                        *(self.state, self.inspector.states, change.counts, rows, scope),
+                        has_filter=bool(self._filter.filter),
+                        is_one_cluster=self._filter.filter.is_only("cluster"),
+                        unavailable=bool(change.unavailable),
+                        read_only=self._arming.read_only,
+                        lacks_worker=self._lacks_worker,
+                        lock_alarms=alarms,
+                        can_start_worker=bool(self.place.worker_command),
+                        problem=self._problem_here if on_problems else None,
+                        at=self._clock(),
+                    )
+                ),
             )
+        state, (key, does) = self._next
+        if state is not self.state:  # the rows of another tab are read now
+            key = does = ""
         right = present.scope_words(scope)
         width = self.size.width
         said = "" if scope.filter_error else self._said[0]  # the scope shows the error
