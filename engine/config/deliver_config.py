@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from engine.config import validators
 from engine.config.validators import ConfigLocation
+from engine.schedules import Schedule, exponential
 
 IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -37,6 +38,8 @@ class DeliverConfig(NamedTuple):
     """A file of certificates that are trusted besides those of the system; "": none."""
     breaker: bool = False
     """True: tasks wait while their destination is unhealthy."""
+    probes: Schedule = exponential(60, ceiling=3600)
+    """The waits before the probes of an unhealthy destination."""
 
 
 def parse_allowed(text: str) -> AllowedPeer:
@@ -67,7 +70,8 @@ def parse_allowed(text: str) -> AllowedPeer:
     return AllowedPeer(host=name, port=port or None)
 
 
-def _allowed(value: object, at: ConfigLocation) -> AllowedPeer:
+def check_allowed(value: object, at: ConfigLocation) -> AllowedPeer:
+    """Check an entry of an allow-list."""
     try:
         return parse_allowed(validators.check_text(value, at))
     except ValueError as error:
@@ -102,9 +106,10 @@ def parse_deliver(value: object, at: ConfigLocation) -> DeliverConfig:
 
 
 _DELIVER: Mapping[str, validators.Check] = {
-    "allow": validators.list_check(_allowed),
+    "allow": validators.list_check(check_allowed),
     "statuses": _statuses,
     "profile": validators.choice_check("default", "sipher"),
     "ca_file": validators.check_path,
     "breaker": validators.check_bool,
+    "probes": validators.check_schedule,
 }

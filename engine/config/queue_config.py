@@ -53,13 +53,19 @@ MIN_STUCK_SECONDS = 3 * queue_lock.HEARTBEAT_SECONDS
 BUILT_IN_KINDS = ("mail_send",)
 """Kinds with a built-in handler, used if no command is configured."""
 
+DELIVER_TIMEOUT_SECONDS = 15.0
+"""Default for the longest time of one HTTP request."""
+
 
 class HandlerConfig(NamedTuple):
     """How the tasks of one kind are run."""
 
     command: tuple[str, ...] = ()
-    """Program and arguments, run without a shell. Empty: the built-in handler
+    """Program and arguments, run without a shell. Empty: see `deliver`, else the built-in handler
     (`BUILT_IN_KINDS`)."""
+    deliver: Any = None
+    """How the tasks are sent as HTTP requests (`engine.config.deliver_config.DeliverConfig`); None:
+    they are not."""
     timeout: float = 300.0
     """Seconds after which it is killed and the attempt has failed."""
     concurrency: int = 1
@@ -207,6 +213,9 @@ class Config(NamedTuple):
     """A word shown in the header, such as PROD."""
     alerts: Thresholds = Thresholds()
     trash: Trash = Trash()
+    federation: Any = None
+    """The `federation` section (`engine.config.federation_config.FederationConfig`); None: there is
+    none."""
     mail: Mapping[str, Any] = {}
     """The `mail` section, by the fields of `engine.config.mail_config.MailSettings`."""
     destinations: Address | None = None
@@ -241,6 +250,7 @@ def load_config(
         settings = validators.check_mapping(_parse_yaml(data, at), at, _SETTINGS)
         config = Config(path=candidate, **settings)
         _check_root(config.queue, at)
+        _check_breakers(config, at)
         return config._replace(outbox=_place_outbox(config, at))
     return Config()
 
@@ -354,12 +364,30 @@ def _stores(
 
 def _handler(kind: str, value: object, at: validators.ConfigLocation) -> HandlerConfig:
     said = validators.check_mapping(value, at, _HANDLER)
-    if "command" not in said and kind not in BUILT_IN_KINDS:
+    if "deliver" in said:
+        if "command" in said:
+            raise at.error("expected command or deliver, not both")
+        if kind in BUILT_IN_KINDS:
+            raise at.at_key("deliver").error("mails are no HTTP requests: use another kind")
+        said.setdefault("timeout", DELIVER_TIMEOUT_SECONDS)
+    elif "command" not in said and kind not in BUILT_IN_KINDS:
         raise at.at_key("command").wrong_value("a list with the program first", None)
     for key in ("run_as", "environment"):
         if "command" not in said and key in said:
             raise at.at_key(key).error("needs command too: the built-in handler does not use it")
     return HandlerConfig(**said)
+
+
+def _deliver(value: object, at: validators.ConfigLocation) -> object:
+    from engine.config import deliver_config  # loaded only if it is configured
+
+    return deliver_config.parse_deliver(value, at)
+
+
+def _federation(value: object, at: validators.ConfigLocation) -> object:
+    from engine.config import federation_config  # loaded only if it is configured
+
+    return federation_config.parse_federation(value, at)
 
 
 _KIND = "abcdefghijklmnopqrstuvwxyz0123456789_ABCDEFGHIJKLMNOPQRSTUVWXYZ.-"
@@ -391,6 +419,7 @@ def _queue(value: object, at: validators.ConfigLocation) -> QueueSettings:
 
 _HANDLER: Mapping[str, validators.Check] = {
     "command": validators.check_command,
+    "deliver": _deliver,
     "timeout": validators.number_check(0.1, "seconds"),
     "concurrency": validators.whole_number_check(1, "processes"),
     "rate": validators.check_rate,
@@ -455,6 +484,7 @@ _SETTINGS: Mapping[str, validators.Check] = {
     "environment": _environment,
     "alerts": _thresholds,
     "trash": _trash,
+    "federation": _federation,
     "mail": _mail,
     "destinations": validators.check_database,
     "outbox": _outbox,
@@ -572,6 +602,12 @@ def _place_outbox(config: Config, at: validators.ConfigLocation) -> OutboxConfig
     if database is None:
         raise at.error("outbox: needs destinations or outbox.database too")
     return config.outbox._replace(database=database)
+
+
+def _check_breakers(config: Config, at: validators.ConfigLocation) -> None:
+    for kind, handler in config.handlers.items():
+        if config.destinations is None and handler.deliver is not None and handler.deliver.breaker:
+            raise at.error(f"handlers.{kind}.deliver.breaker: needs destinations too")
 
 
 def _check_root(queue: QueueSettings, at: validators.ConfigLocation) -> None:

@@ -1,7 +1,7 @@
 """HTTP client whose connections go only to addresses that the URL guard has judged.
 
-httpcore keeps the connections and speaks HTTP/1.1; the sockets are ours, as each wait ends at the
-deadline of the whole request, and each byte received counts.
+httpcore speaks HTTP/1.1; the sockets are ours, as each wait ends at the deadline of the whole
+request, and each byte received counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import ssl
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
@@ -135,65 +136,98 @@ class _Stream(httpcore.NetworkStream):
     def close(self) -> None:
         self._socket.close()
 
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> httpcore.NetworkStream:
-        try:
-            self._socket.settimeout(self._running.request.seconds_left(most=3600))
-            wrapped = ssl_context.wrap_socket(self._socket, server_hostname=server_hostname)
-        except BaseException:
-            self.close()
-            raise
-        return _Stream(wrapped, self._running)
-
     def get_extra_info(self, info: str) -> Any:
-        if info != "is_readable":  # then an idle connection was closed by the peer
+        if info != "is_readable":  # asked of an idle connection: then the peer has closed it
             return None
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(0))
 
 
-class _JudgedConnections(httpcore.NetworkBackend):
-    """Connects to the addresses that the guard has judged, and to no others."""
+class _Connections:
+    """Connections to judged addresses, some of them idle; threads may share it.
 
-    def __init__(self, guard: UrlGuard, running: _Running) -> None:
-        self._guard, self._running = guard, running
+    The pool of httpcore looks at every connection for each request, so its cost grows with the
+    number of peers.
+    """
 
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.NetworkStream:
-        run = self._running.request
-        addresses = _within(run, lambda: self._guard.addresses(host, port))
+    def __init__(self, guard: UrlGuard, tls: ssl.SSLContext, running: _Running) -> None:
+        self._guard, self._tls, self._running = guard, tls, running
+        self._idle: list[tuple[httpcore.Origin, httpcore.HTTP11Connection]] = []
+        """The one that was used last is at the end."""
+        self._lock = threading.Lock()
+
+    def take(self, origin: httpcore.Origin) -> httpcore.HTTP11Connection:
+        """An idle connection, else a new one.
+
+        Raises:
+            DeliveryError, OSError: there is none.
+        """
+        while (kept := self._take_idle(origin)) is not None:
+            if not kept.has_expired():
+                return kept
+            kept.close()
+        stream = _Stream(self._connect(origin), self._running)
+        return httpcore.HTTP11Connection(origin, stream, keepalive_expiry=KEPT_SECONDS)
+
+    def _take_idle(self, origin: httpcore.Origin) -> httpcore.HTTP11Connection | None:
+        with self._lock:
+            for number in range(len(self._idle) - 1, -1, -1):
+                if self._idle[number][0] == origin:
+                    return self._idle.pop(number)[1]
+        return None
+
+    def give_back(self, origin: httpcore.Origin, used: httpcore.HTTP11Connection) -> None:
+        """Keep a connection whose answer was read, close any other one."""
+        if not used.is_idle():
+            used.close()
+            return
+        with self._lock:
+            self._idle.append((origin, used))
+            oldest = self._idle[0][1]
+            if len(self._idle) <= KEPT_CONNECTIONS and not oldest.has_expired():
+                return
+            del self._idle[0]
+        oldest.close()
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        with self._lock:
+            for _, kept in self._idle:
+                kept.close()
+            self._idle.clear()
+
+    def _connect(self, origin: httpcore.Origin) -> socket.socket:
+        run, host = self._running.request, origin.host.decode("ascii")
+        addresses = self._guard.addresses(host, origin.port, partial(_within, run))
         failure: OSError | None = None
         for number, address in enumerate(addresses):
             share = run.seconds_left(most=3600) / (len(addresses) - number)
             try:
-                sock = socket.create_connection((address, port), share)
+                sock = socket.create_connection((address, origin.port), share)
             except OSError as error:
                 failure = error
                 continue
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return _Stream(sock, self._running)
+            if origin.scheme == b"http":
+                return sock
+            try:
+                sock.settimeout(run.seconds_left(most=3600))
+                return self._tls.wrap_socket(sock, server_hostname=host)
+            except BaseException:
+                sock.close()
+                raise
         assert failure is not None, "the guard returns at least one address"
         raise failure
 
 
-def _within(run: _RunningRequest, look_up: Callable[[], Iterable[str]]) -> list[str]:
+def _within(run: _RunningRequest, look_up: Callable[[], Sequence[str]]) -> Sequence[str]:
     """Run a look-up, which has no timeout, on a thread that is left behind if it takes too long."""
-    found: SimpleQueue[list[str] | Exception] = SimpleQueue()
+    found: SimpleQueue[Sequence[str] | Exception] = SimpleQueue()
 
     def ask() -> None:
         try:
-            found.put(list(look_up()))
+            found.put(look_up())
         except Exception as error:  # raised again below
             found.put(error)
 
@@ -225,17 +259,11 @@ class HttpClient:
 
     def __init__(self, guard: UrlGuard, tls: ssl.SSLContext | None = None) -> None:
         self._guard, self._running = guard, _Running()
-        self._pool = httpcore.ConnectionPool(
-            ssl_context=tls or trusted_certificates(),
-            max_connections=None,
-            max_keepalive_connections=KEPT_CONNECTIONS,
-            keepalive_expiry=KEPT_SECONDS,
-            network_backend=_JudgedConnections(guard, self._running),
-        )
+        self._connections = _Connections(guard, tls or trusted_certificates(), self._running)
 
     def close(self) -> None:
         """Close the connections that are kept."""
-        self._pool.close()
+        self._connections.close()
 
     def send(
         self,
@@ -305,16 +333,18 @@ class HttpClient:
         }
         if body or method in ("POST", "PUT", "PATCH"):
             sent["content-length"] = str(len(body))
+        target = httpcore.URL(
+            scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
+        )
         request = httpcore.Request(
             method,
-            httpcore.URL(
-                scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
-            ),
+            target,
             headers=[(name.encode("latin-1"), v.encode("utf-8")) for name, v in sent.items()],
             content=body,
         )
-        response = self._pool.handle_request(request)
+        connection = self._connections.take(target.origin)
         try:
+            response = connection.handle_request(request)
             run.expect("body", MAX_WIRE_BYTES)
             found: dict[str, str] = {}
             for raw_name, raw in response.headers:
@@ -323,8 +353,9 @@ class HttpClient:
             whole = b""
             if "location" not in found or not 300 < response.status < 400:
                 whole = _read_body(response, found.get("content-encoding", ""))
-        finally:
             response.close()
+        finally:
+            self._connections.give_back(target.origin, connection)
         return Answer(response.status, found, whole, str(url))
 
 

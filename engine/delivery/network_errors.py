@@ -16,8 +16,14 @@ BLOCKED_URL, TOO_LARGE, BAD_ANSWER = "BLOCKED_URL", "TOO_LARGE", "BAD_ANSWER"
 """Codes of our own checks: the URL or an address of it is not allowed; the answer is too large; the
 answer is not HTTP, or redirects too often."""
 
-CANCELLED = "CANCELLED"
-"""The worker cancelled the request."""
+CANCELLED, BAD_DATA = "CANCELLED", "BAD_DATA"
+"""Codes of tasks: the worker cancelled the request; the data of the task is no request."""
+
+UNHEALTHY = frozenset({DNS, REFUSED, RESET, TIMEOUT, TLS, UNKNOWN})
+"""Codes after which a destination is unhealthy."""
+
+ANSWERED = frozenset({TOO_LARGE, BAD_ANSWER})
+"""Codes of destinations that have answered, although not as they should."""
 
 
 class DeliveryError(Exception):

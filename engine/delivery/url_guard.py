@@ -109,9 +109,14 @@ class UrlGuard:
             raise DeliveryError(BLOCKED_URL, f"port {found.port}, expected 1 to 65535")
         return found
 
-    def addresses(self, host: str, port: int) -> Sequence[str]:
+    def addresses(
+        self,
+        host: str,
+        port: int,
+        wait: Callable[[Callable[[], Sequence[str]]], Sequence[str]] = lambda look_up: look_up(),
+    ) -> Sequence[str]:
         """Look up a host name and judge each of its addresses; a connection may be made to any of
-        them.
+        them. `wait` runs the look-up, which blocks.
 
         Raises:
             DeliveryError: BLOCKED_URL: at least one of them is not allowed.
@@ -121,7 +126,7 @@ class UrlGuard:
         try:
             found: Sequence[str] = (str(ipaddress.ip_address(host)),)
         except ValueError:
-            is_literal, found = False, self._resolve(host, port)
+            is_literal, found = False, wait(lambda: self._resolve(host, port))
         if not found:
             raise socket.gaierror(socket.EAI_NONAME, "no address")
         name = host.lower().rstrip(".")

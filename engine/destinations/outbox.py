@@ -46,6 +46,7 @@ class Outbox:
         self._table = ".".join(f'"{name}"' for name in settings.table.split("."))
         self._key = f'"{settings.key}"'
         columns = [f'"{one}" = COALESCE("{one}", 0) + 1' for one in (settings.attempts,) if one]
+        self._attempts = f'"{settings.attempts}"' if settings.attempts else "0"
         self._has_time = bool(settings.last_attempt)
         if self._has_time:
             columns.append(f'"{settings.last_attempt}" = {self._database.dialect.time}')
@@ -64,29 +65,38 @@ class Outbox:
         answers = self._run_all(f"DELETE FROM {self._table} WHERE {self._key} IN", keys)
         return sum(answer.changed for answer in answers)
 
-    def count_attempt(self, key: str, now: float) -> None:
+    def count_attempt(self, key: str, now: float) -> int:
         """Add 1 to the attempts of a row and set the time of its last attempt, as far as there are
-        columns for them; `now` in epoch seconds UTC."""
-        if self._counting:
-            update = f"UPDATE {self._table} SET {self._counting} WHERE {self._key} IN"
-            [*self._run_all(update, [key], [now] if self._has_time else [])]
+        columns for them; `now` in epoch seconds UTC. Return the new number, 0 if it is unknown."""
+        if not self._counting:
+            return 0
+        update = f"UPDATE {self._table} SET {self._counting} WHERE {self._key} IN"
+        values: list[Value] = [now] if self._has_time else []
+        answers = self._run_all(update, [key], values, after=f" RETURNING {self._attempts}")
+        return sum(int(row[0]) for answer in answers for row in answer.rows)
 
     def close(self) -> None:
         """Close the connections."""
         self._database.close()
 
     def _run_all(
-        self, sql: str, keys: Sequence[str], values: Sequence[Value] = (), lot: int = MAX_KEYS
+        self,
+        sql: str,
+        keys: Sequence[str],
+        values: Sequence[Value] = (),
+        after: str = "",
+        lot: int = MAX_KEYS,
     ) -> Iterator[Answer]:
-        """Run a statement that ends with IN for some keys at a time, after its other values."""
+        """Run a statement for some keys at a time: they follow the IN at the end of `sql` and its
+        other values, and `after` follows them."""
         for start in range(0, len(keys), lot):
             some = keys[start : start + lot]
             try:
-                whole = f"{sql} ({', '.join('?' * len(some))})"
+                whole = f"{sql} ({', '.join('?' * len(some))}){after}"
                 yield self._database.run(whole, [*values, *some])
             except BadValue:
                 if len(some) > 1:
-                    yield from self._run_all(sql, some, values, 1)
+                    yield from self._run_all(sql, some, values, after, lot=1)
                 # else: no row can have this key
 
 

@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from engine import policy
@@ -113,6 +113,8 @@ class PlaceFacts(NamedTuple):
     folder_stats: Mapping[str, os.stat_result | OSError]
     """lstat results of the place's folders."""
     mail: MailFacts = MailFacts()
+    delivered: Collection[str] = ()
+    """Kinds of task that are sent by HTTP."""
 
     @property
     def staging(self) -> str:

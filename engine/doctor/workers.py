@@ -90,7 +90,7 @@ def _may_run(path: str, account: Account | None) -> bool:
 def check_kinds(patient: PlaceFacts) -> Iterator[Finding]:
     """Check for waiting tasks without a handler."""
     for kind, number in sorted(patient.view.kinds.items()):
-        if kind in patient.handlers or kind in queue_config.BUILT_IN_KINDS:
+        if kind in (*patient.handlers, *patient.delivered, *queue_config.BUILT_IN_KINDS):
             continue  # the check `mail` covers these
         what = "will fail immediately" if patient.is_claimed(kind) else "are not claimed"
         many = f"1 {kind} task waits" if number == 1 else f"{number:,} {kind} tasks wait"

@@ -76,6 +76,10 @@ _AFTER_COLON = re.compile(rf"(?<=[^:]: )([245][0-9]{{2}}){_ENHANCED}{_WORD_END}"
 """Both codes after any other text: `Invalid login: 535 5.7.8`. The first one alone could be any
 number there (`timeout: 250 ms`), and text that ends in two colons could be an IPv6 address."""
 
+_HTTP_STATUS = re.compile(r"[\[_]HTTP_([1-9][0-9]{2})[\]_](?![^ ])")
+"""The status of an HTTP answer, at the start: `[HTTP_503]`; in a task file, which has no brackets,
+`_HTTP_503_`."""
+
 _CLASSES = frozenset("245")
 """First digit of a reply: success, temporary failure, permanent failure."""
 
@@ -89,8 +93,9 @@ def fold_error(error: str) -> str:
     Numbers and hexadecimal words become `#`, task ids and UUIDs `<id>`, mail addresses `<address>`,
     host names and IP addresses `<host>`, absolute paths `<path>`. The reply code of a server stays
     (`421 4.7.0`): at the start, after ` said: `, after our own error name (`unavailable_450: 450`),
-    and, if it has both codes, after any colon. Only the first `ERROR_LIMIT_CHARS` characters
-    count, the part that a task file stores, so that a log and a spool give the same pattern.
+    and, if it has both codes, after any colon; so does the status of an HTTP answer. Only the first
+    `ERROR_LIMIT_CHARS` characters count, the part that a task file stores, so that a log and a
+    spool give the same pattern.
     Folding a pattern again does not change it.
     """
     error = error[:ERROR_LIMIT]
@@ -103,7 +108,7 @@ def fold_error(error: str) -> str:
 
 
 def reply_code(error: str) -> str:
-    """The three-digit code of a mail server's reply that `fold` keeps; "" if none."""
+    """The three-digit code of a server's reply that `fold` keeps; "" if none."""
     found = _find_reply(error)
     return found[1] if found else ""
 
@@ -123,6 +128,8 @@ def _find_reply(error: str) -> re.Match[str] | None:
         return found
     # Most errors have no reply code, and this test is faster than the patterns.
     if error[:1] in _CLASSES and (found := _CODE.match(error)):
+        return found
+    if error[:1] in ("[", "_") and (found := _HTTP_STATUS.match(error)):
         return found
     return _AFTER_ERROR_NAME.match(error) or _AFTER_COLON.search(error) if ": " in error else None
 

@@ -52,6 +52,13 @@ PATTERNS = {
     "timeout: 250 ms": "timeout: # ms",
     "no route to 2001:db8:: 450 4.2.0": "no route to <host> # #.#.#",
     "lost /tmp/u7/said: 450": "lost <path>: #",
+    # HTTP deliveries, as text and in a task file
+    "[HTTP_503] peer7.example.net:8080: Service Unavailable": (
+        "[HTTP_503] <host>:#: Service Unavailable"
+    ),
+    "_HTTP_404_ 127.0.0.1:8080: Not Found": "_HTTP_404_ <host>:#: Not Found",
+    "[REFUSED] 127.0.0.1:8080: Connection refused": "[REFUSED] <host>:#: Connection refused",
+    "[HTTP_503]x 7": "[HTTP_#]x #",
     # hosts, addresses, paths, ids
     "connect_timeout mx7.example.net 25": "connect_timeout <host> #",
     "refused 10.4.0.9:25": "refused <host>:#",

@@ -136,7 +136,7 @@ def _values(setup: Setup) -> dict[str, str]:
     service_user = "root" if _as_others(setup, user) else user
     mail = setup.mail.settings() if setup.mail.is_ours else None
     mta = "" if mail is None else _used_mta(setup, mail)
-    own = [handler.timeout for handler in setup.programs.values()]
+    own = [h.timeout for h in setup.config.handlers.values() if h.command or h.deliver is not None]
     longest = max([*own, *([] if mail is None else [mail.max_time])], default=0)
     stop = math.ceil(
         min(longest, 1e9) + KILL_DELAY_SECONDS + HANDLER_GRACE_SECONDS

@@ -22,6 +22,7 @@ from engine.text.safe import clean_error, safe_line
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
 from tui.cli.queue import lease_worker
+from tui.cli.queue.deliver_handlers import deliver_handlers, delivered_kinds
 from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.delivery_parts import with_outbox
 from tui.cli.setup.errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fail, print_result
@@ -67,12 +68,14 @@ def work(setup: Setup, arguments: Namespace) -> int:
 
 def _queues(setup: Setup, named: list[str]) -> tuple[str, ...]:
     """The queues to work: those with a handler, or the named ones of them."""
+    handled = (*setup.programs, *delivered_kinds(setup.config))
     for queue in named:
-        if queue not in setup.programs:
-            fail(EX_CONFIG, f"no handler configured: handlers.{safe_line(queue)}.command")
-    queues = tuple(dict.fromkeys(named)) or tuple(setup.programs)
+        if queue not in handled:
+            where = f"handlers.{safe_line(queue)}"
+            fail(EX_CONFIG, f"no handler configured: {where}.command or {where}.deliver")
+    queues = tuple(dict.fromkeys(named)) or handled
     if not queues:
-        fail(EX_CONFIG, "no handler configured: handlers.QUEUE.command")
+        fail(EX_CONFIG, "no handler configured: handlers.QUEUE.command or handlers.QUEUE.deliver")
     return queues
 
 
@@ -82,8 +85,10 @@ def _handlers(setup: Setup, queues: tuple[str, ...], stack: ExitStack) -> Mappin
     from engine.work.command import CommandHandler
 
     supervisors = stack.enter_context(SupervisorPool())
+    deliveries = deliver_handlers(setup, stack)
     return {
-        queue: CommandHandler(
+        queue: deliveries.get(queue)
+        or CommandHandler(
             setup.programs[queue].command,
             setup.programs[queue].timeout,
             setup.handler_account(queue),
@@ -101,7 +106,7 @@ def _services(setup: Setup, queues: tuple[str, ...], slots: Mapping[str, int]) -
         limits=setup.token_buckets(),
         shorten_error=clean_error,
         slots=slots,
-        timeouts={queue: setup.programs[queue].timeout for queue in queues},
+        timeouts={queue: setup.config.handlers[queue].timeout for queue in queues},
         data_kinds=queues,
         logs_waits=True,
     )

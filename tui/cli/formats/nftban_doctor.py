@@ -21,6 +21,7 @@ from engine.mail.send.mail_spool import Broken
 from engine.store import Unavailable
 from engine.system import files
 from tui.cli.plans import plan_command
+from tui.cli.queue.deliver_handlers import delivered_kinds
 from tui.cli.queue.spool import examine_lock, handles_kind, open_spool
 from tui.cli.setup.errors import CommandError
 from tui.cli.setup.mail_controls import make_mail_desk
@@ -40,6 +41,7 @@ def _place_facts(setup: Setup) -> place_facts.PlaceFacts:
     return place_facts.PlaceFacts(
         queue=queue,
         handlers={kind: _program(setup, kind) for kind in setup.programs},
+        delivered=delivered_kinds(setup.config),
         is_claimed=partial(handles_kind, setup),
         spooldeck=plan_command.shell_command(plan_command.command_base(setup)),
         config=setup.config.path,

@@ -153,7 +153,9 @@ def handles_kind(setup: Setup, kind: str) -> bool:
     """True if a worker with this configuration claims tasks of this kind."""
     from engine.work.handlers import CONTRACT_KINDS
 
-    return kind in (*setup.programs, *queue_config.BUILT_IN_KINDS) or kind not in CONTRACT_KINDS
+    return kind in (*setup.config.handlers, *queue_config.BUILT_IN_KINDS) or (
+        kind not in CONTRACT_KINDS
+    )
 
 
 def complete_place(setup: Setup, place: Place) -> Place:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from engine.model import State
+from engine.model import State, Task
 from engine.monitor import prometheus
+from engine.store import Gone, Unavailable, Unsupported
 from engine.stores.nftban import NftbanStore
 from engine.system import files
 from engine.text.safe import safe_line
-from engine.work.handlers import Handler
+from engine.work.handlers import Context, Failed, Fatal, Handler
 from engine.work.services import WorkerServices
+from tui.cli.queue.deliver_handlers import deliver_handlers
 from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.setup import Setup
@@ -37,6 +39,10 @@ def handlers(
     built_in: dict[str, Handler] = {}
     if setup.mail.is_ours:
         built_in["mail_send"] = mailing or setup.mail.handler()
+    built_in |= {
+        kind: with_payload(handler, setup.queue.mail_spool, setup.queue.root)
+        for kind, handler in deliver_handlers(setup, closing).items()
+    }
     if not setup.programs:
         return built_in
     from engine.system.supervisor import SupervisorPool
@@ -58,6 +64,24 @@ def handlers(
         )
         for kind, handler in setup.programs.items()
     }
+
+
+def with_payload(handler: Handler, mail_spool: str, root: str) -> Handler:
+    """Wrap a handler so that the payload file of its task is its data; only a plain file below the
+    mail spool is read.
+    """
+    from engine.stores.nftban import parts
+
+    def run(task: Task, context: Context) -> object:
+        try:
+            data = parts.read_part(parts.PAYLOAD, task.payload, mail_spool, root)
+        except Unsupported as error:
+            raise Fatal(f"payload not read: {error}") from error
+        except (Gone, Unavailable) as error:
+            raise Failed(f"payload not read: {error}") from error
+        return handler(task, context._replace(data=data))
+
+    return run
 
 
 def worker_services(

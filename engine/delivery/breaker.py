@@ -1,0 +1,130 @@
+"""Circuit breaker: deliveries to a blocked or unhealthy destination wait for its next probe.
+
+One delivery at each probe time is the probe. Of two workers one claims it, by compare-and-swap in
+the registry.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from engine.destinations import destination as destinations
+from engine.destinations.destination import Destination
+from engine.destinations.registry import Registry, update
+from engine.schedules import Schedule
+from engine.store import Gone, Unavailable
+from engine.work.handlers import Postponed
+
+KNOWN_SECONDS = 1.0
+"""For so many seconds what the registry said about a destination is used again."""
+
+MAX_KNOWN = 10_000
+"""Number of destinations that are remembered."""
+
+REGISTRY_RETRY_SECONDS = 60.0
+"""Seconds until a task is tried again because the registry could not be read."""
+
+CLAIM_TRIES = 3
+
+
+class Breaker:
+    """Admits deliveries by the registry, and records there how they ended. Threads may share it."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        probes: Schedule,
+        *,
+        is_gating: bool,
+        patience: float,
+        clock: Callable[[], float] = time.time,
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Without `is_gating` only a block makes a delivery wait. `patience` is the time in
+        seconds after which a probe without a result counts as lost. `warn` logs that a result
+        cannot be recorded.
+        """
+        self._registry, self._probes, self._is_gating = registry, probes, is_gating
+        self._patience, self._clock, self._warn = patience, clock, warn
+        self._known: dict[str, tuple[Destination, float]] = {}
+        self._warned = ""
+
+    def admit(self, origin: str) -> bool:
+        """Return whether the delivery that may start now is a probe.
+
+        Raises:
+            Postponed: it must wait; nothing was sent.
+        """
+        try:
+            for _ in range(CLAIM_TRIES):
+                now, found = self._clock(), self._get(origin)
+                until = destinations.waits_until(found, now)
+                if until is not None and (found.blocked or self._is_gating):
+                    raise Postponed(until, _describe_wait(found))
+                if not self._is_gating:
+                    return False
+                probe = destinations.start_probe(found, now, self._patience)
+                if probe is None:
+                    return False
+                try:
+                    self._keep(self._registry.swap(found, probe))
+                except Gone:  # another worker has claimed it
+                    self._known.pop(origin, None)
+                    continue
+                return True
+        except Unavailable as error:
+            raise Postponed(self._clock() + REGISTRY_RETRY_SECONDS, str(error)) from error
+        raise Postponed(now + 1.0, f"{origin} is changed by other workers")
+
+    def record(self, origin: str, code: str, *, is_probe: bool) -> float | None:
+        """Record how a delivery ended: with an error code, or "" for an answer. Return the time at
+        which tasks are tried again, None if they do not wait.
+        """
+        now = self._clock()
+
+        def change(old: Destination) -> Destination:
+            if not code:
+                return destinations.mark_success(old, now)
+            if is_probe:
+                return destinations.mark_probe(old, code, now, self._probes)
+            return destinations.mark_failure(old, code, now, self._probes)
+
+        try:
+            new = self._change(origin, change)
+        except Unavailable as error:
+            if str(error) != self._warned:
+                self._warned = str(error)
+                self._warn(f"Health of {origin} not recorded: {error}")
+            return None
+        self._warned = ""
+        self._keep(new)
+        return destinations.waits_until(new, now) if self._is_gating else None
+
+    def _change(self, origin: str, change: Callable[[Destination], Destination]) -> Destination:
+        known = self._get(origin)
+        if (new := change(known)) == known:
+            return known
+        try:
+            return self._registry.swap(known, new)
+        except Gone:  # it is known from before another worker's change
+            return update(self._registry, origin, change)
+
+    def _get(self, origin: str) -> Destination:
+        found, read = self._known.get(origin, (None, 0.0))
+        if found is not None and 0 <= self._clock() - read < KNOWN_SECONDS:
+            return found
+        found = self._registry.get(origin)
+        self._keep(found)
+        return found
+
+    def _keep(self, found: Destination) -> None:
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[found.origin] = found, self._clock()
+
+
+def _describe_wait(found: Destination) -> str:
+    if found.blocked:
+        return f"{found.origin} is blocked: {found.blocked}"
+    return f"{found.origin} is unhealthy: {found.reason}: no probe"

@@ -1,0 +1,226 @@
+"""The rows of HTTP deliveries, to a peer on loopback that is a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+
+import httpx
+
+from engine import verbs
+from engine.config.deliver_config import parse_allowed
+from engine.config.place_address import parse_address
+from engine.delivery.breaker import Breaker
+from engine.delivery.deliver import DeliverHandler
+from engine.delivery.http_client import HttpClient
+from engine.delivery.status_table import make_outcomes
+from engine.delivery.url_guard import UrlGuard
+from engine.destinations.sql_registry import SqlRegistry
+from engine.policy import contract_retries, retries_of
+from engine.schedules import NO_RETRY, parse_schedule
+from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.image import NewJob
+from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker
+from tests.bench.measure import (
+    Bench,
+    Figures,
+    Unmeasurable,
+    compare,
+    interleave,
+    memory_folder,
+    scratch,
+)
+from tests.redis_server import TestServer, running_server
+from tui.cli.queue.worker_parts import with_payload
+
+AT_ONCE = 16
+"""Requests at the same time."""
+
+BODY = "x" * 1024
+
+_PEER = """
+import asyncio
+
+class Peer(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport, self.wanted, self.data = transport, 0, b""
+
+    def data_received(self, data):
+        self.data += data
+        while (end := self.data.find(b"\\r\\n\\r\\n")) >= 0:
+            head = self.data[:end].lower()
+            at = head.find(b"content-length: ")
+            size = int(head[at + 16 :].split(b"\\r\\n")[0]) if at >= 0 else 0
+            if len(self.data) < end + 4 + size:
+                return
+            self.data = self.data[end + 4 + size :]
+            self.transport.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\nok")
+
+async def main():
+    server = await asyncio.get_running_loop().create_server(Peer, "0.0.0.0", 0, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+asyncio.run(main())
+"""
+"""A peer on each address of 127.0.0.0/8 and one port, which it prints."""
+
+
+@contextmanager
+def running_peer() -> Iterator[int]:
+    """The port of a peer that answers 200 to each request."""
+    with subprocess.Popen([sys.executable, "-c", _PEER], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
+def _requests(number: int, port: int, living: int, dead: int) -> list[bytes]:
+    """Requests to so many living and dead destinations in turn; nothing listens on port 9 of the
+    dead ones."""
+    urls = [f"http://127.0.{n // 250}.{n % 250 + 1}:{port}/" for n in range(living)]
+    urls += [f"http://127.1.{n // 250}.{n % 250 + 1}:9/" for n in range(dead)]
+    return [
+        json.dumps({"url": urls[n % len(urls)], "method": "POST", "body": BODY}).encode()
+        for n in range(number)
+    ]
+
+
+@contextmanager
+def _handler(breaker: Breaker | None = None) -> Iterator[DeliverHandler]:
+    client = HttpClient(UrlGuard([parse_allowed("127.0.0.0/8")]))
+    yield DeliverHandler(client, make_outcomes("default"), 15.0, breaker)
+    client.close()
+
+
+def _spool(folder: str, requests: list[bytes]) -> NftbanStore:
+    """An NFTBan queue with a task for each request."""
+    spool = SpoolFolders(
+        f"{folder}/queue/pending",
+        f"{folder}/queue/work",
+        f"{folder}/queue/dlq",
+        mail_spool=f"{folder}/mailspool",
+        durable=False,
+    )
+    make_spool(spool)
+    Path(spool.mail_spool).mkdir()
+    store = NftbanStore(spool)
+    for n, data in enumerate(requests):
+        payload = Path(spool.mail_spool, f"{n}.json")
+        payload.write_bytes(data)
+        task = verbs.enqueue("push", time.time(), f"{n:08x}", payload=str(payload))
+        store.swap(None, task)
+    return store
+
+
+def _cpu(run: Callable[[], int], number: int) -> float:
+    """Microseconds of processor time of this process for each of so many deliveries."""
+    began = time.process_time()
+    done = run()
+    spent = time.process_time() - began
+    assert done == number, f"{done} of {number} delivered"
+    return spent / number * 1e6
+
+
+def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> float:
+    """The cost of each delivery that succeeds, `number` in all."""
+    with scratch(memory_folder(2 * len(requests))) as folder:
+        registry = SqlRegistry(parse_address(f"sqlite://{folder}/destinations.db"), creates=True)
+        probes = parse_schedule("exponential 5m")
+        breaker = Breaker(registry, probes, is_gating=True, patience=30)
+        with (
+            closing(_spool(folder, requests)) as store,
+            _handler(breaker if gates else None) as send,
+        ):
+            worker = Worker(
+                store,
+                {"push": with_payload(send, f"{folder}/mailspool", "")},
+                contract_retries(),
+                concurrency=AT_ONCE,
+                services=WorkerServices(slots={"push": AT_ONCE}),
+            )
+            cost = _cpu(lambda: worker.process_all(until_idle=True).done, number)
+        registry.close()
+        return cost
+
+
+def _on_bullmq(server: TestServer, requests: list[bytes]) -> float:
+    place = parse_place(parse_address(server.place()))._replace(queues=("push",))
+    with server.client() as client:
+        client.flushall()
+    with closing(BullmqStore(place)) as store, _handler() as send:
+        for data in requests:
+            store.add_job(NewJob("push", "request", data.decode()))
+        worker = Worker(
+            store,
+            {"push": send},
+            retries_of(NO_RETRY),
+            owner="bench",
+            concurrency=AT_ONCE,
+            services=WorkerServices(slots={"push": AT_ONCE}, data_kinds=("push",)),
+        )
+        return _cpu(lambda: worker.process_all(until_idle=True).done, len(requests))
+
+
+def _bare(requests: list[bytes]) -> float:
+    """The same requests by a loop on as many threads."""
+    with httpx.Client(trust_env=False) as client, ThreadPoolExecutor(AT_ONCE) as threads:
+
+        def send(data: bytes) -> bool:
+            said = json.loads(data)
+            return client.request(said["method"], said["url"], content=said["body"]).is_success
+
+        return _cpu(lambda: sum(threads.map(send, requests)), len(requests))
+
+
+def httpx_loop(bench: Bench) -> Figures:
+    """Deliveries of an NFTBan queue beside a bare loop."""
+    number = 500 if bench.quick else 2_000
+    with running_peer() as port:
+        requests = _requests(number, port, 1, 0)
+        ways = {"ours": partial(_on_nftban, requests, number), "bare": partial(_bare, requests)}
+        costs = interleave(ways, bench.rounds)
+    what = f"{number:,} of 1 KiB, {AT_ONCE} at once, a delivery"
+    yield compare(what, "us CPU", costs["ours"], costs["bare"], f"httpx {httpx.__version__}", 1.25)
+
+
+def dead_peers(bench: Bench) -> Figures:
+    """Deliveries to 900 living destinations with and without 100 dead ones, breaker on."""
+    each = 2 if bench.quick else 10
+    with running_peer() as port:
+        with_dead, without = (_requests(n * each, port, 900, n - 900) for n in (1000, 900))
+        ways = {
+            "dead": partial(_on_nftban, with_dead, 900 * each, gates=True),
+            "none": partial(_on_nftban, without, 900 * each, gates=True),
+        }
+        costs = interleave(ways, bench.rounds)
+    what = f"{900 * each:,} beside {100 * each} to dead peers, a delivery"
+    yield compare(what, "us CPU", costs["dead"], costs["none"], "no dead peers", 1 / 0.95)
+
+
+def bullmq(bench: Bench) -> Figures:
+    """Deliveries of a BullMQ queue beside those of an NFTBan queue."""
+    number = 500 if bench.quick else 2_000
+    try:
+        with running_server() as server, running_peer() as port:
+            requests = _requests(number, port, 1, 0)
+            ways = {
+                "bullmq": partial(_on_bullmq, server, requests),
+                "nftban": partial(_on_nftban, requests, number),
+            }
+            costs = interleave(ways, bench.rounds)
+    except FileNotFoundError as error:
+        raise Unmeasurable(str(error)) from None
+    what = f"{number:,} of 1 KiB, {AT_ONCE} at once, a delivery"
+    yield compare(what, "us CPU", costs["bullmq"], costs["nftban"], "on nftban", 1 / 0.7)

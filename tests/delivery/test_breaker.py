@@ -1,0 +1,207 @@
+"""The circuit breaker: who is admitted, who waits, and which delivery is the probe."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.config.place_address import parse_address
+from engine.delivery.breaker import KNOWN_SECONDS, REGISTRY_RETRY_SECONDS, Breaker
+from engine.destinations import destination as destinations
+from engine.destinations.registry import update
+from engine.destinations.sql_registry import SqlRegistry
+from engine.schedules import parse_schedule
+from engine.work.handlers import Postponed
+
+NOW = 1_795_170_000.0
+PEER = "https://peer.example"
+PATIENCE = 20.0
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = NOW
+
+    def __call__(self) -> float:
+        """The time that was set."""
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The clock of all breakers of a test."""
+    return Clock()
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[SqlRegistry]:
+    """A registry in a file that does not exist yet."""
+    address = parse_address(f"sqlite://{tmp_path}/destinations.db")
+    one = SqlRegistry(address, creates=True, patience=0.1)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def make(registry: SqlRegistry, clock: Clock) -> Callable[..., Breaker]:
+    """Make the breaker of one more worker; it gates, and has three probes."""
+
+    def make(**options: object) -> Breaker:
+        said = {"is_gating": True, "patience": PATIENCE, "clock": clock} | options
+        return Breaker(registry, parse_schedule("linear 60s +60s limit 3"), **said)  # type: ignore[arg-type]
+
+    return make
+
+
+def wait_of(breaker: Breaker, clock: Clock) -> float | None:
+    """Seconds that a delivery has to wait; None if it is admitted as no probe."""
+    try:
+        assert breaker.admit(PEER) is False
+    except Postponed as wait:
+        return wait.due - clock.now
+    return None
+
+
+def test_tasks_wait_for_the_next_probe_after_a_failure(
+    make: Callable[..., Breaker], clock: Clock
+) -> None:
+    """Until then no delivery is admitted by any worker; then one is, as the probe."""
+    one, other = make(), make()
+    assert wait_of(one, clock) is None
+    assert one.record(PEER, "REFUSED", is_probe=False) == NOW + 60
+
+    assert [wait_of(each, clock) for each in (one, other)] == [60, 60]
+    clock.now += 60
+    assert one.admit(PEER) is True
+    assert [wait_of(each, clock) for each in (one, other)] == [PATIENCE, PATIENCE]
+
+
+def test_a_successful_probe_admits_all(make: Callable[..., Breaker], clock: Clock) -> None:
+    """The destination is healthy again for every worker."""
+    one, other = make(), make()
+    one.record(PEER, "TIMEOUT", is_probe=False)
+    clock.now += 60
+    assert one.admit(PEER) is True
+    assert one.record(PEER, "", is_probe=True) is None
+
+    clock.now += KNOWN_SECONDS
+    assert [wait_of(each, clock) for each in (one, other)] == [None, None]
+
+
+def test_failed_probes_follow_the_schedule_and_then_deliveries_are_tried(
+    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock
+) -> None:
+    """After the last probe the next delivery starts the probes again if it fails too."""
+    one, waits = make(), list[float | None]()
+    due = one.record(PEER, "DNS", is_probe=False)
+    while due is not None:
+        waits.append(due - clock.now)
+        clock.now = due
+        assert one.admit(PEER) is True
+        due = one.record(PEER, "DNS", is_probe=True)
+    assert waits == [60, 120, 180]
+
+    assert wait_of(one, clock) is None
+    assert one.record(PEER, "DNS", is_probe=False) == clock.now + 60
+    assert registry.get(PEER).probes == 0
+
+
+def test_of_two_workers_one_probes(make: Callable[..., Breaker], clock: Clock) -> None:
+    """The claim is a compare-and-swap in the registry."""
+    make().record(PEER, "REFUSED", is_probe=False)
+    clock.now += 60
+    admitted = list[bool]()
+    start = threading.Barrier(8)
+
+    def probe() -> None:
+        breaker = make()
+        start.wait()
+        try:
+            admitted.append(breaker.admit(PEER))
+        except Postponed:
+            admitted.append(False)
+
+    threads = [threading.Thread(target=probe) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(admitted) == [False] * 7 + [True]
+
+
+def test_a_probe_without_a_result_is_repeated(make: Callable[..., Breaker], clock: Clock) -> None:
+    """A worker that was killed during its probe does not leave the destination unhealthy."""
+    make().record(PEER, "REFUSED", is_probe=False)
+    clock.now += 60
+    assert make().admit(PEER) is True
+    clock.now += PATIENCE
+    assert make().admit(PEER) is True
+
+
+def test_a_blocked_destination_gets_nothing_with_or_without_the_breaker(
+    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock
+) -> None:
+    """Its tasks wait until an operator unblocks it."""
+    update(registry, PEER, lambda old: destinations.block(old, "spam", NOW))
+    for gates in (True, False):
+        with pytest.raises(Postponed, match=r"^https://peer\.example is blocked: spam$"):
+            make(is_gating=gates).admit(PEER)
+    update(registry, PEER, destinations.unblock)
+    assert wait_of(make(), clock) is None
+
+
+def test_without_the_breaker_health_is_recorded_only(
+    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock
+) -> None:
+    """Deliveries to an unhealthy destination go on, and a success makes it healthy."""
+    one = make(is_gating=False)
+    assert one.record(PEER, "REFUSED", is_probe=False) is None
+    assert (registry.get(PEER).healthy, registry.get(PEER).reason) == (False, "REFUSED")
+    assert wait_of(one, clock) is None
+    assert one.record(PEER, "", is_probe=False) is None
+    assert registry.get(PEER).healthy
+
+
+def test_successes_of_a_healthy_destination_are_seldom_written(
+    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock
+) -> None:
+    """A busy worker does not write to the registry for each delivery."""
+    one = make()
+    for _ in range(50):
+        one.admit(PEER)
+        one.record(PEER, "", is_probe=False)
+    first = registry.get(PEER)
+    assert first.last_success == NOW
+    clock.now += 0.5
+    one.record(PEER, "", is_probe=False)
+    assert registry.get(PEER) == first
+
+
+def test_an_unreadable_registry_makes_tasks_wait(
+    make: Callable[..., Breaker], clock: Clock, tmp_path: Path
+) -> None:
+    """Nothing is sent to a destination that may be blocked, and no attempt is used."""
+    (tmp_path / "destinations.db").write_bytes(b"no database" * 100)
+    assert wait_of(make(), clock) == REGISTRY_RETRY_SECONDS
+
+
+def test_a_registry_that_cannot_be_written_is_reported_once(
+    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock, tmp_path: Path
+) -> None:
+    """A delivery that was made counts, although its record is missing."""
+    said = list[str]()
+    one = make(warn=said.append)
+    one.record(PEER, "", is_probe=False)
+    with sqlite3.connect(tmp_path / "destinations.db", isolation_level=None) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(2):
+            assert one.record(PEER, "REFUSED", is_probe=False) is None
+        other.execute("ROLLBACK")
+    other.close()
+    assert len(said) == 1
+    assert said[0].startswith(f"Health of {PEER} not recorded: ")

@@ -1,0 +1,115 @@
+"""The data of tasks that are HTTP requests: what is sent, and which fault is reported."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from engine.delivery.network_errors import DeliveryError
+from engine.delivery.request import DeliveryRequest, parse_request
+
+URL = "https://peer.example/in"
+GOOD: dict[str, Any] = {"url": URL, "method": "POST"}
+
+
+def test_all_fields_are_read() -> None:
+    """Text is sent as UTF-8, and base64 as its bytes; the destination becomes an origin."""
+    said = {
+        **GOOD,
+        "headers": {"Content-Type": "text/plain", "X-A": "ü"},
+        "body": "größer",
+        "timeout": 3,
+        "destination": "https://Peer.example:443/x",
+        "unknown": 1,
+    }
+    assert parse_request(json.dumps(said).encode()) == DeliveryRequest(
+        URL,
+        "POST",
+        {"Content-Type": "text/plain", "X-A": "ü"},
+        "größer".encode(),
+        3.0,
+        "https://peer.example",
+    )
+    assert parse_request(json.dumps({**GOOD, "body_base64": "AAH/"}).encode()).body == b"\0\1\xff"
+    assert parse_request(json.dumps(GOOD).encode()) == DeliveryRequest(
+        URL, "POST", {}, b"", None, ""
+    )
+
+
+FAULTS: dict[str, tuple[bytes | None, str]] = {
+    "no data": (None, "the task has no data"),
+    "empty": (b"", "the data is not JSON"),
+    "no JSON": (b"{", "the data is not JSON"),
+    "no UTF-8": (b"\xff\xfe\xfd", "the data is not JSON"),
+    "deep": (b"[" * 100_000, "the data is"),
+    "large number": (b'{"url": ' + b"9" * 5000 + b"}", "the data is not JSON"),
+    "null": (b"null", "expected a JSON object with url and method, not nothing"),
+    "42": (b"42", "not a number"),
+    "text": (b'"text"', "not text"),
+    "list": (b"[]", "not a list"),
+    "5 MiB": (json.dumps({**GOOD, "body": "x" * (5 << 20)}).encode(), "1 MiB or more"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_data_that_is_no_request_is_refused(name: str) -> None:
+    """The first fault is reported in one line."""
+    data, said = FAULTS[name]
+    with pytest.raises(DeliveryError, match=r"^\[BAD_DATA\] ") as refused:
+        parse_request(data)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"url": None}, "url: expected text, not nothing"),
+        ({"url": 7}, "url: expected text, not a number"),
+        ({"method": None}, "method: expected text"),
+        ({"method": "post"}, "method: expected one of POST, PUT, PATCH, DELETE, GET, HEAD"),
+        ({"method": "CONNECT"}, "not 'CONNECT'"),
+        ({"method": "GET / HTTP/1.1\r\nX: "}, "method: expected one of"),
+        ({"headers": []}, "headers: expected an object"),
+        ({"headers": {f"X-{n}": "" for n in range(101)}}, "at most 100 names"),
+        ({"headers": {"X Y": "a"}}, "headers: not a name: 'X Y'"),
+        ({"headers": {"": "a"}}, "headers: not a name: ''"),
+        ({"headers": {"X": 7}}, "headers: X: expected one line of text"),
+        ({"headers": {"X": "a\r\nY: b"}}, "headers: X: expected one line of text"),
+        ({"headers": {"X": "a\0"}}, "headers: X: expected one line of text"),
+        ({"headers": {"X": "a" * 9000}}, "headers: X: expected one line of text"),
+        ({"headers": {"X": "\ud800"}}, "headers: X: half of a surrogate pair"),
+        ({"headers": {"Host": "other.example"}}, "headers: Host is set by the client"),
+        ({"headers": {"transfer-encoding": "chunked"}}, "is set by the client"),
+        ({"body": 7}, "body: expected text, not a number"),
+        ({"body": {"a": 1}}, "body: expected text, not an object"),
+        ({"body": "\ud800"}, "body: half of a surrogate pair"),
+        ({"body_base64": "AB$="}, "body_base64: "),
+        ({"body_base64": "ü"}, "body_base64: "),
+        ({"body": "", "body_base64": ""}, "body and body_base64: expected one of them"),
+        ({"timeout": 0}, "timeout: expected a number of seconds above 0"),
+        ({"timeout": -1}, "timeout: expected"),
+        ({"timeout": True}, "timeout: expected"),
+        ({"timeout": "5"}, "timeout: expected"),
+        ({"timeout": float("inf")}, "timeout: expected"),
+        ({"timeout": float("nan")}, "timeout: expected"),
+        ({"destination": "peer"}, "destination: expected a URL"),
+        ({"destination": 7}, "destination: expected text"),
+    ],
+    ids=str,
+)
+def test_a_field_with_a_fault_is_named(change: dict[str, Any], said: str) -> None:
+    """Nothing of a request is guessed or left out."""
+    with pytest.raises(DeliveryError, match=r"^\[BAD_DATA\] ") as refused:
+        parse_request(json.dumps(GOOD | change).encode())
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("key", ["url", "method"])
+def test_url_and_method_are_needed(key: str) -> None:
+    """No method is assumed: another one could change the peer."""
+    said = {name: value for name, value in GOOD.items() if name != key}
+    with pytest.raises(DeliveryError, match=rf"\[BAD_DATA\] {key} is missing"):
+        parse_request(json.dumps(said).encode())
