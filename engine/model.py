@@ -128,6 +128,9 @@ an attempt when it is claimed. `attempts` counts only attempts that have ended, 
 
 ATTEMPTS_ALLOWED_KEY = "attempts allowed"
 """Key in `Task.extra` of a task with its own maximum number of attempts."""
+STALLED_BEFORE_KEY = "stalled before"
+"""Key in `Task.extra` of a task that ran before and lost its worker, which counts no attempt: how
+often."""
 STALLED_KEY = "stalled?"
 """Key in `Task.extra` of an active task that has lost its worker by all signs: which sign."""
 

@@ -461,14 +461,11 @@ def require_edge(
     task = new if old is None else old
     if task is not None and (why := edge.bars(task, now)):
         raise Unsupported(why)
-    if (
-        not whole
-        and old is not None
-        and new is not None
-        and _guarded_values(old) != _guarded_values(new)
-    ):
-        changed = {f for f in GUARDED_FIELDS if getattr(old, f) != getattr(new, f)}
-        if not changed <= edge.fields:
-            names = ", ".join(sorted(changed - edge.fields))
-            raise Unsupported(f"moving from {start} to {end} cannot change: {names}")
+    if not whole and old is not None and new is not None:
+        before, after = _guarded_values(old), _guarded_values(new)
+        if before != after:
+            pairs = zip(GUARDED_FIELDS, before, after, strict=True)
+            wrong = sorted({name for name, a, b in pairs if a != b} - edge.fields)
+            if wrong:
+                raise Unsupported(f"moving from {start} to {end} cannot change: {', '.join(wrong)}")
     return edge

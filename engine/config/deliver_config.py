@@ -70,7 +70,8 @@ def parse_allowed(text: str) -> AllowedPeer:
     return AllowedPeer(host=name, port=port or None)
 
 
-def _allowed(value: object, at: ConfigLocation) -> AllowedPeer:
+def check_allowed(value: object, at: ConfigLocation) -> AllowedPeer:
+    """Check an entry of an allow-list."""
     try:
         return parse_allowed(validators.check_text(value, at))
     except ValueError as error:
@@ -105,7 +106,7 @@ def parse_deliver(value: object, at: ConfigLocation) -> DeliverConfig:
 
 
 _DELIVER: Mapping[str, validators.Check] = {
-    "allow": validators.list_check(_allowed),
+    "allow": validators.list_check(check_allowed),
     "statuses": _statuses,
     "profile": validators.choice_check("default", "sipher"),
     "ca_file": validators.check_path,

@@ -159,6 +159,8 @@ def _connect_sqlite(address: Address, patience: float, creates: bool) -> PooledC
     path = _path_of(address)
     if not os.path.exists(path) and not creates:
         raise NoTable(f"{address.text}: no such file")
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise Unavailable(f"{address.text}: not a plain file")  # to open a FIFO could wait for ever
     account = users.safe_account(path)
     uri = f"file:{''.join(f'%{ord(c):02x}' if c in '%?#' else c for c in path)}"
     with users.files_as(account):

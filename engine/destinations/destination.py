@@ -18,6 +18,9 @@ fsync of the registry."""
 BLOCKED_WAIT_SECONDS = 300.0
 """Seconds after which a task for a blocked destination asks again."""
 
+CLOCK_SKEW_SECONDS = 300.0
+"""A failure that is recorded further in the future comes from a wrong clock."""
+
 
 class Destination(NamedTuple):
     """The state of one destination; a value of its own per revision."""
@@ -88,9 +91,10 @@ def start_probe(old: Destination, now: float, patience: float) -> Destination | 
     It counts the probe. If the worker ends before `mark_probe`, the next probe is due after
     `patience` seconds. None: no probe is due.
     """
-    if old.healthy or old.blocked or old.next_probe is None or old.next_probe > now:
+    if old.healthy or old.blocked or not _is_probe_due(old, now):
         return None
-    return old._replace(probes=old.probes + 1, next_probe=now + patience)
+    failed = min(old.last_failure or now, now)
+    return old._replace(probes=old.probes + 1, next_probe=now + patience, last_failure=failed)
 
 
 def mark_probe(old: Destination, code: str, now: float, schedule: Schedule) -> Destination:
@@ -120,7 +124,14 @@ def waits_until(destination: Destination, now: float) -> float | None:
     if destination.blocked:
         return now + BLOCKED_WAIT_SECONDS
     planned = destination.next_probe
-    return None if destination.healthy or planned is None or planned <= now else planned
+    waits = not destination.healthy and not _is_probe_due(destination, now)
+    return planned if waits else None
+
+
+def _is_probe_due(destination: Destination, now: float) -> bool:
+    planned, failed = destination.next_probe, destination.last_failure or 0.0
+    # After a failure in the future the clock was wrong, and so is the time that was planned.
+    return planned is not None and (planned <= now or failed > now + CLOCK_SKEW_SECONDS)
 
 
 def _after(now: float, wait: float | None) -> float | None:

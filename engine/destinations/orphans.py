@@ -14,8 +14,8 @@ from engine.store import Gone, ReadableStore, Unsupported
 DATA_PARTS = ("data", "payload")
 """Names of the part of a task that has its data, in the formats."""
 
-MAX_READS = 3
-"""Scans of a task that moves while it is read."""
+PASSES = 3
+"""How often the tasks are read before a row counts as one without a task."""
 
 UNFINISHED = frozenset({State.PENDING, State.ACTIVE, State.HELD})
 
@@ -32,20 +32,23 @@ class Orphans(NamedTuple):
 def find_orphans(outbox: Outbox, store: ReadableStore, field: str) -> Orphans:
     """Compare the rows with the tasks whose JSON data has a key in `field`; reads every task.
 
-    Both change meanwhile: what differs is read once more, and only what still differs counts.
+    Both change meanwhile. A task that moves while the tasks are read may be missed, so a row is
+    without a task only if each of `PASSES` passes found none, and the row is still there.
 
     Raises:
         Unavailable: the outbox or the store cannot be read.
     """
-    before = outbox.keys()
-    named: set[str] = set()
+    before = left = outbox.keys()
     without: dict[str, str] = {}
-    for task, key in _keyed_tasks(store, field, store.states.values()):
-        if task.state is not State.DONE:
-            named.add(key)
-        if key not in before and task.state in UNFINISHED:
-            without[task.id] = key
-    rows = outbox.keys(before - named)
+    for _ in range(PASSES):
+        keyed = [*_keyed_tasks(store, field)]
+        left = left - {key for task, key in keyed if task.state is not State.DONE}
+        without = without or {
+            task.id: key for task, key in keyed if task.state in UNFINISHED and key not in before
+        }
+        if not left:
+            break
+    rows = outbox.keys(left)
     added = outbox.keys(set(without.values()))
     missing = {ident for ident, key in without.items() if key not in added}
     still = {task.id for task in _tasks(store, missing) if task.state in UNFINISHED}
@@ -57,23 +60,12 @@ def _tasks(store: ReadableStore, names: Collection[str]) -> Iterator[Task]:
     return (one for one in found if isinstance(one, Task))
 
 
-def _keyed_tasks(
-    store: ReadableStore, field: str, names: Collection[str]
-) -> Iterator[tuple[Task, str]]:
-    """The tasks that name a row. One that moves between scan and read is scanned again."""
-    seen: dict[str, str] = {}
-    for _ in range(MAX_READS):
-        moved = {}
-        for task in _tasks(store, names):
-            if seen.get(task.id) == task.rev:
-                continue  # it has no data
-            data = read_data(store, task)
-            if data is None:
-                moved[task.id] = task.rev
-            elif key := row_key(data, field):
-                yield task, key
-        names, seen = moved.keys(), moved
-    # Those that moved each time are at work: their rows are read again after this.
+def _keyed_tasks(store: ReadableStore, field: str) -> Iterator[tuple[Task, str]]:
+    """The tasks that name a row, with its key."""
+    for task in _tasks(store, store.states.values()):
+        data = read_data(store, task)
+        if data is not None and (key := row_key(data, field)):
+            yield task, key
 
 
 def read_data(store: ReadableStore, task: Task) -> bytes | None:

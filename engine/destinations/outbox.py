@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from queue import Empty, SimpleQueue
 
 from engine.config.queue_config import OutboxConfig
-from engine.destinations.database import PATIENCE_SECONDS, Database
+from engine.destinations.database import PATIENCE_SECONDS, Database, Value
 from engine.schedules import Schedule, exponential
 from engine.store import Unavailable
 
@@ -40,6 +40,7 @@ class Outbox:
         self._table = ".".join(f'"{name}"' for name in settings.table.split("."))
         self._key = f'"{settings.key}"'
         columns = [f'"{one}" = COALESCE("{one}", 0) + 1' for one in (settings.attempts,) if one]
+        self._attempts = f'"{settings.attempts}"' if settings.attempts else "0"
         self._has_time = bool(settings.last_attempt)
         if self._has_time:
             columns.append(f'"{settings.last_attempt}" = {self._database.dialect.time}')
@@ -65,12 +66,15 @@ class Outbox:
             for some in _lots(keys)
         )
 
-    def count_attempt(self, key: str, now: float) -> None:
+    def count_attempt(self, key: str, now: float) -> int:
         """Add 1 to the attempts of a row and set the time of its last attempt, as far as there are
-        columns for them; `now` in epoch seconds UTC."""
-        if self._counting:
-            update = f"UPDATE {self._table} SET {self._counting} WHERE {self._has_key([key])}"
-            self._database.run(update, [*([now] if self._has_time else []), key])
+        columns for them; `now` in epoch seconds UTC. Return the new number, 0 if it is unknown."""
+        if not self._counting:
+            return 0
+        update = f"UPDATE {self._table} SET {self._counting} WHERE {self._has_key([key])}"
+        values: list[Value] = [*([now] if self._has_time else []), key]
+        rows = self._database.run(f"{update} RETURNING {self._attempts}", values).rows
+        return int(rows[0][0]) if rows else 0
 
     def close(self) -> None:
         """Close the connections."""

@@ -96,7 +96,7 @@ class JournalWriter:
         if not images:
             return
         data = b"".join(
-            json.dumps({"id": ident, "size": len(image)}).encode() + b"\n" + image + b"\n"
+            f'{{"id": {json.dumps(ident)}, "size": {len(image)}}}\n'.encode() + image + b"\n"
             for ident, image in images
         )
         try:

@@ -70,6 +70,11 @@ class RowTable(TableSequence[Row]):
         """The states of the tasks."""
         return frozenset(_STATES[state] for state, *_ in self._groups)
 
+    @property
+    def has_odd(self) -> bool:
+        """True if a row is suspicious or barred."""
+        return any(odd or barred for _, odd, _, barred in self._groups)
+
     def first(self, limit: int, *, is_suspicious: bool) -> list[Row]:
         """The first rows that are suspicious or barred, or are neither."""
         if not any(bool(odd or barred) is is_suspicious for _, odd, _, barred in self._groups):

@@ -75,6 +75,8 @@ class Plan(NamedTuple):
     @property
     def excluded(self) -> Iterator[tuple[Row, str]]:
         """The excluded rows, each with the reason."""
+        if isinstance(self.rows, RowTable) and not (self.excluded_ids or self.rows.has_odd):
+            return iter(())  # without a scan
         return ((row, why) for row in self.rows if (why := self.exclusion_reason(row)))
 
     @property

@@ -52,10 +52,15 @@ class SortedNames:
 
     def names_in(self, state: State) -> Iterator[str]:
         """The names of one state, in order."""
+        for page in self.pages_in(state):
+            yield from page
+
+    def pages_in(self, state: State) -> Iterator[list[str]]:
+        """The names of one state, in order, many at a time."""
         query = "SELECT name FROM name WHERE state = ? ORDER BY name"
         cursor = self._db.execute(query, (_STATES.index(state),))
         while page := cursor.fetchmany(_PAGE):
-            yield from (name for (name,) in page)
+            yield [name for (name,) in page]
 
     def duplicates(self) -> list[tuple[str, list[State]]]:
         """Names that were added more than once, each with its states."""

@@ -20,9 +20,9 @@ from engine.operations import plans
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.run_plan import run_journaled_plan
 from engine.stores.bullmq import BullmqStore, parse_place
-from engine.stores.bullmq.connection import Connection, ScriptCall, plain_script, script
+from engine.stores.bullmq.connection import Connection, ScriptCall, plain_script
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
-from engine.stores.bullmq.scan import BYTES_PER_CALL, ROWS_PER_CALL
+from engine.stores.bullmq.scan import ROWS_PER_CALL, rows_call
 from tests.bench.measure import Bench, Figure, Figures, Unmeasurable, compare, interleave
 from tests.bench.terminal import console, running
 from tests.redis_server import TestServer, running_server
@@ -91,11 +91,10 @@ def bullmq_scan(bench: Bench) -> Figures:
 
             def bare() -> None:
                 ids = [str(n) for n in range(1, number + 1)]
-                given = [place.base("mails"), place.kept("mails"), "waiting", BYTES_PER_CALL]
                 for start in range(0, number, ROWS_PER_CALL):
                     some = ids[start : start + ROWS_PER_CALL]
-                    call = ScriptCall(script("rows", reads_only=True), [], [*given, *some])
-                    assert len(json.loads(connection.run(call))) == len(some)
+                    answer = connection.run(rows_call(place, "mails", "waiting", some))
+                    assert json.loads(answer)[0] == len(some)
 
             def scan() -> None:
                 assert sum(isinstance(item, Task) for item in store.scan()) >= number

@@ -82,6 +82,19 @@ def test_a_blocked_destination_waits_until_it_is_unblocked() -> None:
     assert block(down, "", NOW).blocked
 
 
+def test_a_clock_that_was_ahead_delays_no_delivery() -> None:
+    """A probe that was planned while the clock was a day ahead is due now; its failure plans the
+    next one by the right clock."""
+    ahead = mark_failure(PEER, "REFUSED", NOW + 86_400, PROBES)
+    assert waits_until(ahead, NOW) is None
+    started = start_probe(ahead, NOW, 30)
+    assert started is not None
+    assert waits_until(started, NOW) == NOW + 30
+    assert mark_probe(started, "REFUSED", NOW, PROBES).next_probe == NOW + 900
+    near = mark_failure(PEER, "REFUSED", NOW + 60, PROBES)
+    assert waits_until(near, NOW) == NOW + 360
+
+
 @each(
     ("url", "origin"),
     [

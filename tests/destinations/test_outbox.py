@@ -1,24 +1,33 @@
 """The outbox: rows removed after an outcome, and the rows and tasks that lost each other."""
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
+from engine import verbs
 from engine.config.place_address import Address, parse_address
 from engine.config.queue_config import Config, OutboxConfig
 from engine.destinations.orphans import Orphans, find_orphans
 from engine.destinations.outbox import Outbox, RowRemover
 from engine.model import State, Task
-from engine.schedules import fixed
+from engine.policy import retries_of
+from engine.schedules import NO_RETRY, fixed
 from engine.store import Unavailable
 from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.nftban import NftbanStore
+from engine.work.handlers import HandlerResult
 from engine.work.services import WorkerServices
+from engine.work.worker import Worker
 from tests.redis_server import TestServer
 from tests.stores.jobs import write_failed, write_hash, write_waiting
+from tests.stores.spooled import a_task, new_spool
 from tui.cli.setup.delivery_parts import with_outbox
 
 Sql = Callable[..., list[tuple[Any, ...]]]
@@ -142,24 +151,11 @@ def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
         yield other
 
 
-class MovingStore(BullmqStore):
-    """A store in which another worker takes a job between the scan and the read."""
-
-    moves: Callable[[], object] | None = None
-
-    def read(self, task: Task, part: str = "") -> bytes:
-        """After the move."""
-        moves, self.moves = self.moves, None
-        if moves is not None:
-            moves()
-        return super().read(task, part)
-
-
 def test_rows_and_tasks_without_each_other_are_found(
     outbox: Outbox, sql: Sql, client: redis.Redis, redis_url: str
 ) -> None:
     """A row whose job is finished or gone, and a waiting job without a row; a failed job may have
-    lost its row, and keeps it from being an orphan. A job that moves meanwhile is no orphan."""
+    lost its row, and keeps it from being an orphan."""
     sql("INSERT INTO delivery_jobs (id) VALUES ('d'), ('17')")
     write_waiting(client, "1", data='{"deliveryJobId": "a"}')
     write_failed(client, "2", data='{"deliveryJobId": "b"}')
@@ -171,11 +167,65 @@ def test_rows_and_tasks_without_each_other_are_found(
     for number, data in enumerate(("{", "null", "[]", '{"deliveryJobId": null}'), 7):
         write_waiting(client, str(number), data=data)
 
-    def take_first() -> None:
-        client.lrem("bull:mails:wait", 0, "1")
-        client.lpush("bull:mails:active", "1")
-
-    with closing(MovingStore(parse_place(parse_address(redis_url)))) as store:
-        store.moves = take_first
+    with closing(BullmqStore(parse_place(parse_address(redis_url)))) as store:
         found = find_orphans(outbox, store, "deliveryJobId")
     assert found == Orphans(("c", "d"), ("mails/5",))
+
+
+def test_a_kill_after_an_outcome_leaves_a_row_that_is_found(
+    outbox: Outbox, client: redis.Redis, redis_url: str
+) -> None:
+    """The worker is killed between the outcome and the removal: the job is completed, its row is
+    there, and no job is lost."""
+    write_waiting(client, "1", data='{"deliveryJobId": "a"}')
+    write_waiting(client, "2", data='{"deliveryJobId": "b"}')
+    outbox.remove("c")
+    place = parse_place(parse_address(redis_url))._replace(queues=("mails",))
+
+    def work() -> None:
+        services = WorkerServices(after_outcome=lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        store = BullmqStore(place)
+        handled = {"mails": lambda task, context: HandlerResult(None, "a")}
+        Worker(store, handled, retries_of(NO_RETRY), services=services).process_all(until_idle=True)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    with closing(BullmqStore(place)) as store:
+        counts = store.count_tasks()
+        assert find_orphans(outbox, store, "deliveryJobId") == Orphans(("a",), ())
+    assert (counts[State.DONE], counts[State.DEAD]) == (1, 0)
+
+
+class MovingStore(NftbanStore):
+    """A store in which another worker stores an outcome between the scan of a task and its read."""
+
+    moves: Callable[[], object] | None = None
+
+    def read(self, task: Task, part: str = "") -> bytes:
+        """After the move."""
+        moves, self.moves = self.moves, None
+        if moves is not None:
+            moves()
+        return super().read(task, part)
+
+
+def test_a_task_that_moves_meanwhile_is_no_orphan(outbox: Outbox, tmp_path: Path) -> None:
+    """The tasks are read again; a task without data names no row."""
+    spool = new_spool(tmp_path / "data")
+    payload = Path(spool.mail_spool, "a.json")
+    payload.write_text('{"deliveryJobId": "a"}')
+    with (
+        closing(MovingStore(spool, lambda: NOW)) as store,
+        closing(NftbanStore(spool, lambda: NOW)) as other,
+    ):
+        store.swap(None, a_task(1, payload=str(payload)))
+        store.swap(None, a_task(2, due=NOW + 9))
+        (claimed,) = other.take(NOW, "other", 1)
+        store.moves = lambda: other.swap(claimed, verbs.nack(claimed, NOW + 60, "no"))
+        assert find_orphans(outbox, store, "deliveryJobId") == Orphans(("b", "c"), ())

@@ -1,5 +1,6 @@
 """The registry of destinations in SQLite and in Postgres, with rivals and bad databases."""
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -270,7 +271,10 @@ def test_an_unusable_address_is_reported_without_its_password(text: str, why: st
 
 
 def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
-    """It is neither read nor overwritten."""
+    """It is neither read nor overwritten; a FIFO is not opened."""
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(Unavailable, match="fifo: not a plain file"):
+        SqlRegistry(parse_address(f"sqlite://{tmp_path}/fifo"), creates=True).swap(None, FULL)
     path = tmp_path / "notes.txt"
     path.write_text("remember the milk\n" * 99)
     with closing(SqlRegistry(parse_address(f"sqlite://{path}"), creates=True)) as registry:

@@ -450,6 +450,25 @@ def test_limits_of_a_queue_are_honoured(client: redis.Redis, open_bullmq: Opener
     assert all(isinstance(control, Control) for control in store.controls.values())
 
 
+def test_a_queue_without_jobs_is_obliterated(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Once all jobs are purged and expunged, no key of the queue is left; before, it is refused."""
+    store = open_bullmq()
+    task = store.add_job(NewJob("mails", "report"))
+    store.control("concurrency", "mails", "2")
+    for new in (verbs.purge(task, NOW), None):
+        assert store.controls["obliterate"].for_target("mails").refusal.startswith("jobs in it: 1;")
+        with pytest.raises(Unsupported, match="jobs in it: 1"):
+            store.control("obliterate", "mails")
+        rev = store.swap(task, new)
+        task = new._replace(rev=rev) if new else task
+    assert {"bull:mails:meta", "bull:mails:id", "bull:mails:events"} <= {
+        *client.keys("bull:mails:*")
+    }
+    assert store.control("obliterate", "mails") == "mails is deleted"
+    assert (client.keys("bull:*"), client.keys("spooldeck:*:mails*")) == ([], [])
+    assert "obliterate" not in store.controls
+
+
 def test_a_resume_moves_back_what_bullmq_5_paused(client: redis.Redis, open_bullmq: Opener) -> None:
     """Its list of paused jobs is counted, shown and moved back, in lots of 7,000."""
     write_waiting(client, "0")

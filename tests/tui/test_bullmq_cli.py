@@ -99,10 +99,13 @@ def test_a_rerun_is_paced_as_a_replay_is(client: redis.Redis, on_redis: Run) -> 
 def test_a_rerun_without_a_worker_stops_after_its_canary(
     client: redis.Redis, on_redis: Run
 ) -> None:
-    """As nothing runs the first task, the others stay done; the journal has the pace."""
+    """As nothing runs the first task, the others stay done, and it is said before the wait; the
+    journal has the pace."""
     write_done(client)
     ended = on_redis("rerun", "--canary", "1", "--timeout", "1", "--apply", "20")
     assert ended.returncode == 1
+    first = "no worker running: sent tasks wait for the next worker; ends after 1s without an"
+    assert ended.stderr.startswith(f"spooldeck: {first} outcome\n")
     assert (client.llen("bull:mails:wait"), client.zcard("bull:mails:completed")) == (1, 19)
     (line,) = (x for x in on_redis("journal").stdout.splitlines() if " | rerun | " in x)
     told = json.loads(on_redis("journal", line.split(" | ")[1], "--json").stdout)

@@ -293,6 +293,7 @@ def test_files_that_are_no_tasks_are_problems_and_not_counted(root: str, spoolde
 # ---- the worker
 
 RETRIED = "{id} (report) failed: out of paper; back in pending, attempt 1/4, retry in 60s"
+FALSE_ONCE = FALSE.replace("command:", "retry: fixed 5s limit 1, command:")
 NO_HANDLER = "nothing eligible: no handler configured for feeds_sync"
 
 
@@ -301,10 +302,11 @@ NO_HANDLER = "nothing eligible: no handler configured for feeds_sync"
     [
         ("report", TRUE, 0, ""),
         ("report", FALSE, 3, RETRIED),
+        ("report", FALSE_ONCE, 3, RETRIED.replace("1/4, retry in 60s", "1/2, retry in 5s")),
         ("", TRUE, 1, "nothing eligible: no pending tasks"),
         ("feeds_sync", "{}", 1, NO_HANDLER),
     ],
-    ids=["done", "failed", "empty", "no handler"],
+    ids=["done", "failed", "retry of the kind", "empty", "no handler"],
 )
 def test_process_next_ends_with_the_contracts_codes(
     root: str, spooldeck: Run, kind: str, settings: str, code: int, said: str

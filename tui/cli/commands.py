@@ -225,6 +225,21 @@ bullmq add | formats.bullmq_worker:add | add a job and print its id
     --id ID | its id; else the next number of the queue
 bullmq doctor @place | queue.doctor:doctor | problems of the server and its queues; exit 0 none, 1
         some
+federation | - | signed and encrypted deliveries to other servers, by two BullMQ queues
+federation work @place @until-idle | formats.federation:work | run deliveries and health checks,
+        until stopped
+federation enqueue | formats.federation:enqueue | add a delivery and print its id
+    place PLACE | URL of the Redis or Valkey server
+    server SERVER | URL of the server to deliver to
+    name NAME | name of the job: deliver-post, deliver-follow
+    --payload JSON +required | a JSON object with a method; - reads it from stdin
+    --path PATH | path at the server; else that of the name
+    --row KEY | key of its row in the outbox; else a new one
+federation keys @place | formats.federation:keys | print public keys and fingerprints, ours and
+        those of known servers; make ours if there are none
+    --forget SERVER | forget the keys of SERVER, which has new ones
+federation doctor @place | formats.federation_doctor:doctor | problems of keys, servers, outbox and
+        queues; exit 0 none, 1 some
 zgb | - | a ZGB mail queue: make one, queue mails, send them, check it
 zgb init | formats.zgb:init | make a new, empty database; it sends nothing yet
     place DB
@@ -309,6 +324,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
   spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
+  spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files
 

@@ -142,7 +142,8 @@ def _retry_cell(queue: PlaceLine, now: float) -> Run:
     return format_count(max(0, queue.counts.get(State.PENDING, 0) - queue.due), 5), ""
 
 
-def _oldest_cell(queue: PlaceLine, now: float) -> Run:
+def oldest_cell(queue: PlaceLine, now: float) -> Run:
+    """The age of the oldest pending task."""
     if queue.oldest is not None:
         return present.format_duration(now - queue.oldest), ""
     is_empty = queue.due is not None and not queue.counts.get(State.PENDING, 0)
@@ -190,7 +191,7 @@ COLUMNS = (
     PlaceColumn("FAILED", 6, _failed_cell, None, 80, finer=True),
     PlaceColumn("DLQ", 5, _state_cell(State.DEAD, 5), State.DEAD, 26),
     PlaceColumn("HELD", 4, _state_cell(State.HELD, 4), State.HELD, 66),
-    PlaceColumn("OLDEST", 6, _oldest_cell, State.PENDING, 60),
+    PlaceColumn("OLDEST", 6, oldest_cell, State.PENDING, 60),
     PlaceColumn("IN/s", 5, _rate_cell(lambda rates: rates.inward), None, 66),
     PlaceColumn("OUT/s", 5, _rate_cell(lambda rates: rates.outward), None, 60),
     PlaceColumn("ETA", 7, _eta_cell, None, 60),
@@ -322,7 +323,7 @@ def place_table(
     lines: list[Line] = []
     for queue, name in zip(queues, called, strict=True):
         # The only cell that changes with the time alone.
-        made_from = queue, name, form, _oldest_cell(queue, now)[0], width
+        made_from = queue, name, form, oldest_cell(queue, now)[0], width
         row = drawn.get(queue.number)
         if row is None or row.made_from != made_from:
             row = DrawnRow(made_from, place_row(queue, name, form, now, width))

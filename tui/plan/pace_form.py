@@ -26,7 +26,9 @@ class PaceScreen(ModalScreen[ReplayPace | None]):
         self._pace, self._amount, self._live = pace, amount, live
         self._form = view.form_from_pace(pace)
         # Read once: the set of workers is not refreshed while the form is open.
-        self._working = find_worker(live.readings.lock, live.events(), live.clock())
+        self._working = find_worker(
+            live.readings.lock, live.readings.queue_figures, live.events(), live.clock()
+        )
 
     def compose(self) -> ComposeResult:
         """The form, its first error, and the key hints."""

@@ -224,8 +224,8 @@ def pace_facts(live: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: 
     from engine.replay import estimate
     from tui.session.running_operations import find_worker
 
-    ours = live.worker.pid is not None
-    known = find_worker(live.readings.lock, live.events(), live.clock(), ours=ours)
+    ours, seen = live.worker.pid is not None, live.readings
+    known = find_worker(seen.lock, seen.queue_figures, live.events(), live.clock(), ours=ours)
     told = estimate.estimate_replay(amount, pace, known)
     steps = [f"canary {pace.canary[0]:,}"] if pace.canary and pace.canary[0] else []
     steps += [f"{size:,}" for size in pace.canary[1:] if size]

@@ -63,6 +63,8 @@ class WholeQueueFigures(NamedTuple):
     """Why the state is unknown now; "" if known."""
     workers: tuple[int, ...] = ()
     """PIDs of the running workers, as far as known; only for a place without a lock."""
+    has_worker: bool | None = None
+    """True if a worker of any program runs here; None if unknown, or for a place with a lock."""
     abandoned: frozenset[str] = frozenset()
     """Ids of claimed tasks whose worker has ended, as far as known; only without a lock."""
 

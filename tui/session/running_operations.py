@@ -22,7 +22,7 @@ from engine.replay.shared_rate import BUCKET_NAME
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.format.present import Line
-from tui.session.place import Place
+from tui.session.place import Place, WholeQueueFigures
 from tui.session.runners import DirectRun, PullBackRun, ReplayRun, RunningOperation
 
 RESULT_WORDS: Mapping[RowResult, str] = {
@@ -133,10 +133,16 @@ def phase_of(work: RunningOperation) -> Phase | None:
 
 
 def find_worker(
-    lock: LockEvidence | None, events: Sequence[TaskEvent], now: float, *, ours: bool = False
+    lock: LockEvidence | None,
+    figures: WholeQueueFigures,
+    events: Sequence[TaskEvent],
+    now: float,
+    *,
+    ours: bool = False,
 ) -> WorkerPresence:
-    """Who works a queue, from its lock and its logs; `ours`: a worker of this console."""
-    held = None if lock is None else lock.verdict in (Verdict.HELD, Verdict.STUCK)
+    """Who works a queue, from its lock or else its figures, and its logs; `ours`: a worker of this
+    console."""
+    held = figures.has_worker if lock is None else lock.verdict in (Verdict.HELD, Verdict.STUCK)
     held = ours or held
     began = [e.when for e in events if e.what is EventKind.STARTED and e.when is not None]
     quiet = now - max(began) if began else None

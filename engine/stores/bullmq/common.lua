@@ -30,7 +30,8 @@ local function revision(key, lock)
   local fields, left = {}, #flat / 2
   for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
   local texts, count = {}, 0
-  for _, name in ipairs(FIELDS) do
+  for i = 1, #FIELDS do
+    local name = FIELDS[i]
     local value = fields[name]
     if value then
       texts[count + 1], texts[count + 2] = name, value

@@ -1,4 +1,4 @@
-"""Controls: pause, concurrency, rate; each acts on one queue, its target."""
+"""Controls: pause, concurrency, rate, obliterate; each acts on one queue, its target."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any
 
 from engine.store import Control, ControlTarget, StoreError, Unsupported
-from engine.stores.bullmq.connection import Connection, ScriptCall, plain_script
+from engine.stores.bullmq.connection import Connection, ScriptCall, plain_script, script
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace
+from engine.stores.bullmq.scan import QueueCounts
 
 MAX_CONCURRENCY = 1_000_000
 MAX_RATE = 1_000_000_000
@@ -17,7 +18,7 @@ RESUME_BATCH = 7000
 """Jobs that one resume moves back at most from the list of a queue that BullMQ 5 paused."""
 
 NO_LIMIT = "0"
-PAUSE, CONCURRENCY, RATE = "pause", "concurrency", "rate"
+PAUSE, CONCURRENCY, RATE, OBLITERATE = "pause", "concurrency", "rate", "obliterate"
 _SETTINGS = ("paused", "concurrency", "max", "duration")
 
 CONTROLS: Mapping[str, Control] = {
@@ -42,6 +43,9 @@ CONTROLS: Mapping[str, Control] = {
         bounds=(0, MAX_RATE),
         no_limit=NO_LIMIT,
     ),
+    OBLITERATE: Control(
+        "delete a queue without jobs: its settings, counter and events", target="queue"
+    ),
 }
 """Each control without its queues."""
 
@@ -65,21 +69,25 @@ class LazyControls(Mapping[str, Control]):
 def list_controls(
     connection: Connection, place: RedisPlace, queues: Sequence[str], refusal: str
 ) -> Mapping[str, Control]:
-    """The three controls, each with all queues as targets; none without a queue.
+    """The controls, each with all queues as targets; none without a queue.
 
     Raises:
         StoreError: the server cannot be read.
     """
     asked = [("HMGET", f"{place.base(queue)}meta", *_SETTINGS) for queue in queues]
     answers = connection.call_all(asked) if asked else []
+    counts = QueueCounts(connection, place, queues).queues
     values: dict[str, list[ControlTarget]] = {name: [] for name in CONTROLS}
     for queue, answer in zip(queues, answers, strict=True):
         if isinstance(answer, StoreError):
             continue  # the key has another type: the scan reports it
         paused, concurrency, most, duration = answer
         now = ("1" if paused else "0", concurrency or NO_LIMIT, _per_minute(most, duration))
-        for name, value in zip(CONTROLS, now, strict=True):
+        for name, value in zip(CONTROLS, now, strict=False):
             values[name].append(ControlTarget(queue, value))
+        jobs = sum(map(abs, counts[queue].values()))
+        why = f"jobs in it: {jobs:,}; purge and expunge them first" if jobs else ""
+        values[OBLITERATE].append(ControlTarget(queue, refusal=why))
     return {
         name: control._replace(refusal=refusal, targets=tuple(values[name]))
         for name, control in CONTROLS.items()
@@ -120,6 +128,8 @@ def run_control(
         if value not in dict(control.choices):
             raise Unsupported(f"{name} is {value!r:.40}, expected 0 or 1")
         return _pause(connection, place, queue, value == "1")
+    if name == OBLITERATE:
+        return _obliterate(connection, place, queue)
     least, most = control.bounds or (0, 0)
     if not value.isascii() or not value.isdecimal() or not least <= int(value[:20]) <= most:
         raise Unsupported(f"{name} is {value!r:.40}, expected a number from {least} to {most}")
@@ -146,3 +156,14 @@ def _pause(connection: Connection, place: RedisPlace, queue: str, paused: bool) 
     while int(connection.run(call) or 0) > 0:
         pass  # more than RESUME_BATCH jobs are in the list of BullMQ 5
     return f"{queue} is paused: jobs wait" if paused else f"{queue} runs"
+
+
+def _obliterate(connection: Connection, place: RedisPlace, queue: str) -> str:
+    keys = PACKAGE_SCRIPTS["obliterate"].key_names(place.base(queue))
+    given = [place.base(queue), place.kept(queue), place.queues_key, queue]
+    where, *number = connection.run(
+        ScriptCall(script("obliterate", package="obliterate"), keys, given)
+    )
+    if number:
+        raise Unsupported(f"{queue} has jobs in {where}: {number[0]:,}")
+    return f"{queue} is deleted"

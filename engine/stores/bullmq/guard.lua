@@ -1,5 +1,6 @@
 -- The start of each change: compare revision, lock and place of a job with what was scanned.
--- ARGV[1] is a packed table for all changes; `changes` in it has one for each job.
+-- ARGV[1] is a packed table of what is common to all changes; `changes` in it has a table for each job
+-- with the rest. In the arguments of BullMQ's script, true is the job's id.
 local common = cmsgpack.unpack(ARGV[1])
 local base = common.prefix .. ':' .. common.queue .. ':'
 local kept, stream = 'spooldeck:' .. base, 'spooldeck:' .. common.prefix .. ':changes'
@@ -29,8 +30,9 @@ local function begin(change)
   end
   job, copy = base .. id, kept .. 'job:' .. id
   for n, ending in pairs(own_keys) do KEYS[n] = job .. ending end
-  for n = #ours.arguments + 1, #ARGV do ARGV[n] = nil end
-  for n, argument in ipairs(ours.arguments) do ARGV[n] = argument end
+  local arguments = ours.arguments
+  for n = #arguments + 1, #ARGV do ARGV[n] = nil end
+  for n = 1, #arguments do ARGV[n] = arguments[n] == true and id or arguments[n] end
 end
 
 -- Where the job is exactly, and its position there; nil if it is not in the place given.

@@ -109,6 +109,8 @@ def to_bytes(text: str) -> bytes:
 def make_image(ident: str, was: str, fields: Mapping[str, str]) -> JobImage:
     """The image of a job, from "PLACE POSITION" and its hash."""
     place, _, position = was.partition(" ")
+    if len(fields) < 1000 and max(map(len, fields.values()), default=0) <= LONG_FIELD_BYTES:
+        return JobImage(ident, place, position, fields)
     short, long = dict[str, str](), dict[str, str]()
     for name, value in fields.items():
         if len(value) <= LONG_FIELD_BYTES and len(short) < 1000:

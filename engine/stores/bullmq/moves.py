@@ -186,32 +186,33 @@ def _arguments(
     now: float,
     report: AttemptReport | None,
 ) -> list[Any]:
-    """The arguments of BullMQ's script; `finish.lua` fills in what depends on the job's options."""
+    """The arguments of BullMQ's script, True for the job's id; `finish.lua` fills in what
+    depends on the options of the job."""
     stamp = str(round(now * 1000))
     token = old.lease.token if old.lease is not None else "0"
     error, due = ("", 0.0) if new is None else (new.error, new.due or 0.0)
     match action.script:
         case "removeJob":
-            return [job, "0", base]
+            return [True, "0", base]
         case "reprocessJob":
             keeps_error = old.state is State.DONE or bool(error)
             field = "returnvalue" if keeps_error else "failedReason"
-            return [job, "LPUSH", field, action.target, "0", "0"]
+            return [True, "LPUSH", field, action.target, "0", "0"]
         case "promote":
-            return [base, job]
+            return [base, True]
         case "moveToFinished":
             is_failed = action.target == "failed"
             result = (report and report.result) or "null"
             said = ("failedReason", error) if is_failed else ("returnvalue", result)
-            return [job, stamp, *said, action.target, "", base, ""]
+            return [True, stamp, *said, action.target, "", base, ""]
         case "moveToDelayed":
             # Not 0: the same script would claim the job again, with its old values.
             delay = max(1, round(due * 1000) - round(now * 1000))
-            return [base, stamp, job, token, str(delay), "1", "", "0"]
+            return [base, stamp, True, token, str(delay), "1", "", "0"]
         case "retryJob":
-            return [base, stamp, "LPUSH", job, token]
+            return [base, stamp, "LPUSH", True, token]
         case "moveJobFromActiveToWait":
-            return [job, token, base + job]
+            return [True, token, base + job]
     return []
 
 
@@ -307,7 +308,13 @@ class JobMoves:
         """The script call of changes that are equal but for their jobs."""
         queue, action, target, _ = changes[0]
         package = PACKAGE_SCRIPTS.get(action.script)
-        common = {
+        first, *others = owns = [change.own for change in changes]
+        equal = {
+            name: value
+            for name, value in first.items()
+            if all(name in own and own[name] == value for own in others)
+        }
+        common = equal | {
             "prefix": self._place.prefix,
             "queue": queue,
             "now": round(now * 1000),
@@ -320,7 +327,7 @@ class JobMoves:
             "keys": [key.format(id="{id}", target=target) for key in package.keys]
             if package
             else [],
-            "changes": [change.own for change in changes],
+            "changes": [{k: v for k, v in own.items() if k not in equal} for own in owns],
         }
         return ScriptCall(_change_script(action), [], [pack(common)])
 
@@ -409,7 +416,7 @@ class JobMoves:
             token = make_token(lease.owner, lease.since, until, secrets.token_hex(8))
             milliseconds = str(max(1, round((until - now) * 1000)))
             ours = _guard(task, parts[1]) | {"to": "active", "token": token, "ms": milliseconds}
-            ours["arguments"] = [token, milliseconds, parts[1]]
+            ours["arguments"] = [token, milliseconds, True]
             changes.append(Change(parts[0], _RENEW, "", ours))
             renewed.append(task._replace(rev=token, lease=lease._replace(until=until, token=token)))
         answers = iter(self._run(connection, [each for each in changes if each], now))

@@ -98,6 +98,7 @@ PACKAGE_SCRIPTS: Mapping[str, PackageScript] = {
         "stalled wait active stalled-check meta paused marker events repeat",
         "limit prefix ms throttle-ms",
     ),
+    "obliterate": PackageScript("obliterate-2.lua", ("meta", ""), ("count", "force"), (0,)),
     "pause": _script("pause-7.lua", "wait paused meta prioritized events delayed marker", "paused"),
     "resume": _script(
         "pause-7.lua", "paused wait meta prioritized events delayed marker", "resumed"

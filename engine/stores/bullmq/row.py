@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import repeat
 from math import isfinite
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from engine.model import (
     ATTEMPTS_ALLOWED_KEY,
     EMPTY,
+    STALLED_BEFORE_KEY,
     STALLED_KEY,
     Lease,
     Problem,
@@ -24,6 +26,7 @@ from engine.schedules import Schedule, parse_schedule
 from engine.stores.bullmq.place import RedisPlace, task_id
 from engine.text.safe import clean_error, safe_line
 
+T = TypeVar("T")
 Row: TypeAlias = list[Any]
 """See `rows.lua`."""
 
@@ -125,8 +128,92 @@ def due_of_score(score: str) -> float | None:
     return int(number) // 4096 / 1000 if isfinite(number) else None
 
 
-_make_task = Task._make
-"""Half the time of a call of `Task`."""
+_make_task: Callable[[Iterable[object]], Task] = partial(tuple.__new__, Task)
+"""A third of the time of a call of `Task`."""
+
+
+def read_page(
+    place: RedisPlace, queue: str, ids: Sequence[str], answer: str, now: float
+) -> tuple[int, int, list[Task | Problem]]:
+    """The number of ids that an answer of `rows.lua` is about, of those without a hash, and their
+    tasks and problems in the order of the ids; an id of no job yields nothing."""
+    count, plain_ids, columns, others = json.loads(answer)
+    columns, others = columns or [], others or []
+    plain_ids = plain_ids or ids[:count]
+    if columns and not "".join(ids).isprintable():
+        wide = (each if isinstance(each, list) else repeat(each) for each in columns[:9])
+        others += [[*row, False, False, False] for row in zip(plain_ids, *wide, strict=False)]
+        columns = []
+    found = [*_read_columns(queue, plain_ids, columns)] if columns else []
+    if not others:
+        return count, 0, found
+    found += read_rows(place, queue, others, now)
+    if columns:
+        quoted = task_id(queue, "")
+        order = {quoted + ident: n for n, ident in enumerate(ids)}
+        found.sort(key=lambda item: order.get(item.id if isinstance(item, Task) else "", -1))
+    return count, sum(not row[3] for row in others), found
+
+
+def _read_columns(
+    queue: str, ids: Sequence[str], columns: Sequence[Any]
+) -> Iterator[Task | Problem]:
+    """The tasks of plain rows: each column is converted at once, one of equal values once."""
+    quoted, kind = task_id(queue, ""), safe_line(queue)
+    places, scores, revs, names, stamps, priorities, attempts, most, reasons, failed_at = columns
+    return map(
+        _make_task,
+        zip(
+            [quoted + ident for ident in ids],
+            repeat(kind),
+            _each(lambda where: PLACES[where].state, places),
+            _each(_created, stamps),
+            repeat(""),
+            _each(safe_line, names),
+            _each(lambda where: PLACES[where].word, places),
+            map(_due, _each(_same, places), _each(_same, scores))
+            if "delayed" in places
+            else repeat(0.0),
+            _each(_number, attempts),
+            _each(_number, priorities),
+            _each(safe_line, names),
+            *(repeat(""), repeat("")),
+            _each(clean_error, reasons),
+            repeat(None),
+            _each(_same, revs),
+            map(_plain_extra, _each(_same, most), _each(_same, failed_at))
+            if most or failed_at
+            else repeat(EMPTY),
+            strict=False,
+        ),
+    )
+
+
+def _created(stamp: object) -> float:
+    if isinstance(stamp, str) and len(stamp) < 16 and stamp.isdecimal():
+        return int(stamp) / 1000
+    return _seconds(stamp)
+
+
+def _due(place: str, score: str) -> float | None:
+    return due_of_score(score) if place == "delayed" else 0.0
+
+
+@lru_cache(maxsize=1024)
+def _plain_extra(most: str | bool, failed_at: str) -> Mapping[str, str]:
+    found = _attempts_allowed(most) if isinstance(most, str) else EMPTY
+    return {**found, "dead_since": f"{_seconds(failed_at):.3f}"} if failed_at else found
+
+
+def _same(value: T) -> T:
+    return value
+
+
+def _each(convert: Callable[[Any], T], column: object) -> Iterator[T]:
+    """The converted values of a column, one for each row."""
+    if not isinstance(column, list):
+        return repeat(convert(column))
+    return iter(column) if convert is _same else map(convert, column)
 
 
 def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> list[Task | Problem]:
@@ -158,8 +245,7 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
         extra = _attempts_allowed(most) if most else EMPTY
         if where == "delayed":
             due = due_of_score(score)
-        if not name.isprintable():
-            name = safe_line(name)
+        name = safe_line(name)
         if reason and where != "completed":
             error = clean_error(reason)
         if more or where == "active":
@@ -173,7 +259,7 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
             if lock:
                 since = _seconds(more.get("processedOn"))
                 lease = parse_lease(lock, more.get("pb", ""), since, now + left / 1000)
-        created = int(stamp) / 1000 if stamp and stamp.isdecimal() else _seconds(stamp)
+        created = _created(stamp)
         tries = _number(attempts) if attempts else 0
         rank = _number(priority) if priority and priority != "0" else 0
         found.append(
@@ -192,7 +278,7 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
     return found
 
 
-_MORE = ("pb", "stc", "ats", "processedOn", "finishedOn", "parentKey", "rjk", "deid")
+_MORE = ("pb", "stc", "processedOn", "finishedOn", "parentKey", "rjk", "deid")
 
 
 def row_of(
@@ -297,7 +383,7 @@ def _extra(
 
 
 _EXTRA_NAMES = {
-    "stc": "stalled before",
+    "stc": STALLED_BEFORE_KEY,
     "parentKey": "parent",
     "rjk": "scheduler",
     "deid": "deduplication id",

@@ -1,8 +1,13 @@
--- One JSON array of rows for some ids of a queue, without data, return value and stack trace.
--- ARGV: base, kept, group of places or 'search' or 'search-whole', effort to stop after, ids.
+-- One JSON array about some ids of a queue, without data, return value and stack trace.
+-- ARGV: base, kept, group of places or 'search' or 'search-whole', effort to stop after, packed ids.
+-- Answer: number of the ids that were read, ids of the plain rows or false for all of these ids, columns
+-- of the plain rows or false, other rows or false. A column with one value in all rows is that value.
+-- Columns: place, score, revision, name, timestamp, priority, attempts, attempts allowed, reason, time of
+-- the failure.
 -- A row: id, place, score, revision, name, timestamp, priority, attempts, attempts allowed, reason,
 -- lock, its ms, more.
 local base, kept, group, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local ids = cmsgpack.unpack(ARGV[5])
 
 local has_paused, has_wait = false, true -- BullMQ 5 moves the jobs of a paused queue to `paused`
 if group == 'waiting' then
@@ -58,6 +63,9 @@ local function attempts_of(said)
   return said.attempts .. ' ' .. kind .. ' ' .. delay.delay .. ' ' .. jitter
 end
 
+local NOTED = {'stc', 'parentKey', 'rjk', 'deid'} -- fields that few jobs have
+
+-- The row of a job, and the time of its failure if it is a plain one: nil if it has something unusual.
 local function describe(id, place, score, also)
   local lock, left = false, false
   if place == 'active' then
@@ -68,9 +76,12 @@ local function describe(id, place, score, also)
   if not rev then
     return {id, place, score, false, err or false, also or false}
   end
-  local more, some = {}, false
-  for _, name in ipairs({'pb', 'stc', 'ats', 'processedOn', 'finishedOn', 'parentKey', 'rjk', 'deid'}) do
-    if at[name] then more[name] = string.sub(at[name], 1, 500) some = true end
+  local more, some = {}, place == 'active' or KEPT[place] or not place
+  local function note(name)
+    if at[name] then more[name] = string.sub(at[name], 1, 500) end
+  end
+  for n = 1, #NOTED do
+    if at[NOTED[n]] then note(NOTED[n]) some = true end
   end
   local opts, most = at.opts, false
   if opts and #opts > 2 then
@@ -82,23 +93,28 @@ local function describe(id, place, score, also)
     end
   end
   if KEPT[place] then
-    more.was = redis.call('HGET', kept .. 'place', id) some = true
+    more.was = redis.call('HGET', kept .. 'place', id)
   elseif is_needed_by_parent(base, id, at) then
     more.needed = true
   elseif is_next_run(base, id, at) then
     more.next_run = true
   end
   if also then more.also = also some = true end
+  if place == 'delayed' and string.find(score, 'n', 1, true) then some = true end -- inf or nan
+  if some then
+    note('pb') note('processedOn') note('finishedOn')
+  end
   return {
     id, place, score, rev, string.sub(at.name or '', 1, 500), at.timestamp or false,
-    at.priority or false, at.atm or false, most, string.sub(at.failedReason or '', 1, 2000),
+    at.priority or false, at.atm or false, most,
+    place ~= 'completed' and string.sub(at.failedReason or '', 1, 2000) or '',
     lock, left, some and more
-  }
+  }, not some and (place == 'failed' and at.finishedOn or '') or nil
 end
 
-local rows = {}
-for i = 5, #ARGV do
-  local id = ARGV[i]
+local count, plain, plain_ids, columns, others = 0, 0, {}, {}, {}
+for c = 1, 10 do columns[c] = {} end
+for _, id in ipairs(ids) do
   local place, score, also
   if string.sub(group, 1, 6) ~= 'search' then
     place, score = place_in_group(id)
@@ -114,7 +130,23 @@ for i = 5, #ARGV do
       also = table.concat(words, ' ')
     end
   end
-  rows[#rows + 1] = describe(id, place, score, also)
+  count = count + 1
+  local row, failed_at = describe(id, place, score, also)
+  if failed_at then
+    plain = plain + 1
+    plain_ids[plain] = id
+    for c = 1, 9 do columns[c][plain] = row[c + 1] end
+    columns[10][plain] = failed_at
+  else
+    others[#others + 1] = row
+  end
   if effort > limit then break end
 end
-return #rows == 0 and '[]' or cjson.encode(rows)
+for c, column in ipairs(columns) do
+  local first, n = column[1], 2
+  while n <= plain and column[n] == first do n = n + 1 end
+  if n > plain then columns[c] = first end
+end
+return cjson.encode({
+  count, plain < count and plain > 0 and plain_ids, plain > 0 and columns, plain < count and others
+})

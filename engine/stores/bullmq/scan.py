@@ -5,30 +5,28 @@ BullMQ's own readers (getJobs, getCounts, getRanges) remove old markers, so they
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice, pairwise
 from typing import Self
 
 from engine.model import Missing, Problem, State, Task
 from engine.store import StoreError, Unsupported
-from engine.stores.bullmq.connection import Connection, ScriptCall, script
+from engine.stores.bullmq.connection import Connection, ScriptCall, pack, script
 from engine.stores.bullmq.place import RedisPlace, split_id, task_id
 from engine.stores.bullmq.row import (
     OLD_MARKER,
     PLACES,
     STATES,
     WORDS,
-    Row,
-    read_rows,
+    read_page,
 )
 from engine.system.sorted_names import SortedNames
 
 ROWS_PER_CALL = 200
 """Rows that one call of the script reads at most."""
-BYTES_PER_CALL = 256 * 1024
-"""Bytes of data that a call hashes, after which it ends early."""
+EFFORT_PER_CALL = 256 * 1024
+"""Effort (`common.lua`) after which a call ends early."""
 QUEUES_PER_PIPELINE = 50
 """Queues whose named jobs are read together."""
 IDS_PER_PAGE = 5000
@@ -166,13 +164,13 @@ class RedisScan:
         queues = iter(by_queue.items())
         while some := list(islice(queues, QUEUES_PER_PIPELINE)):
             calls = [
-                _rows_call(self._place, queue, group, ids[:ROWS_PER_CALL]) for queue, ids in some
+                rows_call(self._place, queue, group, ids[:ROWS_PER_CALL]) for queue, ids in some
             ]
             for (queue, ids), answer in zip(some, self._connection.run_all(calls), strict=True):
                 if isinstance(answer, StoreError):
                     raise answer
-                rows = json.loads(answer)
-                items = [*self._tasks(queue, rows), *self._rows(queue, group, ids[len(rows) :])]
+                done, items = self._read_page(queue, ids[:ROWS_PER_CALL], answer)
+                items += self._rows(queue, group, ids[done:])
                 yield from items
                 found = {item.id for item in items if isinstance(item, Task)}
                 yield from (Missing(n) for n in (task_id(queue, i) for i in ids) if n not in found)
@@ -233,10 +231,10 @@ class RedisScan:
                     continue
                 start = 0
                 while ids := self._ids(queue, name, start, start + IDS_PER_PAGE - 1):
-                    jobs = [i for i in ids if i.isprintable() and not i.startswith(OLD_MARKER)]
+                    odd = _odd_ids(ids)
+                    jobs = [i for i in ids if i not in odd] if odd else ids
                     names.add(state, [quoted + ident for ident in jobs])
-                    odd = set(ids).difference(jobs)
-                    problems += [_odd_entry(self._place, queue, name, entry) for entry in odd]
+                    problems += [_odd_entry(self._place, queue, name, i) for i in odd]
                     start += IDS_PER_PAGE
                     if len(ids) < IDS_PER_PAGE:
                         break
@@ -253,39 +251,46 @@ class RedisScan:
         return ids
 
     def _sorted_rows(self, names: _JobNames, state: State) -> Iterator[ScanItem]:
-        group, queue, prefix, ids, last = STATES[state], "", "\0", list[str](), ""
-        for name in names.names_in(state):
-            if name == last:
-                self._twice.append(name)
-                continue
-            last = name
-            self._different += 1
-            if not name.startswith(prefix):
-                yield from self._rows(queue, group, ids)
-                prefix, ids, parts = "\0", [], split_id(name)
-                if parts is None:
-                    yield Problem(name, "its id is empty or has a null character", state)
-                    continue
-                queue = parts[0]
-                prefix = task_id(queue, "")
-            ids.append(name[len(prefix) :])
-            if len(ids) >= ROWS_PER_CALL:
-                yield from self._rows(queue, group, ids)
-                ids = []
-        yield from self._rows(queue, group, ids)
+        last = ""
+        for page in names.pages_in(state):
+            unique = dict.fromkeys(page)
+            if len(unique) < len(page):
+                self._twice += (name for name, after in pairwise(page) if name == after)
+            if last in unique:
+                self._twice.append(last)
+                del unique[last]
+            last = page[-1]
+            self._different += len(unique)
+            first = _queue_prefix(page[0])
+            is_one = last.startswith(first)  # so do all between them
+            for prefix, some in (
+                [(first, iter(unique))] if is_one else groupby(unique, _queue_prefix)
+            ):
+                queue, _ = split_id(f"{prefix}x") or ("", "")
+                ids = [name[len(prefix) :] for name in some]
+                if not queue or ids[:1] == [""]:  # an empty id is the first in order
+                    odd = ids if not queue else ids[:1]
+                    what = "its id is empty or has a null character"
+                    yield from (Problem(prefix + ident, what, state) for ident in odd)
+                    ids = ids[len(odd) :]
+                yield from self._rows(queue, STATES[state], ids)
 
     def _rows(self, queue: str, group: str, ids: Sequence[str]) -> Iterator[ScanItem]:
         """The jobs of ids of one queue."""
         done = 0
         while done < len(ids):
-            call = _rows_call(self._place, queue, group, ids[done : done + ROWS_PER_CALL])
-            rows: list[Row] = json.loads(self._connection.run(call))
-            done += len(rows)
-            yield from self._tasks(queue, rows)
+            some = ids[done : done + ROWS_PER_CALL]
+            answer = self._connection.run(rows_call(self._place, queue, group, some))
+            count, items = self._read_page(queue, some, answer)
+            done += count
+            yield from items
 
-    def _tasks(self, queue: str, rows: list[Row]) -> list[Task | Problem]:
-        self._without_hash += sum(not row[3] for row in rows)
-        return read_rows(self._place, queue, rows, self._now)
+    def _read_page(
+        self, queue: str, ids: Sequence[str], answer: str
+    ) -> tuple[int, list[Task | Problem]]:
+        count, without, items = read_page(self._place, queue, ids, answer, self._now)
+        self._without_hash += without
+        return count, items
 
     # ---- problems
 
@@ -325,9 +330,22 @@ class RedisScan:
             yield from (item for item in rows if isinstance(item, Problem))
 
 
-def _rows_call(place: RedisPlace, queue: str, group: str, ids: Sequence[str]) -> ScriptCall:
-    given = [place.base(queue), place.kept(queue), group, BYTES_PER_CALL, *ids]
+def rows_call(place: RedisPlace, queue: str, group: str, ids: Sequence[str]) -> ScriptCall:
+    """The call that reads the jobs of ids of one queue (`rows.lua`)."""
+    given = [place.base(queue), place.kept(queue), group, EFFORT_PER_CALL, pack(ids)]
     return ScriptCall(script("rows", reads_only=True), [], given)
+
+
+def _queue_prefix(name: str) -> str:
+    return name[: name.find("/") + 1]
+
+
+def _odd_ids(ids: Sequence[str]) -> set[str]:
+    """The entries of a list or set that are no ids of jobs."""
+    text = "/".join(ids)
+    if text.isprintable() and OLD_MARKER not in text:
+        return set()  # as usual
+    return {i for i in ids if not i.isprintable() or i.startswith(OLD_MARKER)}
 
 
 def _odd_key(place: RedisPlace, queue: str, name: str) -> Problem:

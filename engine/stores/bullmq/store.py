@@ -234,15 +234,15 @@ class BullmqStore:
     # ---- the queues as a whole
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Pause or resume a queue, or set its limits.
+        """Pause or resume a queue, set its limits, or delete it if it has no jobs.
 
         Raises:
             Unsupported: no such control or queue, it is refused, or the value is invalid.
             Unavailable: the server cannot be reached.
         """
-        done = controls.run_control(
-            self._connection, self.place, self.controls, name, target, value
-        )
+        present = self._list_controls()
+        done = controls.run_control(self._connection, self.place, present, name, target, value)
+        self._queues.names(max_age=0.0)
         self.controls = self._list_controls()
         return done
 

@@ -40,7 +40,12 @@ class ServerWatch:
             self._connection = Connection(place)
         state = facts.read_state(self._connection, place)
         warnings = tuple(warning.what for warning in facts.find_warnings(state))
-        self._figures = WholeQueueFigures(tuple(facts.describe_state(state, time.time())), warnings)
+        known = [queue.workers for queue in state.queues if queue.workers is not None]
+        self._figures = WholeQueueFigures(
+            tuple(facts.describe_state(state, time.time())),
+            warnings,
+            has_worker=any(known) if known else None,
+        )
         self._due = time.monotonic() + FIGURES_SECONDS
         return self._figures
 

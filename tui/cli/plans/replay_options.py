@@ -13,6 +13,7 @@ from engine.logs.recent_lines import RecentLines
 from engine.model import State
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
+from engine.policy import format_rough_duration
 from engine.replay import estimate
 from engine.replay.log_event_reader import LogEventReader, make_processed_reader
 from engine.replay.outcome_poller import OutcomeSources
@@ -34,7 +35,9 @@ from tui.cli.plans import plan_command
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, SignalCounter
 from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import print_lines
+from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
+from tui.session.place_watcher import read_queue_figures
 from tui.session.running_operations import find_worker
 
 POLL_INTERVAL_SECONDS = 0.25
@@ -136,21 +139,28 @@ def describe_pace(
     """Describe the expected course of a replay before it starts."""
     if pace is None or amount < 2:
         return (("pace", "no limit; outcomes are not awaited"),)
+    return tuple(("pace", words) for words in _estimate(setup, amount, pace).sentences)
+
+
+def _estimate(setup: Setup, amount: int, pace: ReplayPace) -> estimate.ReplayEstimate:
     log, now = RecentLines(setup.log_path), time.time()
-    events = task_events.read_events(log.poll(now))
+    events = tuple(task_events.read_events(log.poll(now)))
     log.close()
-    lock = setup.examine_lock()
-    known = find_worker(lock, tuple(events), time.time())
-    return tuple(
-        ("pace", words) for words in estimate.estimate_replay(amount, pace, known).sentences
-    )
+    figures = read_queue_figures(make_place(setup, setup.place, setup.words))
+    known = find_worker(setup.examine_lock(), figures, events, time.time())
+    return estimate.estimate_replay(amount, pace, known)
 
 
 def run_replay(setup: Setup, plan: Plan, intent: Intent, pace: ReplayPace, as_json: bool) -> int:
     """Run a replay and print its progress on standard error.
 
     The first Ctrl-C stops sending and waits for the outcomes of sent tasks; a second ends the wait.
+    It also runs without a worker, which a timer may start, but first prints that none runs.
     """
+    told = _estimate(setup, plan.amount, pace)
+    if told.worker and told.runs is None:
+        patience = format_rough_duration(pace.timeout)
+        print_error(f"{told.worker}; ends after {patience} without an outcome")
     waiting = _OutcomeWait(setup)
     hearing = LogEventReader(
         (setup.log_path, f"{setup.queue.log_dir}/mail.log", *setup.config.logs)

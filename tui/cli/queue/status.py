@@ -24,14 +24,13 @@ from engine.monitor.alerts import (
 from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forecasts
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
-from engine.policy import died_at
+from engine.policy import died_at, format_rough_duration
 from engine.store import Store, Unavailable
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
-from tui.format.present import format_duration
 from tui.session.history import HISTORY_SECONDS as JOURNAL_SECONDS
 from tui.session.history import alert_input
 from tui.session.place import Place
@@ -275,7 +274,7 @@ def _as_text(place: Place, found: PlaceStatus) -> list[str]:
         text = "read: ages and due tasks are at least these; --exact reads all"
         lines.append(f"sampled   {tasks.read:,} of {sum(tasks.counts.values()):,} tasks {text}")
     if found.age is not None:
-        lines.append(f"oldest    {format_duration(found.age)} waiting")
+        lines.append(f"oldest    {format_rough_duration(found.age)} waiting")
     rows = readings.queue_figures.rows
     lines += [f"{safe_line(name):<9} {safe_line(text)}" for name, text in rows]
     lines += _mail_lines(readings)
@@ -302,7 +301,7 @@ def _mail_lines(readings: PlaceReadings) -> list[str]:
     """Lines about the mail spool and the suspended transports."""
     heap, lines = readings.sending.backlog, []
     if isinstance(heap, MailBacklog) and heap.mails:
-        age = format_duration(heap.oldest)
+        age = format_rough_duration(heap.oldest)
         lines.append(f"mail      {heap.mails:,} spooled, the oldest for {age}")
     elif isinstance(heap, str):
         lines.append(f"mail      ? {safe_line(heap)}")

@@ -6,9 +6,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from engine.config.queue_config import Config
+from engine.model import Task
 from engine.work.services import WorkerServices
 
 if TYPE_CHECKING:
+    from engine.destinations.outbox import RowRemover
     from engine.destinations.registry import Registry
 
 
@@ -24,14 +26,21 @@ def open_registry(config: Config, *, creates: bool = False) -> Registry | None:
 
 def with_outbox(config: Config, services: WorkerServices, closing: ExitStack) -> WorkerServices:
     """The services of a worker that also removes the rows that its handlers name; `closing` waits
-    for the last ones."""
-    if config.outbox is None:
+    for the last ones. Nothing is loaded or opened before the first one."""
+    settings = config.outbox
+    if settings is None:
         return services
-    from engine.destinations.outbox import Outbox, RowRemover
+    opened: list[RowRemover] = []
 
-    outbox = Outbox(config.outbox)
-    closing.callback(outbox.close)
-    remover = RowRemover(outbox, services.log)
-    closing.callback(services.write_log)
-    closing.callback(remover.close)
-    return services._replace(after_outcome=lambda task, row: remover.add(row))
+    def remove(task: Task, row: str) -> None:
+        if not opened:
+            from engine.destinations.outbox import Outbox, RowRemover
+
+            outbox = Outbox(settings)
+            closing.callback(outbox.close)
+            closing.callback(services.write_log)
+            opened.append(RowRemover(outbox, services.log))
+            closing.callback(opened[0].close)
+        opened[0].add(row)
+
+    return services._replace(after_outcome=remove)

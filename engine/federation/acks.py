@@ -1,0 +1,149 @@
+"""Acknowledgements: find one in the answer to a delivery, and act on it by the name of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from engine.destinations.registry import Registry
+from engine.federation.envelope import BadEnvelope, is_signed, parse_envelope, unseal
+from engine.federation.jobs import FOLLOW
+from engine.federation.keys import OwnKeys
+from engine.federation.parts import keys_of, parse_object
+from engine.federation.profile import Profile
+
+METHOD = "PROXY_RESPONSE"
+"""The method of an acknowledgement, and of what a relay wraps it in."""
+
+
+class Ack(NamedTuple):
+    """An acknowledgement in an answer."""
+
+    shape: str
+    """inline, wrapped, or bare: without signature."""
+    body: Mapping[str, object]
+
+
+class AckRefused(Exception):
+    """An acknowledgement cannot be accepted; no further attempt is made."""
+
+    def __init__(self, code: str, text: str, *, keeps_row: bool = False) -> None:
+        super().__init__(f"[{code}] {text}")
+        self.keeps_row = keeps_row
+        """True if the row in the outbox stays, for an operator to decide."""
+
+
+def find_ack(answer: Mapping[str, object], profile: Profile) -> Ack | None:
+    """The acknowledgement in an answer; None if there is none."""
+    wrapped = answer.get("payload")
+    if wrapped is not None:
+        found = wrapped if isinstance(wrapped, dict) else {}
+        return Ack("wrapped", found) if found.get("method") == METHOD else None
+    if answer.get("method") == METHOD:
+        return Ack("inline", answer)
+    is_bare = "method" not in answer and isinstance(answer.get("status"), str)
+    return Ack("bare", answer) if is_bare and profile.accepts_bare_ack else None
+
+
+class Follow(NamedTuple):
+    """Who follows whom, from which server, and the decision on it."""
+
+    follower: str
+    following: str
+    server: str | None
+    accepted: bool | None
+    """None: the follow was received, and not decided."""
+
+
+class Follows(Protocol):
+    """Where the decisions on our follows are stored."""
+
+    def decide(self, follow: Follow) -> bool:
+        """Store a decision; False if there is no such follow. Raises Unavailable."""
+        ...
+
+
+class AckParts(NamedTuple):
+    """What the handlers of acknowledgements need."""
+
+    keys: OwnKeys
+    registry: Registry
+    profile: Profile
+    follows: Follows | None
+
+
+AckHandler = Callable[[AckParts, Ack, str, str, Mapping[str, object]], str]
+"""Parts, acknowledgement, origin and URL of its server, payload of the delivery -> what was done,
+in a few words."""
+
+
+def handle_ack(
+    parts: AckParts, name: str, ack: Ack, origin: str, server: str, payload: Mapping[str, object]
+) -> str:
+    """Act on the acknowledgement of a job of this name; return what was done, in a few words.
+
+    Jobs of other names than those in the table are acknowledged by the answer alone.
+
+    Raises:
+        AckRefused: it is not acceptable.
+        Unavailable: a database cannot be used.
+    """
+    if ack.shape == "bare" or name not in ACK_HANDLERS:
+        return "acknowledged"
+    return ACK_HANDLERS[name](parts, ack, origin, server, payload)
+
+
+def _follow_ack(
+    parts: AckParts, ack: Ack, origin: str, server: str, payload: Mapping[str, object]
+) -> str:
+    """Store the decision on a follow, signed by the server that it was sent to."""
+    try:
+        plain = unseal(parse_envelope(ack.body.get("data")), parts.keys.encryption)
+        follow = _parse_follow(plain, server, parts.profile)
+    except (BadEnvelope, ValueError) as error:
+        raise AckRefused("BAD_ACK", f"acknowledgement of a follow: {error}") from error
+    signing = keys_of(parts.registry.get(origin))
+    if not signing.signing:
+        raise AckRefused("NO_KEY", f"no signing key of {origin}", keeps_row=True)
+    if not is_signed(plain, ack.body.get("signature"), signing.signing_key()):
+        raise AckRefused("BAD_SIGNATURE", f"the acknowledgement is not signed by {origin}")
+    if parts.profile.checks_target and _pair(payload.get("following")) != follow[:2]:
+        why = "an acknowledgement of another follow than the one that was sent"
+        raise AckRefused("OTHER_ACK", why, keeps_row=True)
+    if parts.follows is None or not parts.follows.decide(follow):
+        return "acknowledged: no such follow here"
+    return {True: "accepted", False: "rejected", None: "acknowledged"}[follow.accepted]
+
+
+def _parse_follow(plain: bytes, server: str, profile: Profile) -> Follow:
+    """The follow in the plain text of an acknowledgement.
+
+    Raises:
+        ValueError: it has another form.
+    """
+    said = parse_object(plain) or {}
+    about = said.get("following")
+    if not isinstance(about, dict) or said.get("method") != "FEDERATE":
+        raise ValueError("expected following and the method FEDERATE")
+    follower, following = _pair(about)
+    accepted, home = about.get("accepted"), about.get("followerServerUrl")
+    if not follower or not following or not isinstance(home, str | None):
+        raise ValueError("expected followerId, followingId and followerServerUrl")
+    if not isinstance(accepted, bool | None) or (
+        accepted is None and not profile.accepts_no_decision
+    ):
+        raise ValueError("expected accepted: true or false")
+    return Follow(follower, following, server, accepted)
+
+
+def _pair(about: object) -> tuple[str, str]:
+    """Follower and followed in a follow; "" for what is not there."""
+    ids = [
+        about.get(key) if isinstance(about, dict) else "" for key in ("followerId", "followingId")
+    ]
+    follower, following = (each if isinstance(each, str) else "" for each in ids)
+    return follower, following
+
+
+ACK_HANDLERS: Mapping[str, AckHandler] = {FOLLOW: _follow_ack}
+"""By the name of the job."""

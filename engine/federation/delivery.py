@@ -1,0 +1,203 @@
+"""Deliver one job of the federation, in eight steps: check, block list, keys, encrypt, count, sign,
+send, acknowledge. Each error says whether there is another attempt, and whether the row of the
+outbox stays.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, NoReturn
+
+from engine.delivery import network_errors
+from engine.delivery.http_client import Answer
+from engine.delivery.network_errors import DeliveryError
+from engine.delivery.status_table import DONE, FATAL, outcome, retry_after
+from engine.destinations.destination import Destination, origin_of, waits_until
+from engine.destinations.outbox import Outbox
+from engine.federation.acks import Ack, AckParts, AckRefused, find_ack, handle_ack
+from engine.federation.discovery import DiscoveryFailed, discover
+from engine.federation.envelope import BadEnvelope, seal, sign
+from engine.federation.health import note_failure, note_success
+from engine.federation.jobs import BadJob, DeliveryJob, parse_delivery, parse_method
+from engine.federation.parts import FederationParts, keys_of, own_headers, parse_object
+from engine.federation.relay import NoRelay, send_by_relay
+from engine.model import STALLED_BEFORE_KEY, Task
+from engine.store import StoreError
+from engine.work.handlers import Context, Failed, Fatal, HandlerResult, Postponed, Retry
+
+CONFLICT = 409
+
+
+class Delivered(NamedTuple):
+    """An answer with a final status."""
+
+    answer: Answer
+    is_relayed: bool
+
+
+class DeliveryHandler:
+    """Runs the jobs of the delivery queue."""
+
+    def __init__(
+        self,
+        parts: FederationParts,
+        acks: AckParts,
+        outbox: Outbox | None = None,
+    ) -> None:
+        """`outbox` has a row for each job, in which attempts are counted."""
+        self._parts, self._acks, self._outbox = parts, acks, outbox
+
+    def __call__(self, task: Task, context: Context) -> object:
+        """Deliver; the result is what the peer acknowledged.
+
+        Raises:
+            Failed: by the class of the error: Failed and Retry for another attempt, else Fatal.
+            Postponed: its server is unhealthy, and deliveries wait for the next probe.
+        """
+        try:
+            job = parse_delivery(context.data)
+        except BadJob as error:
+            raise Fatal(f"[BAD_PAYLOAD] {error}") from error
+        try:
+            return self._deliver(task, context, job)
+        except StoreError as error:
+            raise Failed(f"[DATABASE] {error}") from error
+
+    def _deliver(self, task: Task, context: Context, job: DeliveryJob) -> object:
+        parts = self._parts
+        try:
+            method, payload = parse_method(job.payload)
+            origin = origin_of(job.server)
+        except (BadJob, ValueError) as error:
+            _drop(job, f"[BAD_PAYLOAD] {error}")
+        known = parts.registry.get(origin)
+        if known.blocked:
+            _drop(job, f"[BLOCKED] {origin} is blocked: {known.blocked}")
+        until = waits_until(known, parts.clock()) if parts.gates else None
+        if until is not None:
+            raise Postponed(until, f"{origin} is unhealthy: {known.reason}, its next probe")
+        if parts.profile.checks_target and not _is_below(job.target, origin):
+            raise Fatal(f"[BAD_PAYLOAD] the target is not at {origin}")
+        keys = keys_of(known if keys_of(known).encryption else self._discover(job.server))
+        text = job.payload.encode()
+        try:
+            envelope = seal(text, keys.encryption_key())
+        except BadEnvelope as error:
+            raise Failed(f"[BAD_KEYS] encryption key of {origin}: {error}") from error
+        is_repeated = self._count_attempt(task, job)
+        if not parts.origin:
+            raise Fatal("[NO_ORIGIN] our own origin is not configured: federation.origin")
+        body = b'{"method":"%b","payload":%b,"signature":"%b"}' % (
+            method.encode(),
+            envelope.to_json(),
+            sign(text, parts.keys.signing).encode(),
+        )
+        done = self._send(job, context, body)
+        status = done.answer.status
+        if status == CONFLICT and is_repeated and parts.profile.conflict_is_applied:
+            self._succeed(job, done)
+            return _finish(job, "applied by an earlier attempt")
+        self._check_status(done.answer)
+        ack = self._find_ack(done.answer)
+        try:
+            name = task.group or task.description
+            said = handle_ack(self._acks, name, ack, origin, job.server, payload)
+        except AckRefused as error:
+            if error.keeps_row:
+                raise Fatal(str(error)) from error
+            _drop(job, str(error))
+        self._succeed(job, done)
+        return _finish(job, said)
+
+    def _count_attempt(self, task: Task, job: DeliveryJob) -> bool:
+        """Count the attempt in the row; True if it is not the first one, by any sign: the attempts
+        of the task start again after an operator's retry, and are not counted for a killed worker.
+        """
+        counted = 0
+        if job.row and self._outbox is not None:
+            counted = self._outbox.count_attempt(job.row, self._parts.clock())
+        return counted > 1 or bool(task.attempts or task.extra.get(STALLED_BEFORE_KEY))
+
+    def _discover(self, server: str) -> Destination:
+        try:
+            return discover(self._parts, server)
+        except DiscoveryFailed as error:
+            if error.code == network_errors.BLOCKED_URL:
+                _raise_for(self._parts, error.code, str(error))
+            raise Failed(str(error)) from error
+
+    def _send(self, job: DeliveryJob, context: Context, body: bytes) -> Delivered:
+        """POST the body directly, else by a relay."""
+        parts = self._parts
+        headers = {**own_headers(parts), "X-Federation-Target": job.target}
+        try:
+            timeout = parts.timeouts.delivery
+            answer = parts.send("POST", job.target, headers, body, timeout, context.is_cancelled)
+            return Delivered(answer, is_relayed=False)
+        except DeliveryError as error:
+            first = error
+        policy = parts.policies.get(first.code)
+        if policy is None:
+            _raise_for(parts, first.code, str(first))
+        note_failure(parts, job.server, first.code)
+        if not policy.relay:
+            _raise_for(parts, first.code, str(first))
+        try:
+            keys = keys_of(parts.registry.get(origin_of(job.server)))
+            answer = send_by_relay(parts, job.server, keys, job.target, headers, body)
+            return Delivered(answer, is_relayed=True)
+        except NoRelay:
+            text = f"{first}; no server can relay it"
+            if not parts.profile.keeps_first_error:
+                text = "[NO_RELAY] no server can relay it, and none answers a sweep"
+            raise Failed(text) from first
+        except (DeliveryError, BadEnvelope) as error:
+            raise Failed(f"{first}; relay: {error}") from first
+
+    def _check_status(self, answer: Answer) -> None:
+        """Raise for a status that is not done, by the profile."""
+        parts = self._parts
+        if outcome(parts.profile.outcomes, answer.status) == DONE:
+            return
+        text = f"[HTTP_{answer.status}] {answer.url} answers {answer.status}"
+        after = retry_after(answer.headers, parts.clock())
+        is_fatal = outcome(parts.profile.outcomes, answer.status) == FATAL
+        if not is_fatal and after is not None and parts.profile.honours_retry_after:
+            raise Retry(after, text)
+        _raise_for(parts, answer.status, text)
+
+    def _find_ack(self, answer: Answer) -> Ack:
+        try:
+            said = parse_object(answer.body)
+        except ValueError as error:
+            raise Fatal(f"[BAD_ANSWER] {answer.url}: the answer is not JSON") from error
+        ack = find_ack(said or {}, self._parts.profile)
+        if ack is None:
+            raise Fatal(f"[NO_ACK] {answer.url}: the answer has no acknowledgement")
+        return ack
+
+    def _succeed(self, job: DeliveryJob, done: Delivered) -> None:
+        if not done.is_relayed:
+            note_success(self._parts, job.server)
+
+
+def _is_below(url: str, origin: str) -> bool:
+    try:
+        return origin_of(url) == origin
+    except ValueError:
+        return False
+
+
+def _raise_for(parts: FederationParts, what: int | str, text: str) -> NoReturn:
+    """Raise for a status or an error code, by the profile; the row stays."""
+    is_fatal = outcome(parts.profile.outcomes, what) == FATAL
+    raise Fatal(text) if is_fatal else Failed(text)
+
+
+def _drop(job: DeliveryJob, text: str) -> NoReturn:
+    """Give a job up, and its row too."""
+    raise Fatal(text, row=job.row)
+
+
+def _finish(job: DeliveryJob, result: str) -> HandlerResult:
+    """The result of a job that is done, whose row is deleted once that is stored."""
+    return HandlerResult(result, job.row)

@@ -1,0 +1,30 @@
+"""The table of follows of the application: the decision of another server is stored in it."""
+
+from __future__ import annotations
+
+from engine.destinations.database import Database
+from engine.federation.acks import Follow
+
+TABLE = "follows"
+
+
+class SqlFollows:
+    """Follows in SQLite or Postgres, in a table with the columns of Sipher."""
+
+    def __init__(self, database: Database, table: str = TABLE) -> None:
+        """`table` is an identifier that was checked."""
+        self._database, self._table = database, table
+
+    def decide(self, follow: Follow) -> bool:
+        """Accepted: set `accepted`; rejected or not decided: set `acknowledged`.
+
+        Raises:
+            Unavailable: the database cannot be used.
+        """
+        column = "accepted" if follow.accepted else "acknowledged"
+        sql = (
+            f'UPDATE "{self._table}" SET {column} = TRUE '
+            "WHERE follower_id = ? AND following_id = ? AND follower_server_url = ?"
+        )
+        values = follow.follower, follow.following, follow.server
+        return self._database.run(sql, values).changed > 0

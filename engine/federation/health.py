@@ -1,0 +1,132 @@
+"""Health of servers: after a failed delivery a server is unhealthy, and probes ask later whether it
+is there again. The id of a probe's job is fixed, so that no probe is planned twice.
+"""
+
+from __future__ import annotations
+
+from engine.delivery.network_errors import DeliveryError
+from engine.destinations.destination import (
+    Destination,
+    mark_failure,
+    mark_success,
+    origin_of,
+)
+from engine.destinations.registry import update
+from engine.federation.discovery import discover_url
+from engine.federation.jobs import BadJob, parse_server, probe_id
+from engine.federation.parts import FederationParts
+from engine.model import Task
+from engine.store import StoreError
+from engine.work.handlers import Context, Failed, Fatal, Postponed
+
+OVERDUE_SECONDS = 60.0
+"""Seconds after which a planned probe that has not run is added again: its job was lost."""
+RETRY_SECONDS = 60.0
+"""Seconds until a probe is tried again that could not use the registry."""
+
+
+def note_failure(parts: FederationParts, server: str, code: str) -> None:
+    """Mark a server unhealthy, and plan its first probe.
+
+    Raises:
+        StoreError: the registry or the queue of probes cannot be used.
+    """
+    now = parts.clock()
+    planned: list[tuple[int, float]] = []
+
+    def failed(old: Destination) -> Destination:
+        planned.clear()
+        if not parts.profile.one_probe_chain:
+            old = old._replace(next_probe=None)
+        new = mark_failure(old, code, now, parts.probes)
+        if new.next_probe is not None and new.next_probe != old.next_probe:
+            planned.append((0, new.next_probe - now))
+        elif new.next_probe is not None and new.next_probe < now - OVERDUE_SECONDS:
+            planned.append((new.probes, 0.0))
+        return new
+
+    update(parts.registry, origin_of(server), failed)
+    for number, delay in planned:
+        parts.add_probe(server, number, delay)
+
+
+def note_success(parts: FederationParts, server: str) -> None:
+    """Mark a server healthy after a delivery, if the profile does so.
+
+    Raises:
+        Unavailable: the registry cannot be used.
+    """
+    if parts.profile.success_marks_healthy:
+        now = parts.clock()
+        update(parts.registry, origin_of(server), lambda old: mark_success(old, now))
+
+
+class ProbeHandler:
+    """Runs the jobs of the health queue: asks an unhealthy server for its /discover."""
+
+    def __init__(self, parts: FederationParts) -> None:
+        self._parts = parts
+
+    def __call__(self, task: Task, context: Context) -> object:
+        """Probe; a failure counts in the registry and plans the next probe.
+
+        Raises:
+            Fatal: the data has no server.
+            Failed, Postponed: the registry or the queue cannot be used, by the profile.
+        """
+        try:
+            server = parse_server(context.data)
+            origin = origin_of(server)
+        except (BadJob, ValueError) as error:
+            raise Fatal(f"[BAD_DATA] {error}") from error
+        try:
+            return self._probe(task, context, server, origin)
+        except StoreError as error:
+            text = f"[REGISTRY] {error}"
+            if self._parts.profile.probes_survive:
+                raise Postponed(self._parts.clock() + RETRY_SECONDS, text) from error
+            raise Failed(text) from error
+
+    def _probe(self, task: Task, context: Context, server: str, origin: str) -> str:
+        parts = self._parts
+        seen = parts.registry.get(origin)
+        if why := self._skips(task, server, seen):
+            return f"skipped: {why}"
+        try:
+            url, timeout = discover_url(server), parts.timeouts.probe
+            answer = parts.send("GET", url, timeout=timeout, is_cancelled=context.is_cancelled)
+            failure = "" if 200 <= answer.status < 300 else f"status {answer.status}"
+        except DeliveryError as error:
+            failure = str(error)
+        now = parts.clock()
+        if not failure:
+            update(parts.registry, origin, lambda old: mark_success(old, now))
+            parts.log("INFO", f"{origin} is healthy again")
+            return "healthy"
+        number = parts.registry.count_probe(origin)
+        wait = parts.probes.wait(number)
+        due = None if wait is None else now + wait
+        update(
+            parts.registry,
+            origin,
+            lambda old: old if old.healthy else old._replace(next_probe=due, last_failure=now),
+        )
+        if wait is None:
+            parts.log("WARN", f"{origin}: {number} probes have failed, no further one: {failure}")
+            return f"failed: {failure}; no further probe"
+        parts.add_probe(server, number, wait)
+        return f"failed: {failure}; next probe in {wait:g} s"
+
+    def _skips(self, task: Task, server: str, seen: Destination) -> str:
+        """Why a server is not probed; "" if it is."""
+        policy = self._parts.policies.get(seen.reason)
+        if not seen.rev:
+            return "not registered"
+        if seen.healthy:
+            return "healthy already"
+        if policy is not None and not policy.probe:
+            return f"not probed after {seen.reason}"
+        is_planned = task.id.endswith(f"/{probe_id(server, seen.probes)}")
+        if self._parts.profile.one_probe_chain and not is_planned:
+            return f"{seen.probes} probes were made since"
+        return ""

@@ -1,0 +1,134 @@
+"""The two queues of a federation: their names, and the jobs that are added to them."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from engine.federation.parts import parse_object, to_json
+
+DELIVERY_QUEUE, HEALTH_QUEUE = "federation-delivery", "federation-health-check"
+SLOTS: Mapping[str, int] = {DELIVERY_QUEUE: 10, HEALTH_QUEUE: 3}
+"""Jobs of each queue that run at a time."""
+
+FOLLOW, POST, PROBE = "deliver-follow", "deliver-post", "health-check"
+PATHS: Mapping[str, str] = {FOLLOW: "/api/auth/social/follows", POST: "/api/auth/social/posts"}
+"""Name of a job -> the path at the target."""
+
+METHODS = frozenset({"FEDERATE", "FEDERATE_POST", "INSERT", "UNFOLLOW"})
+"""The methods that a payload may have."""
+
+DELIVERY_OPTIONS: Mapping[str, object] = {
+    "attempts": 5,
+    "backoff": {"type": "exponential", "delay": 5000},
+    "removeOnComplete": {"age": 86_400},
+    "removeOnFail": {"age": 604_800},
+}
+"""5 attempts, after 5, 10, 20 and 40 seconds; kept for a day, or for 7 if it failed."""
+
+_PROBE_OPTIONS: Mapping[str, object] = {"removeOnComplete": True, "removeOnFail": True}
+
+
+class QueuedJob(NamedTuple):
+    """A job to add; the fields of the store's own type for it."""
+
+    queue: str
+    name: str
+    data: str
+    options: Mapping[str, object]
+    delay: float = 0.0
+    """Seconds."""
+    id: str = ""
+
+
+def delivery_job(name: str, server: str, target: str, payload: str, row: str = "") -> QueuedJob:
+    """A delivery; `row` is the key of its row in the outbox, by default a new one."""
+    data = {
+        "deliveryJobId": row or str(uuid.uuid4()),
+        "targetUrl": target,
+        "serverUrl": server,
+        "payload": payload,
+    }
+    return QueuedJob(DELIVERY_QUEUE, name, to_json(data).decode(), DELIVERY_OPTIONS)
+
+
+def probe_job(server: str, number: int, delay: float) -> QueuedJob:
+    """A probe; while it is planned or runs, its id cannot be added again."""
+    data = to_json({"serverUrl": server}).decode()
+    return QueuedJob(HEALTH_QUEUE, PROBE, data, _PROBE_OPTIONS, delay, probe_id(server, number))
+
+
+def probe_id(server: str, number: int) -> str:
+    """The id of a probe, from the server's URL as it is written in the delivery."""
+    return f"health-check_{hashlib.sha256(server.encode()).hexdigest()[:16]}_{number}"
+
+
+class BadJob(ValueError):
+    """The data of a job cannot be used; the text says why."""
+
+
+class DeliveryJob(NamedTuple):
+    """The data of a delivery."""
+
+    row: str
+    """Key of its row in the outbox; "" if it has none."""
+    target: str
+    server: str
+    payload: str
+    """JSON, sent byte for byte."""
+
+
+def parse_delivery(data: bytes | None) -> DeliveryJob:
+    """Parse the data of a delivery, not yet its payload.
+
+    Raises:
+        BadJob: a field is missing or is no text.
+    """
+    said = _object(data)
+    row = said.get("deliveryJobId", "")
+    fields = [said.get(key) for key in ("targetUrl", "serverUrl", "payload")]
+    if not isinstance(row, str) or not all(isinstance(each, str) for each in fields):
+        raise BadJob("data: expected the texts deliveryJobId, targetUrl, serverUrl and payload")
+    return DeliveryJob(row, *map(str, fields))
+
+
+def parse_server(data: bytes | None) -> str:
+    """The server of a probe.
+
+    Raises:
+        BadJob: it is missing.
+    """
+    server = _object(data).get("serverUrl")
+    if not isinstance(server, str):
+        raise BadJob("data: expected the text serverUrl")
+    return server
+
+
+def _object(data: bytes | None) -> Mapping[str, object]:
+    try:
+        said = parse_object(data or b"")
+    except ValueError as error:
+        raise BadJob(f"data is not JSON: {error}") from None
+    if said is None:
+        raise BadJob("data: expected a JSON object")
+    return said
+
+
+def parse_method(payload: str) -> tuple[str, Mapping[str, object]]:
+    """The method of a payload, and the whole.
+
+    Raises:
+        BadJob: the payload is no JSON object, or its method is missing or not allowed.
+    """
+    try:
+        said = parse_object(payload.encode("utf-8", "surrogatepass"))
+    except ValueError as error:
+        raise BadJob(f"payload is not JSON: {error}") from None
+    method = None if said is None else said.get("method")
+    if said is None or not isinstance(method, str):
+        raise BadJob("payload: expected an object with the text method")
+    if method not in METHODS:
+        raise BadJob(f"method {method[:40]!r}, expected one of {', '.join(sorted(METHODS))}")
+    return method, said

@@ -1,0 +1,110 @@
+"""What deliveries, discovery, relays and probes share: keys, registry, client, profile, clock."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from engine.delivery.http_client import Answer
+from engine.destinations.destination import Destination
+from engine.destinations.registry import Registry
+from engine.federation.keys import OwnKeys, PeerKeys
+from engine.federation.profile import POLICIES, Policy, Profile
+from engine.schedules import Schedule, linear
+
+SIGNING, ENCRYPTION = "publicKey", "encryptionPublicKey"
+"""Keys of the free JSON of a destination: its public keys in base64, as /discover names them."""
+
+PROBES = linear(300.0, 600.0, limit=5)
+"""5, 15, 25, 35 and 45 minutes before the five probes."""
+
+
+class Send(Protocol):
+    """Type of `HttpClient.send`."""
+
+    def __call__(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] = {},
+        body: bytes = b"",
+        timeout: float = 15.0,
+        is_cancelled: Callable[[], bool] = lambda: False,
+    ) -> Answer:
+        """Send a request and read its answer; raises DeliveryError."""
+        ...
+
+
+class AddProbe(Protocol):
+    """Adds the task of a probe."""
+
+    def __call__(self, server: str, number: int, delay: float, /) -> None:
+        """Add probe `number` (from 0) of a server, due after `delay` seconds; nothing is added
+        while that one is planned. Raises StoreError."""
+        ...
+
+
+class Timeouts(NamedTuple):
+    """Seconds for a whole request, with the body of its answer."""
+
+    discovery: float = 10.0
+    delivery: float = 15.0
+    probe: float = 8.0
+    sweep: float = 2.0
+
+
+class FederationParts(NamedTuple):
+    """Passed to everything here; threads share it."""
+
+    keys: OwnKeys
+    origin: str
+    """Our own origin, which peers know us by; "" if it is not configured."""
+    registry: Registry
+    send: Send
+    add_probe: AddProbe
+    profile: Profile = Profile()
+    policies: Mapping[str, Policy] = POLICIES
+    probes: Schedule = PROBES
+    timeouts: Timeouts = Timeouts()
+    gates: bool = False
+    """True: deliveries wait while their server is unhealthy, and use no attempt."""
+    log: Callable[[str, str], None] = lambda level, text: None
+    clock: Callable[[], float] = time.time
+
+
+def keys_of(destination: Destination) -> PeerKeys:
+    """The public keys of a destination, "" for each that is not known."""
+    signing, encryption = (destination.extra.get(key, "") for key in (SIGNING, ENCRYPTION))
+    return PeerKeys(
+        signing if isinstance(signing, str) else "",
+        encryption if isinstance(encryption, str) else "",
+    )
+
+
+def own_headers(parts: FederationParts) -> dict[str, str]:
+    """The headers of each POST: content and sender."""
+    return {
+        "Content-Type": "application/json",
+        "Origin": parts.origin,
+        "X-Federation-Origin": parts.origin,
+    }
+
+
+def to_json(value: object) -> bytes:
+    """A value as compact JSON in UTF-8, as JavaScript writes it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def parse_object(data: bytes) -> Mapping[str, object] | None:
+    """The JSON object in bytes; None if there is another value.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    try:
+        found = json.loads(data)
+    except RecursionError:
+        raise ValueError("JSON that is nested too deep") from None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,46 @@
+"""Peers and senders of the federation's tests; all are closed after the test."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.federation.peers import Peer
+from tests.federation.senders import Sender
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    """A server on loopback."""
+    with Peer() as one:
+        yield one
+
+
+@pytest.fixture
+def relay() -> Iterator[Peer]:
+    """Another server on loopback."""
+    with Peer() as one:
+        yield one
+
+
+@pytest.fixture
+def make_sender(tmp_path: Path) -> Iterator[Callable[..., Sender]]:
+    """Makes our side, with a profile and other changes of its parts."""
+    with ExitStack() as ended:
+
+        def make(profile: str = "default", **more: Any) -> Sender:
+            folder = tmp_path / str(len(list(tmp_path.iterdir())))
+            folder.mkdir()
+            sender = Sender(folder, profile, **more)
+            ended.callback(sender.close)
+            return sender
+
+        yield make
+
+
+@pytest.fixture
+def sender(make_sender: Callable[..., Sender]) -> Sender:
+    """Our side with the default profile."""
+    return make_sender()

@@ -1,0 +1,156 @@
+"""Envelopes, signatures and keys: as those of NaCl, by vectors, and refused when they are wrong."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from engine.federation.envelope import (
+    BadEnvelope,
+    decode,
+    encode,
+    fingerprint,
+    is_signed,
+    parse_envelope,
+    seal,
+    seal_with,
+    sign,
+    unseal,
+)
+from engine.federation.hsalsa20 import hsalsa20
+from engine.federation.keys import (
+    ENCRYPTION_PRIVATE,
+    PRIVATE,
+    PUBLIC,
+    BadKeys,
+    OwnKeys,
+    make_keys,
+    parse_keys,
+    read_keys,
+    write_keys,
+)
+
+VECTORS: Mapping[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def keys() -> OwnKeys:
+    """The keys of the vectors."""
+    return parse_keys(VECTORS["keys"])
+
+
+def test_hsalsa20_makes_the_key_of_nacl() -> None:
+    """The vectors of NaCl's own tests (firstkey, secondkey) and ours give the same key."""
+    shared = "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
+    first = "1b27556473e985d462cd51197a9a46c76009549eac6474f206c4ee0844f68389"
+    second = "dc908dda0b9344a953629b733820778880f3ceb421bb61b91cbd4c3e66256ce4"
+    nonce = bytes.fromhex("69696ee955b62b73cd62bda875fc73d6")
+    assert hsalsa20(bytes.fromhex(shared)).hex() == first
+    assert hsalsa20(bytes.fromhex(first), nonce).hex() == second
+    assert encode(hsalsa20(decode(VECTORS["x25519"]))) == VECTORS["box_key"]
+
+
+def test_vectors_are_made_again(keys: OwnKeys) -> None:
+    """The same pair and IV give the same envelope; text and key give the same signature."""
+    pair = X25519PrivateKey.from_private_bytes(decode(VECTORS["ephemeral_private_key"]))
+    text = VECTORS["text"].encode()
+    made = seal_with(text, keys.public.encryption_key(), pair, decode(VECTORS["iv"]))
+    assert json.loads(made.to_json()) == VECTORS["envelope"]
+    assert sign(text, keys.signing) == VECTORS["signature"]
+    assert fingerprint(keys.public.signing) == VECTORS["fingerprint"]
+    assert keys.texts() == VECTORS["keys"]
+
+
+def test_vectors_are_read(keys: OwnKeys) -> None:
+    """The envelope is decrypted to the exact bytes, which have the signature."""
+    text = unseal(parse_envelope(VECTORS["envelope"]), keys.encryption)
+    assert text.decode() == VECTORS["text"]
+    assert is_signed(text, VECTORS["signature"], keys.public.signing_key())
+    assert not is_signed(text + b" ", VECTORS["signature"], keys.public.signing_key())
+    assert not is_signed(text, None, keys.public.signing_key())
+
+
+def test_each_envelope_is_new(keys: OwnKeys) -> None:
+    """Two envelopes of one text share no part but its length."""
+    one, other = (seal(b"text", keys.public.encryption_key()) for _ in range(2))
+    assert not set(one) & set(other)
+    assert unseal(one, keys.encryption) == unseal(other, keys.encryption) == b"text"
+
+
+@pytest.mark.parametrize("part", ["ephemeralPublicKey", "iv", "ciphertext", "authTag"])
+def test_a_changed_envelope_is_refused(keys: OwnKeys, part: str) -> None:
+    """One changed bit, a missing part, or another type than text."""
+    first = decode(VECTORS["envelope"][part])
+    changed = VECTORS["envelope"] | {part: encode(bytes([first[0] ^ 1]) + first[1:])}
+    with pytest.raises(BadEnvelope, match="another key"):
+        unseal(parse_envelope(changed), keys.encryption)
+    for wrong in (None, 7, "%", "ü", encode(b"short")[:-1]):
+        with pytest.raises(BadEnvelope):
+            parse_envelope(VECTORS["envelope"] | {part: wrong})
+
+
+@pytest.mark.parametrize("value", [None, [], "text", 42, {}])
+def test_what_is_no_envelope_is_refused(value: object) -> None:
+    """Any other JSON value."""
+    with pytest.raises(BadEnvelope):
+        parse_envelope(value)
+
+
+def test_a_key_without_secret_is_refused(keys: OwnKeys) -> None:
+    """A point of small order as the sender's or recipient's key is refused as an envelope."""
+    zero = encode(bytes(32))
+    with pytest.raises(BadEnvelope, match="no secret"):
+        seal(b"text", keys.public._replace(encryption=zero).encryption_key())
+    with pytest.raises(BadEnvelope, match="no secret"):
+        bad = parse_envelope(VECTORS["envelope"] | {"ephemeralPublicKey": zero})
+        unseal(bad, keys.encryption)
+
+
+def test_keys_are_written_and_read(tmp_path: Path) -> None:
+    """Four files of mode 0600, which give the same keys; none is ever replaced."""
+    keys = make_keys()
+    folder = tmp_path / "keys"
+    write_keys(str(folder), keys)
+    assert read_keys({}, str(folder)).texts() == keys.texts()
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    assert len(list(folder.iterdir())) == 4
+    with pytest.raises(FileExistsError):
+        write_keys(str(folder), make_keys())
+    assert read_keys({}, str(folder)).texts() == keys.texts()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({PRIVATE: ""}, "FEDERATION_PRIVATE_KEY: not set"),
+        ({PRIVATE: "%%%"}, "FEDERATION_PRIVATE_KEY: expected base64"),
+        ({ENCRYPTION_PRIVATE: encode(b"short")}, "expected 32 bytes in base64, not 5"),
+        ({PUBLIC: encode(bytes(32))}, "FEDERATION_PUBLIC_KEY: the halves of the pair do not fit"),
+    ],
+)
+def test_bad_keys_are_named_but_not_shown(change: Mapping[str, str], expected: str) -> None:
+    """The error names the variable; it contains no key."""
+    with pytest.raises(BadKeys) as error:
+        read_keys(VECTORS["keys"] | change)
+    assert expected in str(error.value)
+    assert not any(text in str(error.value) for text in VECTORS["keys"].values())
+
+
+def test_private_keys_that_others_may_read_are_refused(tmp_path: Path) -> None:
+    """A private key of mode 0640 is refused; a public one may be read."""
+    write_keys(str(tmp_path / "keys"), make_keys())
+    (tmp_path / "keys" / PUBLIC.lower()).chmod(0o644)
+    read_keys({}, str(tmp_path / "keys"))
+    (tmp_path / "keys" / PRIVATE.lower()).chmod(0o640)
+    with pytest.raises(BadKeys, match="others may read it: chmod 600"):
+        read_keys({}, str(tmp_path / "keys"))
+
+
+def test_keys_show_only_their_public_halves() -> None:
+    """The text of the keys as a value, as a traceback prints it, has no secret."""
+    keys = make_keys()
+    for name in (PRIVATE, ENCRYPTION_PRIVATE):
+        assert keys.texts()[name] not in repr(keys)

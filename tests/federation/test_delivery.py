@@ -1,0 +1,533 @@
+"""Deliveries to peers on loopback: each row of the error table, in both profiles."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.federation.envelope import encode
+from engine.federation.jobs import FOLLOW
+from engine.federation.parts import ENCRYPTION, SIGNING
+from engine.store import Unavailable
+from tests.federation import peers
+from tests.federation.peers import Fault, Peer
+from tests.federation.senders import LONG, SHORT, Ran, Sender, add_follow, decision, follow, post
+
+Make = Callable[..., Sender]
+BOTH = pytest.mark.parametrize("profile", ["default", "sipher"])
+
+
+def test_an_unknown_server_is_discovered_then_delivered(sender: Sender, peer: Peer) -> None:
+    """GET /discover, REGISTER, then one POST, which the peer decrypts and verifies."""
+    assert sender.deliver(peer.url) == Ran("done", "acknowledged", "deleted")
+    assert (peer.discoveries, len(peer.registered), peer.posts) == (1, 1, 1)
+    (got,) = peer.received
+    assert json.loads(got.text) == post()
+    assert got.headers["Origin"] == got.headers["X-Federation-Origin"] == sender.home.url
+    assert got.headers["X-Federation-Target"] == f"{peer.url}{peers.POSTS}"
+    assert set(got.body) == {"method", "payload", "signature"}
+    assert sender.destination(peer.url).extra == {
+        SIGNING: peer.public.signing,
+        ENCRYPTION: peer.public.encryption,
+    }
+    assert sender.deliver(peer.url, post("2")).kind == "done"
+    assert (peer.discoveries, len(peer.registered)) == (1, 1)
+    ((attempts, last),) = sender.sql("SELECT attempts, last_attempted_at FROM delivery_jobs")
+    assert (attempts, last) == (1, sender.now)
+
+
+@pytest.mark.parametrize("text", ['{"method":"INSERT", "a":1.0e2}', '{ "method" : "INSERT"}\n'])
+def test_the_payload_is_sent_byte_for_byte(sender: Sender, peer: Peer, text: str) -> None:
+    """Spaces, numbers and order stay as they are: the signature is over these bytes."""
+    sender.know(peer)
+    sender.deliver(peer.url, text)
+    assert peer.received[0].text == text
+    assert peer.problems == []
+
+
+@pytest.mark.parametrize("shape", ["inline", "wrapped"])
+@BOTH
+def test_an_acknowledgement_is_inline_or_wrapped(
+    make_sender: Make, peer: Peer, profile: str, shape: str
+) -> None:
+    """Both shapes complete a post and a follow."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    peer.ack_shape = shape
+    add_follow(sender, peer.url)
+    assert sender.deliver(peer.url) == Ran("done", "acknowledged", "deleted")
+    assert sender.deliver(peer.url, follow(), name=FOLLOW) == Ran("done", "accepted", "deleted")
+    assert decision(sender) == (True, False)
+
+
+def test_a_bare_status_acknowledges_but_decides_nothing(make_sender: Make, peer: Peer) -> None:
+    """`{status, accepted}` has no signature: delivered, the follow stays as it is. `sipher`: row 12
+    of the table."""
+    peer.ack_shape = "bare"
+    for profile, kind, row in (("default", "done", "deleted"), ("sipher", "fatal", "kept")):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.applied.clear()
+        add_follow(sender, peer.url)
+        ran = sender.deliver(peer.url, follow(), name=FOLLOW)
+        assert (ran.kind, ran.row) == (kind, row)
+        assert decision(sender) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("payload", "expected"),
+    [
+        ("{", "[BAD_PAYLOAD] payload is not JSON"),
+        ("[" * 100_000, "[BAD_PAYLOAD] payload is not JSON: JSON that is nested too deep"),
+        ("null", "[BAD_PAYLOAD] payload: expected an object"),
+        ("42", "[BAD_PAYLOAD] payload: expected an object"),
+        ('"text"', "[BAD_PAYLOAD] payload: expected an object"),
+        ("[]", "[BAD_PAYLOAD] payload: expected an object"),
+        ("{}", "[BAD_PAYLOAD] payload: expected an object with the text method"),
+        ('{"method": 7}', "[BAD_PAYLOAD] payload: expected an object with the text method"),
+        ('{"method": "DELETE"}', "[BAD_PAYLOAD] method 'DELETE', expected one of FEDERATE"),
+    ],
+    ids=lambda value: value[:12],
+)
+@BOTH
+def test_rows_1_to_3_a_bad_payload_is_given_up(
+    make_sender: Make, peer: Peer, profile: str, payload: str, expected: str
+) -> None:
+    """No request is made, and the row is deleted."""
+    sender = make_sender(profile)
+    ran = sender.deliver(peer.url, payload)
+    assert (ran.kind, ran.row) == ("fatal", "deleted")
+    assert ran.text.startswith(expected)
+    assert (peer.posts, peer.discoveries) == (0, 0)
+
+
+@pytest.mark.parametrize("change", [{"payload": {}}, {"serverUrl": None}, {"deliveryJobId": 7}])
+def test_data_of_another_form_is_given_up(sender: Sender, peer: Peer, change: Any) -> None:
+    """The row is not known for sure, and stays."""
+    ran = sender.deliver(peer.url, data=change)
+    assert ran.kind == "fatal"
+    assert ran.text.startswith("[BAD_PAYLOAD] data: expected the texts")
+    assert peer.posts == 0
+
+
+@BOTH
+def test_row_4_a_blocked_server_gets_nothing(make_sender: Make, peer: Peer, profile: str) -> None:
+    """The job is given up and its row deleted; after an unblock the same job is delivered."""
+    sender = make_sender(profile)
+    sender.know(peer, blocked="spam")
+    ran = sender.deliver(peer.url)
+    assert (ran.kind, ran.row, peer.posts) == ("fatal", "deleted", 0)
+    assert ran.text == f"[BLOCKED] {peer.url} is blocked: spam"
+    sender.change(peer.url, blocked="")
+    assert sender.deliver(peer.url).kind == "done"
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (peers.status(503), "HTTP_503"),
+        (peers.html, "BAD_KEYS"),
+        (peers.says({}), "BAD_KEYS"),
+        (peers.says([]), "BAD_KEYS"),
+        (peers.says({"publicKey": encode(bytes(32))}), "BAD_KEYS"),
+        (peers.says({"publicKey": "x", "encryptionPublicKey": "y"}), "BAD_KEYS"),
+        (peers.gzip_bomb, "TOO_LARGE"),
+        (peers.reset, "RESET"),
+    ],
+    ids=["503", "html", "{}", "[]", "one key", "no base64", "bomb", "reset"],
+)
+@BOTH
+def test_row_5_a_failed_discovery_is_tried_again(
+    make_sender: Make, peer: Peer, profile: str, answer: Fault, code: str
+) -> None:
+    """The row stays, no attempt is counted in it, and nothing is registered."""
+    sender = make_sender(profile)
+    peer.discover_script.append(answer)
+    ran = sender.deliver(peer.url)
+    assert (ran.kind, ran.row, peer.posts) == ("retry", "kept", 0)
+    assert ran.text.startswith(f"[{code}] discovery: ")
+    assert sender.sql("SELECT attempts FROM delivery_jobs") == [(0,)]
+    assert not sender.destination(peer.url).rev
+    assert sender.deliver(peer.url).kind == "done"
+
+
+@BOTH
+def test_a_changed_key_is_refused(make_sender: Make, peer: Peer, profile: str) -> None:
+    """Discovery finds another signing key than the registered one: nothing is sent, the old key
+    stays."""
+    sender = make_sender(profile)
+    old = Peer()
+    old.close()
+    sender.change(peer.url, extra={SIGNING: old.public.signing})
+    ran = sender.deliver(peer.url)
+    assert (ran.kind, ran.row, peer.posts) == ("retry", "kept", 0)
+    assert ran.text.startswith("[KEY_CHANGED] discovery: ")
+    assert sender.destination(peer.url).extra == {SIGNING: old.public.signing}
+
+
+def test_a_key_of_another_server_is_refused(sender: Sender, peer: Peer, relay: Peer) -> None:
+    """A server that describes itself with the signing key of another one is not registered."""
+    relay.keys = peer.keys
+    sender.know(peer)
+    ran = sender.deliver(relay.url)
+    assert ran.text.startswith("[KEY_IN_USE] discovery: ")
+    assert not sender.destination(relay.url).rev
+
+
+URLS = [
+    "http://169.254.169.254",
+    "http://10.0.0.1",
+    "http://[::ffff:169.254.169.254]",
+    "http://[64:ff9b::a9fe:a9fe]",
+    "http://[fd00::1]",
+]
+
+
+@pytest.mark.parametrize("server", URLS)
+def test_row_6_an_address_that_is_not_allowed_is_refused(make_sender: Make, server: str) -> None:
+    """No connection is made; given up with its row kept. `sipher`: tried again."""
+    for profile, kind in (("default", "fatal"), ("sipher", "retry")):
+        ran = make_sender(profile).deliver(server)
+        assert (ran.kind, ran.row) == (kind, "kept")
+        assert ran.text.startswith("[BLOCKED_URL] discovery: ")
+
+
+@pytest.mark.parametrize("server", ["ftp://a.test", "http://a.test:0", "http://a.test:99999", "x"])
+def test_a_server_that_is_no_origin_is_given_up(sender: Sender, server: str) -> None:
+    """Another scheme, or a port that is none."""
+    ran = sender.deliver(server)
+    assert (ran.kind, ran.row) == ("fatal", "deleted")
+
+
+@pytest.mark.parametrize(
+    "target", ["http://169.254.169.254/x", "http://user@{host}/x", "file:///etc/passwd"]
+)
+def test_a_target_elsewhere_gets_nothing(make_sender: Make, peer: Peer, target: str) -> None:
+    """By default the target must be of the server's origin; in each profile the guard judges it."""
+    host = peer.url.removeprefix("http://")
+    for profile in ("default", "sipher"):
+        sender = make_sender(profile)
+        sender.know(peer)
+        ran = sender.deliver(peer.url, data={"targetUrl": target.format(host=host)})
+        assert (ran.kind, ran.row) == ("fatal" if profile == "default" else "retry", "kept")
+        assert sender.destination(peer.url).healthy
+    assert peer.posts == 0
+
+
+def test_a_name_that_becomes_loopback_is_refused(sender: Sender, peer: Peer) -> None:
+    """The address that a connection is made to is judged, also if the name had another one when it
+    was looked up before."""
+    sender.names["peer.test"] = ["10.1.2.3"]
+    server = f"http://peer.test:{peer.port}"
+    sender.know(peer, server)
+    ran = sender.deliver(server)
+    assert (ran.kind, ran.row, peer.posts) == ("fatal", "kept", 0)
+    assert ran.text.startswith("[BLOCKED_URL] ")
+    assert sender.destination(server).healthy
+
+
+@pytest.mark.parametrize("place", ["file:///etc/passwd", "http://169.254.169.254/", "http://[::]/"])
+def test_a_redirect_is_judged_again(sender: Sender, peer: Peer, place: str) -> None:
+    """A redirect to another scheme or to an address that is not allowed is not followed."""
+    sender.know(peer)
+    peer.script.append(peers.status(307, b"", Location=place))
+    ran = sender.deliver(peer.url)
+    assert (ran.kind, ran.row) == ("fatal", "kept")
+    assert ran.text.startswith("[BLOCKED_URL] ")
+
+
+@BOTH
+def test_row_7_without_own_origin_nothing_is_sent(
+    make_sender: Make, peer: Peer, profile: str
+) -> None:
+    """Given up, the row stays; the attempt was counted before."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    sender.parts = sender.parts._replace(origin="")
+    ran = sender.deliver(peer.url)
+    assert (ran.kind, ran.row, peer.posts) == ("fatal", "kept", 0)
+    assert ran.text.startswith("[NO_ORIGIN] ")
+    assert sender.sql("SELECT attempts FROM delivery_jobs") == [(1,)]
+
+
+@pytest.mark.parametrize(("fault", "code"), [(peers.reset, "RESET"), (peers.sleep, "TIMEOUT")])
+@BOTH
+def test_row_8_a_network_error_is_tried_again(
+    make_sender: Make, peer: Peer, profile: str, fault: Fault, code: str
+) -> None:
+    """The server is unhealthy for the reason, and its first probe is planned in 5 minutes."""
+    sender = make_sender(profile, timeouts=SHORT if code == "TIMEOUT" else LONG)
+    sender.know(peer)
+    peer.script.append(fault)
+    ran = sender.deliver(peer.url)
+    assert (ran.kind, ran.row) == ("retry", "kept")
+    assert ran.text.startswith(f"[{code}] ")
+    seen = sender.destination(peer.url)
+    assert (seen.healthy, seen.reason, seen.probes) == (False, code, 0)
+    assert sender.probes == [(peer.url, 0, 300.0)]
+
+
+@pytest.mark.parametrize(("profile", "code"), [("default", "DNS"), ("sipher", "NO_RELAY")])
+def test_row_9_without_a_relay_it_is_tried_again(
+    make_sender: Make, peer: Peer, profile: str, code: str
+) -> None:
+    """No other server is known: the error has the code of the direct attempt; not so `sipher`."""
+    sender = make_sender(profile)
+    server = f"http://{sender.hide()}"
+    sender.know(peer, server)
+    ran = sender.deliver(server)
+    assert (ran.kind, ran.row) == ("retry", "kept")
+    assert ran.text.startswith(f"[{code}] ")
+    assert sender.lines == [
+        "ALERT No server of the federation can be reached: this one is stranded"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("number", "default"),
+    [
+        *((number, "fatal") for number in (304, 400, 403, 404, 409, 413, 501)),
+        *((number, "retry") for number in (408, 425, 429, 500, 502, 503)),
+    ],
+)
+def test_row_10_statuses(make_sender: Make, peer: Peer, number: int, default: str) -> None:
+    """By default 4xx and 501 are given up, their rows stay; `sipher` tries each again. None makes
+    the server unhealthy, or is relayed."""
+    for profile, kind in (("default", default), ("sipher", "retry")):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.script.append(peers.status(number))
+        ran = sender.deliver(peer.url)
+        assert (ran.kind, ran.row) == (kind, "kept")
+        assert ran.text.startswith(f"[HTTP_{number}] ")
+        assert sender.destination(peer.url).healthy
+        assert sender.probes == []
+
+
+def test_retry_after_is_honoured_but_not_by_sipher(make_sender: Make, peer: Peer) -> None:
+    """429 with 90 seconds: the next attempt is due then."""
+    for profile, after in (("default", 90.0), ("sipher", None)):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.script.append(peers.status(429, Retry_After="90"))
+        assert sender.deliver(peer.url).after == after
+
+
+def test_a_conflict_on_a_repetition_means_applied(make_sender: Make, peer: Peer) -> None:
+    """409 to a second attempt is done; `sipher` tries again, though it was applied."""
+    for profile, kind, row in (("default", "done", "deleted"), ("sipher", "retry", "kept")):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.applied.clear()
+        peer.script.append(peers.applied_then(503))
+        assert sender.deliver(peer.url).kind == "retry"
+        ran = sender.deliver(peer.url, attempts=1)
+        assert (ran.kind, ran.row) == (kind, row)
+        assert len(peer.applied) == 1
+
+
+def test_a_method_without_handler_is_given_up(make_sender: Make, peer: Peer) -> None:
+    """A peer answers 501 to UNFOLLOW; `sipher` tries it again."""
+    for profile, kind in (("default", "fatal"), ("sipher", "retry")):
+        sender = make_sender(profile)
+        sender.know(peer)
+        assert sender.deliver(peer.url, {"method": "UNFOLLOW"}).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (peers.html, "BAD_ANSWER"),
+        (peers.status(200, b""), "BAD_ANSWER"),
+        (peers.status(204), "BAD_ANSWER"),
+        (peers.says({}), "NO_ACK"),
+        (peers.says(None), "NO_ACK"),
+        (peers.says([{"method": "PROXY_RESPONSE"}]), "NO_ACK"),
+        (peers.says({"method": "OTHER", "status": "ok"}), "NO_ACK"),
+        (peers.says({"method": "PROXY_RESPONSE", "payload": {}}), "NO_ACK"),
+        (peers.says({"method": "PROXY_RESPONSE", "payload": 7}), "NO_ACK"),
+    ],
+    ids=["html", "empty", "204", "{}", "null", "list", "other", "empty payload", "number"],
+)
+@BOTH
+def test_rows_11_and_12_an_answer_without_acknowledgement(
+    make_sender: Make, peer: Peer, profile: str, answer: Fault, code: str
+) -> None:
+    """Given up after one request; the row stays, as the peer may have applied it."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    peer.script.append(answer)
+    ran = sender.deliver(peer.url)
+    assert (ran.kind, ran.row, peer.posts) == ("fatal", "kept", 1)
+    assert ran.text.startswith(f"[{code}] ")
+
+
+def spoilt(**changes: object) -> Fault:
+    """An acknowledgement with other fields."""
+
+    def fault(request: Any) -> None:
+        one = request.server.peer
+        keys = one.known[request.headers["X-Federation-Origin"]]
+        ack = one.acknowledge(follow(), keys)
+        request.answer(200, {**ack, **changes})
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [peers.ack_for_other_key, spoilt(data=None), spoilt(data={}), spoilt(data="text")],
+    ids=["other key", "null", "{}", "text"],
+)
+@BOTH
+def test_row_13_a_follow_is_not_acknowledged_for_us(
+    make_sender: Make, peer: Peer, profile: str, answer: Fault
+) -> None:
+    """An envelope for another key, or none: given up, the row deleted, the follow as it was."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    add_follow(sender, peer.url)
+    peer.script.append(answer)
+    ran = sender.deliver(peer.url, follow(), name=FOLLOW)
+    assert (ran.kind, ran.row, peer.posts) == ("fatal", "deleted", 1)
+    assert ran.text.startswith("[BAD_ACK] ")
+    assert decision(sender) == (False, False)
+
+
+@pytest.mark.parametrize("accepted", ["yes", 1, [], {}])
+@BOTH
+def test_row_13_a_decision_of_another_type(
+    make_sender: Make, peer: Peer, profile: str, accepted: object
+) -> None:
+    """`accepted` must be true or false."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    peer.accepted = accepted
+    ran = sender.deliver(peer.url, follow(), name=FOLLOW)
+    assert (ran.kind, ran.row) == ("fatal", "deleted")
+
+
+@BOTH
+def test_row_14_without_a_signing_key_it_is_given_up(
+    make_sender: Make, peer: Peer, profile: str
+) -> None:
+    """The registry has only the encryption key: the row stays."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    sender.change(peer.url, extra={ENCRYPTION: peer.public.encryption})
+    ran = sender.deliver(peer.url, follow(), name=FOLLOW)
+    assert (ran.kind, ran.row, peer.posts) == ("fatal", "kept", 1)
+    assert ran.text.startswith("[NO_KEY] ")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [peers.ack_signed_by_other, spoilt(signature=None), spoilt(signature=encode(bytes(64)))],
+    ids=["other", "null", "zeros"],
+)
+@BOTH
+def test_row_15_a_bad_signature_is_given_up(
+    make_sender: Make, peer: Peer, profile: str, answer: Fault
+) -> None:
+    """Signed by another server or not at all: the row is deleted, the follow as it was."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    add_follow(sender, peer.url)
+    peer.script.append(answer)
+    ran = sender.deliver(peer.url, follow(), name=FOLLOW)
+    assert (ran.kind, ran.row, peer.posts) == ("fatal", "deleted", 1)
+    assert ran.text.startswith("[BAD_SIGNATURE] ")
+    assert decision(sender) == (False, False)
+
+
+def test_a_replayed_acknowledgement_decides_nothing(make_sender: Make, peer: Peer) -> None:
+    """The peer answers with its earlier acknowledgement of another follow: by default it must be
+    of the follow that was sent; `sipher` stores it for the other follow."""
+    for profile, expected in (("default", (False, False)), ("sipher", (True, False))):
+        sender = make_sender(profile)
+        sender.know(peer)
+        add_follow(sender, peer.url, "eve", "bob")
+        add_follow(sender, peer.url)
+        keys = peer.known[sender.home.url]
+        peer.script.append(peers.says(peer.acknowledge(follow("eve", "bob"), keys)))
+        ran = sender.deliver(peer.url, follow(), name=FOLLOW)
+        assert decision(sender) == (False, False)
+        assert decision(sender, "eve", "bob") == expected
+        assert (ran.kind, ran.row) == (
+            ("fatal", "kept") if profile == "default" else ("done", "deleted")
+        )
+
+
+@pytest.mark.parametrize("broken", ["registry", "outbox", "key"])
+@BOTH
+def test_row_16_a_database_error_or_a_bad_key_is_tried_again(
+    make_sender: Make, peer: Peer, profile: str, broken: str
+) -> None:
+    """The row stays, nothing was sent."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    expected = "[DATABASE] sqlite://"
+    if broken == "registry":
+        sender.sql("ALTER TABLE destinations RENAME COLUMN healthy TO sane")
+    elif broken == "outbox":
+        expected = "[DATABASE] locked"
+        sender.outbox.count_attempt = _raise_locked  # type: ignore[method-assign]
+    else:
+        sender.change(peer.url, extra={ENCRYPTION: encode(b"short")})
+        expected = "[BAD_KEYS] "
+    ran = sender.deliver(peer.url)
+    assert (ran.kind, ran.row, peer.posts) == ("retry", "kept", 0)
+    assert ran.text.startswith(expected)
+
+
+def _raise_locked(key: str, now: float) -> int:
+    raise Unavailable("locked")
+
+
+@BOTH
+def test_row_17_an_acknowledgement_of_an_unknown_follow_is_ignored(
+    make_sender: Make, peer: Peer, profile: str
+) -> None:
+    """There is no such row here: done, the row of the outbox is deleted."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    ran = sender.deliver(peer.url, follow(), name=FOLLOW)
+    assert ran == Ran("done", "acknowledged: no such follow here", "deleted")
+
+
+@pytest.mark.parametrize(("accepted", "expected"), [(True, (True, False)), (False, (False, True))])
+@BOTH
+def test_a_decision_is_stored(
+    make_sender: Make, peer: Peer, profile: str, accepted: bool, expected: tuple[bool, bool]
+) -> None:
+    """Accepted: `accepted`; rejected: `acknowledged`."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    peer.accepted = accepted
+    add_follow(sender, peer.url)
+    assert sender.deliver(peer.url, follow(), name=FOLLOW).kind == "done"
+    assert decision(sender) == expected
+
+
+def test_a_follow_may_be_acknowledged_without_a_decision(make_sender: Make, peer: Peer) -> None:
+    """`accepted` is absent: acknowledged; `sipher` refuses it as row 13."""
+    peer.accepted = None
+    for profile, kind, expected in (
+        ("default", "done", (False, True)),
+        ("sipher", "fatal", (False, False)),
+    ):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.applied.clear()
+        add_follow(sender, peer.url)
+        assert sender.deliver(peer.url, follow(), name=FOLLOW).kind == kind
+        assert decision(sender) == expected
+
+
+def test_a_large_payload_is_sent_whole(sender: Sender, peer: Peer) -> None:
+    """5 MiB arrive; whether they are accepted is the peer's decision."""
+    sender.know(peer)
+    text = json.dumps({"method": "FEDERATE_POST", "post": {"content": "x" * (5 << 20)}})
+    assert sender.deliver(peer.url, text).kind == "done"
+    assert peer.received[0].text == text

@@ -1,0 +1,251 @@
+"""Health of servers and relays: what makes a server unhealthy, the probes that follow, and how a
+request reaches a server that cannot be reached directly.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable
+
+import pytest
+
+from engine.federation.jobs import FOLLOW, probe_id, probe_job
+from engine.federation.profile import POLICIES
+from engine.schedules import linear
+from tests.federation import peers
+from tests.federation.peers import Peer
+from tests.federation.senders import LONG, SHORT, Ran, Sender, add_follow, decision, follow
+
+Make = Callable[..., Sender]
+BOTH = pytest.mark.parametrize("profile", ["default", "sipher"])
+
+
+def test_a_probe_has_a_fixed_id_and_leaves_nothing() -> None:
+    """The id is made of the URL as it is written and the number; the job is removed in any case."""
+    server = "https://peer.example"
+    job = probe_job(server, 2, 1500.0)
+    assert job.id == probe_id(server, 2) == "health-check_3a61b99132bfdfa2_2"
+    assert probe_id(f"{server}/", 2) != job.id
+    assert json.loads(job.data) == {"serverUrl": server}
+    assert job.options == {"removeOnComplete": True, "removeOnFail": True}
+
+
+def test_a_closed_server_is_unhealthy_and_probed_once(make_sender: Make, peer: Peer) -> None:
+    """Refused: unhealthy, probe 0 in 5 minutes. A second failure starts no second chain; `sipher`
+    adds probe 0 again, which is refused only while it is planned."""
+    for profile, probes in (("default", 1), ("sipher", 2)):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.close()
+        for _ in range(2):
+            ran = sender.deliver(peer.url)
+            assert (ran.kind, ran.text.split()[0]) == ("retry", "[REFUSED]")
+        assert sender.probes == [(peer.url, 0, 300.0)] * probes
+        assert not sender.destination(peer.url).healthy
+        peer.open()
+
+
+def test_a_lost_probe_is_planned_again(sender: Sender, peer: Peer) -> None:
+    """A probe that is overdue for more than a minute has lost its job: the next failure adds it."""
+    sender.know(peer)
+    peer.close()
+    sender.deliver(peer.url)
+    sender.now += 359.0
+    sender.deliver(peer.url)
+    assert len(sender.probes) == 1
+    sender.now += 2.0
+    sender.deliver(peer.url)
+    assert sender.probes[1:] == [(peer.url, 0, 0.0)]
+
+
+def test_a_success_marks_healthy(make_sender: Make, peer: Peer) -> None:
+    """A delivery that arrives; with `sipher` only a probe does."""
+    for profile, healthy in (("default", True), ("sipher", False)):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.script.append(peers.reset)
+        sender.deliver(peer.url)
+        assert sender.deliver(peer.url, {"method": "INSERT"}).kind != "done"
+        peer.applied.clear()
+        assert sender.deliver(peer.url).kind == "done"
+        seen = sender.destination(peer.url)
+        assert seen.healthy == healthy
+        assert (seen.next_probe is None) == healthy
+
+
+@BOTH
+def test_a_passed_probe_marks_healthy(make_sender: Make, peer: Peer, profile: str) -> None:
+    """After it, further probes have nothing to do."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    peer.close()
+    sender.deliver(peer.url)
+    peer.open()
+    assert sender.probe(peer.url, 0) == Ran("done", "healthy", "kept")
+    assert sender.destination(peer.url).healthy
+    assert sender.probe(peer.url, 0).text == "skipped: healthy already"
+    assert sender.probe("http://127.0.0.2:9", 0).text == "skipped: not registered"
+
+
+@pytest.mark.parametrize("fault", ["closed", "503"])
+@BOTH
+def test_five_failed_probes_are_the_last(
+    make_sender: Make, peer: Peer, profile: str, fault: str
+) -> None:
+    """5, 15, 25, 35 and 45 minutes; then a warning, and no further probe."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    peer.close()
+    sender.deliver(peer.url)
+    if fault == "503":
+        peer.open()
+        peer.discover_script.extend([peers.status(503)] * 5)
+    for number in range(5):
+        sender.now += sender.probes[-1][2]
+        assert sender.probe(peer.url, number).text.startswith("failed: ")
+    assert [delay for _, _, delay in sender.probes] == [300.0, 900.0, 1500.0, 2100.0, 2700.0]
+    assert [number for _, number, _ in sender.probes] == [0, 1, 2, 3, 4]
+    seen = sender.destination(peer.url)
+    assert (seen.healthy, seen.probes, seen.next_probe) == (False, 5, None)
+    (line,) = sender.lines
+    assert line.startswith(f"WARN {peer.url}: 5 probes have failed, no further one: ")
+
+
+def test_a_probe_of_an_earlier_chain_does_nothing(make_sender: Make, peer: Peer) -> None:
+    """Only the probe of the number that is planned runs; with `sipher` each does, and starts a
+    chain of its own."""
+    for profile, planned in (("default", [0]), ("sipher", [0, 1])):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.close()
+        sender.deliver(peer.url)
+        sender.probe(peer.url, 3)
+        assert [number for _, number, _ in sender.probes] == planned
+        peer.open()
+
+
+@BOTH
+def test_a_server_without_address_is_not_probed(
+    make_sender: Make, peer: Peer, profile: str
+) -> None:
+    """The policy of DNS allows no probe: it is planned and then skipped; the policy can be
+    changed."""
+    sender = make_sender(profile)
+    server = f"http://{sender.hide()}:{peer.port}"
+    sender.know(peer, server)
+    sender.deliver(server)
+    assert sender.probes == [(server, 0, 300.0)]
+    assert sender.probe(server, 0).text == "skipped: not probed after DNS"
+    policies = {**POLICIES, "DNS": POLICIES["DNS"]._replace(probe=True)}
+    sender.parts = sender.parts._replace(policies=policies)
+    del sender.names["peer.test"]
+    sender.names["peer.test"] = ["127.0.0.1"]
+    assert sender.probe(server, 0).text == "healthy"
+
+
+def test_a_probe_survives_a_locked_registry(make_sender: Make, peer: Peer) -> None:
+    """It is tried again a minute later; with `sipher` it fails, which ends the chain."""
+    for profile, kind in (("default", "postponed"), ("sipher", "retry")):
+        sender = make_sender(profile)
+        sender.know(peer, healthy=False, reason="REFUSED")
+        path = sender.database.text.removeprefix("sqlite://")
+        sender.registry._database._patience = 0.05
+        sender.registry.close()
+        lock = sqlite3.connect(path, isolation_level=None)
+        lock.execute("BEGIN EXCLUSIVE")
+        ran = sender.probe(peer.url, 0)
+        lock.close()
+        assert ran.kind == kind
+        assert ran.text.startswith("[REGISTRY] ")
+
+
+@pytest.mark.parametrize("shape", ["inline", "wrapped"])
+@BOTH
+def test_a_server_without_address_is_reached_by_a_relay(
+    make_sender: Make, peer: Peer, relay: Peer, profile: str, shape: str
+) -> None:
+    """The relay gets an envelope for the target; the target decrypts it and acknowledges."""
+    sender = make_sender(profile)
+    server = f"http://{sender.hide()}:{peer.port}"
+    sender.know(peer, server)
+    sender.know(relay)
+    relay.route = {server: peer.url}
+    peer.names.add(server)
+    add_follow(sender, server)
+    ran = sender.deliver(server, follow(), name=FOLLOW)
+    assert ran == Ran("done", "accepted", "deleted")
+    assert decision(sender) == (True, False)
+    (got,) = peer.received
+    assert (got.is_relayed, got.path) == (True, peers.FOLLOWS)
+    assert got.headers["X-Federation-Target"] == f"{server}{peers.FOLLOWS}"
+    assert relay.received == []
+    assert "FEDERATE" not in json.dumps(relay.relayed)
+    seen = sender.destination(server)
+    assert (seen.healthy, seen.reason) == (False, "DNS")
+
+
+def test_the_relay_is_the_healthy_server_seen_last(sender: Sender, peer: Peer, relay: Peer) -> None:
+    """Not an unhealthy, a blocked or an older one, not the target, and not ourselves."""
+    server = f"http://{sender.hide()}:{peer.port}"
+    with Peer() as older, Peer() as blocked, Peer() as ill:
+        sender.know(peer, server)
+        for one, fields in ((older, {}), (blocked, {"blocked": "spam"}), (ill, {"healthy": False})):
+            sender.know(one, **fields)
+        sender.know(sender.home)
+        sender.now += 1
+        sender.know(relay)
+        for one in (blocked, ill, sender.home):
+            sender.change(one.url, last_seen=sender.now + 9)
+        relay.script.append(peers.status(502))
+        ran = sender.deliver(server)
+        assert (ran.kind, ran.row) == ("retry", "kept")
+        assert ran.text.startswith("[DNS] ")
+        assert ran.text.endswith(f"relay: [RELAY] {relay.url} answers 502")
+        assert relay.posts == 1
+        assert older.posts == blocked.posts == ill.posts == ill.discoveries == 0
+
+
+def test_a_sweep_finds_a_relay(sender: Sender, peer: Peer, relay: Peer) -> None:
+    """Without a healthy server each unhealthy one that may be probed is asked; those that answer
+    are healthy, and the one seen last relays."""
+    server = f"http://{sender.hide()}:{peer.port}"
+    sender.know(peer, server)
+    with Peer() as gone, Peer() as other:
+        for one, reason in ((relay, "REFUSED"), (gone, "REFUSED"), (other, "DNS")):
+            sender.know(one, healthy=False, reason=reason)
+        gone.close()
+        relay.route = {server: peer.url}
+        peer.names.add(server)
+        assert sender.deliver(server).kind == "done"
+        assert sender.destination(relay.url).healthy
+        assert not sender.destination(gone.url).healthy
+        assert other.discoveries == 0
+        assert peer.received[0].is_relayed
+
+
+@pytest.mark.parametrize("code", ["REFUSED", "RESET", "TIMEOUT"])
+def test_a_server_that_is_down_is_not_relayed(
+    make_sender: Make, peer: Peer, relay: Peer, code: str
+) -> None:
+    """Only an address that cannot be found, or an unknown error, is a reason for a relay."""
+    sender = make_sender(timeouts=SHORT if code == "TIMEOUT" else LONG)
+    sender.know(peer)
+    sender.know(relay)
+    if code == "REFUSED":
+        peer.close()
+    else:
+        peer.script.append(peers.reset if code == "RESET" else peers.sleep)
+    assert sender.deliver(peer.url).text.startswith(f"[{code}] ")
+    assert relay.posts == 0
+
+
+@BOTH
+def test_the_waits_of_probes_are_a_schedule(make_sender: Make, peer: Peer, profile: str) -> None:
+    """Another schedule has other waits, and another number of probes."""
+    sender = make_sender(profile, probes=linear(6.0, 12.0, limit=2))
+    sender.know(peer)
+    peer.close()
+    sender.deliver(peer.url)
+    for number in range(2):
+        sender.now += sender.probes[-1][2]
+        sender.probe(peer.url, number)
+    assert [delay for _, _, delay in sender.probes] == [6.0, 18.0]

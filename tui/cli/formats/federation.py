@@ -1,0 +1,350 @@
+"""`federation work`, `enqueue` and `keys`: deliveries to other servers by two BullMQ queues."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, nullcontext, suppress
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from engine.config.federation_config import FederationConfig
+from engine.model import Task
+from engine.store import Gone, StoreError, Unavailable
+from engine.stores.bullmq import BullmqStore, RedisPlace, parse_place
+from engine.stores.bullmq.image import NewJob
+from engine.text.safe import clean_error, safe_line
+from engine.work.handlers import Handler
+from engine.work.services import WorkerServices
+from tui.cli.formats.bullmq_worker import FORMAT, worker_name
+from tui.cli.queue import lease_worker
+from tui.cli.queue.run_records import RunRecords
+from tui.cli.setup.delivery_parts import open_registry, with_outbox
+from tui.cli.setup.errors import (
+    EX_CONFIG,
+    EX_UNAVAILABLE,
+    EX_USAGE,
+    fail,
+    print_error,
+    print_result,
+)
+from tui.cli.setup.setup import Setup
+
+if TYPE_CHECKING:
+    from engine.destinations.registry import Registry
+    from engine.federation.jobs import QueuedJob
+    from engine.federation.keys import OwnKeys
+    from engine.federation.parts import FederationParts
+    from engine.federation.profile import Policy
+
+ORIGIN_VARIABLE = "BETTER_AUTH_URL"
+"""Environment variable with our own origin, as Sipher reads it."""
+PROGRAM_TIMEOUT_SECONDS = 120.0
+"""Longest time of a delivery: discovery, direct attempt, sweep and relay."""
+INSTALL = "pip install 'spooldeck[federation]'"
+
+
+class JobAdder:
+    """Adds jobs on a connection of its own, which is made when it is needed. Threads share it."""
+
+    def __init__(self, place: RedisPlace) -> None:
+        self._place, self._lock = place, threading.Lock()
+        self._store: BullmqStore | None = None
+
+    def add(self, job: QueuedJob) -> Task:
+        """Add a job.
+
+        Raises:
+            StoreError: it cannot be added; Gone if its id is in use.
+        """
+        with self._lock:
+            if self._store is None:
+                self._store = BullmqStore(self._place)
+            return self._store.add_job(NewJob(**job._asdict()))
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._store is not None:
+            self._store.close()
+
+
+def require_packages() -> None:
+    """Refuse a command without the packages of the federation.
+
+    Raises:
+        CommandError: the text names them.
+    """
+    if missing := [name for name in ("cryptography", "httpx") if find_spec(name) is None]:
+        fail(EX_CONFIG, f"federation: {' and '.join(missing)} not installed: {INSTALL}")
+
+
+def settings_of(setup: Setup) -> FederationConfig:
+    """The section of the configuration, or its defaults."""
+    said: FederationConfig | None = setup.config.federation
+    return said or FederationConfig()
+
+
+def read_own_keys(settings: FederationConfig) -> OwnKeys:
+    """Our keys, from the configured folder or the environment.
+
+    Raises:
+        BadKeys: they cannot be used.
+    """
+    from engine.federation.keys import read_keys
+
+    return read_keys(os.environ, settings.keys)
+
+
+# ---- work
+
+
+def work(setup: Setup, arguments: Namespace) -> int:
+    """Run deliveries and probes until a signal."""
+    setup.require_format(FORMAT, "a server of BullMQ queues")
+    require_packages()
+    from engine.federation.jobs import SLOTS
+
+    setup.make_folder(setup.state_folder)
+    setup.make_folders()
+    place = parse_place(setup.address, setup.settings)._replace(queues=tuple(SLOTS))
+    with ExitStack() as stack:
+        services = with_outbox(setup.config, _services(setup, SLOTS), stack)
+        handled = _handlers(setup, place, services, stack)
+        store = stack.enter_context(closing(BullmqStore(place)))
+        run = lease_worker.run(
+            setup,
+            store,
+            handled,
+            setup.retry_policy(),
+            services,
+            concurrency=sum(SLOTS.values()),
+            until_idle=arguments.until_idle,
+            owner=worker_name(),
+            watch=partial(store.watch_markers, worker_name()),
+        )
+    return lease_worker.print_run(run)
+
+
+def _services(setup: Setup, slots: Mapping[str, int]) -> WorkerServices:
+    return (
+        RunRecords(setup)
+        .services()
+        ._replace(
+            limits=setup.token_buckets(),
+            shorten_error=clean_error,
+            slots=slots,
+            timeouts=dict.fromkeys(slots, PROGRAM_TIMEOUT_SECONDS),
+            data_kinds=tuple(slots),
+            logs_waits=True,
+        )
+    )
+
+
+def _handlers(
+    setup: Setup, place: RedisPlace, services: WorkerServices, stack: ExitStack
+) -> Mapping[str, Handler]:
+    from engine.destinations.database import Database
+    from engine.destinations.outbox import Outbox
+    from engine.federation.acks import AckParts
+    from engine.federation.delivery import DeliveryHandler
+    from engine.federation.follows import SqlFollows
+    from engine.federation.health import ProbeHandler
+    from engine.federation.jobs import DELIVERY_QUEUE, HEALTH_QUEUE
+
+    parts = _parts(setup, place, services.log, stack)
+    config, settings = setup.config, settings_of(setup)
+    outbox, address = None, config.destinations
+    if config.outbox is not None:
+        outbox, address = Outbox(config.outbox), config.outbox.database
+        stack.callback(outbox.close)
+    follows = None
+    if settings.follows and address is not None:
+        follows = SqlFollows(stack.enter_context(closing(Database(address))), settings.follows)
+    acks = AckParts(parts.keys, parts.registry, parts.profile, follows)
+    return {
+        DELIVERY_QUEUE: DeliveryHandler(parts, acks, outbox),
+        HEALTH_QUEUE: ProbeHandler(parts),
+    }
+
+
+def _parts(
+    setup: Setup, place: RedisPlace, log: Callable[[str, str], None], stack: ExitStack
+) -> FederationParts:
+    from engine.delivery.http_client import HttpClient, trusted_certificates
+    from engine.delivery.url_guard import UrlGuard
+    from engine.federation.keys import BadKeys
+    from engine.federation.parts import PROBES, FederationParts
+    from engine.federation.profile import PROFILES
+
+    settings = settings_of(setup)
+    registry = open_registry(setup.config, creates=True)
+    if registry is None:
+        fail(EX_CONFIG, "federation: needs destinations, such as sqlite:///PATH")
+    stack.callback(registry.close)
+    try:
+        keys = read_own_keys(settings)
+    except BadKeys as error:
+        fail(
+            EX_CONFIG, f"federation: {safe_line(str(error))}: see spooldeck federation keys --help"
+        )
+    origin = own_origin(settings)
+    if not origin:
+        print_error(f"federation: neither federation.origin nor ${ORIGIN_VARIABLE} is set")
+    try:
+        tls = trusted_certificates(settings.ca_file)
+    except OSError as error:
+        fail(EX_CONFIG, f"federation.ca_file: {settings.ca_file}: {error}")
+    client = HttpClient(UrlGuard(settings.allow), tls)
+    stack.callback(client.close)
+    adder = JobAdder(place)
+    stack.callback(adder.close)
+    return FederationParts(
+        keys,
+        origin,
+        registry,
+        client.send,
+        partial(_add_probe, adder),
+        PROFILES[settings.profile],
+        policies_of(settings),
+        settings.probes or PROBES,
+        gates=settings.breaker,
+        log=log,
+    )
+
+
+def own_origin(settings: FederationConfig) -> str:
+    """Our own origin; "" if it is not known."""
+    return settings.origin or os.environ.get(ORIGIN_VARIABLE, "").rstrip("/")
+
+
+def policies_of(settings: FederationConfig) -> Mapping[str, Policy]:
+    """The policies of error codes, with those of the configuration.
+
+    Raises:
+        CommandError: there is no such code.
+    """
+    from engine.federation.profile import POLICIES
+
+    found = dict(POLICIES)
+    for code, changes in settings.policies.items():
+        if code not in POLICIES:
+            fail(EX_CONFIG, f"federation.policies.{code}: expected one of {', '.join(POLICIES)}")
+        found[code] = POLICIES[code]._replace(**changes)
+    return found
+
+
+def _add_probe(adder: JobAdder, server: str, number: int, delay: float) -> None:
+    from engine.federation.jobs import probe_job
+
+    try:
+        adder.add(probe_job(server, number, delay))
+    except Gone:
+        return  # it is planned already
+
+
+# ---- enqueue
+
+
+def enqueue(setup: Setup, arguments: Namespace) -> int:
+    """Add a delivery and print its id."""
+    setup.require_format(FORMAT, "a server of BullMQ queues")
+    require_packages()
+    from engine.destinations.destination import origin_of
+    from engine.federation.jobs import PATHS, BadJob, delivery_job, parse_method
+
+    server, payload = arguments.server.rstrip("/"), arguments.payload
+    if payload == "-":
+        payload = sys.stdin.read().strip()
+    try:
+        origin = origin_of(server)
+        parse_method(payload)
+    except (BadJob, ValueError) as error:
+        fail(EX_USAGE, safe_line(str(error)))
+    path = arguments.path or PATHS.get(arguments.name, "")
+    if not path.startswith("/"):
+        fail(EX_USAGE, f"--path: expected /PATH at {safe_line(origin)}")
+    job = delivery_job(arguments.name, server, f"{server}{path}", payload, arguments.row)
+    with closing(JobAdder(parse_place(setup.address, setup.settings))) as adder:
+        try:
+            task = adder.add(job)
+        except Unavailable:
+            raise
+        except StoreError as error:
+            fail(EX_UNAVAILABLE, str(error))
+    print_result(task.id)
+    setup.log_if_allowed("INFO", f"Task queued: {task.id} ({task.kind})")
+    return 0
+
+
+# ---- keys
+
+
+def keys(setup: Setup, arguments: Namespace) -> int:
+    """Print our public keys and those of known servers, with fingerprints; make ours if there are
+    none in the configured folder."""
+    require_packages()
+    from engine.federation.envelope import fingerprint
+    from engine.federation.keys import ENCRYPTION_PUBLIC, PUBLIC, BadKeys
+    from engine.federation.parts import keys_of
+
+    registry = open_registry(setup.config)
+    with closing(registry) if registry is not None else nullcontext():
+        if arguments.forget:
+            return _forget(registry, arguments.forget)
+        try:
+            found = _own_keys(settings_of(setup))
+        except BadKeys as error:
+            fail(EX_CONFIG, safe_line(str(error)))
+        for name, key in zip((PUBLIC, ENCRYPTION_PUBLIC), found.public, strict=True):
+            print_result(f"{name}={key}")
+        print_result(f"fingerprint {fingerprint(found.public.signing)}")
+        try:
+            known = [] if registry is None else registry.all()
+        except Unavailable as error:
+            print_error(str(error))
+            known = []
+    for one in known:
+        with suppress(ValueError):  # a key of another form: none that is used
+            print_result(f"{one.origin} {fingerprint(keys_of(one).signing)}")
+    return 0
+
+
+def _own_keys(settings: FederationConfig) -> OwnKeys:
+    from engine.federation.keys import make_keys, write_keys
+
+    if settings.keys and not os.path.exists(settings.keys):
+        try:
+            write_keys(settings.keys, make_keys())
+        except OSError as error:
+            fail(EX_UNAVAILABLE, f"{safe_line(error.filename or settings.keys)}: {error.strerror}")
+        print_error(f"new keys made in {safe_line(settings.keys)}")
+    return read_own_keys(settings)
+
+
+def _forget(registry: Registry | None, server: str) -> int:
+    """Forget the keys of a server, so that its new ones are learned with the next delivery."""
+    from engine.destinations.destination import origin_of
+    from engine.destinations.registry import update
+    from engine.federation.envelope import fingerprint
+    from engine.federation.parts import ENCRYPTION, SIGNING, keys_of
+
+    if registry is None:
+        fail(EX_CONFIG, "federation: needs destinations, such as sqlite:///PATH")
+    try:
+        origin = origin_of(server)
+        old = fingerprint(keys_of(registry.get(origin)).signing)
+    except ValueError:
+        fail(EX_USAGE, f"--forget {safe_line(server)}: expected a server with known keys")
+    update(
+        registry,
+        origin,
+        lambda one: one._replace(
+            extra={k: v for k, v in one.extra.items() if k not in (SIGNING, ENCRYPTION)}
+        ),
+    )
+    print_result(f"{origin} {old} forgotten")
+    return 0
