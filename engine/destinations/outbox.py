@@ -70,30 +70,33 @@ class Outbox:
         columns for them; `now` in epoch seconds UTC. Return the new number, 0 if it is unknown."""
         if not self._counting:
             return 0
-        update = f"UPDATE {self._table} SET {self._counting} WHERE {self._key} = ?"
-        values: list[Value] = [*([now] if self._has_time else []), key]
-        try:
-            rows = self._database.run(f"{update} RETURNING {self._attempts}", values).rows
-        except BadValue:
-            return 0  # no row can have this key
-        return int(rows[0][0]) if rows else 0
+        update = f"UPDATE {self._table} SET {self._counting} WHERE {self._key} IN"
+        values: list[Value] = [now] if self._has_time else []
+        answers = self._run_all(update, [key], values, after=f" RETURNING {self._attempts}")
+        return sum(int(row[0]) for answer in answers for row in answer.rows)
 
     def close(self) -> None:
         """Close the connections."""
         self._database.close()
 
     def _run_all(
-        self, sql: str, keys: Sequence[str], values: Sequence[Value] = (), lot: int = MAX_KEYS
+        self,
+        sql: str,
+        keys: Sequence[str],
+        values: Sequence[Value] = (),
+        after: str = "",
+        lot: int = MAX_KEYS,
     ) -> Iterator[Answer]:
-        """Run a statement that ends with IN for some keys at a time, after its other values."""
+        """Run a statement for some keys at a time: they follow the IN at the end of `sql` and its
+        other values, and `after` follows them."""
         for start in range(0, len(keys), lot):
             some = keys[start : start + lot]
             try:
-                whole = f"{sql} ({', '.join('?' * len(some))})"
+                whole = f"{sql} ({', '.join('?' * len(some))}){after}"
                 yield self._database.run(whole, [*values, *some])
             except BadValue:
                 if len(some) > 1:
-                    yield from self._run_all(sql, some, values, 1)
+                    yield from self._run_all(sql, some, values, after, lot=1)
                 # else: no row can have this key
 
 
