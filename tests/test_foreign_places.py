@@ -540,7 +540,6 @@ BY_PATH: Mapping[str, str] = {
     "engine/monitor/recorder.py": "with the owner's rights",
     "engine/system/temp_dir.py": "/var/tmp and /tmp, which are sticky: only our own is entered",
     "engine/index/filter_tasks.py": _MEMORY,
-    "engine/federation/keys.py": _OPENED,
     "engine/stores/kannader/cleanup.py": _OPENED,
     "engine/stores/kannader/permissions.py": _MACHINE,
     "engine/stores/nftban/hint.py": _OPENED,
