@@ -334,6 +334,7 @@ def test_row_9_without_a_relay_it_is_tried_again(
     ran = sender.deliver(server)
     assert (ran.kind, ran.row) == ("retry", "kept")
     assert ran.text.startswith(f"[{code}] ")
+    assert ("Name or service not known" in ran.text) == (profile == "default")
     assert sender.lines == [
         "ALERT No server of the federation can be reached: this one is stranded"
     ]
