@@ -511,6 +511,7 @@ _MEMORY = "no file, or a temporary one of SQLite's without a name"
 
 BY_PATH: Mapping[str, str] = {
     "engine/config/queue_config.py": "our own configuration",
+    "engine/destinations/database.py": "with the owner's rights",
     "engine/demo/traffic.py": "a folder of ours; --keep is refused where others can redirect it",
     "engine/system/files.py": "the one place that resolves paths: walk, open_file",
     "engine/live/folder_events.py": "the limit of inotify, in /proc",
@@ -532,6 +533,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/monitor/recorder.py": "with the owner's rights",
     "engine/system/temp_dir.py": "/var/tmp and /tmp, which are sticky: only our own is entered",
     "engine/index/filter_tasks.py": _MEMORY,
+    "engine/federation/keys.py": _OPENED,
     "engine/stores/kannader/cleanup.py": _OPENED,
     "engine/stores/kannader/permissions.py": _MACHINE,
     "engine/stores/nftban/hint.py": _OPENED,

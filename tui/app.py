@@ -205,7 +205,7 @@ class Console(SafeApp, inherit_bindings=False):
 
     async def action_quit(self) -> None:
         """Quit; ask first if a worker or an operation of this console is running."""
-        self.leaving.quit(self.navigator.session)
+        self.leaving.quit()
 
     async def action_cancel(self) -> None:
         """Cancel an input or a dialog; on the list Ctrl-c must be pressed twice to quit."""

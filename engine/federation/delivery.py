@@ -14,7 +14,7 @@ from engine.delivery.status_table import DONE, FATAL, outcome, retry_after
 from engine.destinations.destination import Destination, origin_of, waits_until
 from engine.destinations.outbox import Outbox
 from engine.federation.acks import Ack, AckParts, AckRefused, find_ack, handle_ack
-from engine.federation.discovery import DiscoveryFailed, discover
+from engine.federation.discovery import DiscoveryFailed, discover, is_registered
 from engine.federation.envelope import BadEnvelope, seal, sign
 from engine.federation.health import note_failure, note_success
 from engine.federation.jobs import BadJob, DeliveryJob, parse_delivery, parse_method
@@ -77,7 +77,9 @@ class DeliveryHandler:
             raise Postponed(until, f"{origin} is unhealthy: {known.reason}, its next probe")
         if parts.profile.checks_target and not _is_below(job.target, origin):
             raise Fatal(f"[BAD_PAYLOAD] the target is not at {origin}")
-        keys = keys_of(known if keys_of(known).encryption else self._discover(job.server))
+        if not keys_of(known).encryption or not is_registered(known):
+            known = self._discover(job.server)
+        keys = keys_of(known)
         text = job.payload.encode()
         try:
             envelope = seal(text, keys.encryption_key())
@@ -96,6 +98,8 @@ class DeliveryHandler:
         if status == CONFLICT and is_repeated and parts.profile.conflict_is_applied:
             self._succeed(job, done)
             return _finish(job, "applied by an earlier attempt")
+        if not is_registered(known) and 400 <= status < 500:
+            raise Failed(f"[HTTP_{status}] {origin} does not know us: it did not register us")
         self._check_status(done.answer)
         ack = self._find_ack(done.answer)
         try:

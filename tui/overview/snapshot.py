@@ -33,7 +33,7 @@ from tui.session.place import Place
 from tui.session.place_session import (
     QUIET_READ_SECONDS,
     PlaceSession,
-    lease_workers,
+    count_lease_workers,
     sum_totals,
 )
 from tui.session.recent_events import NO_EVENTS, EventMemory
@@ -95,7 +95,7 @@ def live_snapshot(live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
         signs.tokens,
         forecasts,
         worker=live.worker.pid if live.place.has_leases else None,
-        lease_workers=len(lease_workers(live)) if live.place.has_leases else 0,
+        lease_workers=count_lease_workers(live) if live.place.has_leases else 0,
         kinds=kind_figures(live, now),
     )
 

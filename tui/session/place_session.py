@@ -714,9 +714,14 @@ def lease_workers(live: PlaceSession) -> tuple[int, ...]:
     return tuple(sorted({*live.readings.queue_figures.workers, *own}))
 
 
+def count_lease_workers(live: PlaceSession) -> int:
+    """The workers of a place without a lock: those that a server lists, else the known PIDs."""
+    return len(live.readings.queue_figures.connected) or len(lease_workers(live))
+
+
 def count_totals(sessions: Sequence[PlaceSession], now: float) -> Totals:
     """The totals of several places at `now` (epoch seconds UTC)."""
-    workers = sum(len(lease_workers(live)) for live in sessions if live.place.has_leases)
+    workers = sum(count_lease_workers(live) for live in sessions if live.place.has_leases)
     locks = [live.readings.lock for live in sessions]
     counts = [live.inspector.latest.counts for live in sessions]
     return sum_totals(counts, locks, [live.flow.rates(now) for live in sessions], workers)
