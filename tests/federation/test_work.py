@@ -193,7 +193,7 @@ def test_a_closed_server_is_probed_and_its_jobs_are_sent_again(site: Site, peer:
     peer.open()
     site.promote(f"{HEALTH_QUEUE}/{planned}")
     until(lambda: site.sender.destination(peer.url).healthy)
-    assert not site.client.exists(f"bull:{HEALTH_QUEUE}:{planned}")
+    until(lambda: not site.client.exists(f"bull:{HEALTH_QUEUE}:{planned}"))
     words = ["replay", site.url, "--rate", "now", "--canary", "none", "--apply", "3"]
     ran = command.run([*words, "--reason", "it is back"], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
