@@ -147,6 +147,41 @@ def counted_attempts(task: Task) -> int | None:
     return int(task.extra[ATTEMPT_KEY]) if ATTEMPT_KEY in task.extra else task.attempts
 
 
+class Relative(NamedTuple):
+    """The parent or a child of a task."""
+
+    id: str
+    """Its id, or the store's own name for it if it is no task of this store."""
+    word: str
+    """Its state in the store's words; the last known one if it is gone, "" without any."""
+    text: str = ""
+    """The value that it returned, or the error that it failed with; the start of a long one."""
+    is_here: bool = True
+    """False if it is gone, or no task of this store."""
+
+
+class Relatives(NamedTuple):
+    """The tasks that a task waits for, and the one that waits for it."""
+
+    parent: Relative | None = None
+    children: tuple[Relative, ...] = ()
+    """The first ones: those that failed, those that have not ended, those that are done."""
+    total: int = 0
+    """The number of all children."""
+
+
+class ConnectedWorker(NamedTuple):
+    """A worker that a server lists among its clients."""
+
+    name: str
+    """As leases name their owner; "" if it has none."""
+    address: str
+    """Its host as the server sees it, or the socket."""
+    queues: tuple[str, ...]
+    age: float
+    """Seconds since it connected."""
+
+
 class Missing(NamedTuple):
     """A task that was asked for by name and no longer exists."""
 

@@ -16,6 +16,7 @@ from engine.model import (
     Outcome,
     Part,
     Problem,
+    Relatives,
     State,
     Task,
 )
@@ -217,6 +218,14 @@ class ReadableStore(Protocol):
         """
         ...
 
+    def relatives(self, task: Task, limit: int) -> Relatives:
+        """Read the parent of a task and at most `limit` of its children.
+
+        Raises:
+            Unavailable: the store cannot be reached.
+        """
+        ...
+
     def preview_problem(self, problem: Problem) -> bytes:
         """The first bytes of something that cannot be read as a task, at most `PREVIEW_BYTES`.
 
@@ -240,6 +249,11 @@ def count_by_scan(store: ReadableStore) -> dict[State, int]:
         if isinstance(found, Task):
             counts[found.state] += 1
     return counts
+
+
+def no_relatives(task: Task, limit: int) -> Relatives:
+    """Return none: `relatives` of a store whose tasks have neither parents nor children."""
+    return Relatives()
 
 
 def read_one_by_one(store: ReadableStore, tasks: Iterable[Task]) -> Iterator[bytes | StoreError]:

@@ -87,6 +87,12 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("install-units",): (("{place}/units",),),
     ("bullmq", "work"): (("--until-idle",),),
     ("bullmq", "add"): (("{place}", "mail", "send"),),
+    ("federation", "work"): (("--until-idle",),),
+    ("federation", "enqueue"): (
+        ("{place}", "http://a.example", "deliver-post", "--payload", "{{}}"),
+    ),
+    ("federation", "keys"): ((),),
+    ("federation", "doctor"): ((),),
     ("zgb", "init"): (("{place}/new.db",), ("{place}",)),
     ("zgb", "enqueue"): (("7",),),
     ("zgb", "work"): ((),),
@@ -511,7 +517,9 @@ _MEMORY = "no file, or a temporary one of SQLite's without a name"
 
 BY_PATH: Mapping[str, str] = {
     "engine/config/queue_config.py": "our own configuration",
+    "engine/destinations/database.py": "with the owner's rights",
     "engine/demo/traffic.py": "a folder of ours; --keep is refused where others can redirect it",
+    "engine/federation/keys.py": _OPENED,
     "engine/system/files.py": "the one place that resolves paths: walk, open_file",
     "engine/live/folder_events.py": "the limit of inotify, in /proc",
     "engine/locks/lock_holder.py": _MACHINE,

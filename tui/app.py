@@ -28,7 +28,7 @@ from tui.screens.console_context import Arming, ConsoleContext
 from tui.screens.page import ListScreen, Page
 from tui.screens.target import Target
 from tui.session.place import Place
-from tui.session.place_session import PlaceSession, count_totals
+from tui.session.place_session import PlaceSession, count_totals, follow_places
 from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget, LinkLimit, OutputWait
 from tui.terminal.driver import SIGNAL_EXIT_CODES
 from tui.terminal.paste_detector import Confirming
@@ -139,11 +139,9 @@ class Console(SafeApp, inherit_bindings=False):
         loop = asyncio.get_running_loop()
         for number, code in SIGNAL_EXIT_CODES.items():
             loop.add_signal_handler(number, partial(self.end, code))
-        for live in self.sessions:
-            following = live.follow(
-                lambda: self.bandwidth.period, HEADSTART_SECONDS, partial(_is_shown, self, live)
-            )
-            self.run_worker(following, name=f"follow {live.number}")
+        period, is_shown = (lambda: self.bandwidth.period), partial(_is_shown, self)
+        following = follow_places(self.sessions, period, HEADSTART_SECONDS, is_shown)
+        self.run_worker(following, name="follow")
         self.run_worker(self.theme_loader.follow_files(self.say), name="theme")
         self.set_interval(SAMPLE_SECONDS, self._sample)
         if self._first not in (keys.OVERVIEW, keys.LIST):
@@ -207,7 +205,7 @@ class Console(SafeApp, inherit_bindings=False):
 
     async def action_quit(self) -> None:
         """Quit; ask first if a worker or an operation of this console is running."""
-        self.leaving.quit(self.navigator.session)
+        self.leaving.quit()
 
     async def action_cancel(self) -> None:
         """Cancel an input or a dialog; on the list Ctrl-c must be pressed twice to quit."""

@@ -14,6 +14,7 @@ from engine.store import StoreError
 from tui.format import export, keys, present
 from tui.format.export import Export, ExportRefused, ExportTable
 from tui.format.progress_bar import ProgressBar
+from tui.plan.acting_screen import PlanningScreen
 from tui.screens import palette_commands
 from tui.screens.base import BaseScreen
 from tui.screens.console_context import ConsoleContext
@@ -55,7 +56,8 @@ GlobalAction: TypeAlias = Callable[[App[Any], BaseScreen, AppServices], Awaitabl
 
 
 def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
-    app.push_screen(HelpScreen(screen.KIND, screen.without(), services.terminal))
+    refusals = screen.refusals() if isinstance(screen, PlanningScreen) else {}
+    app.push_screen(HelpScreen(screen.KIND, screen.without(), services.terminal, refusals))
 
 
 async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> None:

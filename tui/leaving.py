@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from engine.model import State
 from tui.screens.base import BaseScreen
 from tui.session.place_session import PlaceSession
 from tui.terminal.safe_app import SafeApp
@@ -26,17 +25,21 @@ class ConsoleExit:
         else:
             screen.say("no screen to go back to; q quits the console")
 
-    def quit(self, here: PlaceSession) -> None:
+    def quit(self) -> None:
         """Quit; ask first if a worker or an operation of this console is running."""
         pids = tuple(live.worker.pid for live in self._sessions if live.worker.pid is not None)
-        works = [work for live in self._sessions for work in live.operations if work.ended is None]
+        works = [
+            (work, live.inspector.states)
+            for live in self._sessions
+            for work in live.operations
+            if work.ended is None
+        ]
         if not pids and not works:
             self._leave("stop")
             return
         from tui.screens.quit import QuitScreen
 
-        dead = here.inspector.states.get(State.DEAD, "their state")
-        self._app.push_screen(QuitScreen(pids, works, dead), self._leave)
+        self._app.push_screen(QuitScreen(pids, works), self._leave)
 
     def end(self, code: int) -> None:
         """Quit with that exit code without asking: a signal arrived."""

@@ -63,9 +63,6 @@ class HandlerConfig(NamedTuple):
     command: tuple[str, ...] = ()
     """Program and arguments, run without a shell. Empty: see `deliver`, else the built-in handler
     (`BUILT_IN_KINDS`)."""
-    deliver: Any = None
-    """How the tasks are sent as HTTP requests (`engine.config.deliver_config.DeliverConfig`); None:
-    they are not."""
     timeout: float = 300.0
     """Seconds after which it is killed and the attempt has failed."""
     concurrency: int = 1
@@ -77,6 +74,9 @@ class HandlerConfig(NamedTuple):
     """Variables to add to its clean environment; None copies the worker's own value."""
     retry: Schedule | None = None
     """The waits between the attempts of this kind; None: those of the queue."""
+    deliver: Any = None
+    """How the tasks are sent as HTTP requests (`engine.config.deliver_config.DeliverConfig`); None:
+    they are not."""
 
 
 class QueueSettings(NamedTuple):

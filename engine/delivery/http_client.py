@@ -66,7 +66,11 @@ class _RunningRequest:
     def __init__(self, timeout: float, is_cancelled: Callable[[], bool]) -> None:
         self._ends, self._is_cancelled = time.monotonic() + timeout, is_cancelled
         self._timeout, self._bytes_left, self._part = timeout, MAX_HEADER_BYTES, "headers"
-        self.peer_closed = False
+        self.peer, self.peer_closed = "", False
+
+    def error(self, code: str, text: str) -> DeliveryError:
+        """An error of the peer that is asked now."""
+        return DeliveryError(code, f"{self.peer}: {text}")
 
     def seconds_left(self, most: float = CANCEL_INTERVAL_SECONDS) -> float:
         """Seconds for the next wait, at most `most`.
@@ -76,10 +80,9 @@ class _RunningRequest:
         """
         left = self._ends - time.monotonic()
         if left <= 0:
-            text = f"no complete answer after {self._timeout:g} s"
-            raise DeliveryError(network_errors.TIMEOUT, text)
+            raise self.error(network_errors.TIMEOUT, f"no whole answer after {self._timeout:g} s")
         if self._is_cancelled():
-            raise DeliveryError(network_errors.CANCELLED, "cancelled by the worker")
+            raise self.error(network_errors.CANCELLED, "cancelled by the worker")
         return min(left, most)
 
     def expect(self, part: str, most: int) -> None:
@@ -95,7 +98,7 @@ class _RunningRequest:
         self.peer_closed = not received
         self._bytes_left -= received
         if self._bytes_left < 0:
-            raise DeliveryError(network_errors.TOO_LARGE, f"endless {self._part} in the answer")
+            raise self.error(network_errors.TOO_LARGE, f"endless {self._part} in the answer")
 
 
 class _Running(threading.local):
@@ -296,8 +299,8 @@ class HttpClient:
                 if _origin(source) != _origin(target):
                     headers = {k: v for k, v in headers.items() if k.lower() not in _CREDENTIALS}
         except (OSError, httpcore.ProtocolError, httpcore.NetworkError, zlib.error) as error:
-            raise _delivery_error(error, target, run) from error
-        raise DeliveryError(network_errors.BAD_ANSWER, f"more than {MAX_REDIRECTS} redirects")
+            raise run.error(_code_of(error, run), network_errors.describe_error(error)) from error
+        raise run.error(network_errors.BAD_ANSWER, f"more than {MAX_REDIRECTS} redirects")
 
     def _redirected(self, source: httpx.URL, place: str) -> httpx.URL:
         """The URL of a redirect, judged like the first one."""
@@ -324,8 +327,9 @@ class HttpClient:
         body: bytes,
     ) -> Answer:
         run.expect("headers", MAX_HEADER_BYTES)
+        run.peer = url.netloc.decode("ascii")
         sent = {
-            "host": url.netloc.decode("ascii"),
+            "host": run.peer,
             "user-agent": f"spooldeck/{VERSION}",
             "accept": "*/*",
             "accept-encoding": "identity",
@@ -352,14 +356,14 @@ class HttpClient:
                 found[name] = f"{found[name]}, {value}" if name in found else value
             whole = b""
             if "location" not in found or not 300 < response.status < 400:
-                whole = _read_body(response, found.get("content-encoding", ""))
+                whole = _read_body(run, response, found.get("content-encoding", ""))
             response.close()
         finally:
             self._connections.give_back(target.origin, connection)
         return Answer(response.status, found, whole, str(url))
 
 
-def _read_body(response: httpcore.Response, encoding: str) -> bytes:
+def _read_body(run: _RunningRequest, response: httpcore.Response, encoding: str) -> bytes:
     """The body of an answer, decoded without ever making more than its limit of it.
 
     Raises:
@@ -367,7 +371,7 @@ def _read_body(response: httpcore.Response, encoding: str) -> bytes:
     """
     if encoding.lower() not in _WINDOW_BITS:
         text = f"the answer has an unknown content-encoding: {encoding}"
-        raise DeliveryError(network_errors.BAD_ANSWER, text)
+        raise run.error(network_errors.BAD_ANSWER, text)
     bits = _WINDOW_BITS[encoding.lower()]
     decoder = zlib.decompressobj(bits) if bits else None
     body = bytearray()
@@ -376,9 +380,9 @@ def _read_body(response: httpcore.Response, encoding: str) -> bytes:
         body += chunk if decoder is None else decoder.decompress(chunk, room)
         if len(body) > MAX_ANSWER_BYTES:
             text = f"the answer has more than {MAX_ANSWER_BYTES >> 20} MiB"
-            raise DeliveryError(network_errors.TOO_LARGE, text)
+            raise run.error(network_errors.TOO_LARGE, text)
     if decoder is not None and not decoder.eof:
-        raise DeliveryError(network_errors.BAD_ANSWER, "the compressed answer is incomplete")
+        raise run.error(network_errors.BAD_ANSWER, "the compressed answer is incomplete")
     return bytes(body)
 
 
@@ -390,10 +394,10 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _delivery_error(error: Exception, url: httpx.URL, run: _RunningRequest) -> DeliveryError:
-    """Add the code and the peer to an error of a socket or of the protocol."""
-    code = network_errors.error_code(error)
-    text = f"{url.netloc.decode('ascii', 'replace')}: {network_errors.describe_error(error)}"
+def _code_of(error: Exception, run: _RunningRequest) -> str:
+    """The code of an error of a socket or of the protocol."""
+    if isinstance(error, httpcore.LocalProtocolError):
+        return network_errors.BAD_DATA
     if isinstance(error, httpcore.ProtocolError | zlib.error):
-        code = network_errors.RESET if run.peer_closed else network_errors.BAD_ANSWER
-    return DeliveryError(code, text)
+        return network_errors.RESET if run.peer_closed else network_errors.BAD_ANSWER
+    return network_errors.error_code(error)

@@ -113,8 +113,9 @@ def _headers(value: object) -> dict[str, str]:
             raise _fault(f"headers: not a name: {name[:40]!r}")
         if name.lower() in OUR_HEADERS:
             raise _fault(f"headers: {name} is set by the client")
-        if not isinstance(text, str) or len(text) > MAX_HEADER_CHARACTERS or _has_control(text):
-            raise _fault(f"headers: {name}: expected one line of text")
+        is_line = isinstance(text, str) and not _has_control(text) and text == text.strip(" \t")
+        if not is_line or len(text) > MAX_HEADER_CHARACTERS:
+            raise _fault(f"headers: {name}: expected one line of text without spaces around it")
         _encode(f"headers: {name}", text)
     return value
 

@@ -31,6 +31,10 @@ class NoTable(Unavailable):
     """The database or the table is missing."""
 
 
+class BadValue(Unavailable):
+    """A value does not fit the type of its column."""
+
+
 class Answer(NamedTuple):
     """What a statement gives."""
 
@@ -136,6 +140,8 @@ class Database:
         except errors as error:
             found = self.dialect.explain(error, self._patience)
             raise type(found)(f"{self.address.text}: {found}") from error
+        except UnicodeEncodeError as error:
+            raise BadValue(f"{self.address.text}: a text with half of a character") from error
         except (OSError, users.Unsafe) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise Unavailable(f"{self.address.text}: {why.lower()}") from error
@@ -233,10 +239,14 @@ def _connect_postgres(address: Address, patience: float, creates: bool) -> Poole
 
 
 def _explain_postgres(error: Any, patience: float) -> Unavailable:
+    import psycopg
+
     text = safe_line((str(error).splitlines() or ["unknown error"])[0])
     state = error.sqlstate
     if state == "42P01":
         return NoTable(text)
+    if isinstance(error, psycopg.DataError):
+        return BadValue(text)
     if state is None or (state[:2] in ("08", "57") and state != "57014"):
         return Unavailable(f"not reachable: {text}")
     return Unavailable(_POSTGRES_TEXTS.get(state, "{error}").format(error=text, patience=patience))

@@ -11,7 +11,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from queue import Empty, SimpleQueue
 
 from engine.config.queue_config import OutboxConfig
-from engine.destinations.database import PATIENCE_SECONDS, Database, Value
+from engine.destinations.database import (
+    PATIENCE_SECONDS,
+    Answer,
+    BadValue,
+    Database,
+    Value,
+)
 from engine.schedules import Schedule, exponential
 from engine.store import Unavailable
 
@@ -51,41 +57,47 @@ class Outbox:
         select = f"SELECT {self._key} FROM {self._table}"
         if among is None:
             return {str(key) for (key,) in self._database.run(select).rows}
-        found = set()
-        for some in _lots(sorted(among)):
-            rows = self._database.run(f"{select} WHERE {self._has_key(some)}", some).rows
-            found |= {str(key) for (key,) in rows}
-        return found
+        rows = self._run_all(f"{select} WHERE {self._key} IN", sorted(among))
+        return {str(key) for answer in rows for (key,) in answer.rows}
 
     def remove(self, *keys: str) -> int:
         """Delete rows; return how many there were."""
-        return sum(
-            self._database.run(
-                f"DELETE FROM {self._table} WHERE {self._has_key(some)}", some
-            ).changed
-            for some in _lots(keys)
-        )
+        answers = self._run_all(f"DELETE FROM {self._table} WHERE {self._key} IN", keys)
+        return sum(answer.changed for answer in answers)
 
     def count_attempt(self, key: str, now: float) -> int:
         """Add 1 to the attempts of a row and set the time of its last attempt, as far as there are
         columns for them; `now` in epoch seconds UTC. Return the new number, 0 if it is unknown."""
         if not self._counting:
             return 0
-        update = f"UPDATE {self._table} SET {self._counting} WHERE {self._has_key([key])}"
-        values: list[Value] = [*([now] if self._has_time else []), key]
-        rows = self._database.run(f"{update} RETURNING {self._attempts}", values).rows
-        return int(rows[0][0]) if rows else 0
+        update = f"UPDATE {self._table} SET {self._counting} WHERE {self._key} IN"
+        values: list[Value] = [now] if self._has_time else []
+        answers = self._run_all(update, [key], values, after=f" RETURNING {self._attempts}")
+        return sum(int(row[0]) for answer in answers for row in answer.rows)
 
     def close(self) -> None:
         """Close the connections."""
         self._database.close()
 
-    def _has_key(self, keys: Sequence[str]) -> str:
-        return f"{self._key} IN ({', '.join('?' * len(keys))})"
-
-
-def _lots(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (keys[start : start + MAX_KEYS] for start in range(0, len(keys), MAX_KEYS))
+    def _run_all(
+        self,
+        sql: str,
+        keys: Sequence[str],
+        values: Sequence[Value] = (),
+        after: str = "",
+        lot: int = MAX_KEYS,
+    ) -> Iterator[Answer]:
+        """Run a statement for some keys at a time: they follow the IN at the end of `sql` and its
+        other values, and `after` follows them."""
+        for start in range(0, len(keys), lot):
+            some = keys[start : start + lot]
+            try:
+                whole = f"{sql} ({', '.join('?' * len(some))}){after}"
+                yield self._database.run(whole, [*values, *some])
+            except BadValue:
+                if len(some) > 1:
+                    yield from self._run_all(sql, some, values, after, lot=1)
+                # else: no row can have this key
 
 
 class RowRemover:

@@ -6,8 +6,6 @@ its place. An operator who knows better forgets the old keys first.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from engine.delivery.network_errors import DeliveryError
 from engine.destinations.destination import Destination, mark_success, origin_of
 from engine.destinations.registry import update
@@ -24,6 +22,9 @@ from engine.federation.parts import (
 )
 from engine.text.safe import safe_line
 
+REGISTERED = "registered"
+"""Key of the free JSON of a destination: False if our registration there failed."""
+
 
 class DiscoveryFailed(Exception):
     """The keys of a server cannot be learned now; the text starts with the code."""
@@ -33,19 +34,12 @@ class DiscoveryFailed(Exception):
         self.code = code
 
 
-class Described(NamedTuple):
-    """What a server says of itself."""
-
-    url: str
-    keys: PeerKeys
-
-
 def discover_url(server: str) -> str:
     """The URL that describes a server."""
     return f"{server.rstrip('/')}/discover"
 
 
-def describe(parts: FederationParts, server: str) -> Described:
+def read_keys(parts: FederationParts, server: str) -> PeerKeys:
     """Ask a server for its keys.
 
     Raises:
@@ -60,23 +54,57 @@ def describe(parts: FederationParts, server: str) -> Described:
     return _parse(answer.body, answer.url)
 
 
-def _parse(body: bytes, url: str) -> Described:
+def _parse(body: bytes, url: str) -> PeerKeys:
     try:
         said = parse_object(body) or {}
-        keys = PeerKeys(*(str(said.get(key, "")) for key in (SIGNING, ENCRYPTION))).check()
+        return PeerKeys(*(str(said.get(key, "")) for key in (SIGNING, ENCRYPTION))).check()
     except (ValueError, BadEnvelope):
         raise DiscoveryFailed("BAD_KEYS", f"{url}: expected JSON with two public keys") from None
-    return Described(str(said.get("url", "")), keys)
 
 
 def discover(parts: FederationParts, server: str) -> Destination:
-    """Learn the keys of a server, register them, and register ours there; the last may fail.
+    """Learn the keys of a server, register ours there, then store its keys.
+
+    If the server does not register us, it may know us nevertheless: `is_registered` is then False,
+    and the next delivery tries it again.
 
     Raises:
-        DiscoveryFailed: see `describe`; KEY_CHANGED if other keys are registered for it.
+        DiscoveryFailed: see `read_keys`; KEY_CHANGED if other keys are registered for it.
         Unavailable: the registry cannot be used.
     """
-    found = _store(parts, server, describe(parts, server).keys)
+    origin, keys = origin_of(server), read_keys(parts, server)
+    _check_signing(keys_of(parts.registry.get(origin)), keys, origin)
+    for other in parts.registry.extra_with(SIGNING, keys.signing):
+        if other.origin != origin:
+            raise DiscoveryFailed("KEY_IN_USE", f"{origin} has the signing key of {other.origin}")
+    # Other workers deliver as soon as the keys are stored.
+    failure = _register(parts, server)
+    if failure:
+        parts.log("WARN", f"{origin}: we are not registered there: {failure}")
+    now = parts.clock()
+
+    def with_keys(old: Destination) -> Destination:
+        _check_signing(keys_of(old), keys, origin)
+        extra = {**old.extra, SIGNING: keys.signing, ENCRYPTION: keys.encryption}
+        extra = {key: value for key, value in extra.items() if key != REGISTERED}
+        seen = mark_success(old, now) if parts.profile.success_marks_healthy else old
+        return seen._replace(extra=extra | ({REGISTERED: False} if failure else {}), last_seen=now)
+
+    return update(parts.registry, origin, with_keys)
+
+
+def is_registered(destination: Destination) -> bool:
+    """False if the server has refused or not answered our registration."""
+    return destination.extra.get(REGISTERED, True) is not False
+
+
+def _check_signing(known: PeerKeys, found: PeerKeys, origin: str) -> None:
+    if known.signing and known.signing != found.signing:
+        raise DiscoveryFailed("KEY_CHANGED", f"{origin} has another signing key than before")
+
+
+def _register(parts: FederationParts, server: str) -> str:
+    """Register our keys at a server; return why it failed, "" if it did not."""
     request = {
         "method": "REGISTER",
         "url": parts.origin,
@@ -87,25 +115,5 @@ def discover(parts: FederationParts, server: str) -> Destination:
     try:
         answer = parts.send("POST", url, own_headers(parts), to_json(request), timeout)
     except DeliveryError as error:
-        parts.log("WARN", f"{found.origin}: not registered there: {error}")
-        return found
-    if not 200 <= answer.status < 300:
-        parts.log("WARN", f"{found.origin}: not registered there: status {answer.status}")
-    return found
-
-
-def _store(parts: FederationParts, server: str, keys: PeerKeys) -> Destination:
-    origin, now = origin_of(server), parts.clock()
-    for other in parts.registry.extra_with(SIGNING, keys.signing):
-        if other.origin != origin:
-            raise DiscoveryFailed("KEY_IN_USE", f"{origin} has the signing key of {other.origin}")
-
-    def with_keys(old: Destination) -> Destination:
-        known = keys_of(old)
-        if known.signing and known.signing != keys.signing:
-            raise DiscoveryFailed("KEY_CHANGED", f"{origin} has another signing key than before")
-        extra = {**old.extra, SIGNING: keys.signing, ENCRYPTION: keys.encryption}
-        seen = mark_success(old, now) if parts.profile.success_marks_healthy else old
-        return seen._replace(extra=extra, last_seen=now)
-
-    return update(parts.registry, origin, with_keys)
+        return str(error)
+    return "" if 200 <= answer.status < 300 else f"status {answer.status}"

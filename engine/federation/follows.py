@@ -12,8 +12,9 @@ class SqlFollows:
     """Follows in SQLite or Postgres, in a table with the columns of Sipher."""
 
     def __init__(self, database: Database, table: str = TABLE) -> None:
-        """`table` is an identifier that was checked."""
-        self._database, self._table = database, table
+        """`table`, with or without a schema, was checked (`validators.check_table`)."""
+        self._database = database
+        self._table = ".".join(f'"{name}"' for name in table.split("."))
 
     def decide(self, follow: Follow) -> bool:
         """Accepted: set `accepted`; rejected or not decided: set `acknowledged`.
@@ -23,7 +24,7 @@ class SqlFollows:
         """
         column = "accepted" if follow.accepted else "acknowledged"
         sql = (
-            f'UPDATE "{self._table}" SET {column} = TRUE '
+            f"UPDATE {self._table} SET {column} = TRUE "
             "WHERE follower_id = ? AND following_id = ? AND follower_server_url = ?"
         )
         values = follow.follower, follow.following, follow.server

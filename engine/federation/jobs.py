@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -44,9 +43,9 @@ class QueuedJob(NamedTuple):
 
 
 def delivery_job(name: str, server: str, target: str, payload: str, row: str = "") -> QueuedJob:
-    """A delivery; `row` is the key of its row in the outbox, by default a new one."""
+    """A delivery; `row` is the key of its row in the outbox, "" if it has none."""
     data = {
-        "deliveryJobId": row or str(uuid.uuid4()),
+        "deliveryJobId": row,
         "targetUrl": target,
         "serverUrl": server,
         "payload": payload,
@@ -91,6 +90,8 @@ def parse_delivery(data: bytes | None) -> DeliveryJob:
     fields = [said.get(key) for key in ("targetUrl", "serverUrl", "payload")]
     if not isinstance(row, str) or not all(isinstance(each, str) for each in fields):
         raise BadJob("data: expected the texts deliveryJobId, targetUrl, serverUrl and payload")
+    if not all(str(each).isprintable() for each in fields[:2]):
+        raise BadJob("data: expected URLs without control characters")
     return DeliveryJob(row, *map(str, fields))
 
 
@@ -101,8 +102,8 @@ def parse_server(data: bytes | None) -> str:
         BadJob: it is missing.
     """
     server = _object(data).get("serverUrl")
-    if not isinstance(server, str):
-        raise BadJob("data: expected the text serverUrl")
+    if not isinstance(server, str) or not server.isprintable():
+        raise BadJob("data: expected the URL serverUrl")
     return server
 
 
@@ -123,7 +124,7 @@ def parse_method(payload: str) -> tuple[str, Mapping[str, object]]:
         BadJob: the payload is no JSON object, or its method is missing or not allowed.
     """
     try:
-        said = parse_object(payload.encode("utf-8", "surrogatepass"))
+        said = parse_object(payload.encode())
     except ValueError as error:
         raise BadJob(f"payload is not JSON: {error}") from None
     method = None if said is None else said.get("method")

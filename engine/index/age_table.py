@@ -238,16 +238,16 @@ def _when(counts: Sequence[int], young: int, old: int) -> str:
     last = len(counts) - 1
     fresh, leftovers = sum(counts[:2]), sum(counts[-3:])
     if old <= 1:
-        return f"younger than {_span(old)}: new tasks, or trouble that has just begun"
+        return f"younger than {_span(old)}: new tasks, or trouble just begun"
     if young >= last - 2:
-        return f"older than {_span(young - 1)}: old leftovers, almost no new tasks"
+        return f"older than {_span(young - 1)}: leftovers, almost none new"
     if old < last:
         goes_on = f"; no new ones for {_span(young - 1)}" if young > 1 else " and continues"
         return f"started {_span(old - 1)}-{_span(old)} ago{goes_on}"
     if young > 1:
         return f"started over {_span(last - 1)} ago; no new ones for {_span(young - 1)}"
     if leftovers >= DOMINANT_SHARE * sum(counts):
-        return f"mostly older than {_span(last - 3)}: old leftovers, and some new tasks"
+        return f"mostly older than {_span(last - 3)}: leftovers, some new"
     if fresh >= DOMINANT_SHARE * sum(counts):
         return f"mostly new tasks; {leftovers:,} older than {_span(last - 3)}: leftovers"
     return f"of every age: started over {_span(last - 1)} ago and continues"

@@ -142,6 +142,11 @@ class Filter:
         """True if the filter mentions a field."""
         return any(term.field == field for clause in self.clauses for term in clause.terms)
 
+    def is_only(self, field: str) -> bool:
+        """True if the filter is one value of a field, such as `cluster=F-276D`, and no more."""
+        terms = [term for clause in self.clauses for term in clause.terms]
+        return len(terms) == 1 and terms[0].field == field and not terms[0].negated
+
 
 NO_FILTER = Filter()
 """The empty filter: every task matches."""

@@ -49,6 +49,8 @@ SCAN_COST_FACTOR = 4
 RECHECK_SECONDS = 5.0
 """Seconds after which the visible rows are looked up again: a rewrite in place causes no event, and
 the store's edges can change with time."""
+HIDDEN_RECHECK_SECONDS = 30.0
+"""The same while no screen shows the place alone, and so none of its rows."""
 RECHECK_COST_FACTOR = 400
 """Minimum time to that, in multiples of the lookup's CPU time."""
 MAX_CHANGED_NAMES = 20_000
@@ -122,7 +124,7 @@ class IndexSync:
         self._scan_waiters: list[Callable[[], None]] = []
         self._problems_due = 0.0
         self._visible: tuple[str, ...] = ()
-        self._recheck_due = 0.0
+        self._recheck_due = self._hidden_recheck_due = 0.0
         self._departing: dict[str, float] = {}
 
     # ---- from any thread
@@ -299,11 +301,16 @@ class IndexSync:
 
     def _recheck_visible(self, index: Writer, near: ReadableStore) -> None:
         """Look up the visible rows again, and the store's edges."""
+        now = time.monotonic()
+        if now < self._hidden_recheck_due and not self._is_shown():
+            self._recheck_due = now + RECHECK_SECONDS  # it may be shown by then
+            return
         began, shown = time.thread_time(), self._visible
         # Even without names, the store re-reads its edges.
         self._look_up(index, near, list(shown))
         cost = time.thread_time() - began
         self._recheck_due = time.monotonic() + max(RECHECK_SECONDS, RECHECK_COST_FACTOR * cost)
+        self._hidden_recheck_due = now + HIDDEN_RECHECK_SECONDS
 
     def _recheck_problems(self, index: Writer, near: ReadableStore) -> None:
         """Look up the problems again: a rewrite in place causes no event."""

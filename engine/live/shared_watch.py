@@ -108,16 +108,13 @@ class WatchedFolders:
 
     def check(self, turn: float) -> bool:
         """Compare the times; True if a folder appeared, went or was replaced."""
-        now = {path: _stamp(path) for path in self.paths}
+        now = {path: _stamp(path) for path, seen in self._known.items() if not _is_at(seen, path)}
         if any(_folder(self._known[path]) != _folder(now[path]) for path in now):
             return True
-        self._doubts = {
-            path: self._doubts.get(path, turn)
-            for path in now
-            if _differs(self._known[path], now[path])
-        }
+        self._doubts = {path: self._doubts.get(path, turn) for path in now}
         if any(turn - since > EVENT_DELAY_SECONDS for since in self._doubts.values()):
-            self._known, self._doubts = now, {}
+            self._known |= now
+            self._doubts = {}
             self._everything()
         return False
 
@@ -128,7 +125,7 @@ class WatchedFolders:
 
     def changed(self) -> set[str]:
         """Folders that have changed since their last event."""
-        return {path for path in self.paths if _differs(self._known[path], _stamp(path))}
+        return {path for path, seen in self._known.items() if not _is_at(seen, path)}
 
 
 class SharedFolderWatch:
@@ -239,8 +236,13 @@ def _folder(stamp: Stamp | None) -> tuple[int, int] | None:
     return None if stamp is None else stamp.folder
 
 
-def _differs(known: Stamp | None, now: Stamp | None) -> bool:
-    """True if the folder may have changed between two stamps."""
-    if known is None or now is None:
-        return known is not now
-    return known.racy or known[:2] != now[:2]
+def _is_at(known: Stamp | None, path: str) -> bool:
+    """True if a folder cannot have changed since its stamp."""
+    try:
+        there = os.stat(path)
+    except OSError:
+        return known is None
+    if known is None:
+        return not stat.S_ISDIR(there.st_mode)
+    is_same = known[:2] == ((there.st_dev, there.st_ino), there.st_mtime_ns)
+    return is_same and not known.racy

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, CallThread
 from engine.live.index_sync import MAX_CHANGED_NAMES, IndexSync
-from engine.model import Part, Problem, Task
+from engine.model import Part, Problem, Relatives, Task
 from engine.operations import controls, execute, run_plan, sizes, trash
 from engine.operations.controls import ControlResult, Order
 from engine.operations.execute import Report, RowResult
@@ -110,6 +110,14 @@ class StoreActions:
             Unavailable: the store cannot be reached.
         """
         return await self._reading.run(lambda s: s.read(task, part))
+
+    async def relatives(self, task: Task, limit: int) -> Relatives:
+        """The parent of a task and at most `limit` of its children.
+
+        Raises:
+            Unavailable: the store cannot be reached.
+        """
+        return await self._reading.run(lambda s: s.relatives(task, limit))
 
     async def preview_problem(self, problem: Problem) -> bytes:
         """The first bytes of a file that cannot be read as a task.

@@ -56,6 +56,8 @@ class TaskEvent(NamedTuple):
     """The number of the attempt, if the line has it."""
     mark: str = ""
     """The fingerprint of its error; "" if none."""
+    end: str = ""
+    """The store's word for the state that a given-up task is moved to; "" if the line has none."""
 
 
 MAIL_KIND = "mail_send"
@@ -68,8 +70,8 @@ _TASK = r"(?P<id>\S+)"
 _KIND = r" \((?P<kind>[^\s:()]+)"
 _TIMES = r"(?P<attempt>[0-9]{1,9})(?:/[0-9]+)?"
 """The number of the attempt, and of the maximum if there is one."""
-_END = r"\S+"
-"""A store's name for its dead-letter queue, or for the final state."""
+_END = r"(?P<end>\S+)"
+"""The store's word for the state of tasks that were given up."""
 _SENT = r"task_id=(?P<id>\S+)"
 _BY = r" transport=(?P<transport>\S+)"
 
@@ -176,6 +178,7 @@ def _event(line: LogLine, said: dict[str, str], row: _EventRow) -> TaskEvent:
         line,
         int(said["attempt"]) if said.get("attempt") else None,
         error_pattern.pattern_name(error_pattern.fold_error(error)) if error else "",
+        said.get("end", ""),
     )
 
 

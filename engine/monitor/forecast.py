@@ -222,11 +222,11 @@ def forecast_retention(
     seconds = max(0.0, died + days * DAY_SECONDS - now)
     kept = f"{days:g} days"
     if not seconds:
-        words = f"the next run deletes the oldest of {name} permanently: dead for over {kept}"
+        words = f"the next run deletes the oldest of {name} (kept {kept})"
         brief = "next run deletes oldest"
         return Forecast(ForecastTopic.RETENTION, brief, words, 0.0, "", True, numbers)
     when = format_rough_duration(seconds)
-    words = f"retention deletes the oldest of {name} permanently in {when}, {kept} after it died"
+    words = f"retention deletes the oldest of {name} in {when} (kept {kept})"
     brief = f"oldest deleted in {when}"
     return Forecast(
         ForecastTopic.RETENTION, brief, words, seconds, "", seconds < DAY_SECONDS, numbers

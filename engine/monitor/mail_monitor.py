@@ -376,9 +376,10 @@ class TransportMonitor:
 
     def _way(self, name: str) -> _TransportLog | None:
         """Return the data of a transport; None if there are already `FOLLOWED` others."""
-        if name not in self._ways and len(self._ways) >= MAX_TRANSPORTS:
-            return None
-        return self._ways.setdefault(name, _TransportLog())
+        way = self._ways.get(name)
+        if way is None and len(self._ways) < MAX_TRANSPORTS:
+            way = self._ways[name] = _TransportLog()
+        return way
 
     def _told_of(self, name: str, way: _TransportLog, now: float) -> TransportHealth:
         windows = tuple(self._window(name, way, CountWindow(*shape), now) for shape in WINDOWS)

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from engine.logs.task_events import TaskEvent
+from engine.model import State
 from engine.replay.log_event_reader import no_count, no_events
 from engine.replay.outcomes import (
     KnownOutcome,
@@ -96,7 +97,7 @@ class OutcomePoller:
         if self._tracker.missing and now - self._counted >= COUNT_INTERVAL_SECONDS:
             self._counted = now
             self._tracker.add_count(self._facts.read_processed())
-        for change in self._tracker.pop_changes(now):
+        for change in self._tracker.pop_changes(now, store.states.get(State.DEAD, State.DEAD)):
             self._record(change)
             yield change
 

@@ -20,7 +20,7 @@ from engine.logs import task_events
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import Missing, Problem, State, Task
 from engine.text import error_pattern
-from engine.text.safe import safe_line
+from engine.text.safe import safe_line, state_name
 
 
 class ReplayOutcome(StrEnum):
@@ -80,24 +80,27 @@ def determine_outcome(
     timeout: float = 120.0,
     *,
     counted: bool = False,
+    dead: str = State.DEAD,
 ) -> KnownOutcome:
     """Determine the outcome of a sent task from its state in the store and its log events.
 
     `seen` is None while it has not been looked up, or is missing only for the moment. `told` are
     the log events of its id, `silent` the seconds for which it has been missing; after `timeout`
     seconds the outcome is unknown. `counted`: the counter of processed tasks rose enough to include
-    it.
+    it. `dead`: the store's word for the state of given-up tasks.
     """
     # Log times have whole seconds: include the second in which the task was sent.
     since = [told_of for told_of in told if told_of.when is None or told_of.when >= int(sent.at)]
     if seen is None:
         return NOT_LOOKED_UP
     if isinstance(seen, Task):
-        return _BY_STATE[seen.state](sent, seen)
+        return _BY_STATE[seen.state](sent, seen, state_name(dead))
     runs = task_events.task_attempts(task_events.task_history(since, sent.id))
     last = runs[-1] if runs else None
     if last is not None and last.outcome in _TOLD:
         fate, words = _TOLD[last.outcome]
+        if last.outcome is EventKind.BURIED:
+            words += f", moved to {state_name(dead)}"
         mark, error = fingerprint_of(last.error), _quoted(last.error)
         failed = fate is ReplayOutcome.FAILED
         return KnownOutcome(fate, words + error * failed, mark * failed, not failed)
@@ -120,12 +123,12 @@ _TOLD: Mapping[EventKind | None, tuple[ReplayOutcome, str]] = {
     EventKind.SUCCEEDED: (ReplayOutcome.DELIVERED, "succeeded (log)"),
     EventKind.WAITS: (ReplayOutcome.FAILED, "failed (log), will retry"),
     EventKind.FAILED: (ReplayOutcome.FAILED, "failed (log)"),
-    EventKind.BURIED: (ReplayOutcome.FAILED, "failed (log), moved to the dead-letter queue"),
+    EventKind.BURIED: (ReplayOutcome.FAILED, "failed (log)"),
 }
 """Outcome of a missing task by the end of its last run in the log."""
 
 
-def _pending(sent: SentTask, task: Task) -> KnownOutcome:
+def _pending(sent: SentTask, task: Task, dead: str) -> KnownOutcome:
     if task.rev == sent.rev:
         return KnownOutcome(ReplayOutcome.WAITING, "waits for a worker", is_untouched=True)
     error = _error(task)
@@ -139,13 +142,13 @@ def _pending(sent: SentTask, task: Task) -> KnownOutcome:
     )
 
 
-def _active(sent: SentTask, task: Task) -> KnownOutcome:
+def _active(sent: SentTask, task: Task, dead: str) -> KnownOutcome:
     error = _error(task)
     again = " again" if task.attempts or error else ""
     return KnownOutcome(ReplayOutcome.RUNNING, f"running{again}", fingerprint_of(error))
 
 
-def _dead(sent: SentTask, task: Task) -> KnownOutcome:
+def _dead(sent: SentTask, task: Task, dead: str) -> KnownOutcome:
     since = task.extra.get("dead_since", "")
     if since.isdecimal() and int(since) < int(sent.at):
         return KnownOutcome(ReplayOutcome.TAKEN, "put back by another process", is_final=True)
@@ -153,7 +156,7 @@ def _dead(sent: SentTask, task: Task) -> KnownOutcome:
     if not error:
         return KnownOutcome(
             ReplayOutcome.TAKEN,
-            "moved to the dead-letter queue without a failed run",
+            f"moved to {dead} without a failed run",
             is_final=True,
         )
     why = f"failed, dead again{_quoted(error)}"
@@ -165,17 +168,17 @@ def _error(task: Task) -> str:
     return "" if task.error.startswith(verbs.WAITING_PREFIX) else task.error
 
 
-_BY_STATE: Mapping[State, Callable[[SentTask, Task], KnownOutcome]] = {
+_BY_STATE: Mapping[State, Callable[[SentTask, Task, str], KnownOutcome]] = {
     State.PENDING: _pending,
     State.ACTIVE: _active,
     State.DEAD: _dead,
-    State.HELD: lambda sent, task: KnownOutcome(
+    State.HELD: lambda sent, task, dead: KnownOutcome(
         ReplayOutcome.TAKEN, "held by another process", is_final=True
     ),
-    State.TRASH: lambda sent, task: KnownOutcome(
+    State.TRASH: lambda sent, task, dead: KnownOutcome(
         ReplayOutcome.TAKEN, "purged by another process", is_final=True
     ),
-    State.DONE: lambda sent, task: KnownOutcome(
+    State.DONE: lambda sent, task, dead: KnownOutcome(
         ReplayOutcome.DELIVERED, "done (store)", is_final=True
     ),
 }
@@ -322,8 +325,8 @@ class OutcomeTracker:
             self._rise += max(0, finished - self._finished)
         self._finished = self._finished if finished is None else finished
 
-    def pop_changes(self, now: float) -> Iterator[ObservedChange]:
-        """Yield each change in what is known, once."""
+    def pop_changes(self, now: float, dead: str = State.DEAD) -> Iterator[ObservedChange]:
+        """Yield each change in what is known, once; `dead` as in `determine_outcome`."""
         touched, self._touched = self._touched, {}
         for wait, heap in self._due.items():
             while heap and now - heap[0][0] >= wait:
@@ -331,10 +334,10 @@ class OutcomeTracker:
         open_ = [item for ident in touched if (item := self._open.get(ident))]
         for item in open_:
             long_gone = item.nowhere is not None and now - item.nowhere >= COUNTER_DELAY_SECONDS
-            self._set_silent(item, long_gone and self._judged(item, now).outcome in _SILENT)
+            self._set_silent(item, long_gone and self._judged(item, now, dead).outcome in _SILENT)
         anew = {item.sent: item for item in (*open_, *self._assign_counter())}
         for item in (anew[sent] for sent in sorted(anew)):
-            known = self._judged(item, now, counted=self._is_counted(item))
+            known = self._judged(item, now, dead, counted=self._is_counted(item))
             before, item.known = item.known, known
             if known.is_final:
                 self._drop(item.sent.id)
@@ -373,10 +376,12 @@ class OutcomeTracker:
             return False
         return bisect_left(self._silent, (item.sent.nth, item.sent.id)) < self._accounted
 
-    def _judged(self, item: _AwaitedTask, now: float, *, counted: bool = False) -> KnownOutcome:
+    def _judged(
+        self, item: _AwaitedTask, now: float, dead: str, *, counted: bool = False
+    ) -> KnownOutcome:
         silent = 0.0 if item.nowhere is None else now - item.nowhere
         return determine_outcome(
-            item.sent, item.seen, item.told, silent, self._timeout, counted=counted
+            *(item.sent, item.seen, item.told, silent, self._timeout), counted=counted, dead=dead
         )
 
 

@@ -38,6 +38,7 @@ from engine.store import (
     accept_all,
     count_by_scan,
     keep_leases,
+    no_relatives,
     read_one_by_one,
     require_edge,
     sample_by_scan,
@@ -142,6 +143,7 @@ class MemoryStore:
     count_tasks = count_by_scan
     sample = sample_by_scan
     read_all = read_one_by_one
+    relatives = staticmethod(no_relatives)
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Yield every task in the order of state and id, or only the named ones."""

@@ -9,8 +9,9 @@ import os
 from _thread import allocate_lock
 from os import stat_result
 
-MAX_OPEN = 32
-"""Descriptors kept open; the one opened first is closed for the next."""
+MAX_OPEN = 96
+"""Descriptors kept open, about three for each place of a console; the one opened first is closed
+for the next."""
 
 
 class FdCache:

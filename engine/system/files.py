@@ -59,7 +59,7 @@ def open_folder(path: str, dir_fd: int | None = None) -> int:
     """
     if dir_fd is not None or os.geteuid() != 0:
         return os.open(path, _FOLDER, dir_fd=dir_fd)
-    passed = open_path(path, follow=False)
+    passed = open_dir_path(path)
     try:
         return os.open(".", _FOLDER, dir_fd=passed)
     finally:
@@ -104,6 +104,8 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
     flags |= os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     if os.geteuid() != 0:
         return os.open(path, flags)
+    if not flags & os.O_CREAT:
+        _require_there(path)
     at, name, makers = _walk_links(path, follow=True)
     try:
         around = os.fstat(at)
@@ -121,6 +123,21 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
         os.close(fd)
         raise PermissionError(errno.EPERM, "has a second hard link", path)
     return _checked_target(fd, makers, path)
+
+
+def _require_there(path: str) -> None:
+    """Find a missing file by one stat: many that are polled never exist, and to walk a path takes
+    some twenty system calls. All else is left to the walk.
+
+    Raises:
+        FileNotFoundError: it is missing.
+    """
+    try:
+        os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return
 
 
 def list_names(path: str) -> list[str]:
@@ -543,6 +560,8 @@ def open_dir_path(
     key = "folder", path, root
     fd = _cache.get(key, path) if path.startswith("/") else -1
     if fd < 0:
+        if not make:
+            _require_there(path)
         fd = _open_dir_path(path, root, make, owner)
         if path.startswith("/"):
             _cache.keep(key, fd)

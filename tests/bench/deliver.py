@@ -197,7 +197,7 @@ def httpx_loop(bench: Bench) -> Figures:
 
 def dead_peers(bench: Bench) -> Figures:
     """Deliveries to 900 living destinations with and without 100 dead ones, breaker on."""
-    each = 2 if bench.quick else 10
+    each = 2 if bench.quick else 4
     with running_peer() as port:
         with_dead, without = (_requests(n * each, port, 900, n - 900) for n in (1000, 900))
         ways = {

@@ -136,7 +136,7 @@ def test_the_task_may_shorten_the_timeout(deliveries: Deliveries) -> None:
     """It cannot lengthen that of the handler."""
     with peer(silent) as one:
         failure = failure_of(deliveries.handler(), data_for(one.url, timeout=0.05))
-    assert str(failure) == "[TIMEOUT] no complete answer after 0.05 s"
+    assert str(failure) == f"[TIMEOUT] {one.url[7:]}: no whole answer after 0.05 s"
 
 
 def dead_url() -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
+import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -14,10 +17,11 @@ import redis
 from engine.config.deliver_config import AllowedPeer, DeliverConfig
 from engine.config.queue_config import ConfigError, load_config
 from engine.model import State, Task
-from tests.delivery.peers import Peer, answer, peer
+from tests import command
+from tests.delivery.peers import Peer, answer, peer, silent
 from tests.redis_server import TestServer
 from tests.stores.jobs import write_waiting
-from tests.tui.queues import Run, store_at
+from tests.tui.queues import Run, clean_environment, store_at
 from tui.cli.queue import deliver_handlers
 from tui.cli.queue.deliver_handlers import missing_library
 
@@ -175,6 +179,34 @@ def test_the_row_of_a_delivered_task_is_removed(work: Work, config: Path, tmp_pa
     app.close()
 
 
+def test_a_request_whose_worker_was_killed_is_sent_again(
+    spooldeck: Run, root: str, config: Path, tmp_path: Path
+) -> None:
+    """The next worker counts a failed attempt, and the peer gets the request twice."""
+    arrived = threading.Event()
+
+    def hold(sock: socket.socket) -> None:
+        arrived.set()
+        silent(sock)
+
+    with peer(hold) as one:
+        payload = Path(root, "mailspool", "request.json")
+        payload.parent.mkdir(exist_ok=True)
+        payload.write_bytes(request_for(one))
+        base = ("--config", str(config), "--root", root, "queue")
+        spooldeck(*base, "add", "push", "a request", payload)
+        words, env = [*base, "work"], clean_environment(tmp_path)
+        with command.Popen(words, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL) as killed:
+            assert arrived.wait(60)
+            killed.kill()
+        ahead = {command.SECONDS_AHEAD: "120"}
+        for _ in range(2):  # one to return the task, one after its wait
+            assert spooldeck(*base, "work", "--until-idle", **ahead).returncode == 0
+            ahead = {command.SECONDS_AHEAD: "480"}
+    assert [got.body for got in one.received] == [b"text"] * 2
+    assert not payload.exists()
+
+
 def test_the_settings_of_a_handler(tmp_path: Path) -> None:
     """Its timeout is shorter than that of a program; statuses may be numbers."""
     path = tmp_path / "c.yaml"
@@ -191,7 +223,7 @@ def test_the_settings_of_a_handler(tmp_path: Path) -> None:
         "sipher",
         f"{tmp_path}/ca.pem",
     )
-    assert handlers["plain"][:3] == ((), DeliverConfig(), 60)
+    assert (handlers["plain"].deliver, handlers["plain"].timeout) == (DeliverConfig(), 60)
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,9 @@ def test_a_redirect_is_judged_like_the_first_url(place: str, said: str) -> None:
 def test_endless_redirects_end() -> None:
     """After five redirects the request fails."""
     with peer(*[answer(307, Location="/again")] * 9) as one, client() as http:
-        assert re.match(r"\[BAD_ANSWER\] more than 5 redirects", failure(http, one.url))
+        assert re.match(
+            r"\[BAD_ANSWER\] 127.0.0.1:\d+: more than 5 redirects", failure(http, one.url)
+        )
 
     assert len(one.received) == 6
 
@@ -143,37 +145,37 @@ EMPTY_GZIP = zlib.compress(b"", wbits=31)
 BAD_ANSWERS: dict[str, tuple[Reply, str]] = {
     "gzip bomb": (
         answer(200, BOMB, Content_Encoding="gzip"),
-        "[TOO_LARGE] the answer has more than 1 MiB",
+        "[TOO_LARGE] {peer}: the answer has more than 1 MiB",
     ),
     "large": (
         answer(200, bytes(MAX_ANSWER_BYTES + 1)),
-        "[TOO_LARGE] the answer has more than 1 MiB",
+        "[TOO_LARGE] {peer}: the answer has more than 1 MiB",
     ),
     "endless body": (
         endless(HEAD + b"\r\n", b"x" * 4096),
-        "[TOO_LARGE] the answer has more than 1 MiB",
+        "[TOO_LARGE] {peer}: the answer has more than 1 MiB",
     ),
     "endless headers": (
         endless(HEAD, b"X-Header: " + b"x" * 4096 + b"\r\n"),
-        "[TOO_LARGE] endless headers",
+        "[TOO_LARGE] {peer}: endless headers",
     ),
-    "endless header": (endless(HEAD + b"X: ", b"x" * 4096), "[TOO_LARGE] endless headers"),
+    "endless header": (endless(HEAD + b"X: ", b"x" * 4096), "[TOO_LARGE] {peer}: endless headers"),
     "endless interim answers": (
         endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
-        "[TOO_LARGE] endless headers",
+        "[TOO_LARGE] {peer}: endless headers",
     ),
     "body of nothing": (
         endless(HEAD + b"Content-Encoding: gzip\r\n\r\n", EMPTY_GZIP * 1000),
-        "[TOO_LARGE] endless body",
+        "[TOO_LARGE] {peer}: endless body",
     ),
     "no gzip": (answer(200, b"text", Content_Encoding="gzip"), "[BAD_ANSWER]"),
     "unknown encoding": (
         answer(200, b"text", Content_Encoding="br"),
-        "[BAD_ANSWER] the answer has an unknown content-encoding: br",
+        "[BAD_ANSWER] {peer}: the answer has an unknown content-encoding: br",
     ),
     "half a gzip": (
         answer(200, BOMB[:999], Content_Encoding="gzip"),
-        "[BAD_ANSWER] the compressed answer is incomplete",
+        "[BAD_ANSWER] {peer}: the compressed answer is incomplete",
     ),
     "no HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "[BAD_ANSWER]"),
     "reset": (reset, "[RESET]"),
@@ -192,7 +194,7 @@ def test_a_bad_answer_ends_the_request_with_a_code(name: str) -> None:
     with peer(reply) as one, client() as http:
         text = failure(http, one.url, timeout=20)
 
-    assert text.startswith(said)
+    assert text.startswith(said.format(peer=one.url.removeprefix("http://")))
 
 
 def test_a_compressed_answer_is_decoded() -> None:
@@ -217,7 +219,8 @@ def test_the_timeout_is_for_the_whole_request(sent: bytes) -> None:
 
     with peer(stop) as one, client() as http:
         assert re.match(
-            r"\[TIMEOUT\] no complete answer after 0.1 s", failure(http, one.url, timeout=0.1)
+            r"\[TIMEOUT\] 127.0.0.1:\d+: no whole answer after 0.1 s",
+            failure(http, one.url, timeout=0.1),
         )
 
 

@@ -78,6 +78,7 @@ def test_data_that_is_no_request_is_refused(name: str) -> None:
         ({"headers": {"": "a"}}, "headers: not a name: ''"),
         ({"headers": {"X": 7}}, "headers: X: expected one line of text"),
         ({"headers": {"X": "a\r\nY: b"}}, "headers: X: expected one line of text"),
+        ({"headers": {"X": " a"}}, "headers: X: expected one line of text without spaces"),
         ({"headers": {"X": "a\0"}}, "headers: X: expected one line of text"),
         ({"headers": {"X": "a" * 9000}}, "headers: X: expected one line of text"),
         ({"headers": {"X": "\ud800"}}, "headers: X: half of a surrogate pair"),

@@ -59,7 +59,7 @@ def outbox(settings: OutboxConfig, sql: Sql, address: Address) -> Iterator[Outbo
 def test_rows_are_listed_counted_and_removed(outbox: Outbox, sql: Sql, address: Address) -> None:
     """By their keys; a key without a row changes nothing."""
     assert outbox.keys() == {"a", "b", "c"}
-    assert outbox.keys(["c", "d", "'"]) == {"c"}
+    assert outbox.keys(["c", "d", "'", "a\0", "\ud800"]) == {"c"}
     assert outbox.keys([]) == set()
     for key in ("a", "b", "nothing"):
         outbox.count_attempt(key, NOW)
@@ -73,13 +73,14 @@ def test_rows_are_listed_counted_and_removed(outbox: Outbox, sql: Sql, address: 
         ("b", 1, NOW),
         ("c", 7, None),
     ]
-    assert outbox.remove("a", "c", "nothing") == 2
+    assert outbox.remove("a", "c", "nothing", "\0", "\ud800") == 2
     assert outbox.remove() == 0
     assert outbox.keys() == {"b"}
 
 
 def test_names_are_quoted_and_keys_may_be_numbers(sql: Sql, address: Address) -> None:
-    """A table and columns with the names of SQL words, and more keys than fit in a statement."""
+    """A table and columns with the names of SQL words, and more keys than fit in a statement;
+    a key that is no number has no row."""
     sql('CREATE TABLE "Order" ("select" BIGINT PRIMARY KEY, "from" INTEGER)')
     sql(
         'INSERT INTO "Order" ("select") '
@@ -91,7 +92,8 @@ def test_names_are_quoted_and_keys_may_be_numbers(sql: Sql, address: Address) ->
         outbox.count_attempt("1200", NOW)
         assert sql('SELECT "from" FROM "Order" WHERE "select" = 1200') == [(1,)]
         assert outbox.keys([*map(str, range(1199, 1300))]) == {"1199", "1200"}
-        assert outbox.remove(*map(str, range(2, 1201))) == 1199
+        outbox.count_attempt("no number", NOW)
+        assert outbox.remove("no number", *map(str, range(2, 1201)), "'") == 1199
         assert outbox.keys() == {"1"}
 
 

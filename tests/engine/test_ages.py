@@ -209,8 +209,8 @@ def a_table(*counts: int, **rows: int) -> Ages:
     return Ages("destination", told, AgeRow("TOTAL", counts), 0)
 
 
-BEGUN = "new tasks, or trouble that has just begun"
-LONG_AGO = "old leftovers, almost no new tasks"
+BEGUN = "new tasks, or trouble just begun"
+LONG_AGO = "leftovers, almost none new"
 DRAINS = "no new ones for"
 
 
@@ -226,9 +226,7 @@ READINGS: dict[tuple[int, ...], str] = {
     (0, 0, 0, 0, 0, 0, 0, 0, 3, 40): f"older than 10h40m: {LONG_AGO}",
     (0, 0, 0, 0, 0, 0, 0, 9, 0, 0): f"older than 5h20m: {LONG_AGO}",
     (0, 0, 0, 0, 0, 0, 90, 90, 90, 90): f"started over 21h20m ago; {DRAINS} 2h40m",
-    (9, 9, 18, 36, 72, 140, 280, 560, 1100, 2200): (
-        "mostly older than 5h20m: old leftovers, and some new tasks"
-    ),
+    (9, 9, 18, 36, 72, 140, 280, 560, 1100, 2200): ("mostly older than 5h20m: leftovers, some new"),
     (90, 90, 9, 0, 0, 0, 0, 0, 0, 40): "mostly new tasks; 40 older than 5h20m: leftovers",
     (30, 30, 60, 90, 90, 90, 90, 30, 30, 60): "of every age: started over 21h20m ago and continues",
 }

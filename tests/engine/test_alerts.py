@@ -45,7 +45,7 @@ from tests.engine.test_transports import attempt, given_up
 from tests.tables import each
 from tests.tui.mailrooms import Mailroom
 from tests.tui.spools import Clock, a_task, disk_place, make_spool, put_file
-from tui.session.place_session import PlaceSession
+from tui.session.place_session import PlaceSession, follow_places
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "NFTBAN_MAIL_METHOD": "none"}
 NOW = 1_795_167_600.0
@@ -447,7 +447,7 @@ class Follower:
         return 0.01
 
     async def __aenter__(self) -> Follower:
-        self._following = asyncio.create_task(self.live.follow(self._second))
+        self._following = asyncio.create_task(follow_places([self.live], self._second))
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -105,7 +105,9 @@ def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path
             map(Address, ("/srv/spool", "/home/me/spool", f"{tmp_path}/relative", "redis://host/1"))
         ),
         handlers={
-            "feeds_sync": HandlerConfig(("sync", "--all"), 30, 2, run_as="root"),
+            "feeds_sync": HandlerConfig(
+                ("sync", "--all"), timeout=30, concurrency=2, run_as="root"
+            ),
             "mail_send": HandlerConfig(
                 ("true",),
                 rate=Rate(40, 5),

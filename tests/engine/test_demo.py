@@ -427,13 +427,13 @@ def test_the_demo_has_bullmq_queues_if_asked(tmp_path: Path) -> None:
         BullmqStore(place)
 
 
-def test_the_demo_has_servers_to_deliver_to_if_asked(tmp_path: Path) -> None:
+def test_the_demo_has_servers_to_deliver_to_if_asked() -> None:
     """Our worker delivers to three servers by BullMQ queues, and registers them as healthy."""
     if not demo_formats_redis.find_server():
         pytest.skip("no server program")
-    folder = tmp_path / "demo"
-    with Demo(8, str(folder), PROGRAM, "tui.cli.demo_formats_federation") as demo:
+    with Demo(8, "", PROGRAM, "tui.cli.demo_formats_federation") as demo:
         *_, url = demo.wait_for_places()
+        folder = Path(demo.folder)
         address = parse_address(f"sqlite://{folder}/destinations.db")
         with closing(SqlRegistry(address, creates=True)) as registry:
             until(lambda: len([one for one in registry.all() if one.last_success]) == 3, folder)

@@ -79,7 +79,7 @@ WAITING, RUNS, FAILS, TAKEN = (
 TOUCHED = "waits for a worker; changed by another process since it was sent"
 PUT_BACK, NOT_RUN = (
     "put back by another process",
-    "moved to the dead-letter queue without a failed run",
+    "moved to dead without a failed run",
 )
 GAVE_UP = "failed, dead again"
 TRIED = KnownOutcome(FAILS, f"failed, will retry: {ERROR}", MARK)
@@ -138,7 +138,7 @@ TOLD: list[tuple[list[TaskEvent], KnownOutcome]] = [
     # buried, and purged from there
     (
         said(BEGUN, FAILED, BURIED),
-        KnownOutcome(FAILS, f"{LOG}, moved to the dead-letter queue: {ERROR}", MARK),
+        KnownOutcome(FAILS, f"{LOG}, moved to dead: {ERROR}", MARK),
     ),
     (said(BEGUN), RUNNING),
     # run, but its outcome was not stored

@@ -120,13 +120,13 @@ def test_when_the_dead_are_too_many() -> None:
 def test_when_retention_deletes_the_oldest() -> None:
     """So many days after it died, with the first run from then on; without its date or the setting
     there is no number."""
-    deletes = "retention deletes the oldest of DLQ permanently in"
-    gone = "the next run deletes the oldest of DLQ permanently: dead for over 7 days"
+    deletes = "retention deletes the oldest of DLQ in"
+    gone = "the next run deletes the oldest of DLQ (kept 7 days)"
     for dead, died, days, seconds, words in (
         (0, None, 7, None, "retention deletes nothing: DLQ is empty"),
-        (3, NOW - 4 * DAY_SECONDS, 7, 3 * DAY_SECONDS, f"{deletes} 3d00h, 7 days after it died"),
+        (3, NOW - 4 * DAY_SECONDS, 7, 3 * DAY_SECONDS, f"{deletes} 3d00h (kept 7 days)"),
         (3, NOW - 7 * DAY_SECONDS, 7, 0.0, gone),
-        (3, NOW - 60, 0.5, DAY_SECONDS / 2 - 60, f"{deletes} 11h59m, 0.5 days after it died"),
+        (3, NOW - 60, 0.5, DAY_SECONDS / 2 - 60, f"{deletes} 11h59m (kept 0.5 days)"),
     ):
         found = forecast_retention(dead, died, days, NOW)
         assert (found.seconds, found.sentence, found.unknown) == (seconds, words, "")

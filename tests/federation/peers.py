@@ -60,6 +60,8 @@ class Peer:
         """Faults of the next deliveries, one for each."""
         self.discover_script: deque[Fault] = deque()
         """The same for requests of /discover."""
+        self.register_script: deque[Fault] = deque()
+        """The same for REGISTER."""
         self.received: list[Received] = []
         self.applied: list[str] = []
         """Texts that were applied, each once; a repetition is answered by 409."""
@@ -291,7 +293,10 @@ class _Request(BaseHTTPRequestHandler):
         peer = self.server.peer
         self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/discover":
-            self.answer(*peer.register(self.body))
+            if peer.register_script:
+                peer.register_script.popleft()(self)
+            else:
+                self.answer(*peer.register(self.body))
             return
         peer.posts += 1
         if peer.script:
@@ -357,6 +362,15 @@ def html(request: _Request) -> None:
 def gzip_bomb(request: _Request) -> None:
     """Answer with 16 MiB of zeros in some KiB."""
     request.answer(200, _bomb(), {"Content-Encoding": "gzip"})
+
+
+def endless_body(request: _Request) -> None:
+    """Begin an answer whose body never ends."""
+    request.send_response(200)
+    request.send_header("Content-Length", "1000")
+    request.end_headers()
+    request.wfile.write(b'{"method": "PROXY_RESPONSE"')
+    sleep(request)
 
 
 @cache

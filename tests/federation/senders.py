@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import socket
-import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from engine.config.place_address import parse_address
 from engine.config.queue_config import OutboxConfig
 from engine.delivery.http_client import HttpClient, trusted_certificates
 from engine.delivery.url_guard import UrlGuard, resolve_name
-from engine.destinations.database import Database
+from engine.destinations.database import Database, Value
 from engine.destinations.destination import Destination, origin_of
 from engine.destinations.outbox import Outbox
 from engine.destinations.registry import update
@@ -44,13 +43,15 @@ from tests.federation.peers import Peer
 LONG, SHORT = Timeouts(*[60.0] * 4), Timeouts(*[0.2] * 4)
 """For answers that come, and for those that never do."""
 TLS = trusted_certificates()
-TABLES = """
-CREATE TABLE delivery_jobs (id TEXT PRIMARY KEY, target_url TEXT, payload TEXT,
-    attempts INTEGER DEFAULT 0, last_attempted_at REAL, next_attempt_at REAL, created_at REAL);
-CREATE TABLE follows (id TEXT PRIMARY KEY, follower_id TEXT, following_id TEXT,
-    accepted BOOLEAN DEFAULT FALSE, created_at REAL, follower_server_url TEXT,
-    following_server_url TEXT, acknowledged BOOLEAN DEFAULT FALSE);
-"""
+TABLES = (
+    "CREATE TABLE delivery_jobs (id TEXT PRIMARY KEY, target_url TEXT, payload TEXT,"
+    " attempts INTEGER DEFAULT 0, last_attempted_at {time})",
+    "CREATE TABLE follows (id TEXT PRIMARY KEY, follower_id TEXT, following_id TEXT,"
+    " accepted BOOLEAN DEFAULT FALSE, follower_server_url TEXT,"
+    " acknowledged BOOLEAN DEFAULT FALSE)",
+)
+"""The tables of the application, as far as they are used."""
+TIME_TYPES = {"sqlite": "REAL", "postgresql": "TIMESTAMPTZ"}
 OUTBOX = OutboxConfig("delivery_jobs", "id", "deliveryJobId", "attempts", "last_attempted_at")
 
 
@@ -70,14 +71,17 @@ class Ran(NamedTuple):
 class Sender:
     """Our server. `home` is its /discover, which peers ask when we register."""
 
-    def __init__(self, folder: Path, profile: str = "default", **more: Any) -> None:
+    def __init__(
+        self, folder: Path, profile: str = "default", database: str = "", **more: Any
+    ) -> None:
         self.home = Peer()
         self.names: dict[str, Sequence[str] | OSError] = {}
         """Answers of the resolver for names."""
-        self.database = parse_address(f"sqlite://{folder}/app.db")
-        with sqlite3.connect(f"{folder}/app.db") as made:
-            made.executescript(TABLES)
-        made.close()
+        self.database = parse_address(database or f"sqlite://{folder}/app.db")
+        self.application = Database(self.database)
+        for table in TABLES:
+            kind = TIME_TYPES[self.database.scheme]
+            self.application.run(table.format(time=kind), creates=True)
         self.registry = SqlRegistry(self.database, creates=True)
         self.outbox = Outbox(OUTBOX._replace(database=self.database))
         guard = UrlGuard([parse_allowed("127.0.0.0/8")], self._resolve)
@@ -103,6 +107,7 @@ class Sender:
         self.client.close()
         self.registry.close()
         self.outbox.close()
+        self.application.close()
         self.home.close()
 
     def _resolve(self, host: str, port: int) -> Sequence[str]:
@@ -131,13 +136,9 @@ class Sender:
         """The registered destination."""
         return self.registry.get(origin_of(server))
 
-    def sql(self, text: str, *values: object) -> list[tuple[Any, ...]]:
+    def sql(self, text: str, *values: Value) -> list[tuple[Any, ...]]:
         """Run a statement on the application's tables."""
-        connection = sqlite3.connect(self.database.text.removeprefix("sqlite://"))
-        with connection:
-            rows = connection.execute(text, values).fetchall()
-        connection.close()
-        return rows
+        return self.application.run(text, values).rows
 
     def add_row(self, key: str) -> None:
         """Add a row of the outbox."""
@@ -162,7 +163,7 @@ class Sender:
             self.parts.keys,
             self.registry,
             self.parts.profile,
-            SqlFollows(Database(self.database)),
+            SqlFollows(self.application),
         )
         handler = DeliveryHandler(self.parts, acks, self.outbox)
         return self._run(handler, f"{DELIVERY_QUEUE}/1", name, said, attempts)

@@ -102,12 +102,21 @@ def test_rows_1_to_3_a_bad_payload_is_given_up(
     assert (peer.posts, peer.discoveries) == (0, 0)
 
 
-@pytest.mark.parametrize("change", [{"payload": {}}, {"serverUrl": None}, {"deliveryJobId": 7}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"payload": {}},
+        {"serverUrl": None},
+        {"deliveryJobId": 7},
+        {"serverUrl": "http://a/\n"},
+        {"payload": "\ud800"},
+    ],
+)
 def test_data_of_another_form_is_given_up(sender: Sender, peer: Peer, change: Any) -> None:
     """The row is not known for sure, and stays."""
     ran = sender.deliver(peer.url, data=change)
     assert ran.kind == "fatal"
-    assert ran.text.startswith("[BAD_PAYLOAD] data: expected the texts")
+    assert ran.text.startswith("[BAD_PAYLOAD] ")
     assert peer.posts == 0
 
 
@@ -150,6 +159,52 @@ def test_row_5_a_failed_discovery_is_tried_again(
     assert sender.sql("SELECT attempts FROM delivery_jobs") == [(0,)]
     assert not sender.destination(peer.url).rev
     assert sender.deliver(peer.url).kind == "done"
+
+
+def test_an_answer_without_end_is_cut(make_sender: Make, peer: Peer) -> None:
+    """A compressed answer that is too large: given up, as each attempt would be applied (`sipher`:
+    tried again); the server stays healthy. A body that never ends: the timeout counts for it."""
+    for profile, kind in (("default", "fatal"), ("sipher", "retry")):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.script.append(peers.gzip_bomb)
+        ran = sender.deliver(peer.url)
+        assert (ran.kind, ran.row, ran.text[:12]) == (kind, "kept", "[TOO_LARGE] ")
+        assert sender.destination(peer.url).healthy
+        slow = make_sender(profile, timeouts=SHORT)
+        slow.know(peer)
+        peer.script.append(peers.endless_body)
+        ran = slow.deliver(peer.url)
+        assert (ran.kind, ran.row, ran.text[:10]) == ("retry", "kept", "[TIMEOUT] ")
+        assert not slow.destination(peer.url).healthy
+
+
+@BOTH
+def test_a_server_that_did_not_register_us_is_asked_again(
+    make_sender: Make, peer: Peer, profile: str
+) -> None:
+    """It refuses the delivery with 403, which is tried again, after another REGISTER. A server that
+    knows us accepts it in any case."""
+    sender = make_sender(profile)
+    peer.register_script.extend([peers.status(502), peers.reset])
+    for _ in range(2):
+        ran = sender.deliver(peer.url)
+        assert (ran.kind, ran.row) == ("retry", "kept")
+        assert ran.text.startswith("[HTTP_403] ")
+    assert sender.deliver(peer.url).kind == "done"
+    assert sender.deliver(peer.url, post("2")).kind == "done"
+    assert len(peer.registered) == 1
+    other = make_sender(profile)
+    peer.register_script.append(peers.status(502))
+    other.deliver(peer.url)
+    peer.close()
+    assert other.deliver(peer.url).text.startswith("[REFUSED] ")
+    assert not other.destination(peer.url).healthy
+    peer.open()
+    other = make_sender(profile)
+    peer.known[other.home.url] = other.home.public
+    peer.register_script.append(peers.status(502))
+    assert other.deliver(peer.url, post("3")).kind == "done"
 
 
 @BOTH
@@ -279,6 +334,7 @@ def test_row_9_without_a_relay_it_is_tried_again(
     ran = sender.deliver(server)
     assert (ran.kind, ran.row) == ("retry", "kept")
     assert ran.text.startswith(f"[{code}] ")
+    assert ("Name or service not known" in ran.text) == (profile == "default")
     assert sender.lines == [
         "ALERT No server of the federation can be reached: this one is stranded"
     ]
@@ -485,6 +541,23 @@ def _raise_locked(key: str, now: float) -> int:
     raise Unavailable("locked")
 
 
+def test_a_delivery_does_not_depend_on_the_record_of_health(
+    sender: Sender, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registry is read-only once the request was sent: an error keeps its code, a success is
+    one."""
+    sender.know(peer, healthy=False, reason="REFUSED")
+
+    def refuse(*_: object) -> Any:
+        raise Unavailable("read-only")
+
+    monkeypatch.setattr(sender.registry, "swap", refuse)
+    peer.script.append(peers.reset)
+    assert sender.deliver(peer.url).text.startswith("[RESET] ")
+    assert sender.deliver(peer.url).kind == "done"
+    assert sender.lines == ["WARN Health of a server not recorded: read-only"] * 2
+
+
 @BOTH
 def test_row_17_an_acknowledgement_of_an_unknown_follow_is_ignored(
     make_sender: Make, peer: Peer, profile: str
@@ -523,6 +596,22 @@ def test_a_follow_may_be_acknowledged_without_a_decision(make_sender: Make, peer
         add_follow(sender, peer.url)
         assert sender.deliver(peer.url, follow(), name=FOLLOW).kind == kind
         assert decision(sender) == expected
+
+
+def test_the_tables_may_be_in_postgres(make_sender: Make, peer: Peer, postgres_url: str) -> None:
+    """Registry, outbox and follows in one database of Postgres."""
+    sender = make_sender(database=postgres_url)
+    add_follow(sender, peer.url)
+    ran = sender.deliver(peer.url, follow(), name=FOLLOW)
+    assert ran == Ran("done", "accepted", "deleted")
+    assert decision(sender) == (True, False)
+    ((attempts, last),) = sender.sql("SELECT attempts, last_attempted_at FROM delivery_jobs")
+    assert (attempts, last.timestamp()) == (1, pytest.approx(sender.now))
+    assert sender.destination(peer.url).last_success == sender.now
+    sender.sql("DROP TABLE follows")
+    peer.applied.clear()
+    again = sender.deliver(peer.url, follow(), name=FOLLOW)
+    assert (again.kind, again.text.partition("]")[0]) == ("retry", "[DATABASE")
 
 
 def test_a_large_payload_is_sent_whole(sender: Sender, peer: Peer) -> None:

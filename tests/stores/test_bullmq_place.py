@@ -119,6 +119,11 @@ def test_workers_are_the_clients_of_a_queue(
     for other in others:
         other.close()
     assert {queue.name: queue.workers for queue in state.queues} == {"mails": 0, "sums": 2}
+    assert [(one.name, one.queues) for one in state.workers] == [
+        ("one", ("sums",)),
+        ("two", ("sums",)),
+    ]
+    assert all(one.address and 0 <= one.age < 600 for one in state.workers)
     assert state.without_worker == []
     rows = dict(facts.describe_state(state, 1_795_169_100.0))
     assert rows["schedules"] == "mails 1, next in 15m"

@@ -153,7 +153,7 @@ def test_a_replica_is_shown_and_refuses_changes(server: TestServer) -> None:
         assert set(scanned(store)[0]) == {"mails/1"}
         said = {edge.refusal for edge in store.edges.values()}
         said |= {control.refusal for control in store.controls.values()}
-        assert said == {"a read-only replica: change the primary"}
+        assert said == {"the server is a read-only replica: change the primary"}
         with pytest.raises(Unsupported, match="replica"):
             list(store.take(NOW, "me", 1))
 

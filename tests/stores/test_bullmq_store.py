@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from engine import verbs
-from engine.model import Move, State, Task
+from engine.model import Move, Relative, State, Task
 from engine.operations import trash
 from engine.store import Control, Gone, Unsupported
 from engine.stores.bullmq import BullmqStore
@@ -653,3 +653,42 @@ def test_many_short_waits_are_one_command(client: redis.Redis, open_bullmq: Open
     assert client.info("commandstats").get("cmdstat_xread", {"calls": 1})["calls"] <= 1
     client.xadd("bull:mails:events", {"event": "added", "jobId": "1"})
     assert wait(60.0) == {"mails/1"}
+
+
+def test_a_parent_has_children_and_a_child_its_parent(
+    client: redis.Redis, open_bullmq: Opener
+) -> None:
+    """Children are listed with state and result or reason, those that failed first; one that is
+    gone, or of another prefix, is no task here. Of many, the first are listed and all counted.
+    """
+    parent = "bull:reports:7"
+    write_hash(client, parent)
+    client.zadd("bull:reports:waiting-children", {"7": CREATED_MS})
+    write_waiting(client, "11", "sums", parentKey=parent)
+    write_failed(client, "12", "sums", parentKey=parent, failedReason="no \x1b number")
+    write_hash(client, "bull:sums:13", returnvalue="42")
+    client.zadd("bull:sums:completed", {"13": CREATED_MS})
+    client.sadd(f"{parent}:dependencies", "bull:sums:11")
+    client.zadd(f"{parent}:unsuccessful", {"bull:sums:12": 1})
+    client.hset(
+        f"{parent}:processed", mapping={"bull:sums:13": "42", "bull:sums:14": "1", "other:x:1": "2"}
+    )
+    store = open_bullmq()
+
+    here, child = found(store, "reports/7"), found(store, "sums/11")
+    known = store.relatives(here, 100)
+    assert (known.parent, known.total) == (None, 5)
+    assert [tuple(one) for one in known.children] == [
+        ("sums/12", "failed", "no \ufffd number", True),
+        ("sums/11", "waiting", "", True),
+        ("sums/13", "completed", "42", True),
+        ("sums/14", "completed", "1", False),
+        ("other:x:1", "completed", "2", False),
+    ]
+    own = store.relatives(child, 100)
+    assert own.parent == Relative("reports/7", "waiting-children")
+    assert (own.children, own.total) == ((), 0)
+
+    client.sadd(f"{parent}:dependencies", *(f"bull:sums:{n}" for n in range(1000, 1500)))
+    many = store.relatives(here, 100)
+    assert (many.total, len(many.children)) == (505, 100)

@@ -151,7 +151,7 @@ PERIODS = {
     "tui.app": ("SAMPLE_SECONDS",),
     "tui.widgets.theme_loader": ("CHECK_SECONDS",),
     "tui.widgets.task_rows": ("GHOST_SECONDS",),
-    "tui.session.place_session": ("JOURNAL_INTERVAL_SECONDS", "CHANGED_QUERY_SECONDS"),
+    "tui.session.place_session": ("JOURNAL_INTERVAL_SECONDS",),
     "tui.terminal.bandwidth": ("ANSWER_SECONDS", "SAMPLE_SECONDS", "MAX_SAMPLE_SECONDS"),
     "tui.locks.screen": ("EXAMINE_SECONDS", "OUTPUT_READ_SECONDS"),
     "tui.locks.list_follower": ("CHANGED_COUNT_SECONDS",),

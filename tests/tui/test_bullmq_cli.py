@@ -140,3 +140,18 @@ def test_doctor_compares_the_outbox_with_the_jobs(
     assert "contains a password, other users may read it" in found.stdout
     assert "not reachable" in found.stdout
     assert "secret" not in found.stdout + found.stderr
+
+
+def test_the_priority_of_a_job_can_be_edited(client: redis.Redis, on_redis: Run) -> None:
+    """A dry run shows both values and changes nothing; a word is refused, and so is a value that
+    BullMQ cannot sort by."""
+    write_waiting(client, "1")
+    words = ("edit", "mails/1", "--priority")
+    assert "priority     0 -> 7" in on_redis(*words, "7", "--dry-run").stdout
+    assert client.lrange("bull:mails:wait", 0, -1) == ["1"]
+    assert "expected a whole number" in on_redis(*words, "high", "--dry-run").stderr
+    assert "expected 0 (first)" in on_redis(*words, "9999999", "--dry-run").stderr
+
+    assert on_redis(*words, "7", "--apply", "1").returncode == 0
+    assert client.zrange("bull:mails:prioritized", 0, -1) == ["1"]
+    assert client.hget("bull:mails:1", "priority") == "7"

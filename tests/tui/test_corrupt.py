@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from engine.config import queue_config
+from engine.index.filter_language import parse_filter
 from engine.model import Problem, State, Task
 from engine.operations.retention import MAIL_CHECK_MARKER
 from engine.stores.nftban import task_format
@@ -48,6 +49,18 @@ def test_a_problem_says_when_its_file_is_quarantined(root: str) -> None:
     (row,), titles = problem_rows([pending], changed + 120, 80)
     assert "".join(text for text, _ in titles).split() == ["WHERE", "PROBLEM", "SINCE"]
     assert "".join(text for text, _ in row.line).endswith(" 2m ")
+
+
+def test_a_list_of_one_cluster_leads_to_a_retry_of_all() -> None:
+    """Its tasks are grouped already: the next step selects all of them, then retries them."""
+    dead = Situation(State.DEAD, {State.DEAD: "failed"}, {}, 3, Scope(), has_filter=True)
+    assert next_step(dead)[0] == "c"
+    cluster = dead._replace(is_one_cluster=True)
+    assert next_step(cluster) == ("*", "selects all of this cluster; then R retries them")
+    assert next_step(cluster._replace(scope=Scope(acts_on_all=True)))[0] == "R"
+    assert next_step(cluster._replace(read_only=True))[0] == "t"
+    for text, is_one in (("cluster=F-1", True), ("!cluster=F-1", False), ("cluster=F-1 x", False)):
+        assert parse_filter(text).is_only("cluster") is is_one
 
 
 def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) -> None:

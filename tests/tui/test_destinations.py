@@ -15,9 +15,13 @@ from engine.config.place_address import parse_address
 from engine.config.queue_config import Config
 from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
+from engine.federation.jobs import POST, delivery_job
 from engine.model import State, Task
 from engine.operations.journal import Journal
 from engine.store import Unavailable
+from engine.stores.bullmq import BullmqStore, parse_place
+from tests.redis_server import TestServer
+from tests.stores.jobs import write_failed
 from tests.tui.desks import Desk, a_desk
 from tests.tui.queues import Run
 from tests.tui.spools import NOW, a_memory, a_place, a_task
@@ -28,6 +32,7 @@ from tui.operations.screen import OperationsScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
+from tui.task.screen import TaskScreen
 from tui.transports.screen import TransportsScreen
 from tui.transports.suspend_screen import SuspendScreen
 
@@ -82,13 +87,15 @@ class Deliveries:
         return await asyncio.to_thread(self.registry.get, origin)
 
     @asynccontextmanager
-    async def screen(self, on: str, **fields: Any) -> AsyncIterator[Desk]:
+    async def screen(
+        self, on: str, read_only: bool = False, size: tuple[int, int] = (80, 24), **fields: Any
+    ) -> AsyncIterator[Desk]:
         """The transports screen, with the cursor on a destination."""
-        place = a_place(self.memory, destinations=self.desk, journal=self.journal)
-        async with a_desk(place, **fields) as desk:
+        place = a_place(self.memory, destinations=self.desk, journal=self.journal, **fields)
+        async with a_desk(place, size=size, read_only=read_only) as desk:
             desk.console.navigator.goto(Target(keys.TRANSPORTS))
             await desk.opens(TransportsScreen)
-            await desk.until(lambda: "new.example" in desk.rows)
+            await desk.until(lambda: on.partition("://")[2] in desk.rows)
             desk.picker.select_key(on)
             yield desk
 
@@ -213,6 +220,26 @@ async def test_a_read_only_console_hides_the_keys(deliveries: Deliveries) -> Non
         for key in ("S", "O", "R"):
             await desk.press(key)
             assert isinstance(desk.console.screen, TransportsScreen)
+
+
+async def test_jobs_of_a_federation_name_their_destination(
+    redis_url: str, redis_server: TestServer, deliveries: Deliveries
+) -> None:
+    """Failed jobs on a server are counted for the server that they go to; the task screen shows
+    URL, method and size of the delivery."""
+    job = delivery_job(POST, DOWN, f"{DOWN}/in", '{"method":"FEDERATE_POST"}')
+    with redis_server.client() as client:
+        for number in ("1", "2"):
+            error = "[REFUSED] down.example: Connection refused"
+            write_failed(client, number, job.queue, data=job.data, failedReason=error)
+    place = parse_place(parse_address(redis_url))
+    fields: dict[str, Any] = {"open": lambda: BullmqStore(place), "lock": None, "has_leases": True}
+    async with deliveries.screen(DOWN, **fields) as desk:
+        await desk.sees("failed 2: REFUSED 2")
+        await desk.opens(QueueScreen, "enter")
+        await desk.until(lambda: "2 of 2" in desk.text)
+        await desk.opens(TaskScreen, "enter")
+        await desk.sees(f"url {DOWN}/in", "method POST", "body 26 bytes", f"destination {DOWN}")
 
 
 # ---- the command

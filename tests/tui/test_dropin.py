@@ -526,6 +526,15 @@ def test_only_the_folders_of_the_queue_are_writable(place: Place) -> None:
     assert setting(unit, "PrivateTmp") == ("no" if in_tmp else "yes")
 
 
+def test_the_registry_of_destinations_is_writable(place: Place) -> None:
+    """Its folder, which the worker does not make, and the longest request counts for a stop."""
+    deliver = "handlers: {a: {deliver: {}, timeout: 100}}\n"
+    unit = place.install(f"{deliver}destinations: sqlite:///srv/shared/destinations.db\n") / WORKER
+
+    assert "-/srv/shared" in setting(unit, "ReadWritePaths").split()
+    assert setting(unit, "TimeoutStopSec") == "135"
+
+
 def test_a_worker_for_another_users_queue_runs_as_that_user(place: Place) -> None:
     """User and group are the spool's, with no capability; another `run_as` takes root."""
     needs_root("only root can give a folder away")

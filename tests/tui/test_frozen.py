@@ -488,7 +488,7 @@ def test_overview_at_a_time(root: Path, spooldeck: Run) -> None:
         ),
         *(
             "rate limit  mail_send 3 of 5 tokens",
-            "retention deletes the oldest of DLQ permanently in 5d23h",
+            "retention deletes the oldest of DLQ in 5d23h",
         ),
     ):
         assert words in ended.stdout

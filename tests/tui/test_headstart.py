@@ -15,10 +15,11 @@ import pytest
 from engine import verbs
 from engine.model import LockEvidence, Verdict
 from engine.store import Store, Unavailable
+from engine.system import mounts
 from tests.tui.spools import PATIENCE, disk_place, make_spool, some_tasks
 from tui.session import place_session as live_module
 from tui.session.place import Place
-from tui.session.place_session import PlaceSession
+from tui.session.place_session import PlaceSession, follow_places
 
 
 @asynccontextmanager
@@ -27,7 +28,9 @@ async def followed(
 ) -> AsyncIterator[PlaceSession]:
     """A place that is followed as the console follows it."""
     live = PlaceSession(place, time.time)
-    following = asyncio.create_task(live.follow(lambda: 0.01, 0.001, is_shown))
+    following = asyncio.create_task(
+        follow_places([live], lambda: 0.01, 0.001, lambda _: is_shown())
+    )
     try:
         yield live
     finally:
@@ -37,13 +40,12 @@ async def followed(
 
 
 def test_places_take_turns_in_a_period() -> None:
-    """Of 20 places each has a turn of its own in 5 s, at most 5 s away, at four moments of a second
-    for all of them.
-    """
+    """Places have four turns in the first second of a period of 5 s, the same for each fourth."""
     for now in (100.0, 101.5, 104.875):
-        turns = {live_module.next_turn(now, 5.0, number) for number in range(1, 21)}
-        assert len(turns) == 20
-        assert all(now < turn <= now + 5.0 and (4 * turn).is_integer() for turn in turns)
+        turns = [live_module.next_turn(now, 5.0, number) for number in range(1, 21)]
+        assert {turn % 5.0 for turn in turns} == {0.0, 0.25, 0.5, 0.75}
+        assert all(now < turn <= now + 5.0 for turn in turns)
+        assert turns[:16] == turns[4:]
 
 
 async def test_tasks_are_known_before_the_lock_is_examined(tmp_path: Path) -> None:
@@ -118,3 +120,37 @@ async def test_a_place_that_is_not_open_is_read_less_often(tmp_path: Path) -> No
         await eventually(lambda: reads >= waited + 3)
     assert unopened <= 2
     assert waited >= 2
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_a_quiet_place_is_read_less_often_where_changes_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_watched: bool
+) -> None:
+    """Without changes of its tasks it is read at the longer interval, but not on a file system of
+    another host; after a change at the shorter one."""
+    monkeypatch.setattr(live_module, "HIDDEN_READ_SECONDS", 0.01)
+    monkeypatch.setattr(live_module, "QUIET_READ_SECONDS", 1000.0)
+    monkeypatch.setattr(mounts, "may_hang", lambda path: not is_watched)
+    make_spool(tmp_path, some_tasks())
+    place, turns = disk_place(tmp_path)._replace(location=str(tmp_path)), 0
+
+    def add() -> None:
+        with contextlib.closing(place.open()) as store:
+            store.swap(None, verbs.enqueue("report", time.time(), "00000abc"))
+
+    def take_turn() -> bool:
+        nonlocal turns
+        turns += 1
+        return False
+
+    async with asyncio.timeout(PATIENCE), followed(place, take_turn) as live:
+        await eventually(lambda: live.has_readings and live.inspector.latest.is_complete)
+        before, generation = live.readings, live.inspector.latest.generation
+        if is_watched:
+            await live.wait_for_readings()
+            before, enough = live.readings, turns + 50
+            await eventually(lambda: turns >= enough)
+            assert live.readings is before
+            assert live.inspector.latest.generation == generation
+            await asyncio.to_thread(add)
+        await eventually(lambda: live.readings is not before)

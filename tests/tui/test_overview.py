@@ -839,11 +839,47 @@ def test_a_count_is_whole_or_rounded_to_a_named_unit(number: int, width: int) ->
         assert abs(float(text[:-1]) * scale - number) <= unit * 0.51
 
 
+def test_dead_tasks_are_counted_under_their_store_s_own_word() -> None:
+    """The column of one store has its word; beside other stores a word that is a store's own has a
+    column, which is blank for stores without it, and room for it is made at 73 columns.
+    """
+    own = {State.PENDING: "waiting", State.ACTIVE: "active", State.DEAD: "failed"}
+    fine = ("delayed", "paused")
+    counts = {"waiting": 5, "delayed": 2, "active": 1, "failed": 7}
+    jobs = PlaceLine(1, "jobs", own, {State.PENDING: 7, State.DEAD: 7}, complete=True)
+    jobs = jobs._replace(word_counts=counts, fine_words=fine)
+    spool = PlaceLine(2, "spool", {**own, State.DEAD: "dlq"}, {State.DEAD: 9}, complete=True)
+    mails = {**own, State.DEAD: "parked", State.HELD: "held"}
+    mail = PlaceLine(3, "mail-queue", mails, {State.PENDING: 4, State.DEAD: 2}, complete=True)
+    mail = mail._replace(word_counts={"failed": 3, "parked": 2}, fine_words=("failed",))
+
+    def shown(*queues: PlaceLine, width: int = 73) -> list[dict[str, str]]:
+        head, lines = view.place_table(queues, NOW, width)
+        titles = words([head])
+        ends = {
+            name: titles.index(name) + len(name) for name in ("FAILED", "DLQ") if name in titles
+        }
+        return [
+            {name: words([row])[end - 4 : end].strip() for name, end in ends.items()}
+            for row in lines
+        ]
+
+    assert shown(jobs) == [{"FAILED": "7"}]
+    assert shown(jobs, spool) == [{"FAILED": "7", "DLQ": ""}, {"FAILED": "", "DLQ": "9"}]
+    assert shown(mail, jobs, spool) == [
+        {"FAILED": "3", "DLQ": "2"},
+        {"FAILED": "7", "DLQ": ""},
+        {"FAILED": "", "DLQ": "9"},
+    ]
+
+
 def test_a_store_s_own_words_and_columns() -> None:
     """A column has the store's word where it fits; what a store has not is blank, never zero.
     Places are called by the last part of their paths, unless two share it.
     """
-    mail = PlaceLine(1, "a", {State.PENDING: "queued", State.DEAD: "bounced"}, {State.PENDING: 3})
+    mail = PlaceLine(
+        1, "a", {State.PENDING: "queued", State.DEAD: "undelivered"}, {State.PENDING: 3}
+    )
     other = mail._replace(words={State.PENDING: "queued", State.ACTIVE: "work"})
 
     head, (first, second) = view.place_table([mail, other], NOW, 120)

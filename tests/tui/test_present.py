@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any
 
 import pytest
@@ -9,13 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from engine.index.group_counts import TaskGroup
 from engine.model import ATTEMPTS_ALLOWED_KEY, Lease, LockEvidence, Problem, State, Task, Verdict
 from engine.monitor.metrics_check import GAUGES, OwnCounts
 from engine.monitor.prometheus import Samples
 from engine.text.safe import safe_line
 from tui.format import present
+from tui.format.glyphs import ASCII
 from tui.format.keys import Hint
 from tui.format.present import Line
+from tui.groups import group_lines
 from tui.queue import metrics_pane
 from tui.queue.problems_screen import problem_rows
 
@@ -375,6 +380,24 @@ def test_states_show_where_the_metrics_file_differs(pending: int, words: str, ro
     first, *_ = metrics_pane.state_lines(samples, ours, True, 40)
     assert metrics_pane.metrics_run(samples, ours, NOW)[0] == words
     assert row in text_of(first)
+
+
+def test_a_queue_without_a_metrics_file_says_who_writes_it() -> None:
+    """A file that is not there yet is one clear line; another error is named."""
+    ours = OwnCounts(STATES, {}, True)
+    missing, denied = os.strerror(errno.ENOENT), os.strerror(errno.EACCES)
+    said = metrics_pane.metrics_warning(missing, ours, NOW)
+    assert said == ("no queue.prom yet: the next worker run writes it", "muted")
+    assert metrics_pane.metrics_run(missing, ours, NOW)[0] == "no metrics file"
+    assert metrics_pane.metrics_warning(denied, ours, NOW)[0] == f"queue.prom: {denied}"
+
+
+def test_the_parts_of_a_bar_are_told_apart_without_colours() -> None:
+    """Each state of a group has another fill, also in ASCII."""
+    group = TaskGroup("a", (3,) * len(State), None, None)
+    text = text_of(group_lines.state_bar(group, group.total, 24))
+    assert {"█", "▓", "▒", "░"} == {*text}
+    assert len({*text.translate(ASCII)}) == 4
 
 
 def test_the_facts_of_a_queue_take_few_lines() -> None:

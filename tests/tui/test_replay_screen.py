@@ -28,7 +28,7 @@ from tui.operations.running_screen import ReplayScreen
 from tui.operations.screen import OperationsScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.quit import QuitScreen
+from tui.screens.quit import QuitScreen, describe_ending
 from tui.screens.target import Target
 from tui.session.place import Place
 from tui.session.runners import DirectRun, PullBackRun, ReplayRun, RunningOperation
@@ -319,6 +319,20 @@ async def test_a_replay_of_requests_is_shown_as_such(place: Place, exact: bool) 
         work.report = work.report._replace(is_exact=exact)
         shown = words(view.head_lines(view.operation_view(work, {}, NOW), 80))
     assert ("sent as a request: the server decides" in shown) is not exact
+
+
+def test_the_rest_stays_in_the_state_of_its_plan() -> None:
+    """Leaving names where the unsent tasks are: of a rerun, not the state of dead tasks."""
+
+    class Running:
+        """A rerun of which two tasks are not sent."""
+
+        name, share = "rerun", 0.25
+        plan = plans.freeze_plan("rerun", [a_task(n, State.DONE) for n in range(4)], NOW)
+        progress = ReplayProgress(planned=4, unsent=2, pace=ReplayPace())
+
+    states = {State.DEAD: "failed", State.DONE: "completed"}
+    assert "2 tasks stay in completed;" in describe_ending(Running(), states)  # type: ignore[arg-type]
 
 
 async def test_leaving_asks_and_the_rest_is_offered_again(place: Place) -> None:

@@ -124,11 +124,7 @@ class Held:
     def watch_paint(self) -> list[int]:
         """The lines that are painted from now on."""
         painted: list[int] = []
-
-        def repaint(y: int) -> None:
-            painted.append(y)
-
-        setattr(self.list, "repaint_line", repaint)  # noqa: B010 - a method, watched
+        setattr(self.list, "repaint_lines", painted.extend)  # noqa: B010 - a method, watched
         return painted
 
     @property

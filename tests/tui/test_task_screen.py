@@ -19,7 +19,9 @@ from engine import verbs
 from engine.config import queue_config
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import format_log_line
-from engine.model import State, Task
+from engine.model import Edges, Relative, Relatives, State, Task
+from engine.stores.bullmq.moves import EDGES
+from engine.stores.memory import MemoryStore, MemoryTasks
 from tests.tui.desks import Desk, a_desk, clock_of
 from tests.tui.mailrooms import Mailroom
 from tests.tui.queues import Run, store_at
@@ -39,6 +41,8 @@ from tests.tui.spools import (
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 from tui.format import keys
+from tui.plan import planning
+from tui.queue.painter import list_hints
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
@@ -200,8 +204,8 @@ async def test_a_frame_has_one_countdown_for_one_moment(tmp_path: Path) -> None:
 
 
 async def test_mail_that_is_kept_back_is_not_said_to_be_ready(tmp_path: Path) -> None:
-    """Who suspended what would send it is named, with the reason and how to resume it; a verb that
-    cannot be planned for it is grey.
+    """Who suspended what would send it is named, with the reason and how to resume it; a verb for
+    other states is not offered.
     """
     room = Mailroom(tmp_path, lambda: NOW, here=("curl",))
     task = a_task(5, due=NOW - 60, kind="mail_send")
@@ -214,9 +218,9 @@ async def test_mail_that_is_kept_back_is_not_said_to_be_ready(tmp_path: Path) ->
         await desk.sees("waits no mail transport: curl suspended by", "runs ? start unknown: ")
         await desk.sees("by ana since 09:37:08Z (5m ago): the relay moves (`mail resume curl`")
         hints = desk.console.screen.query_one("#hints", Lines).lines
-        grey = "".join(text for line in hints for text, look in line if look == "muted")
-        assert "retry" in grey
-        assert "hold" not in grey
+        offered = "".join(text for line in hints for text, _ in line)
+        assert "retry" not in offered
+        assert "hold" in offered
 
 
 async def test_a_spooled_mail_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,6 +389,73 @@ async def test_the_hints_of_a_task_in_the_trash_are_those_of_the_list() -> None:
         desk.console.navigator.goto(Target(keys.TASK, id=task.id))
         await desk.opens(TaskScreen)
         await desk.sees("R restore X expunge")
+
+
+async def test_enter_goes_to_a_child_and_back_to_its_parent() -> None:
+    """Parent and children are below the text: j moves between them, Enter opens the task, and says
+    so of one that is gone; without any there is no list. A text of control bytes is shown as text.
+    """
+    parent, child = a_task(1), a_task(2)
+
+    class FamilyStore(MemoryStore):
+        """A store with one parent, a child, and a child that is gone."""
+
+        def relatives(self, task: Task, limit: int) -> Relatives:
+            if task.id == child.id:
+                return Relatives(Relative(parent.id, "pending"))
+            if task.id != parent.id:
+                return Relatives()
+            found = (Relative("x/9", "done", "\x1b[2J 42", False), Relative(child.id, "pending"))
+            return Relatives(None, found, 250)
+
+    memory = MemoryTasks()
+    opened = a_place(memory)._replace(open=lambda: FamilyStore(memory))
+    for task in (parent, child, a_task(3)):
+        FamilyStore(memory).swap(None, task)
+    async with a_desk(opened) as desk:
+        desk.console.navigator.goto(Target(keys.TASK, id=parent.id))
+        await desk.sees("Children 250, first 2", "x/9", "done", "[2J 42", "child")
+        assert "\x1b" not in desk.text
+        await desk.press("enter")
+        await desk.until(lambda: "x/9 is not in this place" in desk.line("word"))
+        await desk.press("j", "enter")
+        await desk.sees("Parent", "> parent 00000001 pending")
+        await desk.press("enter")
+        await desk.sees("Children 250, first 2")
+        desk.console.navigator.goto(Target(keys.TASK, id=a_task(3).id))
+        await desk.until(lambda: "Children" not in desk.text and "Enter relative" not in desk.text)
+
+
+def test_a_task_offers_the_verbs_that_its_store_has_for_its_state() -> None:
+    """Of an active job only what its store has an edge for."""
+    actions = {key.action for key in keys.keys_on(keys.TASK) if key.verb}
+    offered = actions - planning.verbs_elsewhere(EDGES, State.ACTIVE)
+    assert offered == {"plan('release')", "plan('kill')"}
+
+
+async def test_a_verb_that_the_server_does_not_permit_is_grey_with_its_reason() -> None:
+    """Its hint stays in the footer; its reason is in the help, and in the message when pressed."""
+    way, why = (State.DEAD, State.TRASH), "the server does not permit COPY"
+    edges = {**EDGES, way: EDGES[way]._replace(refusal=why)}
+    closed = planning.closed_verbs(edges, State.DEAD)
+    assert closed == {"plan('purge')"}
+    (purge,) = (hint for hint in list_hints(closed, set(), {}, closed) if hint.shown == "X")
+    assert (purge.is_refused, purge.is_minor) == (True, False)
+
+    class StrictStore(MemoryStore):
+        """A store that does not permit a purge."""
+
+        edges: Edges = {**MemoryStore.edges, way: MemoryStore.edges[way]._replace(refusal=why)}
+
+    memory = a_memory([a_task(1, State.DEAD)])
+    opened = a_place(memory)._replace(open=lambda: StrictStore(memory))
+    async with a_desk(opened, size=(80, 24)) as desk:
+        await desk.press("4")
+        await desk.sees("R retry X purge H hold")
+        await desk.press("X")
+        await desk.sees(f"purge: {why}")
+        await desk.press("question_mark")
+        await desk.sees("Refused now", f"X purge: {why}")
 
 
 async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.model import Lease, State, Task
+from engine.model import STALLED_KEY, ConnectedWorker, Lease, State, Task
 from engine.monitor.forecast import ExpectedStart
 from tests.tui.desks import a_desk, words
 from tests.tui.shots import AT_WORK
@@ -132,6 +132,36 @@ async def test_a_task_whose_worker_has_ended_is_marked() -> None:
         assert first.split()[:5] == ["!", "nftban", "no", "worker", "00000001"]
         assert not second.startswith(" !")
         await desk.sees("Enter opens the task; L there releases it")
+
+
+async def test_workers_of_a_server_have_their_names() -> None:
+    """The owner of a lock and the seconds left are in the row of its task, address and age of its
+    connection in the details; a connected worker without a task has a row; an active task without
+    a lock is `stalled?`.
+    """
+    tasks = [
+        at_work(1, 3)._replace(lease=Lease("node-1", NOW - 3, NOW + 21)),
+        at_work(2, 9)._replace(lease=None, extra={STALLED_KEY: "no lock"}),
+    ]
+    kinds = (tasks[0].kind,)
+    connected = (
+        ConnectedWorker("node-1", "10.0.0.7", kinds, 300.0),
+        ConnectedWorker("node-2", "10.0.0.8", ("a", "b", "c", "d"), 60.0),
+    )
+    figures = WholeQueueFigures(connected=connected)
+    place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
+    async with a_desk(place, first=keys.WORKERS, size=(120, 40)) as desk:
+        await desk.opens(WorkersScreen)
+        await desk.until(lambda: len(desk.rows.splitlines()) == 3)
+        stalled, busy, idle = (line.split() for line in desk.rows.splitlines())
+        assert stalled[1:4] == ["nftban", "stalled?", "00000002"]
+        assert busy[:4] == ["nftban", "-", "node-1", "00000001"]
+        assert "21s" in busy
+        note = "node-2 no task claimed: 10.0.0.8, connected 1m; serves a, b, c and 1 more"
+        assert " ".join(idle) == f"nftban - {note}"
+        assert "workers 2" in desk.text
+        await desk.press("j")
+        await desk.sees("node-1 on nftban", "10.0.0.7, connected 5m; serves")
 
 
 @pytest.mark.parametrize(

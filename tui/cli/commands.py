@@ -118,11 +118,12 @@ control | plans.control:control | list the controls of a whole queue; with NAME:
     --target T | object of the control, if it needs one
     --value V | new value, if it needs one
     @reason @dry-run @count @json
-edit @id @place | plans.edit_note:edit | change the description, due time or recipient of a task;
-        exit 1 if the task is gone or has changed
+edit @id @place | plans.edit_note:edit | change the description, due time, recipient or priority of
+        a task; exit 1 if the task is gone or has changed
     --description TEXT | the new description
     --due TIME | 14:00, +2h, tomorrow 06:00, now
     --to ADDRESS +dest:destination | the new recipient
+    --priority N | the new priority, as its store counts it
     @dry-run
     --apply 1:count=0 | apply to this one task
 note @id | plans.edit_note:note | write a note on a task (a purge then excludes the task); TEXT -
@@ -238,7 +239,7 @@ federation enqueue | formats.federation:enqueue | add a delivery and print its i
     name NAME | name of the job: deliver-post, deliver-follow
     --payload JSON +required | a JSON object with a method; - reads it from stdin
     --path PATH | path at the server; else that of the name
-    --row KEY | key of its row in the outbox; else a new one
+    --row KEY | key of its row in the outbox; else it has none
 federation keys @place | formats.federation:keys | print public keys and fingerprints, ours and
         those of known servers; make ours if there are none
     --forget SERVER | forget the keys of SERVER, which has new ones
@@ -309,7 +310,8 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck control [NAME] [PLACE]
                                 controls of a whole queue: pause, rate;
                                 --dry-run, then --apply 1
-  spooldeck edit ID [PLACE]     change description, due time or recipient
+  spooldeck edit ID [PLACE]     change description, due time, recipient or
+                                priority
   spooldeck note ID TEXT [PLACE] | notes [PLACE]
                                 notes of operators on tasks
   spooldeck init DIR            make the folders of a new queue

@@ -18,6 +18,7 @@ from grp import getgrgid
 
 from engine.config import mail_config, nftban_variables, queue_config
 from engine.config.mail_config import MailSettings
+from engine.config.queue_config import Config
 from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.worker import HANDLER_GRACE_SECONDS
@@ -146,8 +147,13 @@ def _values(setup: Setup) -> dict[str, str]:
     words = [_quoted(word).replace("$", "$$") for word in (*words, *_arguments(setup))]
     commands = (word for h in setup.programs.values() for word in h.command)
     relay = () if mail is None else (mail.password_file, mail.ca_file)
-    hidden = [*folders, *_needed(setup), *filter(os.path.isabs, (*commands, *relay))]
-    writable = [*map(_quoted, _outermost(folders)), *(_MTA_FOLDERS if mta else ())]
+    trusted = (h.deliver.ca_file for h in setup.config.handlers.values() if h.deliver is not None)
+    databases = _database_folders(setup.config)
+    read = (*commands, *relay, *trusted, *databases)
+    hidden = [*folders, *_needed(setup), *filter(os.path.isabs, read)]
+    # Those of other programs are not made: systemd ignores missing ones (leading -).
+    writable = [*map(_quoted, _outermost(folders)), *(_quoted(f"-{path}") for path in databases)]
+    writable += _MTA_FOLDERS if mta else ()
     service = {
         "user": _identity(service_user, group, _EXIM_NEEDS if mta == "exim" else ""),
         "writable": " ".join(writable),
@@ -197,6 +203,16 @@ def _folders(setup: Setup, mail: MailSettings | None) -> list[str]:
     beside = map(os.path.dirname, files_there)
     own = (queue.pending, queue.work, queue.dlq, queue.run_dir, queue.log_dir, queue.counters)
     return sorted({*beside, *own, queue.mail_spool})
+
+
+def _database_folders(config: Config) -> list[str]:
+    """The folders of the registry of destinations and of the outbox, if these are files."""
+    from urllib.parse import unquote
+
+    outbox = None if config.outbox is None else config.outbox.database
+    found = {address.text for address in (config.destinations, outbox) if address is not None}
+    files_there = (text.removeprefix("sqlite://") for text in found if text.startswith("sqlite:"))
+    return sorted({os.path.dirname(unquote(path)) for path in files_there})
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:

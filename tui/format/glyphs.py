@@ -44,7 +44,7 @@ ASCII: Glyphs = _AsciiTable(
         {
             **{CURSOR: ">", MARK: "*", GONE: "x", MORE: "~", RISING: "^", FALLING: "v"},
             **dict(zip(SPARKS, ".:-=+*#@", strict=True)),
-            **dict(zip("▏▎▍▌▋▊▉─│░", "   ####-|.", strict=True)),
+            **dict(zip("▏▎▍▌▋▊▉─│▓▒░", "   ####-|=+.", strict=True)),
             **{chr(0x2800 + bits): _ascii_dots(bits) for bits in range(256)},
         }
     )

@@ -17,6 +17,7 @@ _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 BLOCKS = " ▏▎▍▌▋▊▉█"
 """A cell filled from the left, in eighths."""
+FULL_CELL = BLOCKS[-1]
 
 Values = Sequence[float | None]
 """Numbers in order of time; None for a gap."""

@@ -92,6 +92,7 @@ open | enter d | Enter | open | View | list | the task in full; on the problem l
 open | enter | Enter | show these | View | clusters | the queue, filtered by this error
 open | enter | Enter | show these | View | groups | the queue, filtered by this group
 open | enter | Enter | task | View | workers | the task of this worker
+open | enter | Enter | relative | View | task | the parent or the child under the cursor
 open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
 open | enter | Enter | open | View | operations | operation details: who, why, every row
 open | enter | Enter | task | View | log | the task of this log line
@@ -177,8 +178,8 @@ plan('release') | L | L | release | Act | groups list task +minor | plan to rele
     active tasks without a worker
 plan('promote') | O | O | promote | Act | groups list task +minor | plan to run now, without waiting
     for the due time
-plan('edit') | E | E | edit | Act | list task +minor | plan to change description, due time or
-    recipient
+plan('edit') | E | E | edit | Act | list task +minor | plan to change description, due time,
+    recipient or priority
 plan('kill') | K | K | kill | Act | groups list task +minor | plan to mark active tasks without a
     worker as dead
 in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a

@@ -192,6 +192,11 @@ def format_time(when: float, now: float) -> str:
     )
 
 
+def states_name(states: Iterable[State], words: Mapping[State, str]) -> str:
+    """Some states in the words of their store: `DLQ and held`."""
+    return " and ".join(state_name(words.get(state, state)) for state in sorted(states))
+
+
 def format_count(number: int, noun: str) -> str:
     """`1 task`, `1,204 tasks`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
@@ -251,7 +256,7 @@ def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
 
 def id_cells(tasks: Iterable[Task]) -> int:
     """Cells of the longest id as a list of tasks shows it, at most `MAX_ID_CELLS`."""
-    shown = (cell_len(short_id(task.id, MAX_ID_CELLS)) for task in tasks)
+    shown = (cells_of(short_id(task.id, MAX_ID_CELLS)) for task in tasks)
     return min(MAX_ID_CELLS, max(shown, default=0))
 
 

@@ -10,7 +10,7 @@ from engine.model import State, Task
 from engine.monitor.metrics_check import OwnCounts
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.format.graphs import bar
+from tui.format.graphs import FULL_CELL, bar
 from tui.format.present import Line, Run
 from tui.format.table import (
     COLUMN_GAP_CELLS,
@@ -28,6 +28,9 @@ NO_NAME = "(none)"
 
 BAR_CELLS = 6
 """Cells of the bar of a group; the largest group fills it."""
+
+STATE_FILLS, OTHER_FILL = {State.PENDING: FULL_CELL, State.ACTIVE: "▓", State.DEAD: "▒"}, "░"
+"""Fill of each state's part of a bar: parts are told apart without colours, too."""
 
 MIN_ERROR_CELLS, WIDE_ERROR_CELLS = 8, 24
 """Cells of the error: at least, and before further states get a column."""
@@ -133,7 +136,9 @@ def state_bar(group: TaskGroup, most: int, width: int) -> Line:
         seen += group.counts[at]
         end = round(filled * seen / group.total)
         if end > begin:
-            runs.append((text[begin:end], BAR_LOOKS.get(state, "muted")))
+            fill = STATE_FILLS.get(state, OTHER_FILL)
+            part = text[begin:end] if fill == FULL_CELL else fill * (end - begin)
+            runs.append((part, BAR_LOOKS.get(state, "muted")))
     return (*runs, (text[filled:], ""))
 
 

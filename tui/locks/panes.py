@@ -46,9 +46,6 @@ class LockPanes(GraphScreen, LockQuestion):
         """The place with the lock."""
         return self._live
 
-    had_plan = False
-    """There was something to confirm since the screen was opened: then digits are a PID."""
-
     def compose(self) -> ComposeResult:
         """The verdict; steps and tasks in work beside the evidence; question, next step, hints."""
         yield TopLine(id="title")
@@ -88,7 +85,6 @@ class LockPanes(GraphScreen, LockQuestion):
         if case is None:
             self.show((), [((" examining the lock ...", "muted"),)], ())
             return
-        self.had_plan |= self._has_plan
         self._show_verdict(case, now, width)
         self._show_steps(case, self._inside(left))
         self._list_active_tasks(case, now, self._inside(left))

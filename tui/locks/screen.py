@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from engine.index.schema import Query
-from engine.model import State, Verdict
+from engine.model import State
 from engine.monitor import lock_diagnosis
 from engine.operations.execute import Report
 from engine.operations.plans import verb_refusal
@@ -128,16 +128,9 @@ class LockScreen(LockFollower):
     _slipped = float("-inf")
 
     def action_digit(self, digit: str) -> None:
-        """Type the PID; where there was nothing to free, and once the recovery has ended, open the
-        screen of that digit.
-        """
-        case, is_ended = self._exam.report, self._plan.is_begun and not self._live.recovery.running
-        is_fine = (
-            case is not None
-            and case.is_examined
-            and case.evidence.verdict in (Verdict.HELD, Verdict.FREE)
-        )
-        if (is_ended or (is_fine and not self.had_plan)) and digit in SCREEN_TARGETS:
+        """Type the PID; once the recovery has ended, open the screen of that digit."""
+        is_ended = self._plan.is_begun and not self._live.recovery.running
+        if is_ended and digit in SCREEN_TARGETS:
             self.go(SCREEN_TARGETS[digit])
         else:
             super().action_digit(digit)

@@ -131,11 +131,9 @@ class LogLines(Painted, can_focus=True):
         rows = scrolled_rows(self._painted, lines)
         if rows:
             scroll_up(self, rows)
-        for y, line in enumerate(lines):
-            old = self._painted.get(y)
-            if old != line:
-                self._painted[y] = line
-                self.repaint_line(y)
+        changed = {y: line for y, line in enumerate(lines) if line != self._painted.get(y)}
+        self._painted |= changed
+        self.repaint_lines(changed)
 
     def render_line(self, y: int) -> Strip:
         """The painted line at `y`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.logs.log_tail import LogLine
-from engine.model import State, Task, Verdict
+from engine.model import STALLED_KEY, State, Task, Verdict
 from engine.monitor.latency import KindFigures
 from engine.monitor.throughput import Trend
 from engine.policy import format_rough_duration
@@ -27,7 +27,7 @@ from tui.format.table import (
 )
 from tui.format.task_row import time_fields
 from tui.session.place_session import PlaceSession
-from tui.session.worker_rows import NO_WORKER, NOT_COUNTED, WorkerRow, kind_figures
+from tui.session.worker_rows import IDLE, NO_WORKER, NOT_COUNTED, WorkerRow, kind_figures
 
 MANY_FAILURES = 0.1
 """Share of failed runs from which it is shown as a warning."""
@@ -66,9 +66,9 @@ def _task_cell(row: WorkerRow) -> Run:
 
 def _pid_cell(row: WorkerRow) -> Run:
     if row.is_abandoned:
-        return "no worker", "warn"
+        return ("stalled?" if row.is_suspected else "no worker"), "warn"
     if row.pid is None:
-        return ("-", "muted") if row.note == NO_WORKER else UNKNOWN_RUN
+        return ("-", "muted") if row.note == NO_WORKER or row.owner else UNKNOWN_RUN
     return f"{row.pid}", ""
 
 
@@ -81,6 +81,14 @@ def _limit_cell(row: WorkerRow) -> Run:
     return ("-", "muted") if row.limit_seconds is None else _time_cell(row.limit_seconds)
 
 
+def _lease_cell(row: WorkerRow) -> Run:
+    """Seconds until the claim expires."""
+    left = row.lease_seconds
+    if left is None:
+        return "-", "muted"
+    return ("expired", "warn") if left <= 0 else (format_seconds(left), "")
+
+
 def _heartbeat_cell(row: WorkerRow) -> Run:
     if row.heartbeat_seconds is None:
         return "-", "muted"
@@ -90,18 +98,23 @@ def _heartbeat_cell(row: WorkerRow) -> Run:
 _WORKER_CELLS: Mapping[str, _WorkerCell] = {
     "PLACE": lambda row: (row.name, "strong" if row.is_stuck else ""),
     "PID": _pid_cell,
+    "OWNER": lambda row: (row.owner, ""),
     "TASK": _task_cell,
     "KIND": lambda row: (safe_line(row.kind), ""),
     "RUNNING": _running_cell,
     "LIMIT": _limit_cell,
+    "LEASE": _lease_cell,
     "DEST": lambda row: (safe_line(row.destination), "muted"),
     "HEARTBEAT": _heartbeat_cell,
 }
 
+BRIEF_NAME_CELLS = 9
+"""Cells of the name of a worker in a narrow pane."""
+
 MIN_DEST_CELLS, MAX_DEST_CELLS = 5, 40
 """Cells of the column that takes what the others leave."""
 
-DROPPED_WORKER_COLUMNS = ("DEST", "HEARTBEAT", "LIMIT", "PID")
+DROPPED_WORKER_COLUMNS = ("DEST", "HEARTBEAT", "LIMIT", "PID", "LEASE", "OWNER")
 """Columns that make room on a narrow screen, the first one first."""
 
 TIGHT_GAP_CELLS = 1
@@ -124,16 +137,20 @@ def worker_columns(
     columns = [
         Column("PLACE", longest("PLACE", 5, 16)),
         Column("PID", longest("PID", 4, 9), right=True),
-        Column("TASK", 8),
+        Column("OWNER", longest("OWNER", 5, 20)),
+        Column("TASK", longest("TASK", 8, 14)),
         Column("KIND", longest("KIND", 6, 16)),
         Column("RUNNING", 7, right=True),
         Column("LIMIT", 5, right=True),
+        Column("LEASE", 7, right=True),
         Column("DEST", MIN_DEST_CELLS),
         Column("HEARTBEAT", 9, right=True),
     ]
     used = {
         "DEST": has_destinations or any(row.destination for row in rows),
         "LIMIT": any(row.has_limits or row.limit_seconds for row in rows),
+        "OWNER": any(row.owner for row in rows),
+        "LEASE": any(row.lease_seconds is not None for row in rows),
     }
     columns = [column for column in columns if used.get(column.title, True)]
 
@@ -181,11 +198,12 @@ def worker_line(row: WorkerRow, columns: Sequence[Column], width: int, gap: int)
         cells = [_WORKER_CELLS[column.title](row) for column in columns]
         runs = [*lead, *fitted_cells(columns, cells, gap)]
         return present.cut_line(present.merge_runs(runs), width)
-    shown = [column for column in columns if column.title in ("PLACE", "PID")]
+    shown = [column for column in columns if column.title in ("PLACE", "PID", "OWNER")]
     cells = [_WORKER_CELLS[column.title](row) for column in shown]
-    known = row.note in (NO_WORKER, NOT_COUNTED) or row.pid is not None
+    known = row.note in (NO_WORKER, NOT_COUNTED, IDLE)
     look = "error" if row.is_stuck else "muted" if known else "unknown"
-    note: Run = (" " * gap + safe_line(row.note), look)
+    words = f"{row.note}: {row.connection}" if row.connection else row.note
+    note: Run = (" " * gap + safe_line(words), look)
     runs = [*lead, *fitted_cells(shown, cells, gap), note]
     left = present.merge_runs(runs)
     if row.pid is None or not columns or columns[-1].title != "HEARTBEAT":
@@ -196,7 +214,14 @@ def worker_line(row: WorkerRow, columns: Sequence[Column], width: int, gap: int)
 
 def is_busy(row: WorkerRow) -> bool:
     """True for a process, a task in work, or what needs a hand."""
-    return bool(row.task or row.pid is not None or row.is_stuck)
+    return bool(row.task or row.pid is not None or row.owner or row.is_stuck)
+
+
+def _brief_name(row: WorkerRow) -> str:
+    """The PID, else the start of the owner's name."""
+    if row.pid is None and row.owner and not row.is_abandoned:
+        return present.fit_text(row.owner, min(BRIEF_NAME_CELLS, present.cells_of(row.owner)))
+    return _pid_cell(row)[0]
 
 
 def brief_worker_lines(rows: Sequence[WorkerRow], width: int, height: int) -> list[Line]:
@@ -206,11 +231,11 @@ def brief_worker_lines(rows: Sequence[WorkerRow], width: int, height: int) -> li
         is_read = rows and all(row.note != NOT_COUNTED for row in rows)
         said = f"{NO_WORKER}: W starts one" if is_read else NOT_COUNTED
         return [present.cut_line(((f"   {said}", "muted"),), width)]
-    pids = max(len(_pid_cell(row)[0]) for row in busy)
+    pids = max(present.cells_of(_brief_name(row)) for row in busy)
     lines = []
     for row in busy[: max(0, height)]:
         sign: Run = ("! " if row.is_stuck else "  ", "error")
-        pid = f"{_pid_cell(row)[0]:>{pids}}  "
+        pid = f"{present.fit_text(_brief_name(row), pids, right=True)}  "
         right: Line = ((f"{row.name} ", "muted"), (f"{_running_cell(row)[0]:>5}", _urgent(row)))
         left: Line = (sign, (pid, ""), (f"{_task_cell(row)[0]:<8}  ", "accent"), _what(row))
         if not row.task:
@@ -234,11 +259,14 @@ def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
     return {
         "place": row.place,
         "pid": row.pid,
+        "owner": row.owner or None,
+        "connection": row.connection or None,
         "task": row.task or None,
         "kind": row.kind or None,
         **time_fields("started", started),
         "running_seconds": None if running is None else round(running, 1),
         "limit_seconds": row.limit_seconds,
+        "lease_seconds": None if row.lease_seconds is None else round(row.lease_seconds, 1),
         "destination": row.destination or None,
         "heartbeat_seconds": None
         if row.heartbeat_seconds is None
@@ -259,6 +287,8 @@ def detail_rows(row: WorkerRow, live: PlaceSession, now: float) -> list[tuple[st
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
         ("waiting", f"{present.format_count(waiting, 'task')}, {due} due"),
         ("worker", "" if live.worker.pid is None else f"PID {live.worker.pid} started here"),
+        ("owner", row.owner),
+        ("connection", row.connection),
     ]
     if task is None:
         return [(name, safe_line(text)) for name, text in rows if text]
@@ -270,6 +300,7 @@ def detail_rows(row: WorkerRow, live: PlaceSession, now: float) -> list[tuple[st
         ("attempt", attempt),
         ("time limit", _limit_words(row)),
         ("lease", _lease_words(task, now)),
+        ("stalled?", task.extra.get(STALLED_KEY, "")),
         ("last error", task.error),
     ]
     return [(name, safe_line(text)) for name, text in rows if text]

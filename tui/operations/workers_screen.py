@@ -112,14 +112,15 @@ class WorkersScreen(ListScreen):
         if (here := self._here) is None:
             return Frame("no worker under the cursor")
         row, _ = here
-        return Frame(row.name if row.pid is None else f"PID {row.pid} on {row.name}")
+        who = f"PID {row.pid}" if row.pid is not None else row.owner
+        return Frame(f"{who} on {row.name}" if who else row.name)
 
     def default_message(self) -> Line:
         """The next step for the row under the cursor, and what a key acts on."""
         if (here := self._here) is None:
             return present.next_line("", "move the cursor to a worker", "", self.size.width)
         row, live = here
-        acts_on = row.name if row.pid is None else f"PID {row.pid}"
+        acts_on = (row.owner or row.name) if row.pid is None else f"PID {row.pid}"
         return present.next_line(*view.next_step(row, live), acts_on, self.size.width)
 
     # Actions

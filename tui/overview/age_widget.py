@@ -9,7 +9,7 @@ from engine.index.age_table import Ages
 from tui.format.present import BLANK_LINE, Line
 from tui.overview import age_lines as view
 from tui.overview.age_lines import AgeCell
-from tui.widgets.lines import Painted
+from tui.widgets.lines import Painted, changed_lines
 
 
 class AgeTable(Painted, can_focus=True):
@@ -107,11 +107,7 @@ class AgeTable(Painted, can_focus=True):
 
     def _paint(self) -> None:
         before, self._painted = self._painted, tuple(self._lines())
-        for y in range(max(len(before), len(self._painted))):
-            old = before[y] if y < len(before) else BLANK_LINE
-            new = self._painted[y] if y < len(self._painted) else BLANK_LINE
-            if old != new:
-                self.repaint_line(y)
+        self.repaint_lines(changed_lines(before, self._painted))
 
     def _lines(self) -> list[Line]:
         if self._ages is None:

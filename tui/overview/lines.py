@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import product
 from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len
@@ -16,7 +18,7 @@ from engine.monitor.alerts import Level
 from engine.monitor.forecast import Forecast, drain_with_rate_limit
 from engine.monitor.throughput import Drain, Rates, Trend
 from engine.policy import format_time
-from engine.text.safe import safe_line
+from engine.text.safe import safe_line, state_name
 from tui.format import present
 from tui.format.graphs import braille_line
 from tui.format.human import format_count
@@ -25,7 +27,7 @@ from tui.format.table import TABLE_MARGIN_CELLS, UNKNOWN_RUN, short_names
 from tui.format.task_row import time_fields
 from tui.session.place_session import PlaceSession
 
-SPARKLINE_CELLS = 9
+SPARKLINE_CELLS, MIN_SPARKLINE_CELLS = 9, 8
 """Width of the sparkline at 80x24, in cells."""
 
 
@@ -109,7 +111,7 @@ class PlaceColumn(NamedTuple):
     min_width: int = 0
     """Minimum screen width in cells."""
     finer: bool = False
-    """Only for stores with words finer than a state."""
+    """Counts a word that is a store's own (`_column_word`); hidden if there is none."""
 
 
 def _state_cell(state: State, width: int) -> Cell:
@@ -128,12 +130,47 @@ def _count_text(queue: PlaceLine, number: int, width: int) -> str:
     return format_count(number, width - len(more)) + more
 
 
-def _failed_cell(queue: PlaceLine, now: float) -> Run:
-    """Tasks that failed and will be retried, in stores with a word of their own for it."""
-    if not queue.fine_words:
-        return "", ""
-    number = sum(queue.word_counts.get(word, 0) for word in queue.fine_words)
-    return _count_text(queue, number, 6), "warn" if number else ""
+@cache  # equal columns have the same cell
+def _word_cell(word: str) -> Cell:
+    """The cell of the tasks with a word that is a store's own, whichever state it is."""
+
+    def cell(queue: PlaceLine, now: float) -> Run:
+        if word not in queue.word_counts:
+            return "", ""
+        number = queue.word_counts[word]
+        return _count_text(queue, number, 6), "warn" if number else "muted"
+
+    return cell
+
+
+@cache
+def _dead_cell(word: str) -> Cell:
+    """The cell of the dead tasks; empty if their store's word has a column of its own."""
+    count = _state_cell(State.DEAD, 5)
+    return lambda queue, now: ("", "") if queue.words.get(State.DEAD) == word else count(queue, now)
+
+
+def _column_word(queues: Sequence[PlaceLine]) -> str:
+    """The word with a column of its own: a store's only finer one, else that for the dead tasks of
+    a store where other stores have another; "" if there is none, or several.
+    """
+    found = {queue.fine_words[0] for queue in queues if len(queue.fine_words) == 1}
+    dead = {queue.words[State.DEAD] for queue in queues if State.DEAD in queue.words}
+    found = found or (dead - {State.DEAD, "dlq"} if len(dead) > 1 else set())
+    return found.pop() if len(found) == 1 else ""
+
+
+def _with_words(column: PlaceColumn, queues: Sequence[PlaceLine], word: str) -> PlaceColumn:
+    """A column as it is for the words of the present stores."""
+    if column.finer:
+        return column._replace(cell=_word_cell(word))
+    if column.state is not State.DEAD:
+        return column
+    own = {queue.words[State.DEAD] for queue in queues if State.DEAD in queue.words}
+    width = cell_len(own.pop()) if len(own) == 1 else column.width
+    return column._replace(
+        cell=_dead_cell(word), width=max(column.width, min(width, MAX_TITLE_CELLS))
+    )
 
 
 def _retry_cell(queue: PlaceLine, now: float) -> Run:
@@ -142,7 +179,8 @@ def _retry_cell(queue: PlaceLine, now: float) -> Run:
     return format_count(max(0, queue.counts.get(State.PENDING, 0) - queue.due), 5), ""
 
 
-def _oldest_cell(queue: PlaceLine, now: float) -> Run:
+def oldest_cell(queue: PlaceLine, now: float) -> Run:
+    """The age of the oldest pending task."""
     if queue.oldest is not None:
         return present.format_duration(now - queue.oldest), ""
     is_empty = queue.due is not None and not queue.counts.get(State.PENDING, 0)
@@ -187,10 +225,10 @@ COLUMNS = (
     PlaceColumn("PEND", 6, _state_cell(State.PENDING, 6), State.PENDING, 14),
     PlaceColumn("WORK", 4, _state_cell(State.ACTIVE, 4), State.ACTIVE, 60),
     PlaceColumn("RETRY", 5, _retry_cell, State.PENDING, 70),
-    PlaceColumn("FAILED", 6, _failed_cell, None, 80, finer=True),
-    PlaceColumn("DLQ", 5, _state_cell(State.DEAD, 5), State.DEAD, 26),
+    PlaceColumn("FAILED", 6, _word_cell(""), None, 70, finer=True),
+    PlaceColumn("DLQ", 5, _dead_cell(""), State.DEAD, 26),
     PlaceColumn("HELD", 4, _state_cell(State.HELD, 4), State.HELD, 66),
-    PlaceColumn("OLDEST", 6, _oldest_cell, State.PENDING, 60),
+    PlaceColumn("OLDEST", 6, oldest_cell, State.PENDING, 60),
     PlaceColumn("IN/s", 5, _rate_cell(lambda rates: rates.inward), None, 66),
     PlaceColumn("OUT/s", 5, _rate_cell(lambda rates: rates.outward), None, 60),
     PlaceColumn("ETA", 7, _eta_cell, None, 60),
@@ -199,8 +237,14 @@ COLUMNS = (
 
 SPARKLINE_MIN_WIDTH = 70
 
-DROPPED_FIRST = ("RETRY", "FAILED", "HELD", "IN/s")
+DROPPED_FIRST = ("RETRY", "HELD", "IN/s", "FAILED")
 """Columns that make room for the names of the places, the first one first."""
+
+TIGHT_COLUMNS = {"PEND": COLUMNS[0]._replace(width=5, cell=_state_cell(State.PENDING, 5))}
+"""Narrower columns, by title, where they save one from being dropped."""
+
+MAX_TITLE_CELLS = 7
+"""Cells to which a column of dead tasks grows for the store's own word."""
 
 MIN_NAME_CELLS, MAX_NAME_CELLS = 5, 30
 """Cells for the names of the places."""
@@ -221,18 +265,22 @@ class OverviewLayout(NamedTuple):
 def table_layout(queues: Sequence[PlaceLine], width: int) -> OverviewLayout:
     """The columns that fit the width and that at least one store has."""
     known = [queue.words for queue in queues if queue.words]
+    word = _column_word(queues)
     columns = tuple(
-        column
+        _with_words(column, queues, word)
         for column in COLUMNS
         if width >= column.min_width
         and (not known or column.state is None or any(column.state in words for words in known))
-        and (not column.finer or any(queue.fine_words for queue in queues))
+        and (not column.finer or word)
     )
     called = short_names([queue.name for queue in queues])
     wanted = min(MAX_NAME_CELLS, max(map(cell_len, called), default=MIN_NAME_CELLS))
-    for spark in (SPARKLINE_CELLS,) * (width >= SPARKLINE_MIN_WIDTH) + (0,):
-        for dropped in range(len(DROPPED_FIRST) + 1):
+    is_wide = width >= SPARKLINE_MIN_WIDTH
+    for sparks in ((SPARKLINE_CELLS, MIN_SPARKLINE_CELLS),) * is_wide + ((0,),):
+        for dropped, spark in product(range(len(DROPPED_FIRST) + 1), sparks):
             less = tuple(c for c in columns if c.title not in DROPPED_FIRST[:dropped])
+            if spark < SPARKLINE_CELLS:
+                less = tuple(TIGHT_COLUMNS.get(c.title, c) for c in less)
             rest = width - TABLE_MARGIN_CELLS - sum(c.width + 1 for c in less)
             rest -= spark + 1 if spark else 0
             if rest >= wanted:
@@ -253,8 +301,7 @@ def head_line(queues: Sequence[PlaceLine], form: OverviewLayout, width: int) -> 
 def _title(queues: Sequence[PlaceLine], column: PlaceColumn) -> str:
     state = column.state
     if column.finer:
-        names = {word for queue in queues for word in queue.fine_words}
-        return safe_line(names.pop()).upper()[: column.width] if len(names) == 1 else column.title
+        return safe_line(_column_word(queues)).upper()[: column.width]
     if column.title in ("RETRY", "OLDEST") or state is None:
         return column.title
     own = {queue.words[state] for queue in queues if state in queue.words}
@@ -292,7 +339,8 @@ def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, wid
     for column in form.columns:
         text, look = column.cell(queue, now)
         runs += [(present.fit_text(text, column.width, right=True), look), (" ", "")]
-    tail = [_spark_cell(queue, now)] if form.spark else []
+    text, look = _spark_cell(queue, now)
+    tail = [(text[-form.spark :], look)] if form.spark else []
     return present.cut_line(
         present.merge_runs([*lead, *(runs if tail else runs[:-1]), *tail]), width
     )
@@ -322,7 +370,7 @@ def place_table(
     lines: list[Line] = []
     for queue, name in zip(queues, called, strict=True):
         # The only cell that changes with the time alone.
-        made_from = queue, name, form, _oldest_cell(queue, now)[0], width
+        made_from = queue, name, form, oldest_cell(queue, now)[0], width
         row = drawn.get(queue.number)
         if row is None or row.made_from != made_from:
             row = DrawnRow(made_from, place_row(queue, name, form, now, width))
@@ -383,7 +431,8 @@ def recent_warnings(
     return join_failures((name, line) for _, name, line in found)[-most:] if most else []
 
 
-_AFTER_FAILURE = {EventKind.WAITS: "retry", EventKind.BURIED: "DLQ"}
+_AFTER_FAILURE = {EventKind.WAITS: "retry", EventKind.BURIED: "given up"}
+"""What follows a failed attempt, if the line does not name the state that the task goes to."""
 
 
 def join_failures(lines: Iterable[tuple[str, LogLine]]) -> list[ShownLine]:
@@ -400,7 +449,8 @@ def join_failures(lines: Iterable[tuple[str, LogLine]]) -> list[ShownLine]:
             joined.append(ShownLine(name, line, f"{event.id} {event.error}"))
         elif event is not None and event.what in _AFTER_FAILURE and key in open_failures:
             at, error = open_failures.pop(key)
-            text = f"{event.id} {_AFTER_FAILURE[event.what]}: {error}"
+            word = state_name(event.end) if event.end else _AFTER_FAILURE[event.what]
+            text = f"{event.id} {word}: {error}"
             joined[at] = ShownLine(name, line, text)
         else:
             joined.append(ShownLine(name, line, line.text))

@@ -65,6 +65,7 @@ class FreezableScreen(ListScreen):
         super().__init__(lives[0], around)
         self._lives = lives
         self._frozen: FrozenTime | None = None
+        self._live_snapshots = snapshot.LiveSnapshots()
         self._held: dict[int, PlaceSnapshot] = {}
         """The last live snapshot before the freeze, by number of the place."""
         self._told: set[str] = set()
@@ -76,7 +77,7 @@ class FreezableScreen(ListScreen):
         """A place now, as held since the freeze, or as recorded."""
         frozen = self._frozen
         if frozen is None:
-            return snapshot.live_snapshot(live, self.around.clock(), cells)
+            return self._live_snapshots.of(live, self.around.clock(), cells)
         tape = frozen.histories[live.number]
         held = self._held.get(live.number)
         if held is not None and not self._is_past:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
 from textual.app import ComposeResult
@@ -41,8 +42,12 @@ from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ROW_HAS_LEFT
 from tui.screens.target import Target
 from tui.screens.top_line import TopLine
-from tui.session.place_session import PlaceSession
+from tui.session.place_session import PlaceSession, lease_workers
 from tui.widgets.lines import Frame, Lines
+
+UNCHANGED_PAINT_SECONDS = 5.0
+"""Seconds between two paints of the panes while nothing changes but the time: then only graphs
+move, by less than a cell."""
 
 SHOW_AGE_SECONDS = 1.0
 """Seconds after which a table that is older than the rows above shows its age."""
@@ -51,7 +56,59 @@ LIVE_ONLY_ACTIONS = frozenset({"unlock", "rows_by", "reread", "worker"})
 """Actions that need live data; disabled while frozen."""
 
 
-class OverviewScreen(OverviewActions):
+class SteadyOverview(OverviewActions):
+    """Paints the panes only if they may have changed: with many places that takes most of the time
+    of a console that is idle."""
+
+    _top: TopLine
+
+    def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
+        super().__init__(lives, around)
+        self._painted_values: object = None
+        self._paint_due = 0.0
+        """When the panes are painted even if nothing has changed, by the event loop's clock."""
+
+    def _tick(self) -> None:
+        if not (self.is_current and self._composed and self.is_paintable):
+            return
+        if self.around.skips_repaint():
+            return
+        now, values = asyncio.get_running_loop().time(), self._steady_values()
+        if values is None or values != self._painted_values or now >= self._paint_due:
+            self._painted_values, self._paint_due = values, now + UNCHANGED_PAINT_SECONDS
+            self.paint()
+        else:
+            self._paint_ends()
+
+    def _steady_values(self) -> object:
+        """All that the panes are painted from, with those ages that may change each second as they
+        are shown; None if other ages are shown, or a past time."""
+        lives, now, table = self._lives, self._shown_at, self._table
+        if self._frozen is not None or self._frame.is_wall or any(map(has_workers, lives)):
+            return None
+        if table is not None and table.generation != self._here.inspector.latest.generation:
+            return None  # the table of ages shows its own age
+        moments = [self._snapshot_of(live, 2 * view.SPARKLINE_CELLS) for live in lives]
+        return (
+            *(self._pane, self._here, moments, [self._reads.of(live) for live in lives]),
+            [(n.inspector.latest, n.readings.log, n.history.operations) for n in lives],
+            [view.oldest_cell(moment.queue, now) for moment in moments],
+            [alert_view.alert_text(alert, now) for moment in moments for alert in moment.alerts],
+        )
+
+    def _paint_ends(self) -> None:
+        """Paint the lines above and below the panes."""
+        around = self.around
+        if (frozen := self._frozen) is not None:
+            chip: Line = ((f" FROZEN {present.format_clock(frozen.at)} ", "chip-accent"),)
+            totals = snapshot.totals(self._seen)
+            around = around._replace(totals=lambda: totals, operations=lambda: chip)
+        self._top.update_line(around, self.trail())
+        self._show_message_line()
+        self.show_hints()
+
+
+class OverviewScreen(SteadyOverview):
     """The first screen of the console."""
 
     KIND = keys.OVERVIEW
@@ -121,14 +178,7 @@ class OverviewScreen(OverviewActions):
         self.lay_out(self.size.width)
         if self._here is not before:
             self._place_changed_at = self.around.clock()
-        around = self.around
-        if (frozen := self._frozen) is not None:
-            chip: Line = ((f" FROZEN {present.format_clock(frozen.at)} ", "chip-accent"),)
-            totals = snapshot.totals(self._seen)
-            around = around._replace(totals=lambda: totals, operations=lambda: chip)
-        self._top.update_line(around, self.trail())
-        self._show_message_line()
-        self.show_hints()
+        self._paint_ends()
 
     def on_resize(self) -> None:
         """Lay out for the current size."""
@@ -148,7 +198,7 @@ class OverviewScreen(OverviewActions):
         now, cells, frozen = self._shown_at, 2 * view.SPARKLINE_CELLS, self._frozen
         self._seen = tuple(self._snapshot_of(live, cells) for live in self._lives)
         if self._frozen is None:
-            self._live_values = live_values(self._lives, now)
+            self._live_values = live_values(self._lives, self._seen, now)
         self._alerts = alert_view.sort_alerts([alert for m in self._seen for alert in m.alerts])
         frame = divide_screen(*self.size, PaneNeeds())
         left = inner_width(frame)
@@ -324,6 +374,12 @@ class OverviewScreen(OverviewActions):
             if any(live.has_queue_figures for live in self._lives)
             else {*without, "controls"}
         )
+
+
+def has_workers(live: PlaceSession) -> bool:
+    """True if a worker or a task of a place is shown with a running time."""
+    lock = live.readings.lock
+    return bool(live.active or lease_workers(live)) or (lock is not None and lock.pid is not None)
 
 
 def age_rows(read: PlaceReads | None) -> int:

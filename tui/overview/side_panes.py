@@ -36,7 +36,7 @@ from tui.screens.target import Target
 from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
-from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers, kind_figures
+from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
 from tui.transports import lines as ways
 from tui.widgets.lines import Frame
 
@@ -63,12 +63,14 @@ class LiveValues(NamedTuple):
     """Latest operations with their place, the latest first."""
 
 
-def live_values(lives: Sequence[PlaceSession], now: float) -> LiveValues:
-    """The present values of all places."""
+def live_values(
+    lives: Sequence[PlaceSession], moments: Sequence[PlaceSnapshot], now: float
+) -> LiveValues:
+    """The present values of all places, some of which are in their snapshots."""
     return LiveValues(
         tuple(live.readings.log for live in lives),
         all_worker_rows(lives, now),
-        tuple(kind_figures(live, now) for live in lives),
+        tuple(moment.kinds for moment in moments),
         latest_operations(lives),
     )
 

@@ -12,6 +12,7 @@ from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State
 from engine.monitor.alerts import Alert, is_stalled
 from engine.monitor.forecast import Forecast, ForecastInputs, drain_with_rate_limit, make_forecasts
+from engine.monitor.latency import KindFigures
 from engine.monitor.mail_monitor import parse_mail_event
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory
 from engine.monitor.sample_codec import RecordedSample
@@ -29,8 +30,14 @@ from tui.format.present import Line, Totals
 from tui.overview import lines
 from tui.overview.lines import PlaceLine
 from tui.session.place import Place
-from tui.session.place_session import PlaceSession, lease_workers, sum_totals
+from tui.session.place_session import (
+    QUIET_READ_SECONDS,
+    PlaceSession,
+    count_lease_workers,
+    sum_totals,
+)
 from tui.session.recent_events import NO_EVENTS, EventMemory
+from tui.session.worker_rows import kind_figures
 
 NOTHING_RECORDED = "nothing recorded"
 
@@ -51,6 +58,29 @@ class PlaceSnapshot(NamedTuple):
     """PID of the worker started here, for places without a lock file."""
     lease_workers: int = 0
     """Number of workers of a place without a lock file."""
+    kinds: Sequence[KindFigures] = ()
+    """Figures of its kinds of task."""
+
+
+class LiveSnapshots:
+    """The live snapshots of some places, each made again after its place has changed or was read,
+    or after `QUIET_READ_SECONDS`: to make one costs more than to paint it."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[object, float, PlaceSnapshot | None]] = {}
+
+    def of(self, live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
+        """A place as known now, with a sparkline of `cells` cells for the last ten minutes."""
+        made_from = (
+            *(cells, live.inspector.latest, live.readings, live.backlog, live.alerts, live.active),
+            *(live.waiting_kinds, live.recorded_flow, live.recorded_output, live.worker.pid),
+            *(live.inspector.states, live.inspector.words),
+        )
+        before, when, found = self._made.get(live.number, (None, now, None))
+        if found is None or before != made_from or not 0 <= now - when < QUIET_READ_SECONDS:
+            found = live_snapshot(live, now, cells)
+            self._made[live.number] = made_from, now, found
+        return found
 
 
 def live_snapshot(live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
@@ -65,7 +95,8 @@ def live_snapshot(live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
         signs.tokens,
         forecasts,
         worker=live.worker.pid if live.place.has_leases else None,
-        lease_workers=len(lease_workers(live)) if live.place.has_leases else 0,
+        lease_workers=count_lease_workers(live) if live.place.has_leases else 0,
+        kinds=kind_figures(live, now),
     )
 
 

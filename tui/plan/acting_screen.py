@@ -128,6 +128,21 @@ class PlanningScreen(BaseScreen):
             reason = bar_reason(inspector.edges, verb, task, now=now) or None
         return "" if reason is None else f"{verb}: {reason}"
 
+    def refusals(self) -> Mapping[str, str]:
+        """The verbs that the store has for the state of the selected tasks, but refuses now."""
+        task, edges = self.selected_task(), self.live.inspector.edges
+        state = self.selected_state
+        elsewhere = planning.verbs_elsewhere(edges, state) | self.without()
+        offered = [key for key in keys.keys_on(self.KIND, elsewhere) if key.verb]
+        found = {key.shown: self.verb_refusal(key.verb, state, task) for key in offered}
+        return {shown: why for shown, why in found.items() if why}
+
+    @property
+    def selected_state(self) -> State | None:
+        """The state of the selected tasks."""
+        task = self.selected_task()
+        return None if task is None else task.state
+
     def other_verbs(self, state: State | None, task: Task | None = None) -> str:
         """The next step after a verb was refused: the first ones that are not; "" without any."""
         offered = (

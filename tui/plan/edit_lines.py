@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from engine.model import Edge, Task
 from engine.text import time_expressions
+from engine.text.decode import parse_digits
 from engine.text.safe import contract_text, safe_line
 from tui.format import present
 
@@ -33,6 +34,9 @@ FIELDS: Mapping[str, EditField] = {
         lambda task: safe_line(task.destination),
     ),
     "due": EditField("due", "this queue has no editable due time", lambda task: ""),
+    "priority": EditField(
+        "priority", "this queue has no priorities", lambda task: f"{task.priority}"
+    ),
 }
 """Fields by the parameter names of `engine.verbs.edit`, in the order of the form."""
 
@@ -114,10 +118,21 @@ def _parse_due(name: str, task: Task | None, typed: str, now: float) -> tuple[fl
     return when if changes else None, present.format_time(when, now) + past
 
 
+def _parse_priority(name: str, task: Task | None, typed: str, now: float) -> tuple[int | None, str]:
+    if not typed.strip():
+        return None, "empty: unchanged"
+    value = parse_digits(typed.strip())
+    if value is None:
+        raise ValueError(f"priority {safe_line(typed)!r:.40}, expected a whole number")
+    changes = task is None or value != task.priority
+    return value if changes else None, STORED_AS_TYPED if changes else "unchanged"
+
+
 _PARSERS: Mapping[str, Callable[[str, Task | None, str, float], tuple[Any, str]]] = {
     "description": _parse_description,
     "destination": _parse_address,
     "due": _parse_due,
+    "priority": _parse_priority,
 }
 """Parsers by field: each returns the new value (None: no change) and the preview text."""
 

@@ -224,7 +224,9 @@ def _transition_lines(
         present.state_name(states.get(s, s)) if s else "nowhere" for s in would.transition
     )
     if would.refused:
-        return _count_lines(would.amount, f"{start}: refused: {would.refused}", width, "error")
+        return _count_lines(
+            would.amount, f"refused, stays in {start}: {would.refused}", width, "error"
+        )
     where = f"{start} -> {end}" if start != end else f"{start}"
     effect = EFFECTS.get(plan.verb, "")
     lines = _count_lines(would.amount, f"{where}{', ' if effect else ''}{effect}", width, "")

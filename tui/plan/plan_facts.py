@@ -270,6 +270,4 @@ def last_failure(facts: PlanFacts) -> float | None:
 
 def source_name(facts: PlanFacts) -> str:
     """Where tasks that are not sent stay."""
-    states = facts._live.inspector.states
-    found = sorted(facts.plan.states)
-    return " and ".join(present.state_name(states.get(state, state)) for state in found)
+    return present.states_name(facts.plan.states, facts._live.inspector.states)

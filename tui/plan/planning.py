@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from engine.index.filter_language import MAX_FILTER_CHARS
 from engine.index.schema import Query
-from engine.model import State, state_words
+from engine.model import Edges, State, state_words
 from engine.operations.execute import RefusalCheck
 from engine.operations.plans import NO_VALUES, Plan
 from engine.policy import format_rough_duration
@@ -41,6 +41,29 @@ def hint_words(state: State | None) -> dict[str, str]:
     """The hints of the keys that mean another verb in a state, by action."""
     words = {key.action: VERB_IN_STATE.get((key.verb, state), "") for key in keys.verb_keys()}
     return {action: verb for action, verb in words.items() if verb}
+
+
+def verbs_elsewhere(edges: Edges, state: State | None) -> set[str]:
+    """Actions of the verbs for which the store has no edge from a state: they are for tasks in
+    other states.
+    """
+    found = set()
+    for key in keys.verb_keys():
+        ways = VERBS[verb_in_state(key.verb, state)].edges
+        if not any(way in edges for way in ways if way[0] is state):
+            found.add(key.action)
+    return found
+
+
+def closed_verbs(edges: Edges, state: State | None) -> set[str]:
+    """Actions of the verbs whose edges from a state the store refuses for all tasks now."""
+    found = set()
+    for key in keys.verb_keys():
+        ways = VERBS[verb_in_state(key.verb, state)].edges
+        refusals = [edges[way].refusal for way in ways if way in edges and way[0] is state]
+        if refusals and all(refusals):
+            found.add(key.action)
+    return found
 
 
 class VerbRequest(NamedTuple):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 
 from engine.model import State
@@ -56,12 +58,16 @@ def fact_rows(facts: Sequence[tuple[str, str]], width: int) -> list[Line]:
     return [present.cut_line(row, width) for row in rows[:MAX_FACTS]]
 
 
+def _is_missing(queue: MetricsReading) -> bool:
+    return queue == os.strerror(errno.ENOENT)
+
+
 def metrics_run(queue: MetricsReading, ours: OwnCounts, now: float) -> Run:
     """Whether the metrics file agrees with our counts, in two words and its age."""
     if queue is None:
         return "", ""
     if not isinstance(queue, Samples):
-        return "metrics ?", "unknown"
+        return ("no metrics file", "muted") if _is_missing(queue) else ("metrics ?", "unknown")
     age = now - queue.modified
     if find_differences(queue, ours):
         return "metrics differ", "warn"
@@ -74,6 +80,8 @@ def metrics_warning(queue: MetricsReading, ours: OwnCounts, now: float) -> Run:
     if queue is None:
         return "", ""
     if not isinstance(queue, Samples):
+        if _is_missing(queue):
+            return "no queue.prom yet: the next worker run writes it", "muted"
         return f"queue.prom: {safe_line(str(queue))}", "unknown"
     words = [f"differs: {difference}" for difference in find_differences(queue, ours)]
     age = now - queue.modified

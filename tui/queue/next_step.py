@@ -30,6 +30,8 @@ class Situation(NamedTuple):
     """Rows of the list."""
     scope: Scope
     has_filter: bool = False
+    is_one_cluster: bool = False
+    """True if the filter selects the tasks of one error cluster."""
     unavailable: bool = False
     read_only: bool = False
     lacks_worker: bool = False
@@ -60,7 +62,18 @@ def next_step(now: Situation) -> tuple[str, str]:
         return ("5", "shows the locks") if now.read_only else ("U", "shows the evidence")
     if now.state is State.PENDING and now.lacks_worker and now.can_start_worker:
         return ("Enter", "shows why it waits") if now.read_only else ("W", "starts a worker")
+    if now.state is State.DEAD and now.is_one_cluster:
+        return _step_in_cluster(now)
     return _READ_ONLY_STEPS.get(now.state, _ENTER) if now.read_only else _STEPS[now.state]
+
+
+def _step_in_cluster(now: Situation) -> tuple[str, str]:
+    """The next step where all rows have the same error: retry all of them."""
+    if now.read_only:
+        return "t", "shows the log of the task"
+    if now.scope.acts_on_all or now.scope.marked:
+        return "R", "retries them, attempts reset"
+    return "*", "selects all of this cluster; then R retries them"
 
 
 _ENTER = ("Enter", "shows why it waits, and when it runs")

@@ -8,7 +8,6 @@ from engine.model import Problem, State
 from engine.monitor.metrics_check import OwnCounts
 from engine.operations import plans
 from engine.text.safe import safe_line
-from engine.verbs import VERBS
 from tui.format import keys, present
 from tui.format.flow_graph import AXIS_CELLS, time_axis
 from tui.format.present import Line
@@ -254,25 +253,31 @@ class QueuePainter(QueuePanes):
         raise NotImplementedError
 
     def _paint_scope(self) -> None:
-        key, does = "", ""
         alarms = self._lock_line.alarms
         scope, change = self._scope(), self._change
         on_problems = self._on_problems
         rows = len(self._problems) if on_problems else self.rows.view.matching
         if on_problems or self.rows.view.loaded or change.unavailable:
-            key, does = next_step(
-                Situation(
-                    *(self.state, self.inspector.states, change.counts, rows, scope),
-                    has_filter=bool(self._filter.filter),
-                    unavailable=bool(change.unavailable),
-                    read_only=self._arming.read_only,
-                    lacks_worker=self._lacks_worker,
-                    lock_alarms=alarms,
-                    can_start_worker=bool(self.place.worker_command),
-                    problem=self._problem_here if on_problems else None,
-                    at=self._clock(),
-                )
+            self._next = (
+                self.state,
+                next_step(
+                    Situation(
+                        *(self.state, self.inspector.states, change.counts, rows, scope),
+                        has_filter=bool(self._filter.filter),
+                        is_one_cluster=self._filter.filter.is_only("cluster"),
+                        unavailable=bool(change.unavailable),
+                        read_only=self._arming.read_only,
+                        lacks_worker=self._lacks_worker,
+                        lock_alarms=alarms,
+                        can_start_worker=bool(self.place.worker_command),
+                        problem=self._problem_here if on_problems else None,
+                        at=self._clock(),
+                    )
+                ),
             )
+        state, (key, does) = self._next
+        if state is not self.state:  # the rows of another tab are read now
+            key = does = ""
         right = present.scope_words(scope)
         width = self.size.width
         said = "" if scope.filter_error else self._said[0]  # the scope shows the error
@@ -336,19 +341,12 @@ class QueuePainter(QueuePanes):
             words = {"arm": keys.arm_hint(self._arming.is_armed)}
             words |= {"open": "details"} if self._on_problems else {}
             # Verbs for other states would displace those that work here.
-            meant = {
-                key.action: planning.verb_in_state(key.verb, self.state) for key in keys.verb_keys()
-            }
             words |= planning.hint_words(self.state)
-            edges = self.inspector.edges
-            elsewhere = {
-                action
-                for action, verb in meant.items()
-                if not any(w in edges for w in VERBS[verb].edges if w[0] is self.state)
-            }
+            elsewhere = planning.verbs_elsewhere(self.inspector.edges, self.state)
             without = self.without() | elsewhere | (TASK_ACTIONS if self._on_problems else set())
             without.add("screen")  # the digits are in the titles of the panes
-            hints = list_hints(self._grey(), without, words)
+            closed = planning.closed_verbs(self.inspector.edges, self.state)
+            hints = list_hints(self._grey(), without, words, closed)
             if self._is_typing:
                 hints = TYPING_HINTS
             self._hinted = grounds, present.hint_lines(hints, self.size.width)
@@ -368,15 +366,25 @@ class QueuePainter(QueuePanes):
         self._paint_scope()
 
 
-def list_hints(grey: set[str], without: set[str], words: dict[str, str]) -> Sequence[keys.Hint]:
-    """The hints; those that are refused now or are listed in the help are dropped first.
+def list_hints(
+    grey: set[str], without: set[str], words: dict[str, str], closed: set[str]
+) -> Sequence[keys.Hint]:
+    """The hints; those that are refused now or are listed in the help are dropped first, but those
+    in `closed`, which the store refuses for all tasks, stay.
 
     Verbs stay before what is the same in every tab.
     """
     verbs = {key.shown for key in keys.verb_keys()}
+    stays = {key.shown for key in keys.keys_on(keys.LIST) if key.action in closed}
     low = {key.shown for key in keys.keys_on(keys.LIST) if key.action in LOW_PRIORITY_ACTIONS}
     hints = []
     for hint in keys.hints_of(keys.LIST, grey, without, words):
         is_same = hint.is_minor and hint.shown not in verbs
-        hints.append(hint._replace(is_minor=is_same or hint.is_refused or hint.shown in low))
+        hints.append(
+            hint._replace(
+                is_minor=is_same
+                or hint.shown in low
+                or (hint.is_refused and hint.shown not in stays)
+            )
+        )
     return hints

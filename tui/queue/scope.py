@@ -6,7 +6,7 @@ from functools import partial
 
 from engine.index.filter_language import NO_FILTER
 from engine.index.schema import Query
-from engine.model import Task
+from engine.model import State, Task
 from engine.operations.execute import Report
 from tui.format import present
 from tui.plan import planning
@@ -151,6 +151,11 @@ class QueueScope(QueueMarks):
     def selected_task(self) -> Task | None:
         """The task under the cursor, if verbs act on it alone."""
         return None if self._everything or self._marked else self.rows.view.task_here
+
+    @property
+    def selected_state(self) -> State | None:
+        """The state of the open tab."""
+        return self.state
 
     def _nothing_in_scope(self) -> str:
         if self.rows.view.anchor is not None:

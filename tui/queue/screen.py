@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from textual import work
 
@@ -190,6 +191,9 @@ class QueueTabs(QueueActions):
 class QueueDetails(QueueTabs):
     """What is looked up about the task under the cursor, once that rests."""
 
+    _rest: asyncio.TimerHandle | None = None
+    """Runs when the cursor has rested; None if it rests."""
+
     def run_then(self) -> None:
         """Run the action for which the screen was opened, if its rows are read."""
         action, asked = self._then
@@ -215,7 +219,11 @@ class QueueDetails(QueueTabs):
             and self._explained[0] != self.tab_query
         ):
             self._run_query("filter", self._explain_filter)
-        self._run_query("why", self._find_details)
+        self.workers.cancel_group(self, "why")
+        if self._rest is not None:
+            self._rest.cancel()
+        loop = asyncio.get_running_loop()
+        self._rest = loop.call_later(CURSOR_REST_SECONDS, self._show_details)
         self.run_then()
 
     async def _explain_filter(self) -> None:
@@ -227,14 +235,18 @@ class QueueDetails(QueueTabs):
         """Report that the task under the cursor is gone."""
         self.say(f"{event.id} is gone; cursor moved to the next task")
 
-    async def _find_details(self) -> None:
-        """Once the cursor rests: paint what is known of its task, then look up the rest."""
-        await asyncio.sleep(CURSOR_REST_SECONDS)
+    def _show_details(self) -> None:
+        """The cursor rests: paint what is known of its task, then look up the rest."""
+        self._rest = None
+        if not self.is_paintable:
+            return
         self._paint_list_frame()
         self._paint_details()
         task = self.rows.view.task_here
-        if task is None or not self._frame.details:
-            return
+        if task is not None and self._frame.details:
+            self._run_query("why", partial(self._find_details, task))
+
+    async def _find_details(self, task: Task) -> None:
         live, now = self.live, self._clock()
         lock, alarms = live.readings.lock, live.alerts
         why = await reasons(self.inspector, self.place, lock, task, now, alarms)

@@ -58,6 +58,7 @@ class QueueView(PlanningScreen):
         self._saved: Mapping[str, str] | SavedFilterError | None = None
         """The saved filters by name, or why there are none; None until a filter mentions one."""
         self._said: tuple[str, float] = ("", 0.0)
+        self._next: tuple[State | None, tuple[str, str]] = (None, ("", ""))
         self._found = TaskFindings()
         self._clusters: tuple[State | None, float, tuple[CheckedCluster, ...]] = (None, 0.0, ())
         self._lacks_worker = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal
@@ -45,6 +45,9 @@ SCREEN_TITLES = {
 
 BOX_COLUMNS, BOX_LINES = 100, 30
 """Minimum size for a frame with four sides; below, it is a titled rule."""
+
+KEY_CELLS = 9
+"""Width of the names of keys."""
 
 COLUMN_CELLS = 82
 """Minimum width of a column of keys."""
@@ -94,7 +97,9 @@ def _grouped_lines(groups: Iterable[tuple[str, Sequence[keys.Key]]], width: int)
         if found:
             rows += [BLANK_LINE] if rows else []
             rows.append(present.heading_line(heading, width))
-            rows += [((f"  {key.shown:<9}", "key"), (key.description, "")) for key in found]
+            rows += [
+                ((f"  {key.shown:<{KEY_CELLS}}", "key"), (key.description, "")) for key in found
+            ]
     return rows
 
 
@@ -156,11 +161,18 @@ class HelpScreen(Page):
     BINDINGS = key_bindings(keys.HELP)
 
     def __init__(
-        self, about: str, without: Collection[str] = (), terminal: tuple[str, ...] = ()
+        self,
+        about: str,
+        without: Collection[str] = (),
+        terminal: tuple[str, ...] = (),
+        refusals: Mapping[str, str] = {},
     ) -> None:
-        """`terminal`: lines that describe the detected terminal."""
+        """`terminal`: lines that describe the detected terminal. `refusals`: why keys are refused
+        now, by the key.
+        """
         super().__init__()
         self._about, self._without, self._terminal = about, without, terminal
+        self._refusals = refusals
 
     def compose(self) -> ComposeResult:
         """A search input, the keys in a frame, and hints."""
@@ -200,6 +212,9 @@ class HelpScreen(Page):
         search = self.query_one(Input).value
         columns = 2 if inside >= 2 * COLUMN_CELLS else 1
         found = help_lines(self._about, self._without, inside // columns, search)
+        if not search and self._refusals:
+            refused = present.fact_lines([*self._refusals.items()], inside // columns, KEY_CELLS)
+            found = [present.heading_line("Refused now", inside // columns), *refused, *found]
         if not search and self._terminal:
             found += [BLANK_LINE, present.heading_line("This terminal", inside // columns)]
             found += [((f"  {safe_line(text)}", ""),) for text in self._terminal]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
+from engine.model import State
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
@@ -20,8 +21,8 @@ BOX_CELLS = 58
 """Width of the box, in cells."""
 
 
-def describe_ending(work: RunningOperation, dead: str) -> str:
-    """What happens to a running operation on quit; `dead`: the state in which unsent tasks stay."""
+def describe_ending(work: RunningOperation, states: Mapping[State, str]) -> str:
+    """What happens to a running operation on quit; `states`: the words of its store."""
     far = f"{work.name} is at {int(100 * work.share)}%"
     now = work.progress
     if now is None:
@@ -29,7 +30,8 @@ def describe_ending(work: RunningOperation, dead: str) -> str:
     if not now.unsent or now.stopped:
         return f"{far}: all sent; results are no longer followed."
     tasks = present.format_count(now.unsent, "task")
-    return f"{far}: stops. {tasks} stay in {safe_line(dead)}; the next start offers to resume."
+    words = present.states_name(work.plan.states, states)
+    return f"{far}: stops. {tasks} stay in {safe_line(words)}; the next start offers to resume."
 
 
 class QuitScreen(ModalScreen[str], Confirming[str]):
@@ -38,11 +40,15 @@ class QuitScreen(ModalScreen[str], Confirming[str]):
     BINDINGS = key_bindings(keys.QUIT)
 
     def __init__(
-        self, pids: tuple[int, ...], works: Sequence[RunningOperation] = (), dead: str = ""
+        self,
+        pids: tuple[int, ...],
+        works: Sequence[tuple[RunningOperation, Mapping[State, str]]] = (),
     ) -> None:
-        """`pids`: workers that this console started; `works`: its running operations."""
+        """`pids`: workers that this console started; `works`: its running operations, each with the
+        words of its store.
+        """
         super().__init__()
-        self._pids, self._works, self._dead = pids, tuple(works), dead
+        self._pids, self._works = pids, tuple(works)
 
     def compose(self) -> ComposeResult:
         """Compose one box."""
@@ -55,8 +61,8 @@ class QuitScreen(ModalScreen[str], Confirming[str]):
         if self._pids:
             pids = ", ".join(str(pid) for pid in self._pids)
             rows += [((f"Worker PID {pids}, started here, is running.", "strong"),), ()]
-        for work in self._works:
-            pieces = present.fold_text(describe_ending(work, self._dead), BOX_CELLS)
+        for work, states in self._works:
+            pieces = present.fold_text(describe_ending(work, states), BOX_CELLS)
             rows += [*(((piece, "strong"),) for piece in pieces), ()]
         what = "the operation and the worker (SIGTERM)" if self._pids else "the operation"
         words = {"stop": f"stop {what} and quit"} if self._works else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,15 @@ class History:
         await self.refresh(always=True)
         return next((one for one in self.operations if one.op == op), None)
 
+    def may_have_changed(self, stamp: int) -> bool:
+        """True if the journal may differ from what was read, given the time of its folder in
+        nanoseconds."""
+        if self._place.journal is None:
+            return not self.is_read
+        # Read again after a change: two changes within one clock tick have the same mtime.
+        is_same = self.is_read and self._stamps == (stamp, stamp)
+        return not is_same or any(operation.ended is None for operation in self.operations)
+
     async def refresh(self, *, always: bool = False) -> tuple[Operation, ...]:
         """Read the journal if it may have changed; return the operations newly found interrupted.
 
@@ -93,10 +103,8 @@ class History:
             return ()
         from asyncio import to_thread
 
-        stamp = await to_thread(_folder_mtime, journal.folder)
-        open_ = any(operation.ended is None for operation in self.operations)
-        # Read again after a change: two changes within one clock tick have the same mtime.
-        if self.is_read and not always and not open_ and self._stamps == (stamp, stamp):
+        stamp = await to_thread(folder_mtime, journal.folder)
+        if not always and not self.may_have_changed(stamp):
             return ()
         self._stamps = (*self._stamps[-1:], stamp)
         await self._read()
@@ -153,10 +161,9 @@ class History:
         return ""
 
 
-def _folder_mtime(folder: str) -> int:
-    from pathlib import Path  # `status` spares it
-
+def folder_mtime(folder: str) -> int:
+    """Modification time of a folder in nanoseconds; 0 if it is missing."""
     try:
-        return Path(folder).stat().st_mtime_ns
+        return os.stat(folder).st_mtime_ns  # noqa: PTH116 - `status` spares pathlib
     except OSError:
         return 0

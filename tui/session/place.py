@@ -9,7 +9,7 @@ from engine.config.queue_config import Thresholds, Trash
 from engine.destinations.destination import Destination
 from engine.locks.process_stats import ProcessStats
 from engine.locks.token_buckets import BucketState
-from engine.model import LockEvidence
+from engine.model import ConnectedWorker, LockEvidence
 from engine.monitor.recorder import RecorderLocation
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.operations.journal import Journal, Who
@@ -84,6 +84,8 @@ class WholeQueueFigures(NamedTuple):
     """PIDs of the running workers, as far as known; only for a place without a lock."""
     has_worker: bool | None = None
     """True if a worker of any program runs here; None if unknown, or for a place with a lock."""
+    connected: tuple[ConnectedWorker, ...] = ()
+    """The workers that a server lists, which may be on other hosts."""
     abandoned: frozenset[str] = frozenset()
     """Ids of claimed tasks whose worker has ended, as far as known; only without a lock."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -82,9 +82,9 @@ ACTIVE_SECONDS = 5.0
 active while the lock is free.
 """
 
-FIRST_QUERY_SECONDS, CHANGED_QUERY_SECONDS, UNCHANGED_QUERY_SECONDS = 0.1, 1.0, 5.0
-"""Seconds between two queries for due tasks: before the first scan has ended, after a change,
-without a change.
+FIRST_QUERY_SECONDS, UNCHANGED_QUERY_SECONDS = 0.1, 5.0
+"""Seconds until the due tasks are queried: from one look whether the first scan has ended to the
+next, and after a query without a change.
 """
 
 QUERY_COST_FACTOR = 20
@@ -95,15 +95,15 @@ the backlog.
 FIRST_TASKS_SECONDS = 1.0
 """Maximum seconds to wait for the first tasks before everything else starts."""
 
-HIDDEN_READ_SECONDS = 5.0
-"""Seconds between two reads of the lock, metrics, logs and journal of a place that no screen
-shows."""
+HIDDEN_READ_SECONDS, QUIET_READ_SECONDS = 5.0, 10.0
+"""Seconds between two reads of the lock, metrics, logs and journal of a place that no screen shows;
+the second while its folders are watched and no task changes."""
 
 JOURNAL_INTERVAL_SECONDS = 2.0
-"""Seconds between two checks of the journal."""
+"""Seconds between two reads of a journal with an operation that has not ended."""
 
 TURNS_PER_SECOND = 4
-"""Moments of a second at which places wake up: several at the same one, one of these reads."""
+"""Moments of a second at which places wake up, several at the same one."""
 
 CLOSE_TIMEOUT_SECONDS = 2.0
 """Seconds to wait for threads when the place is closed."""
@@ -194,6 +194,9 @@ class PlaceSession:
         self._closed = False
         self._watching: set[asyncio.Task[None]] = set()
         self._waiters: list[asyncio.Future[None]] = []
+        self._turns = _Turns()
+        self._evaluated = -1
+        """Generation of the index for which the alert rules were evaluated last."""
         self._records = records and place.recording is not None
         self._sweeps = records and place.sweep is not None
         self._recorder = None if place.recording is None else Recorder(place.recording)
@@ -213,27 +216,26 @@ class PlaceSession:
         running = self.recovery.running or self.test_mail.running
         return running or any(work.ended is None for work in self.operations)
 
-    async def follow(
-        self,
-        period: Callable[[], float] = lambda: 1.0,
-        headstart: float = 0.0,
-        is_shown: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Read lock, metrics and logs every `period()` seconds until closed, less often while the
-        place is not shown.
-
-        The inspector follows the tasks on its own threads. The first tasks get `headstart` seconds
-        before anything else is read.
-        """
-        self._is_shown = is_shown()
+    async def follow(self, headstart: float) -> None:
+        """Read the place until it is closed, at the turns that `follow_places` gives it."""
         await self.inspector.start()
         if headstart:
             await self._wait_for_tasks()
             await asyncio.sleep(headstart)
         await asyncio.gather(
-            *(self._follow(period, is_shown), self._follow_backlog(), self._load_recorded_flow()),
+            *(self._follow(), self._follow_backlog(), self._load_recorded_flow()),
             *(self._follow_history(), self._sweep()),
         )
+
+    def take_turn(self, *, is_shown: bool) -> None:
+        """Start what is due now. The counts of a place that is not shown are noted at each turn,
+        also if nothing else is read."""
+        self._is_shown = is_shown
+        if self.has_readings and not is_shown:
+            _add_counts(self)
+            if self.inspector.latest.generation != self._evaluated:
+                self.evaluate_alerts()
+        self._turns.take()
 
     async def _wait_for_tasks(self) -> None:
         """Wait for the first tasks, until the scan has ended or failed, at most
@@ -244,20 +246,18 @@ class PlaceSession:
                 while not (latest.is_complete or latest.unavailable or any(latest.counts.values())):
                     latest = await self.inspector.wait_for_change(latest.generation)
 
-    async def _follow(self, period: Callable[[], float], is_shown: Callable[[], bool]) -> None:
-        loop, due, generation = asyncio.get_running_loop(), 0.0, -1
+    async def _follow(self) -> None:
+        time, due, quiet_due, generation = asyncio.get_running_loop().time, 0.0, 0.0, -1
+
+        def is_due() -> bool:
+            is_wanted = self._is_shown or self.worker.has_ended or bool(self._waiters)
+            is_quiet = self.readings.is_watched and self.inspector.latest.generation == generation
+            return is_wanted or time() >= (quiet_due if is_quiet else due)
+
         while not self._closed:
-            latest, self._is_shown = self.inspector.latest, is_shown()
-            wanted = self._is_shown or self.worker.has_ended or bool(self._waiters)
-            if not wanted and loop.time() < due and self.has_readings:
-                _add_counts(self)
-                if latest.generation != generation:
-                    generation = latest.generation
-                    self.evaluate_alerts()
-                await sleep_until_turn(self.number, period())
-                continue
-            due = next_turn(loop.time(), HIDDEN_READ_SECONDS, self.number)
-            generation = latest.generation
+            generation = self.inspector.latest.generation
+            due = next_turn(time(), HIDDEN_READ_SECONDS, self.number)
+            quiet_due = next_turn(time(), QUIET_READ_SECONDS, self.number)
             try:
                 found = await self._watch_thread.run(self._watch.read_all)
                 self.readings = found._replace(destinations=self._watch.destinations)
@@ -272,8 +272,9 @@ class PlaceSession:
             self.has_readings = True
             self.evaluate_alerts()
             self._record()
-            self._wake_waiters()
-            await sleep_until_turn(self.number, period())
+            waiters, self._waiters = self._waiters, []
+            _settle(waiters)
+            await self._turns.wait(is_due)
 
     def _note_lock(self) -> None:
         lock = self.readings.lock
@@ -301,23 +302,28 @@ class PlaceSession:
         return self.flow.drain(now)
 
     async def _follow_backlog(self) -> None:
-        loop = asyncio.get_running_loop()
-        generation, due = -1, 0.0
+        time, due, earliest = asyncio.get_running_loop().time, 0.0, 0.0
+        latest = self.inspector.latest
+
+        def is_due() -> bool:
+            has_changed = self.inspector.latest.generation != latest.generation
+            return time() >= (earliest if has_changed else due)
+
         while not self._closed:
-            latest, began = self.inspector.latest, loop.time()
-            if latest.is_complete and (latest.generation != generation or began >= due):
-                try:
-                    await self.query_backlog()
-                except Unavailable:
-                    self.backlog = None  # the inspector reports the reason
-                generation = latest.generation
-                due = next_turn(began, UNCHANGED_QUERY_SECONDS, self.number)
-            rest = (
-                max(CHANGED_QUERY_SECONDS, QUERY_COST_FACTOR * (loop.time() - began))
-                if latest.is_complete
-                else FIRST_QUERY_SECONDS
-            )
-            await sleep_until_turn(self.number, rest)
+            latest, began = self.inspector.latest, time()
+            if not latest.is_complete:
+                if latest.unavailable:
+                    await self._turns.wait(lambda: True)
+                else:
+                    await asyncio.sleep(FIRST_QUERY_SECONDS)
+                continue
+            try:
+                await self.query_backlog()
+            except Unavailable:
+                self.backlog = None  # the inspector reports the reason
+            earliest = time() + QUERY_COST_FACTOR * (time() - began)
+            due = next_turn(began, UNCHANGED_QUERY_SECONDS, self.number)
+            await self._turns.wait(is_due)
 
     async def query_backlog(self) -> None:
         """Query the due tasks and their age.
@@ -414,12 +420,16 @@ class PlaceSession:
                 self.messages.append(safe_line(trouble))
 
     async def _follow_history(self) -> None:
-        loop, due = asyncio.get_running_loop(), 0.0
+        time, due = asyncio.get_running_loop().time, 0.0
+
+        def is_due() -> bool:
+            return time() >= due and self.history.may_have_changed(self.readings.journal_changed)
+
         while not self._closed:
-            if self._is_shown or loop.time() >= due:
-                await self._refresh_history()
-                due = next_turn(loop.time(), HIDDEN_READ_SECONDS, self.number)
-            await sleep_until_turn(self.number, JOURNAL_INTERVAL_SECONDS)
+            await self._refresh_history()
+            seconds = JOURNAL_INTERVAL_SECONDS if self._is_shown else HIDDEN_READ_SECONDS
+            due = next_turn(time(), seconds, self.number)
+            await self._turns.wait(is_due)
 
     async def _refresh_history(self, *, always: bool = False) -> None:
         try:
@@ -519,6 +529,7 @@ class PlaceSession:
 
     def evaluate_alerts(self) -> None:
         """Evaluate the alert rules again."""
+        self._evaluated = self.inspector.latest.generation
         # Until lock, metrics and logs were read, missing values are no alarm.
         if self.has_readings:
             self.alerts = find_alerts(self.alert_inputs(), self.clock(), self.place.alerts)
@@ -606,17 +617,12 @@ class PlaceSession:
         self._waiters.append(waiter)
         await waiter
 
-    def _wake_waiters(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
     async def close(self, keep_worker: bool) -> None:
         """Close everything; stop a worker that was started here unless `keep_worker`."""
         if self._closed:
             return
         self._closed = True
+        self._turns.end()
         self.recovery.detach()
         self.test_mail.detach()
         await asyncio.gather(*(work.detach() for work in self.operations if work.ended is None))
@@ -626,18 +632,85 @@ class PlaceSession:
         await self._watch_thread.close(CLOSE_TIMEOUT_SECONDS)
 
 
-async def sleep_until_turn(number: int, period: float) -> None:
-    """Sleep for about `period` seconds, at least half of them, until the turn of a place."""
-    rest = next_turn(now := asyncio.get_running_loop().time(), period, number) - now
-    await asyncio.sleep(rest if rest >= period / 2 else rest + period)
+class _Turns:
+    """What waits for a turn of a place."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._has_ended = False
+
+    async def wait(self, is_due: Callable[[], bool]) -> None:
+        """Wait for a turn at which something is due, or for the end."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self._has_ended:
+            self._waiting.append((is_due, turn))
+            await turn
+
+    def take(self) -> None:
+        """Start all that is due."""
+        due = [one for one in self._waiting if self._has_ended or one[0]()]
+        self._waiting = [one for one in self._waiting if one not in due]
+        _settle(turn for _, turn in due)
+
+    def end(self) -> None:
+        """Start all: it sees that the place is closed."""
+        self._has_ended = True
+        self.take()
+
+
+def _settle(waiters: Iterable[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+
+
+async def follow_places(
+    lives: Sequence[PlaceSession],
+    period: Callable[[], float] = lambda: 1.0,
+    headstart: float = 0.0,
+    is_shown: Callable[[PlaceSession], bool] = lambda live: True,
+) -> None:
+    """Read lock, metrics and logs of places every `period()` seconds until they are closed; those
+    of a place that is not shown each `HIDDEN_READ_SECONDS`.
+
+    The inspectors follow the tasks on their own threads. The first tasks of a place get `headstart`
+    seconds before anything else of it is read.
+    """
+    turns = asyncio.create_task(_give_turns(lives, period, is_shown))
+    try:
+        await asyncio.gather(*(live.follow(headstart) for live in lives))
+    finally:
+        turns.cancel()
+
+
+async def _give_turns(
+    lives: Sequence[PlaceSession],
+    period: Callable[[], float],
+    is_shown: Callable[[PlaceSession], bool],
+) -> None:
+    """Give each place a turn in `period()` seconds. One timer serves all places: the wake-up of one
+    for each would cost more than what is done."""
+    loop = asyncio.get_running_loop()
+    for live in lives:
+        live.take_turn(is_shown=is_shown(live))
+    while True:
+        seconds = period()
+        began = (loop.time() // seconds + 1) * seconds
+        for turn in range(TURNS_PER_SECOND):
+            await asyncio.sleep(began + turn / TURNS_PER_SECOND * seconds - loop.time())
+            for live in lives:
+                if live.number % TURNS_PER_SECOND == turn:
+                    live.take_turn(is_shown=is_shown(live))
 
 
 def next_turn(now: float, period: float, number: int) -> float:
     """Return the next time for a place to do what it does once in `period` seconds, on the clock of
-    the event loop. The places have `TURNS_PER_SECOND` turns: each wake-up costs, but the threads of
-    places that read at once wait for each other.
+    the event loop: one of `TURNS_PER_SECOND` turns in the first second of a period.
+
+    Reads one after the other find their code in the processor's cache, and the screen changes once;
+    but the threads of places that read in the same turn wait for each other.
     """
-    return now + period - (now - number / TURNS_PER_SECOND) % period if period else now
+    return now + period - (now - number % TURNS_PER_SECOND / TURNS_PER_SECOND) % period
 
 
 def seen_destinations(live: PlaceSession) -> tuple[SeenDestination, ...]:
@@ -659,9 +732,14 @@ def lease_workers(live: PlaceSession) -> tuple[int, ...]:
     return tuple(sorted({*live.readings.queue_figures.workers, *own}))
 
 
+def count_lease_workers(live: PlaceSession) -> int:
+    """The workers of a place without a lock: those that a server lists, else the known PIDs."""
+    return len(live.readings.queue_figures.connected) or len(lease_workers(live))
+
+
 def count_totals(sessions: Sequence[PlaceSession], now: float) -> Totals:
     """The totals of several places at `now` (epoch seconds UTC)."""
-    workers = sum(len(lease_workers(live)) for live in sessions if live.place.has_leases)
+    workers = sum(count_lease_workers(live) for live in sessions if live.place.has_leases)
     locks = [live.readings.lock for live in sessions]
     counts = [live.inspector.latest.counts for live in sessions]
     return sum_totals(counts, locks, [live.flow.rates(now) for live in sessions], workers)

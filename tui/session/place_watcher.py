@@ -33,7 +33,9 @@ from engine.monitor.transport_health import (
 )
 from engine.operations.notes import NO_NOTES, NotesById
 from engine.store import StoreError, Unavailable
+from engine.system import mounts
 from engine.system.host import HostFigures
+from tui.session.history import folder_mtime
 from tui.session.place import Place, WholeQueueFigures
 from tui.session.recent_events import RecentTaskEvents
 
@@ -77,6 +79,10 @@ class PlaceReadings(NamedTuple):
     """The registry of destinations."""
     host: HostFigures | None = None
     """Disk of its tasks and load of its host; None if unknown."""
+    journal_changed: int = 0
+    """Modification time of the journal's folder in nanoseconds; 0 if missing."""
+    is_watched: bool = False
+    """True if the kernel reports changes of its files: a local file system, not another host."""
 
 
 def read_lock(place: Place) -> LockEvidence | None:
@@ -157,6 +163,7 @@ class PlaceWatcher:
         self.destinations = DestinationsReading()
         """The registry of destinations, as last read."""
         self._facts_due = self._registry_due = float("-inf")
+        self._is_watched: bool | None = None
 
     def read_all(self) -> PlaceReadings:
         """Read everything."""
@@ -173,7 +180,19 @@ class PlaceWatcher:
         lock = read_lock(self._place)
         told = (sending, self._ran, tokens, self._notes, unread, routes, self._read_facts())
         kinds = events.latency.figures(now) if events.is_read else None
-        last = self._see_runs(queue), kinds, self._read_registry(), self._place.host()
+        journal = self._place.journal
+        changed = 0 if journal is None else folder_mtime(journal.folder)
+        if self._is_watched is None:
+            where = self._place.location  # or the URL of a server
+            self._is_watched = os.path.lexists(where) and not mounts.may_hang(where)
+        last = (
+            self._see_runs(queue),
+            kinds,
+            self._read_registry(),
+            self._place.host(),
+            changed,
+            self._is_watched,
+        )
         return PlaceReadings(lock, queue, mail, log, *told, *last)
 
     def _see_runs(self, queue: MetricsReading) -> RunTimes | None:

@@ -7,15 +7,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from engine.model import STALLED_KEY, LockEvidence, Task, Verdict
+from engine.model import STALLED_KEY, ConnectedWorker, LockEvidence, Task, Verdict
 from engine.monitor.alerts import AlertKind
 from engine.monitor.latency import KindFigures, with_unlogged_kinds
 from engine.monitor.throughput import HISTORY_SECONDS, Trend
+from engine.policy import format_rough_duration
 from engine.text.decode import parse_digits
+from engine.text.safe import safe_line
 from tui.session.place_session import PlaceSession, lease_workers
 
 NO_WORKER, IDLE, NOT_COUNTED = "no worker running", "no task claimed", "reading ..."
 """Words for a row without a task."""
+
+MAX_NAMED_QUEUES, NO_NAME = 3, "(no name)"
 
 
 class WorkerRow(NamedTuple):
@@ -46,6 +50,14 @@ class WorkerRow(NamedTuple):
     """Needs a hand: without a heartbeat, over its limit, or a task without a worker."""
     is_abandoned: bool = False
     """True if the worker that claimed the task has ended."""
+    owner: str = ""
+    """The worker, if its store or server knows it by a name other than a PID."""
+    lease_seconds: float | None = None
+    """Seconds until its claim expires."""
+    is_suspected: bool = False
+    """True if that the worker has ended is only likely (`STALLED_KEY`)."""
+    connection: str = ""
+    """Address and age of its connection to a server, and the queues that it serves."""
     note: str = ""
     """Instead of a task: why the worker has no task."""
 
@@ -68,10 +80,16 @@ def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
         is_stuck=is_stuck,
         has_limits=bool(live.place.time_limits),
     )
+    connected = live.readings.queue_figures.connected
+    idle = [
+        bare._replace(owner=one.name or NO_NAME, note=IDLE, connection=describe(one))
+        for one in connected
+        if not _is_busy(one, live.active)
+    ]
     if live.active:
         alone = any(alert.kind is AlertKind.ABANDONED for alert in live.alerts)
         abandoned, limits = live.readings.queue_figures.abandoned, live.place.time_limits
-        return [
+        rows = [
             _task_row(
                 bare,
                 task,
@@ -81,12 +99,40 @@ def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
             )
             for task in live.active
         ]
+        return [row._replace(connection=_connection_of(row, connected)) for row in rows] + idle
+    if idle:
+        return idle
     if pids:
         return [bare._replace(pid=pid, note=IDLE) for pid in pids]
     if live.backlog is None or not live.has_readings:
         return [bare._replace(note=NOT_COUNTED)]
     is_stalled = live.estimate_drain(now).trend is Trend.STALLED
     return [bare._replace(note=NO_WORKER, is_stuck=is_stalled)]
+
+
+def describe(worker: ConnectedWorker) -> str:
+    """The address of a worker, since when it is connected, and the queues that it serves."""
+    queues = ", ".join(worker.queues[:MAX_NAMED_QUEUES])
+    more = len(worker.queues) - MAX_NAMED_QUEUES
+    words = f"{worker.address}, connected {format_rough_duration(worker.age)}; serves {queues}"
+    return words + (f" and {more} more" if more > 0 else "")
+
+
+def _is_busy(worker: ConnectedWorker, active: Iterable[Task]) -> bool:
+    """True if it has a claim, or may have one: an unnamed worker is known by its queues only."""
+    owners = {task.lease.owner for task in active if task.lease is not None}
+    if worker.name:
+        return worker.name in owners
+    return any(task.kind in worker.queues for task in active)
+
+
+def _connection_of(row: WorkerRow, connected: Iterable[ConnectedWorker]) -> str:
+    """The connection of the worker of a task; of one without a name only if it can be no other."""
+    serves = [one for one in connected if row.kind in one.queues]
+    named = [one for one in serves if one.name and one.name == row.owner]
+    unnamed = [one for one in serves if not one.name]
+    found = named or (unnamed if row.owner and len(unnamed) == 1 else [])
+    return describe(found[0]) if found else ""
 
 
 def _lock_pid(lock: LockEvidence) -> tuple[int, ...]:
@@ -101,9 +147,13 @@ def _task_row(
     running = now - lease.since if lease is not None and lease.since > 0 else None
     is_late = running is not None and limit is not None and running > limit
     has_expired = lease is not None and lease.until is not None and 0 < lease.until <= now
-    owner = None if lease is None else parse_digits(lease.owner)
+    pid = None if lease is None else parse_digits(lease.owner)
+    until = None if lease is None else lease.until
     return bare._replace(
-        pid=None if is_abandoned else owner if bare.pid is None else bare.pid,
+        pid=None if is_abandoned else pid if bare.pid is None else bare.pid,
+        owner="" if lease is None or pid is not None else safe_line(lease.owner),
+        lease_seconds=None if not until else until - now,
+        is_suspected=STALLED_KEY in task.extra,
         task=task.id,
         kind=task.kind,
         running_seconds=None if running is None else max(0.0, running),
@@ -128,8 +178,8 @@ def _rank(row: WorkerRow) -> tuple[bool, bool, float, int, str]:
 
 
 def count_workers(rows: Iterable[WorkerRow]) -> int:
-    """Count the processes of some rows."""
-    return len({(row.number, row.pid) for row in rows if row.pid is not None})
+    """Count the workers of some rows."""
+    return len({(row.number, row.pid, row.owner) for row in rows if row.pid or row.owner})
 
 
 def kind_figures(live: PlaceSession, now: float) -> tuple[KindFigures, ...]:

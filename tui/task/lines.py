@@ -11,12 +11,13 @@ from typing import NamedTuple, TypeAlias
 
 from engine.logs.merged_log import Mentions
 from engine.logs.task_events import Attempt, EventKind, TaskEvent
-from engine.model import Part, State, Task
+from engine.model import Part, Relative, Relatives, State, Task
 from engine.operations.notes import Note
 from engine.policy import died_at, format_rough_duration
 from engine.text.safe import safe_line
 from tui.format import glyphs, present
 from tui.format.present import BLANK_LINE, Line, Run
+from tui.format.table import Choice
 from tui.session.recurrence_check import CheckedCluster
 from tui.task.why_waiting import NO_OUTLOOK, TaskOutlook
 
@@ -34,7 +35,7 @@ class LogFindings(NamedTuple):
     attempts: tuple[Attempt, ...] = ()
 
 
-NOT_SEARCHED = LogFindings()
+NOT_SEARCHED, NO_RELATIVES = LogFindings(), Relatives()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class TaskScene:
     parts: tuple[Part, ...] = ()
     request: tuple[Run, ...] = ()
     """Names and values of the request that a delivery sends."""
+    relatives: Relatives = NO_RELATIVES
     notes: tuple[Note, ...] = ()
     """Operators' notes, oldest first."""
     notes_error: str = ""
@@ -141,7 +143,9 @@ def wait_rows(scene: TaskScene, now: float) -> list[Run]:
         rows.append(("died", when + tries))
         why = tuple(reason.removeprefix("stays ") for reason in why[1:])
     label = _LABELS.get(task.state, "state")
-    rows += [(label if not at else "", reason) for at, reason in enumerate(why)]
+    rows += [
+        (label if not at else "", reason.removeprefix(f"{label} ")) for at, reason in enumerate(why)
+    ]
     if (bucket := scene.outlook.bucket) is not None and task.state is State.PENDING:
         rows.append(("rate limit", present.describe_bucket(bucket)))
     if (start := scene.outlook.start) is not None:
@@ -268,6 +272,46 @@ def _payload_words(scene: TaskScene) -> str:
     if found.refusal:
         return f"{safe_line(payload)}: not read: {safe_line(found.refusal)}"
     return f"{safe_line(payload)}, {found.size or 0:,} bytes"
+
+
+# Parent and children
+
+
+def relative_rows(scene: TaskScene, width: int) -> list[Choice]:
+    """A row for the parent, then one for each listed child: id, state, return value or error."""
+    parent, children, _ = scene.relatives
+    family = [("parent", parent)] if parent is not None else []
+    family += [("child", child) for child in children]
+    ids = (present.cells_of(_relative_name(one)) for _, one in family)
+    room = max(ids, default=0)
+    return [Choice(one.id, _relative_line(role, one, room, width)) for role, one in family]
+
+
+def _relative_name(one: Relative) -> str:
+    return present.short_id(one.id, present.MAX_ID_CELLS)
+
+
+def _relative_line(role: str, one: Relative, room: int, width: int) -> Line:
+    word = present.state_name(one.word) if one.word else "gone"
+    look = "warn" if one.word == "failed" else "" if one.word else "muted"
+    name = present.fit_text(_relative_name(one), room)
+    runs: Line = (
+        (f"  {role:<6}  ", "muted"),
+        (f"{name}  ", "accent" if one.is_here else "muted"),
+        (f"{word:<16}  ", look),
+        (safe_line(one.text), ""),
+    )
+    return present.cut_line(runs, width)
+
+
+def relatives_amount(found: Relatives) -> str:
+    """The number of children: `250, first 100`; "" without any."""
+    listed = len(found.children)
+    return (
+        ""
+        if not found.total
+        else f"{found.total:,}" + (f", first {listed:,}" if listed < found.total else "")
+    )
 
 
 # Attempts

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from textual import work
 from textual.app import ComposeResult
 
-from engine.model import State
+from engine.model import STALLED_KEY, State
 from engine.monitor.recurrence import StillHappens
 from engine.text.safe import safe_line
 from tui.format import keys, present
@@ -30,6 +30,7 @@ from tui.task.lines import TaskScene
 from tui.task.parts_lines import Opened
 from tui.task.reader import TaskReader
 from tui.widgets.lines import Frame, Lines, LongText
+from tui.widgets.picker import Picker
 
 View: TypeAlias = Callable[[TaskScene, tuple[Opened, ...], float, int], list[Line]]
 
@@ -45,6 +46,9 @@ _WITH_CONTENT = {"payload", "files"}
 """Parts that need the content of the files."""
 WITHOUT_CLOCK = {"payload", "log"}
 """Parts without relative times, which need no repaint each second."""
+
+MIN_RELATIVES = 3
+"""Fewest lines for parent and children, if there are as many."""
 
 NEXT_STEPS: Mapping[State, tuple[str, str]] = {
     State.PENDING: ("O", "runs it now, before its due time"),
@@ -70,6 +74,8 @@ class TaskPage(PlanningScreen, Page):
         """The part to show, and the one that is on screen."""
         self._tops: dict[str, int] = {}
         self._said: tuple[str, str, float] = ("", "", 0.0)
+        self.has_relatives = False
+        """True while the list of parent and children is shown; j and k move in it."""
 
     def compose(self) -> ComposeResult:
         """Path, parts, all panes or one part, next step, hints."""
@@ -77,6 +83,7 @@ class TaskPage(PlanningScreen, Page):
         yield Lines(id="parts")
         yield TaskBoard(id="board")
         yield LongText(id="text")
+        yield Picker(id="relatives", ghosts=False)
         yield Lines(id="word")
         yield Lines(id="hints")
 
@@ -125,11 +132,27 @@ class TaskPage(PlanningScreen, Page):
             panes.show(found)
         pane.show(text)
         pane.add_class("pane")
-        pane.show_frame(self.text_frame(), focused=True)
+        self._show_relatives(scene)
+        pane.show_frame(self.text_frame(), focused=not self.has_relatives)
         if self._shown != part:
             self._shown = part
             pane.move_to(self._tops.get(part, len(text) if part == "log" else 0))
         self._paint_frame()
+
+    def _show_relatives(self, scene: TaskScene | None) -> None:
+        """Show the parent and the children of the task below its parts, if it has any."""
+        part, border = self.query_one("#relatives", Picker), present.frame_border(*self.size)
+        inner = self.size.width - (present.BOX_FRAME_CELLS if border == present.BOX else 0)
+        rows = [] if scene is None else view.relative_rows(scene, inner)
+        self.has_relatives = part.display = bool(rows)
+        part.add_class("pane")
+        part.styles.height = border + min(len(rows), max(MIN_RELATIVES, self.size.height // 4))
+        part.show_rows(rows)
+        if scene is not None and rows:
+            amount = view.relatives_amount(scene.relatives)
+            title = "Children" if amount else "Parent"
+            right: Line = (("Enter", "key"), (" opens", "muted"))
+            part.show_frame(Frame(title, amount=amount, right=right), focused=True)
 
     def _paint_frame(self) -> None:
         """Repaint everything around the text."""
@@ -148,7 +171,8 @@ class TaskPage(PlanningScreen, Page):
         state = None if task is None else task.state
         grey = {key.action for key in keys.verb_keys() if self.verb_refusal(key.verb, state, task)}
         words = {"arm": keys.arm_hint(self.around.arming.is_armed)} | planning.hint_words(state)
-        self.show_hints(grey, self.without(), words)
+        elsewhere = planning.verbs_elsewhere(self.live.inspector.edges, state)
+        self.show_hints(grey, self.without() | elsewhere, words)
 
     def _foot(self, width: int) -> Line:
         """A message, that the task is gone or has changed, or the next step."""
@@ -175,6 +199,8 @@ class TaskPage(PlanningScreen, Page):
         key, does = NEXT_STEPS.get(task.state, ("", ""))
         if task.state is State.PENDING and (task.due or 0.0) <= now:
             key = ""  # it is due already
+        if STALLED_KEY in task.extra:
+            key, does = "L", "releases it"
         verb = next((each.verb for each in keys.verb_keys() if each.shown == key), "")
         if not verb or self.verb_refusal(verb, task.state, task):
             key, does = "t", "shows its log lines"
@@ -189,6 +215,13 @@ class TaskPage(PlanningScreen, Page):
         """Show a message for some seconds."""
         self._said = (text, look, self.around.clock())
         self._paint_frame()
+
+    def action_move(self, how: str) -> None:
+        """Move through parent and children, if there are any; page keys scroll the text."""
+        if self.has_relatives and how in ("down", "up"):
+            self.query_one("#relatives", Picker).move(how)
+        else:
+            super().action_move(how)
 
     def action_part(self, pressed: str) -> None:
         """Go to the previous or the next part."""

@@ -24,6 +24,9 @@ from tui.task.why_waiting import outlook
 REASONS_SECONDS = 2.0
 """Seconds after which the reasons for waiting are read again, even without a change."""
 
+MAX_CHILDREN = 100
+"""Children of a task that are listed."""
+
 
 class TaskReader:
     """The facts about one task, as last read."""
@@ -95,6 +98,7 @@ class TaskReader:
         if self.scene is not None:
             await self.read_log()
             await self._read_parts(self.scene.task)
+            await self._read_relatives()
             self._notify()
 
     async def _read_outlook(self) -> None:
@@ -135,6 +139,18 @@ class TaskReader:
         if self.scene is not None and self.scene.task == task:
             self.scene = replace(self.scene, parts=found, request=request)
 
+    async def _read_relatives(self) -> None:
+        """Read the parent and the children of the task; the last ones stay if that fails."""
+        scene = self.scene
+        if scene is None or self.gone:
+            return
+        try:
+            found = await self.live.inspector.actions.relatives(scene.task, MAX_CHILDREN)
+        except StoreError:
+            return  # the place is unavailable, which the header shows
+        if self.scene is not None and self.scene.task == scene.task:
+            self.scene = replace(self.scene, relatives=found)
+
     async def open_parts(self) -> None:
         """Read the content of the parts, if it may have changed."""
         scene = self.scene
@@ -170,6 +186,7 @@ class TaskReader:
             with suppress(Unavailable):  # keep the previous answer
                 await self._read_outlook()
                 await self._check_cluster()
+            await self._read_relatives()
         if is_mentioned:
             self._notify()
 

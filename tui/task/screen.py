@@ -15,6 +15,7 @@ from tui.plan.planning import VerbRequest
 from tui.screens.base import TOO_EARLY, Copy
 from tui.screens.target import Target
 from tui.task.page import WITHOUT_CLOCK, TaskPage
+from tui.widgets.picker import Picker
 from tui.widgets.task_rows import SEEN_SECONDS
 
 
@@ -60,6 +61,22 @@ class TaskScreen(TaskPage):
     def action_arm(self) -> None:
         """Arm or disarm."""
         self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
+
+    def action_open(self) -> None:
+        """Open the parent or the child under the cursor."""
+        scene, id = self.reader.scene, self.query_one("#relatives", Picker).key
+        family = () if scene is None else (scene.relatives.parent, *scene.relatives.children)
+        found = next((one for one in family if one is not None and one.id == id), None)
+        if found is None:
+            self.say("no parent and no children")
+        elif not found.is_here:
+            self.say(f"{id} is not in this place, or no longer")
+        else:
+            self.go(Target(keys.TASK, id=id))
+
+    def without(self) -> set[str]:
+        """Hide the key that opens a relative where there are none."""
+        return super().without() | (set() if self.has_relatives else {"open"})
 
     def action_log(self) -> None:
         """Open the log, filtered for this task."""

@@ -17,6 +17,7 @@ from engine.monitor.alerts import Alert, AlertKind
 from engine.monitor.forecast import ExpectedStart, expected_start
 from engine.monitor.throughput import Trend
 from engine.operations.controls import control_rows
+from engine.operations.plans import bar_reason
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from tui.format import present
@@ -68,6 +69,8 @@ async def outlook(live: PlaceSession, task: Task, now: float) -> TaskOutlook:
     about, unknown = await _circumstances(*found)
     if task.state is not State.PENDING:
         return TaskOutlook(about, unknown)
+    if barred := bar_reason(live.inspector.edges, "promote", task, now=now):
+        return TaskOutlook(unknown=(*unknown, barred))  # it waits for neither time nor worker
     obstacle = about.pause_reason or about.closed_reason
     if about.is_handled is not None and not about.is_handled(task.kind):
         obstacle = obstacle or "no handler configured"

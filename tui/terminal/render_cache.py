@@ -7,15 +7,16 @@ the time that a key takes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.segment import Segment
 from rich.style import Style
 from textual._styles_cache import StylesCache
+from textual.color import Color
 from textual.containers import Container, Horizontal, Vertical
-from textual.content import Content
 from textual.css.styles import StylesBase
-from textual.geometry import Region, Size
+from textual.geometry import Region, Size, Spacing
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -29,30 +30,58 @@ FRAME_SIGNS = "─│╭╮╰╯+-|"
 class CachedLines(StylesCache):
     """Cache of a widget's styled lines, with frames that are faint or bold as the theme has them.
 
-    A border of Textual has only a colour.
+    A border of Textual has only a colour. What is left and right of the content, frame and
+    padding, is looked up once for all of them: for each line, that took longer than its content.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._made: tuple[Region, list[Strip]] | None = None
         self._frame = Style.null()
+        self._blank: Style | None = None
+        self._sides: tuple[list[Segment], list[Segment]] | None = None
 
     def render_widget(self, widget: Widget, crop: Region) -> list[Strip]:
         """The lines of that region; rendered again only after a change."""
         if self._made is None or self._made[0] != crop:
             look = next((look for name, look in FRAME_LOOKS if widget.has_class(name)), "accent")
-            style = getattr(widget.app, "looks", {}).get(look, Style.null())
+            looks = getattr(widget.app, "looks", {})
+            style, self._blank = looks.get(look, Style.null()), looks.get("")
             self._frame = Style(bold=style.bold or None, dim=style.dim or None)
             self._made = crop, super().render_widget(widget, crop)
         return self._made[1]
 
-    def render_line(self, styles: StylesBase, y: int, size: Size, *args: Any, **more: Any) -> Strip:
+    def render_line(
+        self,
+        styles: StylesBase,
+        y: int,
+        size: Size,
+        content: Size,
+        padding: Spacing,
+        base: Color,
+        ground: Color,
+        line_of: Callable[[int], Strip],
+        *labels_and_colors: Any,
+    ) -> Strip:
         """A line with its frame."""
-        strip = super().render_line(styles, y, size, *args, **more)
-        if not self._frame or not styles.border_top[0]:
-            return strip
-        is_edge = y == 0 or (bool(styles.border_bottom[0]) and y == size.height - 1)
-        if not is_edge and not styles.border_left[0]:
+        about = styles, y, size, content, padding, base, ground
+        at = y - styles.gutter.top
+        if not (0 <= at < content.height and content.width):
+            strip = super().render_line(*about, line_of, *labels_and_colors)
+            return self._with_frame(strip, styles, is_edge=y in (0, size.height - 1))
+        if self._sides is None:
+            middle = Segment(" " * content.width)
+            around = super().render_line(*about, lambda _: Strip([middle]), *labels_and_colors)
+            parts = [*self._with_frame(around, styles)]
+            place = next(n for n, part in enumerate(parts) if part is middle)
+            self._sides = parts[:place], parts[place + 1 :]
+        left, right = self._sides
+        line = line_of(at).adjust_cell_length(content.width, self._blank)
+        return Strip([*left, *line, *right], size.width) if left or right else line
+
+    def _with_frame(self, strip: Strip, styles: StylesBase, *, is_edge: bool = False) -> Strip:
+        """The line with the signs of its frame faint or bold."""
+        if not (self._frame and styles.border_top[0] and (is_edge or styles.border_left[0])):
             return strip
         segments = list(strip)
         for at in range(len(segments)) if is_edge else (0, -1):
@@ -68,7 +97,7 @@ class CachedLines(StylesCache):
 
     def clear(self) -> None:
         """Drop the cache: everything has changed."""
-        self._made = None
+        self._made = self._sides = None
         super().clear()
 
 
@@ -80,6 +109,20 @@ class CachedRender:
     def __init__(self, *children: Any, **options: Any) -> None:
         super().__init__(*children, **options)
         self._styles_cache = CachedLines()
+
+    def repaint_regions(self, regions: Iterable[Region]) -> None:
+        """Paint regions of the content again with the next frame.
+
+        `refresh` would pass three messages through the queues of the widget and of its screen.
+        """
+        assert isinstance(self, Widget)
+        dirty = [*regions]
+        if dirty and self._is_mounted and self.display:
+            self._set_dirty(*dirty)
+            self.screen._dirty_widgets.add(self)
+            self.screen.check_idle()
+        elif dirty:
+            self.refresh(*dirty)
 
     def refresh_height(self) -> None:
         """Lay out the screen again for another number of lines.
@@ -102,25 +145,3 @@ class Across(CachedRender, Horizontal):
 
 class Down(CachedRender, Vertical):
     """Panes below each other."""
-
-
-def write_border(widget: Widget, title: Content, subtitle: Content) -> None:
-    """Set the words in a widget's border and repaint only the lines that changed.
-
-    Textual would repaint the whole widget: 2 kB when the cursor of a list moves.
-    """
-    gutter, (width, height) = widget.gutter, widget.outer_size
-    changed = []
-    if _parts(title) != _parts(widget._border_title):
-        widget._border_title = title
-        changed.append(Region(-gutter.left, -gutter.top, width, 1))
-    if _parts(subtitle) != _parts(widget._border_subtitle):
-        widget._border_subtitle = subtitle
-        changed.append(Region(-gutter.left, height - gutter.top - 1, width, 1))
-    if changed and width:
-        widget.refresh(*changed)
-
-
-def _parts(text: Content | None) -> tuple[object, ...]:
-    """Text and styles: two contents are equal for Textual if their texts are."""
-    return () if text is None else (text.plain, *text.spans)

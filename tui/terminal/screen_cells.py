@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import compress
+from operator import ne, or_
 from typing import NamedTuple, TypeAlias
 
 from rich.cells import get_character_cell_size
@@ -203,8 +205,8 @@ def _pieces(update: ChopsUpdate | LayoutUpdate) -> Iterator[Piece]:
 def changed_spans(old: Cells, new: Cells) -> list[tuple[int, int]]:
     """The spans, start and end, in which cells differ; small gaps between them are included."""
     text, styles = new
-    pairs = zip(old.text, text, old.styles, styles, strict=True)
-    changed = [at for at, (a, b, c, d) in enumerate(pairs) if a != b or c != d]
+    differ = map(or_, map(ne, old.text, text), map(ne, old.styles, styles))
+    changed = [*compress(range(len(text)), differ)]
     spans, start, end = [], changed[0], changed[0]
     for at in changed:
         if at > end and (
@@ -256,7 +258,11 @@ def style_change(before: CellStyle, after: CellStyle) -> str:
     return f"\x1b[{';'.join(codes)}m"
 
 
-@lru_cache(maxsize=4096)
 def is_single_width(text: str) -> bool:
     """True if each character takes one cell."""
-    return text.isascii() or all(get_character_cell_size(character) == 1 for character in text)
+    return text.isascii() or all(map(_is_single, {*text}))
+
+
+@lru_cache(maxsize=4096)
+def _is_single(character: str) -> bool:
+    return get_character_cell_size(character) == 1

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 from rich.segment import Segment
@@ -11,12 +12,13 @@ from rich.style import Style
 from rich.text import Text
 from textual.content import Content
 from textual.geometry import Region, Size, Spacing
+from textual.reactive import Reactive
 from textual.strip import Strip
 from textual.widget import Widget
 
 from tui.format.glyphs import UTF8, Glyphs
 from tui.format.present import BLANK_LINE, Line, bracket_chips, cells_of, mark_words
-from tui.terminal.render_cache import CachedRender, write_border
+from tui.terminal.render_cache import CachedRender
 
 _OWN_COLOR = Style(color="default")
 """The terminal's own colour by name: without one, a part of a frame has that of the border."""
@@ -44,6 +46,9 @@ class Frame(NamedTuple):
 
 class Painted(CachedRender, Widget):
     """Base widget that turns lines of `present` into Textual strips, with the theme's styles."""
+
+    # Textual would lay out the whole screen a second time for scroll bars, which do not exist.
+    virtual_size = Reactive(Size(0, 0), repaint=False)
 
     _frame: tuple[Line, Line, str, int, bool, int] = ((), (), "", 0, False, 0)
 
@@ -77,16 +82,18 @@ class Painted(CachedRender, Widget):
         """The line as a strip, as wide as the widget."""
         # Textual's own way are component classes. With fifteen of them on each pane they took a
         # third of the time to the first frame, so the app holds the styles.
-        looks: Mapping[str, Style] = getattr(self.app, "looks", {})
-        glyphs: Glyphs = getattr(self.app, "glyphs", UTF8)
+        app = self.app
+        looks: Mapping[str, Style] = getattr(app, "looks", {})
+        glyphs: Glyphs = getattr(app, "glyphs", UTF8)
         if self._has_brackets:
             line = bracket_chips(line)
-        segments = [
-            Segment(text.translate(glyphs), looks.get(look))
-            for text, look in mark_words(line, looks)
-            if text
-        ]
-        return Strip(segments).adjust_cell_length(self.size.width, looks.get(""))
+        segments, cells = [], 0
+        for text, look in mark_words(line, looks):
+            if text:
+                text = text.translate(glyphs) if glyphs else text
+                segments.append(Segment(text, looks.get(look)))
+                cells += cells_of(text)
+        return Strip(segments, cells)
 
     def set_frame(self, title: Line, right: Line = (), bottom: str = "") -> None:
         """Set the words in the frame: a title, a text at its right end, and one at the bottom.
@@ -117,7 +124,23 @@ class Painted(CachedRender, Widget):
             )
             for some in (parts, below)
         ]
-        write_border(self, *map(Content.from_rich_text, labels))
+        self._write_border(*map(Content.from_rich_text, labels))
+
+    def _write_border(self, title: Content, subtitle: Content) -> None:
+        """Set the words in the border and repaint only the lines that changed.
+
+        Textual would repaint the whole widget: 2 kB when the cursor of a list moves.
+        """
+        gutter, (width, height) = self.gutter, self.outer_size
+        changed = []
+        if _parts(title) != _parts(self._border_title):
+            self._border_title = title
+            changed.append(Region(-gutter.left, -gutter.top, width, 1))
+        if _parts(subtitle) != _parts(self._border_subtitle):
+            self._border_subtitle = subtitle
+            changed.append(Region(-gutter.left, height - gutter.top - 1, width, 1))
+        if width:
+            self.repaint_regions(changed)
 
     def show_frame(self, frame: Frame, focused: bool = False) -> None:
         """Show these words in the frame; the focused pane stands out."""
@@ -126,9 +149,10 @@ class Painted(CachedRender, Widget):
             self.refresh()  # without colours Textual sees no other frame
         self.set_frame(frame.title(focused), frame.right, frame.bottom)
 
-    def repaint_line(self, y: int) -> None:
-        """Repaint one line."""
-        self.refresh(Region(0, y, self.size.width, 1))
+    def repaint_lines(self, lines: Iterable[int]) -> None:
+        """Paint these lines again with the next frame."""
+        width = self.size.width
+        self.repaint_regions([Region(0, y, width, 1) for y in lines])
 
 
 class Lines(Painted):
@@ -149,9 +173,7 @@ class Lines(Painted):
         if len(before) != len(self._lines) and self.styles.is_auto_height:
             self.refresh_height()
             return
-        for y in range(max(len(before), len(self._lines))):
-            if _line(before, y) != _line(self._lines, y):
-                self.repaint_line(y)
+        self.repaint_lines(changed_lines(before, self._lines))
 
     def render_line(self, y: int) -> Strip:
         """One of the shown lines."""
@@ -184,9 +206,9 @@ class LongText(Lines, can_focus=True):
         before, top, self._lines = self._lines, self._top, tuple(lines)
         self.move_to(top)
         if self._top == top:
-            for y in range(self.size.height):
-                if _line(before, top + y) != _line(self._lines, top + y):
-                    self.repaint_line(y)
+            height = self.size.height
+            shown = (lines[top : top + height] for lines in (before, self._lines))
+            self.repaint_lines(changed_lines(*shown))
 
     def render_line(self, y: int) -> Strip:
         """A line of the text, counted from the first visible one."""
@@ -213,5 +235,12 @@ class LongText(Lines, can_focus=True):
         self.move_to(self._top)
 
 
-def _line(lines: Sequence[Line], y: int) -> Line:
-    return lines[y] if y < len(lines) else BLANK_LINE
+def changed_lines(before: Sequence[Line], after: Sequence[Line]) -> list[int]:
+    """The indexes of the lines that differ; those beyond the end of a text are blank."""
+    pairs = zip_longest(before, after, fillvalue=BLANK_LINE)
+    return [y for y, (old, new) in enumerate(pairs) if old != new]
+
+
+def _parts(text: Content | None) -> tuple[object, ...]:
+    """Text and styles: two contents are equal for Textual if their texts are."""
+    return () if text is None else (text.plain, *text.spans)

@@ -126,11 +126,10 @@ class Picker(Painted, can_focus=True):
         self._paint()
 
     def _paint(self) -> None:
-        for y in range(self.size.height):
-            line = self._line(y)
-            if line != self._painted.get(y):
-                self._painted[y] = line
-                self.repaint_line(y)
+        lines = {y: self._line(y) for y in range(self.size.height)}
+        changed = {y: line for y, line in lines.items() if line != self._painted.get(y)}
+        self._painted |= changed
+        self.repaint_lines(changed)
 
     def render_line(self, y: int) -> Strip:
         """A line as last painted."""

@@ -19,7 +19,7 @@ from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import BLANK_LINE, Line
 from tui.widgets.lines import Painted
-from tui.widgets.list_view import task_at
+from tui.widgets.list_view import ListView, task_at
 from tui.widgets.task_rows import RowSource, TaskRows
 
 
@@ -69,6 +69,7 @@ class TaskList(Painted, can_focus=True):
         self._painted: dict[int, Line] = {}
         self._made: dict[int, tuple[tuple[object, ...], Line]] = {}
         self._columns: tuple[object, tuple[present.TaskColumn, ...]] = (None, ())
+        self._told: tuple[object, ...] = ()
 
     @property
     def loaded(self) -> bool:
@@ -107,9 +108,11 @@ class TaskList(Painted, can_focus=True):
         No message is sent, as the caller knows that the cursor moved: the message would come one
         frame later and repaint again.
         """
-        before = self.rows.view.cursor
+        before, is_told = self.rows.view.cursor, self._told == _facts(self.rows.view)
         self.rows.move(action)
         now = self.rows.view.cursor
+        if is_told:  # else rows have just been read, and the message about them is still to come
+            self._told = _facts(self.rows.view)
         if now.top != before.top:
             self.paint()
             return
@@ -130,6 +133,10 @@ class TaskList(Painted, can_focus=True):
                 continue
             if vanished is not None:
                 self.paint()
+            if vanished is not None and self._told != _facts(
+                self.rows.view
+            ):  # not just more rows around it
+                self._told = _facts(self.rows.view)
                 self.post_message(self.RowChanged())
             if vanished:
                 self.post_message(self.Vanished(vanished))
@@ -146,11 +153,11 @@ class TaskList(Painted, can_focus=True):
         width = self.size.width
         if not width or (self.rows.view.has_new_result and not self.signs.notice):
             return
-        for y in (0, *(row + 1 for row in (range(self.rows.height) if rows is None else rows))):
-            line = self._line(y, width)
-            if line != self._painted.get(y):
-                self._painted[y] = line
-                self.repaint_line(y)
+        rows = range(self.rows.height) if rows is None else rows
+        lines = {y: self._line(y, width) for y in (0, *(row + 1 for row in rows))}
+        changed = {y: line for y, line in lines.items() if line != self._painted.get(y)}
+        self._painted |= changed
+        self.repaint_lines(changed)
 
     def render_line(self, y: int) -> Strip:
         """A line as last painted."""
@@ -166,12 +173,12 @@ class TaskList(Painted, can_focus=True):
         if self._columns[0] != grounds:
             tasks = window.tasks
             longest = present.id_cells(tasks)
-            kinds = max((cell_len(safe_line(task.kind)) for task in tasks), default=0)
+            kinds = max((cell_len(safe_line(kind)) for kind in {t.kind for t in tasks}), default=0)
             destined, worded = any(t.destination for t in tasks), any(t.word for t in tasks)
             about = (destined, longest, worded, self._max_attempts, kinds, self._trash)
             columns = present.task_columns(query.state, width, *about) if query.state else ()
-            whole = max((cell_len(safe_line(task.id)) for task in tasks), default=0)
-            ids = whole if "ids" in shown else 0
+            listed = tasks if "ids" in shown else ()
+            ids = max((cell_len(safe_line(task.id)) for task in listed), default=0)
             columns = present.resize_columns(columns, width, ids, is_wide="wide" in shown)
             self._columns = grounds, columns
         return self._columns[1]
@@ -202,3 +209,9 @@ class TaskList(Painted, can_focus=True):
         if y not in self._made or self._made[y][0] != wanted:
             self._made[y] = wanted, present.task_line(*wanted)
         return self._made[y][1]
+
+
+def _facts(view: ListView) -> tuple[object, ...]:
+    """What others show of the rows: the task under the cursor, and numbers."""
+    window, here = view.window._replace(tasks=(), start=0), (*view.cursor[:2], view.task_here)
+    return view.query, window, here, view.departed, view.matching, view.fresh, view.loaded

@@ -22,6 +22,7 @@ ANSWER_TIMEOUT_SECONDS = 30.0
 """Seconds to wait for an answer; a command that blocks has its own time besides."""
 
 CLIENT_NAME = "spooldeck"
+READ_ONLY_REPLICA = "the server is a read-only replica: change the primary"
 MINIMUM_VERSION = (6, 2)
 """COPY and LPOS; BullMQ recommends the same."""
 
@@ -316,7 +317,7 @@ class Connection:
         if isinstance(error, kinds.BusyLoadingError):
             return Unavailable(f"{at}: the server is still loading its data")
         if isinstance(error, kinds.ReadOnlyError) or "READONLY" in said:
-            return Unsupported(f"{at}: a read-only replica: change the primary")
+            return Unsupported(f"{at}: {READ_ONLY_REPLICA}")
         if isinstance(error, kinds.OutOfMemoryError) or said.startswith("OOM"):
             return Full(f"{at}: the server's memory is full (maxmemory)")
         if said.startswith(("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")):

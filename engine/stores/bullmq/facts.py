@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from engine.model import ConnectedWorker
 from engine.policy import format_rough_duration
 from engine.store import StoreError
 from engine.stores.bullmq.connection import Connection
@@ -21,6 +22,8 @@ FULL_SHARE = 0.9
 MAX_SHOWN = 5
 """Queues that are named one by one."""
 
+LOCAL_SOCKET = "local socket"
+"""Address of a client on a UNIX socket."""
 _QUEUE_EVENTS = ":qe"
 """Ends the name of a client that only listens."""
 _WORKER = ":w:"
@@ -50,6 +53,8 @@ class QueueServerState(NamedTuple):
     settings: Mapping[str, str]
     """Of INFO: maxmemory_policy, aof_enabled, used_memory, maxmemory."""
     queues: Sequence[QueueFacts]
+    workers: Sequence[ConnectedWorker] = ()
+    """The workers of these queues, as far as the server says."""
 
     @property
     def without_worker(self) -> list[str]:
@@ -82,7 +87,7 @@ def read_state(connection: Connection, place: RedisPlace) -> QueueServerState:
     asked += [("ZRANGE", f"{place.base(q)}repeat", 0, 0, "WITHSCORES") for q in queues]
     answers = connection.call_all(asked) if asked else []
     metas, numbers, nexts = (answers[n * len(queues) : (n + 1) * len(queues)] for n in range(3))
-    workers = _count_workers(connection, place)
+    workers = _read_workers(connection, place, queues)
     found = []
     for queue, meta, number, following in zip(queues, metas, numbers, nexts, strict=True):
         paused, version = (None, None) if isinstance(meta, StoreError) else meta
@@ -92,14 +97,14 @@ def read_state(connection: Connection, place: RedisPlace) -> QueueServerState:
                 queue,
                 sum(waiting),
                 max(0, counts[queue]["active"]),
-                None if workers is None else len(workers.get(queue, ())),
+                None if workers is None else sum(queue in one.queues for one in workers),
                 paused is not None,
                 safe_line(version or "").removeprefix("bullmq:"),
                 number if isinstance(number, int) else 0,
                 _first_score(following),
             )
         )
-    return QueueServerState(settings, found)
+    return QueueServerState(settings, found, workers or ())
 
 
 def _first_score(answer: Any) -> float | None:
@@ -110,27 +115,35 @@ def _first_score(answer: Any) -> float | None:
     return float(score) / 1000
 
 
-def _count_workers(
-    connection: Connection, place: RedisPlace
-) -> dict[str, set[tuple[str, str]]] | None:
-    """The workers of each queue by name and host; None without the permission to ask.
+def _read_workers(
+    connection: Connection, place: RedisPlace, queues: Collection[str]
+) -> list[ConnectedWorker] | None:
+    """The workers of these queues; None without the permission to ask.
 
-    A Python worker has several connections, so rows of one name and host are one worker.
+    A Python worker has several connections, so rows of one name and host are one worker. Without a
+    name, those of different queues are different workers.
     """
     try:
         clients: list[dict[str, str]] = connection.call("CLIENT LIST")
     except StoreError:
         return None
-    found: dict[str, set[tuple[str, str]]] = {}
+    found: dict[tuple[str, str, str], tuple[set[str], float]] = {}
     for client in clients:
         name = client.get("name", "")
         if not name.startswith(f"{place.prefix}:") or name.endswith(_QUEUE_EVENTS):
             continue
         queue, _, worker = name.removeprefix(f"{place.prefix}:").partition(_WORKER)
-        host = client.get("addr", "").rpartition(":")[0]
-        for spelling in {queue, _decode_base64(queue)}:
-            found.setdefault(spelling, set()).add((worker, host))
-    return found
+        host = client.get("addr", "").rpartition(":")[0].strip("[]")
+        host = LOCAL_SOCKET if host.startswith("/") else host
+        served = {queue, _decode_base64(queue)}.intersection(queues)
+        key = worker, host, "" if worker else min(served, default="")
+        before, age = found.get(key, (set(), 0.0))
+        if served:
+            found[key] = before | served, max(age, float(client.get("age", 0)))
+    return [
+        ConnectedWorker(safe_line(name), safe_line(host), tuple(sorted(served)), age)
+        for (name, host, _), (served, age) in sorted(found.items())
+    ]
 
 
 def _decode_base64(text: str) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from engine.model import Part, Problem, State, Task
+from engine.model import Part, Problem, Relative, Relatives, State, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, StoreError, Unsupported
 from engine.stores.bullmq import image
 from engine.stores.bullmq.connection import Connection, ScriptCall, script
-from engine.stores.bullmq.place import RedisPlace, split_id, task_id
+from engine.stores.bullmq.place import OUR_PREFIX, RedisPlace, split_id, task_id
 from engine.stores.bullmq.row import PLACES, STATES, Row, place_of, read_rows, row_of
+from engine.text.safe import safe_line
 
 MAX_LOG_LINES = 10_000
 """Lines of a job's log that are read, the last ones."""
@@ -32,6 +34,16 @@ _PREVIEWS: Mapping[str, tuple[str, ...]] = {
     "zset": ("ZRANGE", "{}", "0", "99", "WITHSCORES"),
 }
 """The command that reads the start of a key of each type."""
+
+
+def _relative_of(place: RedisPlace, row: Sequence[Any]) -> Relative:
+    """A row of `relatives.lua`."""
+    key, where, text, is_there = row
+    queue, colon, job = key.removeprefix(f"{place.prefix}:").partition(":")
+    at = PLACES.get(where)
+    word = "" if at is None else at.word or STATES[at.state]
+    is_ours = bool(colon) and key.startswith(f"{place.prefix}:")
+    return Relative(task_id(queue, job) if is_ours else key, word, safe_line(text), is_there)
 
 
 class JobReader:
@@ -124,6 +136,14 @@ class JobReader:
         if PLACES[place_of(task)].is_ours:
             return f"{self._place.kept(queue)}job:{job}"
         return f"{self._place.base(queue)}{job}"
+
+    def relatives(self, task: Task, limit: int) -> Relatives:
+        """Read the job that waits for a job, and the first of those that it waits for."""
+        words = [self._place.prefix, f"{OUR_PREFIX}:", self._key(task), limit]
+        answer = self._connection.run(ScriptCall(script("relatives", reads_only=True), [], words))
+        parent, total, rows = json.loads(answer)
+        children = tuple(_relative_of(self._place, row) for row in rows or ())
+        return Relatives(_relative_of(self._place, parent) if parent else None, children, total)
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Yield the job, its data, options, return value, stack traces and log."""

@@ -105,7 +105,8 @@ def parse_lease(token: str, processed_by: str, since: float, until: float) -> Le
             return Lease(safe_line(words[0]), float(words[1]), float(words[2]), token)
         except (IndexError, ValueError):
             pass  # not written by us after all
-    return Lease(safe_line(processed_by or token), since, until, token)
+    unnamed = token.rpartition(":")[0] or token  # WORKER-UUID:NUMBER
+    return Lease(safe_line(processed_by or unnamed), since, until, token)
 
 
 def _seconds(milliseconds: object) -> float:

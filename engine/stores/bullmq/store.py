@@ -20,7 +20,7 @@ from engine.store import (
 from engine.stores.bullmq import controls
 from engine.stores.bullmq.change_feed import ChangeFeed, MarkerWatch
 from engine.stores.bullmq.claims import JobClaims
-from engine.stores.bullmq.connection import Connection
+from engine.stores.bullmq.connection import READ_ONLY_REPLICA, Connection
 from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.moves import EDGES, UNKNOWN_NUMBER, JobMoves
 from engine.stores.bullmq.permissions import permitted_edges
@@ -57,7 +57,7 @@ class BullmqStore:
         try:
             reader = self._reader = JobReader(self._connection, place, clock)
             self.parts, self.size, self.read = reader.parts, reader.size, reader.read
-            self.read_all = reader.read_all
+            self.read_all, self.relatives = reader.read_all, reader.relatives
             self.preview_problem = reader.preview_problem
             self.restore_image = reader.restore_image
             self._moves = JobMoves(place)
@@ -76,7 +76,7 @@ class BullmqStore:
                 keeps_reports=True,
             )
             is_replica = self._connection.server.role in ("slave", "replica")
-            self._refusal = "a read-only replica: change the primary" if is_replica else ""
+            self._refusal = READ_ONLY_REPLICA if is_replica else ""
             self.edges: Edges = EDGES
             if not is_replica:
                 self.edges = permitted_edges(EDGES, self._connection, place)

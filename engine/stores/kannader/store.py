@@ -35,6 +35,7 @@ from engine.store import (
     Unsupported,
     accept_all,
     keep_leases,
+    no_relatives,
     read_one_by_one,
     require_edge,
     sample_by_scan,
@@ -185,6 +186,7 @@ class KannaderStore:
 
     sample = sample_by_scan
     read_all = read_one_by_one
+    relatives = staticmethod(no_relatives)
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan all folders, or only the named ids and state folders.

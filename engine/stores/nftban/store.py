@@ -40,6 +40,7 @@ from engine.store import (
     Unsupported,
     accept_all,
     keep_leases,
+    no_relatives,
     read_one_by_one,
     require_edge,
 )
@@ -325,6 +326,7 @@ class NftbanStore:
         yield from self._scan_staging()
 
     read_all = read_one_by_one
+    relatives = staticmethod(no_relatives)
 
     def sample(self, number: int) -> Sample:
         """Return the number of task files in each state, and read some; lists each folder once."""

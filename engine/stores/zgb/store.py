@@ -34,6 +34,7 @@ from engine.store import (
     Unsupported,
     accept_all,
     count_by_scan,
+    no_relatives,
     read_one_by_one,
     require_edge,
     sample_by_scan,
@@ -177,6 +178,7 @@ class ZgbStore:
     count_tasks = count_by_scan
     sample = sample_by_scan
     read_all = read_one_by_one
+    relatives = staticmethod(no_relatives)
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan everything, or only the named ids, rows and states.

@@ -45,6 +45,7 @@ class ServerWatch:
             tuple(facts.describe_state(state, time.time())),
             warnings,
             has_worker=any(known) if known else None,
+            connected=tuple(state.workers),
         )
         self._due = time.monotonic() + FIGURES_SECONDS
         return self._figures

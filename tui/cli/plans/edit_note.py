@@ -20,13 +20,18 @@ from tui.format import present
 from tui.plan.edit_lines import STORED_AS_TYPED, editable_fields, parse_fields, why_not_stored
 from tui.plan.lines import SENT_AS_REQUEST
 
-OPTIONS = {"description": "--description", "due": "--due", "destination": "--to"}
+OPTIONS = {
+    "description": "--description",
+    "due": "--due",
+    "destination": "--to",
+    "priority": "--priority",
+}
 """The option for each editable field."""
 
 
 def edit(setup: Setup, arguments: Namespace) -> int:
-    """Change the description, due time or recipient of a task, as far as its store keeps them; exit
-    1 if the task is gone or changed.
+    """Change the description, due time, recipient or priority of a task, as far as its store keeps
+    them; exit 1 if the task is gone or changed.
     """
     if arguments.dry_run is bool(arguments.apply) or arguments.apply > 1:
         fail(EX_USAGE, "expected --dry-run, which changes nothing, or --apply 1")
@@ -77,6 +82,8 @@ def _print_changes(
         print(f"            -> {safe_line(after.destination)}")
     if after.due != before.due:
         print(f"  due          {_due(before, now)} -> {_due(after, now)}")
+    if after.priority != before.priority:
+        print(f"  priority     {before.priority} -> {after.priority}")
     if edge.warning:
         print(f"  ! {safe_line(edge.warning)}")
     if not edge.exact:

@@ -213,7 +213,7 @@ def show_plan(seen: ShownPlan, about: view.PlanView, as_json: bool) -> None:
         print(f"  and {more:,} more (--json lists all)")
     past = VERBS[seen.plan.verb].past
     if seen.closed:
-        print(f"no task would be {past}: {safe_line(seen.closed)}")
+        print(f"no task would be {past}: {safe_line(seen.closed)}; nothing was changed")
         return
     print(f"{seen.amount:,} would be {past}; nothing was changed")
     if seen.amount:

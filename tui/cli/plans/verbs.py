@@ -87,7 +87,7 @@ def show_verb(
         seen = seen._replace(warnings=[*seen.warnings, why])
     closed = _row_refusals(store, seen.plan)
     if closed and "" not in closed:
-        seen = seen._replace(closed=", ".join(sorted(closed)))
+        seen = seen._replace(closed=", ".join(sorted(closed)), facts=())
     plan_command.show_plan(
         seen, plan_command.plan_view(setup, seen, store, arguments, twin), arguments.json
     )
@@ -103,7 +103,7 @@ def apply_verb(
 ) -> int:
     """Apply a plan, unless a rule forbids it; a replay of several tasks is paced."""
     if why := next(filter(None, sorted(_row_refusals(store, seen.plan))), ""):
-        fail(EX_NOPERM, safe_line(why))
+        fail(EX_NOPERM, f"{safe_line(why)}: nothing was changed")
     if why := plan_command.guard(setup, seen.plan)():
         print_error(f"{safe_line(why)}: nothing was changed")
         return LOCKED

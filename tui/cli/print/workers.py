@@ -81,4 +81,5 @@ async def _is_read(live: PlaceSession) -> bool:
 
 
 def _words(row: WorkerRow) -> str:
-    return f"{row.place} {row.pid or ''} {row.task} {row.kind} {row.destination} {row.note}"
+    words = (row.place, row.pid or "", row.owner, row.task, row.kind, row.destination, row.note)
+    return " ".join(map(str, words))

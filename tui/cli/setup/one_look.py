@@ -18,7 +18,7 @@ from tui.format.glyphs import glyphs_of_locale
 from tui.format.present import Line
 from tui.format.table import short_names
 from tui.session.place import Place
-from tui.session.place_session import PlaceSession
+from tui.session.place_session import PlaceSession, follow_places
 
 T = TypeVar("T")
 
@@ -47,20 +47,18 @@ def scan_once(places: Sequence[Place], ask: Callable[[Sequence[PlaceSession]], A
         ]
         for live in lives:
             live.free_grace = 0.0  # the command does not wait: the log shows how long none ran
-        following = [asyncio.create_task(live.follow()) for live in lives]
+        following = asyncio.create_task(follow_places(lives))
         answer = asyncio.create_task(_answer(lives, ask))
         try:
             # A follower ends early only by a bug; then its exception is raised.
-            await asyncio.wait({answer, *following}, return_when=asyncio.FIRST_COMPLETED)
-            for one in following:
-                if one.done():
-                    one.result()
+            await asyncio.wait({answer, following}, return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                following.result()
             return await answer
         finally:
             answer.cancel()
-            for one in following:
-                one.cancel()
-            await asyncio.gather(answer, *following, return_exceptions=True)
+            following.cancel()
+            await asyncio.gather(answer, following, return_exceptions=True)
             await asyncio.gather(*(live.close(keep_worker=False) for live in lives))
 
     return asyncio.run(look())
