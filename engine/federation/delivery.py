@@ -6,6 +6,7 @@ outbox stays.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 from engine.delivery import network_errors
@@ -65,19 +66,19 @@ class DeliveryHandler:
             job = parse_delivery(context.data)
         except BadJob as error:
             raise Fatal(f"[BAD_PAYLOAD] {error}") from error
+        send = partial(self._parts.send, is_cancelled=context.is_cancelled)
         try:
-            return self._deliver(task, context, job)
+            return self._deliver(task, self._parts._replace(send=send), job)
         except StoreError as error:
             raise Failed(f"[DATABASE] {error}") from error
 
-    def _deliver(self, task: Task, context: Context, job: DeliveryJob) -> object:
-        parts = self._parts
+    def _deliver(self, task: Task, parts: FederationParts, job: DeliveryJob) -> object:
         try:
             method, payload = parse_method(job.payload)
             origin = origin_of(job.server)
         except (BadJob, ValueError) as error:
             _drop(job, f"[BAD_PAYLOAD] {error}")
-        known = self._admit(job, origin)
+        known = _admit(parts, job, origin)
         keys = keys_of(known)
         text = job.payload.encode()
         try:
@@ -92,7 +93,7 @@ class DeliveryHandler:
             envelope.to_json(),
             sign(text, parts.keys.signing).encode(),
         )
-        done = self._send(job, context, body)
+        done = self._send(parts, job, body)
         status, name = done.answer.status, task.group or task.description
         if status == CONFLICT and is_repeated and parts.profile.conflict_is_applied:
             self._succeed(job, done)
@@ -122,35 +123,11 @@ class DeliveryHandler:
             counted = self._outbox.count_attempt(job.row, self._parts.clock())
         return counted > 1 or bool(task.attempts or task.extra.get(STALLED_BEFORE_KEY))
 
-    def _admit(self, job: DeliveryJob, origin: str) -> Destination:
-        """The server with its keys, if something may be delivered to it now."""
-        parts = self._parts
-        known = parts.registry.get(origin)
-        if known.blocked:
-            _drop(job, f"[BLOCKED] {origin} is blocked: {known.blocked}")
-        if parts.profile.checks_target and not _is_below(job.target, origin):
-            raise Fatal(f"[BAD_TARGET] the target is not at {origin}")
-        if parts.gates:
-            wait_for_probe(parts, job.server, known)
-        has_keys = bool(keys_of(known).encryption)
-        if has_keys and is_registered(known):
-            return known
-        try:
-            return discover(parts, job.server)
-        except DiscoveryFailed as error:
-            if has_keys and error.code in parts.policies:
-                return known  # it cannot be reached, which the delivery finds out too
-            if error.code == network_errors.BLOCKED_URL:
-                _raise_for(parts, error.code, str(error))
-            raise Failed(str(error)) from error
-
-    def _send(self, job: DeliveryJob, context: Context, body: bytes) -> Delivered:
+    def _send(self, parts: FederationParts, job: DeliveryJob, body: bytes) -> Delivered:
         """POST the body directly, else by a relay."""
-        parts = self._parts
         headers = {**own_headers(parts), "X-Federation-Target": job.target}
         try:
-            timeout = parts.timeouts.delivery
-            answer = parts.send("POST", job.target, headers, body, timeout, context.is_cancelled)
+            answer = parts.send("POST", job.target, headers, body, parts.timeouts.delivery)
             return Delivered(answer, is_relayed=False)
         except DeliveryError as error:
             first = error
@@ -206,6 +183,28 @@ class DeliveryHandler:
             note()
         except StoreError as error:
             self._parts.log("WARN", f"Health of a server not recorded: {error}")
+
+
+def _admit(parts: FederationParts, job: DeliveryJob, origin: str) -> Destination:
+    """The server with its keys, if something may be delivered to it now."""
+    known = parts.registry.get(origin)
+    if known.blocked:
+        _drop(job, f"[BLOCKED] {origin} is blocked: {known.blocked}")
+    if parts.profile.checks_target and not _is_below(job.target, origin):
+        raise Fatal(f"[BAD_TARGET] the target is not at {origin}")
+    if parts.gates:
+        wait_for_probe(parts, job.server, known)
+    has_keys = bool(keys_of(known).encryption)
+    if has_keys and is_registered(known):
+        return known
+    try:
+        return discover(parts, job.server)
+    except DiscoveryFailed as error:
+        if has_keys and error.code in parts.policies:
+            return known  # it cannot be reached, which the delivery finds out too
+        if error.code == network_errors.BLOCKED_URL:
+            _raise_for(parts, error.code, str(error))
+        raise Failed(str(error)) from error
 
 
 def _is_below(url: str, origin: str) -> bool:

@@ -18,6 +18,8 @@ from engine.federation.keys import PeerKeys
 from engine.federation.parts import FederationParts, keys_of, own_headers, to_json
 
 SWEEP_THREADS = 16
+MAX_SWEEP = 6 * SWEEP_THREADS
+"""Servers that are asked in a sweep, those seen last: it must end before the lease of its task."""
 
 
 class NoRelay(Exception):
@@ -81,9 +83,10 @@ def find_relay(parts: FederationParts, target: str) -> Destination | None:
 
 
 def _sweep(parts: FederationParts, unhealthy: list[Destination]) -> Destination | None:
-    """Ask all servers that may be probed; those that answer are healthy."""
+    """Ask the servers that may be probed, in their order; those that answer are healthy."""
     policies = parts.policies
     asked = [one for one in unhealthy if one.reason not in policies or policies[one.reason].probe]
+    asked = asked[:MAX_SWEEP]
 
     def answers(one: Destination) -> bool:
         try:

@@ -152,6 +152,7 @@ class Sender:
         name: str = POST,
         attempts: int = 0,
         data: Mapping[str, object] = {},
+        is_cancelled: bool = False,
     ) -> Ran:
         """Run one delivery; `data` replaces fields of its data."""
         text = payload if isinstance(payload, str) else json.dumps(payload or post())
@@ -166,26 +167,27 @@ class Sender:
             SqlFollows(self.application),
         )
         handler = DeliveryHandler(self.parts, acks, self.outbox)
-        return self._run(handler, f"{DELIVERY_QUEUE}/1", name, said, attempts)
+        context = Context(data=said, is_cancelled=lambda: is_cancelled)
+        return self._run(handler, f"{DELIVERY_QUEUE}/1", name, context, attempts)
 
     def probe(self, server: str, number: int) -> Ran:
         """Run one probe."""
         ident = f"{HEALTH_QUEUE}/{probe_id(server, number)}"
         data = json.dumps({"serverUrl": server}).encode()
-        return self._run(ProbeHandler(self.parts), ident, "health-check", data)
+        return self._run(ProbeHandler(self.parts), ident, "health-check", Context(data=data))
 
     def _run(
         self,
         handler: Callable[[Task, Context], object],
         ident: str,
         name: str,
-        data: bytes,
+        context: Context,
         attempts: int = 0,
     ) -> Ran:
         queue = ident.partition("/")[0]
         task = Task(ident, queue, State.ACTIVE, self.now, group=name, attempts=attempts)
         try:
-            result = handler(task, Context(data=data))
+            result = handler(task, context)
         except Fatal as error:
             return Ran("fatal", str(error), "deleted" if error.row else "kept")
         except Retry as error:

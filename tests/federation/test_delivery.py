@@ -207,6 +207,14 @@ def test_a_server_that_did_not_register_us_is_asked_again(
     assert other.deliver(peer.url, post("3")).kind == "done"
 
 
+def test_a_cancelled_delivery_asks_nobody(sender: Sender, peer: Peer) -> None:
+    """A worker that is to end at once does not wait for discovery either; the job is run again."""
+    ran = sender.deliver(peer.url, is_cancelled=True)
+    assert (ran.kind, ran.row) == ("retry", "kept")
+    assert ran.text.startswith("[CANCELLED] ")
+    assert peer.discoveries == peer.posts == 0
+
+
 @BOTH
 def test_a_changed_key_is_refused(make_sender: Make, peer: Peer, profile: str) -> None:
     """Discovery finds another signing key than the registered one: nothing is sent, the old key

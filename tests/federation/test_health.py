@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from engine.delivery.http_client import Answer
+from engine.delivery.network_errors import DeliveryError
 from engine.federation.health import plan_missing_probes
 from engine.federation.jobs import FOLLOW, probe_id, probe_job
+from engine.federation.parts import SIGNING
 from engine.federation.profile import POLICIES
+from engine.federation.relay import MAX_SWEEP, find_relay
 from engine.schedules import linear
 from tests.federation import peers
 from tests.federation.peers import Peer
@@ -164,8 +168,7 @@ def test_deliveries_wait_until_the_probe_has_ended(make_sender: Make, peer: Peer
     sender.now += 2.0
     assert sender.deliver(peer.url).kind == "retry"
     assert sender.probes == [(peer.url, 1, 0.0)]
-    ran = sender.deliver(peer.url)
-    assert (ran.kind, ran.after) == ("postponed", pytest.approx(68.0))
+    assert sender.deliver(peer.url).after == pytest.approx(68.0)
 
 
 def test_a_server_that_is_not_probed_has_no_breaker(make_sender: Make, peer: Peer) -> None:
@@ -286,6 +289,23 @@ def test_a_sweep_finds_a_relay(sender: Sender, peer: Peer, relay: Peer) -> None:
         assert not sender.destination(gone.url).healthy
         assert other.discoveries == 0
         assert peer.received[0].is_relayed
+
+
+def test_a_sweep_asks_only_so_many_servers(sender: Sender) -> None:
+    """Those that were seen last: else the delivery would take longer than its lease."""
+    asked = list[str]()
+
+    def send(method: str, url: str, *_: object, **__: object) -> Answer:
+        asked.append(url)
+        raise DeliveryError("TIMEOUT", "no answer")
+
+    for number in range(MAX_SWEEP + 2):
+        extra = {SIGNING: "key"}
+        ill: dict[str, Any] = {"healthy": False, "reason": "TIMEOUT", "extra": extra}
+        sender.change(f"http://p{number}.test", last_seen=float(number), **ill)
+    assert find_relay(sender.parts._replace(send=send), "http://target.test") is None
+    assert len(asked) == MAX_SWEEP
+    assert "http://p1.test/discover" not in asked
 
 
 @pytest.mark.parametrize("code", ["REFUSED", "RESET", "TIMEOUT"])

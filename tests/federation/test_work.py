@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from engine.config.place_address import parse_address
+from engine.destinations.destination import Destination
 from engine.federation.jobs import (
     DELIVERY_QUEUE,
     HEALTH_QUEUE,
@@ -377,14 +378,17 @@ def test_enqueue_refuses_what_would_fail(
 
 def test_keys_are_made_once_and_only_public_halves_are_printed(site: Site, peer: Peer) -> None:
     """The four files are made in an empty folder; then they are printed, with the servers that are
-    known. A forgotten server is discovered again."""
+    known, as text. A forgotten server is discovered again."""
     site.sender.know(peer)
+    extra = site.sender.destination(peer.url).extra
+    site.sender.registry.swap(None, Destination("http://\x1b]0;x", extra=extra))
     first = site.run("keys", site.url)
     own = site.sender.home.keys.texts()
     assert first.returncode == 0
     for name, text in own.items():
         assert (text in first.stdout) == ("PRIVATE" not in name)
     assert f"{peer.url} " in first.stdout
+    assert "\x1b" not in first.stdout
     forgot = site.run("keys", site.url, "--forget", peer.url)
     assert forgot.stdout.endswith("forgotten\n")
     assert site.sender.destination(peer.url).extra == {}

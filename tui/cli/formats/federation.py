@@ -319,7 +319,7 @@ def keys(setup: Setup, arguments: Namespace) -> int:
             known = []
     for one in known:
         with suppress(ValueError):  # a key of another form: none that is used
-            print_result(f"{one.origin} {fingerprint(keys_of(one).signing)}")
+            print_result(f"{safe_line(one.origin)} {fingerprint(keys_of(one).signing)}")
     return 0
 
 
