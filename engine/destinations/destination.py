@@ -71,7 +71,7 @@ def mark_failure(old: Destination, code: str, now: float, schedule: Schedule) ->
     While a probe is planned, another failure starts no second chain of probes. Once all probes have
     failed, a further failure starts them again.
     """
-    if not old.healthy and old.next_probe is not None:
+    if not old.healthy and old.next_probe is not None and not _was_clock_wrong(old, now):
         if old.reason == code and _is_recent(old.last_failure, now):
             return old
         return old._replace(reason=code, last_failure=now)
@@ -129,9 +129,13 @@ def waits_until(destination: Destination, now: float) -> float | None:
 
 
 def _is_probe_due(destination: Destination, now: float) -> bool:
-    planned, failed = destination.next_probe, destination.last_failure or 0.0
-    # After a failure in the future the clock was wrong, and so is the time that was planned.
-    return planned is not None and (planned <= now or failed > now + CLOCK_SKEW_SECONDS)
+    planned = destination.next_probe
+    return planned is not None and (planned <= now or _was_clock_wrong(destination, now))
+
+
+def _was_clock_wrong(destination: Destination, now: float) -> bool:
+    """True after a failure in the future: then the time that was planned for a probe is wrong."""
+    return (destination.last_failure or 0.0) > now + CLOCK_SKEW_SECONDS
 
 
 def _after(now: float, wait: float | None) -> float | None:

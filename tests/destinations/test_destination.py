@@ -95,6 +95,13 @@ def test_a_clock_that_was_ahead_delays_no_delivery() -> None:
     assert waits_until(near, NOW) == NOW + 360
 
 
+def test_a_failure_after_the_clock_was_set_back_plans_the_probe_again() -> None:
+    """A delivery that was under way does not keep the time that the wrong clock has planned."""
+    ahead = mark_failure(PEER, "REFUSED", NOW + 86_400, PROBES)._replace(probes=2)
+    down = mark_failure(ahead, "REFUSED", NOW, PROBES)
+    assert (down.probes, down.next_probe, down.last_failure) == (0, NOW + 300, NOW)
+
+
 @each(
     ("url", "origin"),
     [
