@@ -116,7 +116,10 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         return here.open_store()
 
     destinations = None
-    if config.destinations is not None:
+    delivers = not form.no_destinations or any(
+        one.deliver is not None for one in config.handlers.values()
+    )
+    if delivers and config.destinations is not None:
         from tui.cli.setup.destination_controls import place_destinations
 
         destinations = place_destinations(here)
