@@ -320,5 +320,9 @@ def test_a_wrong_change_is_refused(
 def test_without_a_registry_there_are_no_destinations(root: str, spooldeck: Run) -> None:
     """The line names the setting."""
     ended = spooldeck("destinations", root)
+    changed = spooldeck("destinations", "block", FINE, root)
 
-    assert "no registry: set destinations" in ended.stderr
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "no registry: set destinations" in ended.stdout
+    assert changed.returncode == 78
+    assert "no registry: set destinations" in changed.stderr

@@ -41,8 +41,6 @@ def destinations(setup: Setup, arguments: Namespace) -> int:
 
     Exit 0 all fine, previewed or applied; 1 a destination is unhealthy, unknown or refused.
     """
-    if setup.config.destinations is None:
-        fail(EX_CONFIG, NO_REGISTRY)
     words: Sequence[str] = arguments.words
     if words and words[0] in ACTIONS:
         return _change(setup, arguments, words)
@@ -70,15 +68,18 @@ def _list(setup: Setup, arguments: Namespace, words: Sequence[str]) -> int:
         about = {"place": place.name, "unknown": listed.unknown or None}
         print(json.dumps({**about, "destinations": rows}))
     else:
-        _print(listed, tasks_unknown)
+        _print(listed, tasks_unknown, is_configured=place.destinations is not None)
     is_wrong = any(one.state is DestinationState.UNHEALTHY for one in listed.seen)
     return int(bool(listed.unknown) or is_wrong)
 
 
-def _print(listed: _Listed, tasks_unknown: str) -> None:
+def _print(listed: _Listed, tasks_unknown: str, *, is_configured: bool) -> None:
     width = shutil.get_terminal_size((120, 24)).columns
     if listed.unknown:
         print_error(safe_line(listed.unknown))
+    if not is_configured:
+        print(NO_REGISTRY)
+        return
     if not listed.seen:
         print("no destinations: nothing was delivered yet")
         return
