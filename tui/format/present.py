@@ -243,8 +243,8 @@ def _id(task: Task, now: float) -> Run:
 
 
 def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
-    """An id of more than `cells` characters as its last eight, by which tasks differ, without a part
-    of the name of its queue; made safe.
+    """An id of more than `cells` characters as its last eight, by which tasks differ, without a
+    part of the name of its queue; made safe.
 
     Up to `MAX_NAME_CELLS` it stays whole unless it ends in eight hexadecimal digits: it may be a
     number and a name.
