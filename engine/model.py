@@ -135,7 +135,11 @@ STALLED_KEY = "stalled?"
 """Key in `Task.extra` of an active task that has lost its worker by all signs: which sign."""
 
 
-def attempts_allowed(task: Task, configured: int | None) -> int | None:
+AttemptLimit: TypeAlias = Callable[[Task], int | None]
+"""Returns the maximum number of attempts of a task; None if there is none, or it is unknown."""
+
+
+def attempts_allowed(task: Task, configured: int | None = None) -> int | None:
     """Maximum number of attempts of a task: its own, else the configured one."""
     own = task.extra.get(ATTEMPTS_ALLOWED_KEY, "")
     return int(own) if own.isdecimal() else configured
