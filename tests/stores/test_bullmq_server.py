@@ -303,6 +303,21 @@ def test_a_change_is_not_sent_again_after_a_cut(server: TestServer, tmp_path: Pa
             assert client.xlen("spooldeck:bull:changes") == 4
 
 
+def test_a_renewal_that_is_cut_off_is_no_lost_claim(server: TestServer, tmp_path: Path) -> None:
+    """Cut in the middle of its answer, a renewal has an outcome for each claim: not known."""
+    path = server.url.removeprefix("redis+unix://")
+    with server.client() as client, closing(CuttingProxy(tmp_path, path)) as proxy:
+        for ident in ("1", "2"):
+            write_waiting(client, ident)
+        with closing(open_place(f"redis+unix://{proxy.path}")) as store:
+            tasks = list(store.take(NOW, "us", 2))
+            assert len(tasks) == 2
+            proxy.cuts = True
+            outcomes = list(store.renew(tasks, NOW + 60))
+            assert [o.move.old for o in outcomes] == tasks
+            assert [type(o.error) for o in outcomes] == [Unavailable, Unavailable]
+
+
 def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
     """With an append only file that is synced each time, what was answered is there after kill -9,
     and an open store goes on: it loads its scripts and waits for changes again."""
