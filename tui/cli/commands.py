@@ -236,7 +236,7 @@ federation enqueue | formats.federation:enqueue | add a delivery and print its i
     name NAME | name of the job: deliver-post, deliver-follow
     --payload JSON +required | a JSON object with a method; - reads it from stdin
     --path PATH | path at the server; else that of the name
-    --row KEY | key of its row in the outbox; else a new one
+    --row KEY | key of its row in the outbox; else it has none
 federation keys @place | formats.federation:keys | print public keys and fingerprints, ours and
         those of known servers; make ours if there are none
     --forget SERVER | forget the keys of SERVER, which has new ones
