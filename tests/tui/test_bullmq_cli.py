@@ -58,6 +58,10 @@ def test_a_control_has_queues_as_targets(client: redis.Redis, on_redis: Run) -> 
     ]
     assert "concurrency sums" in on_redis("control", COLUMNS="100").stdout
 
+    listed = on_redis("control").stdout
+    assert "pause can be set back for each" in listed
+    assert "obliterate can be set back" not in listed
+
     bare = on_redis("control", "pause", "--value", "1", "--apply", "1")
     wrong = on_redis("control", "pause", "--target", "sum", "--value", "1", "--apply", "1")
     assert "pause needs a target: queue" in bare.stderr
