@@ -441,7 +441,20 @@ class JobMoves:
             if change is not None:
                 rev = read_answer(new.id, next(answers))
             found.append((new, rev if isinstance(rev, StoreError) else None))
+        unknown = [n for n, (_, error) in enumerate(found) if isinstance(error, Unavailable)]
+        held = self._held_tokens(connection, [found[n][0].id for n in unknown])
+        for n, token in zip(unknown, held, strict=False):
+            if token == found[n][0].rev:  # only the answer was lost
+                found[n] = found[n][0], None
         return found
+
+    def _held_tokens(self, connection: Connection, idents: Sequence[str]) -> list[Any]:
+        """The tokens of the locks of jobs; [] if the server cannot be reached."""
+        keys = [f"{self._place.base(q)}{job}:lock" for q, job in map(self._split, idents)]
+        try:
+            return connection.call_all([("GET", key) for key in keys]) if keys else []
+        except Unavailable:
+            return []
 
     def _split(self, ident: str) -> tuple[str, str]:
         parts = split_id(ident)
