@@ -171,7 +171,7 @@ def test_each_state_has_its_own_time(task: Task, words: str) -> None:
 @pytest.mark.parametrize(("limit", "words"), [(None, "2"), (3, "2/3")])
 def test_attempts_have_their_limit(limit: int | None, words: str) -> None:
     """The attempts of a task are shown with their maximum, if that is known."""
-    shape = present.task_columns(State.DEAD, 80, limit=limit)
+    shape = present.task_columns(State.DEAD, 80, limit=lambda task: limit)
     assert shape[3].cell(a_task(attempts=2), NOW)[0] == words
 
 

@@ -118,12 +118,13 @@ control | plans.control:control | list the controls of a whole queue; with NAME:
     --target T | object of the control, if it needs one
     --value V | new value, if it needs one
     @reason @dry-run @count @json
-edit @id @place | plans.edit_note:edit | change the description, due time, recipient or priority of
-        a task; exit 1 if the task is gone or has changed
+edit @id @place | plans.edit_note:edit | change the description, due time, recipient, priority or
+        data of a task; exit 1 if the task is gone or has changed
     --description TEXT | the new description
     --due TIME | 14:00, +2h, tomorrow 06:00, now
     --to ADDRESS +dest:destination | the new recipient
     --priority N | the new priority, as its store counts it
+    --data FILE | a file with the new data as JSON; -: the standard input
     @dry-run
     --apply 1:count=0 | apply to this one task
 note @id | plans.edit_note:note | write a note on a task (a purge then excludes the task); TEXT -
@@ -310,8 +311,8 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck control [NAME] [PLACE]
                                 controls of a whole queue: pause, rate;
                                 --dry-run, then --apply 1
-  spooldeck edit ID [PLACE]     change description, due time, recipient or
-                                priority
+  spooldeck edit ID [PLACE]     change description, due time, recipient,
+                                priority or data
   spooldeck note ID TEXT [PLACE] | notes [PLACE]
                                 notes of operators on tasks
   spooldeck init DIR            make the folders of a new queue
