@@ -85,6 +85,8 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("kannader", "enqueue"): (("--from", "a@b.example", "--to", "c@d.example", "{mail}"),),
     ("kannader", "work"): (("--until-idle",),),
     ("kannader", "recover"): (("--anyway",),),
+    ("zmailer", "check"): (("{place}/.spooldeck/swept",),),
+    ("zmailer", "why"): (("smtp/x", "--conf", "{place}/.spooldeck/swept"),),
     ("install-units",): (("{place}/units",),),
     ("bullmq", "work"): (("--until-idle",),),
     ("bullmq", "add"): (("{place}", "mail", "send"),),

@@ -78,3 +78,41 @@ def test_a_stopped_spool_is_unchanged_by_status(spool: Spool, spooldeck: Run) ->
     assert sorted(path.name for path in spool.root.iterdir()) == ["queue", "router", "transport"]
     with closing(ZmailerStore(str(spool.root))) as store:
         assert sum(store.count_tasks().values()) == 4
+
+
+def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run) -> None:
+    """`check` prints each error with its place, or the clauses; `why` the lines of each setting."""
+    path = tmp_path / "scheduler.cf"
+    path.write_text("*/* interval=1m\nsmtp/*\n  maxring=x \x1b[31m\n")
+    bad = spooldeck("zmailer", "check", str(path))
+    assert bad.returncode == 1
+    assert f"{path}:3:11: maxring: expected a number from 0 to 1000000, not x" in bad.stdout
+    assert f"{path}:3:13: unknown keyword" in bad.stdout and "\x1b" not in bad.stdout
+    assert spooldeck("zmailer", "why", "smtp/x", "--conf", str(path)).returncode == 1
+
+    path.write_text("*/* interval=1m\nsmtp/* maxring=2 command=smtp\n")
+    good = spooldeck("zmailer", "check", str(path))
+    assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "2 clauses, no errors")
+    why = spooldeck("zmailer", "why", "smtp/x", MAILSHARE=str(tmp_path))
+    assert why.returncode == 0, why.stderr
+    rows = [line.split() for line in why.stdout.splitlines()]
+    assert ["maxring", "2", "line", "2"] in rows and ["overfeed", "150", "default"] in rows
+    none = spooldeck("zmailer", "why", "uucp/x", "--conf", str(path))
+    assert (none.returncode, none.stdout.splitlines()[-1]) == (1, "no command: nothing delivers it")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("why", "smtp"), 64, "MAILSHARE is not set"),
+        (("why", "smtp", "--conf", "/dev/null"), 64, "expected CHANNEL/HOST"),
+        (("check", "/nothing/here"), 78, "No such file"),
+    ],
+)
+def test_a_configuration_that_is_not_there_is_one_line(
+    spooldeck: Run, words: tuple[str, ...], code: int, said: str
+) -> None:
+    """With what was expected."""
+    done = spooldeck("zmailer", *words)
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+    assert said in done.stderr

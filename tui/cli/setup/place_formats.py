@@ -149,6 +149,7 @@ FORMATS: dict[str, Format] = {
         open_store=_open_zmailer,
         # The clause of its scheduler has the retries.
         retry_policy=lambda setup: retries_of(NO_RETRY, is_exact=True),
+        commands="zmailer",
         state_folder=lambda at, queue: f"{at.text}/.spooldeck",
         why_unworkable=lambda settings: "the agents of its scheduler deliver",
         claims="tag bytes",
