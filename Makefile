@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test test-all deep lint bench crash soak screenshots clean
 
 help:
-	@echo 'make demo         start the console on a temporary queue   (ARGS=--redis: BullMQ too)'
+	@echo 'make demo         start the console on a temporary queue   (ARGS=--redis, --federation)'
 	@echo 'make test         the quick tests, in parallel    (ARGS="-k word" picks some)'
 	@echo 'make test-all     all tests, in parallel'
 	@echo 'make deep         planted faults, every crash point, fuzz, soak, long property tests'
@@ -36,7 +36,7 @@ help:
 	@echo 'make screenshots  draw screenshots/ again, and record the cast'
 	@echo 'make clean        remove .venv, caches and build output'
 
-demo: $(if $(findstring --redis,$(ARGS)),$(DEV),$(RUN))
+demo: $(if $(findstring --redis,$(ARGS))$(findstring --federation,$(ARGS)),$(DEV),$(RUN))
 	@.venv/bin/spooldeck demo $(ARGS)
 
 test: $(DEV)

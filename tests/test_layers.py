@@ -22,14 +22,14 @@ PACKAGES = {
     "engine.stores.nftban": "engine.system",
     "engine.config": "engine.locks",
     "engine.destinations": "engine.config",
-    "engine.index": "engine.operations",
+    "engine.index": "engine.destinations engine.operations",
     "engine.live": "engine.index",
     "engine.mail.message": "engine.config engine.mail",
     "engine.mail.transports": "engine.config engine.mail",
-    "engine.monitor": "engine.config engine.logs",
+    "engine.monitor": "engine.destinations engine.logs",
     "engine.stores.kannader": "engine.config",
     "engine.stores.zgb": "engine.config",
-    "engine.stores.bullmq": "engine.config",
+    "engine.stores.bullmq": "engine.destinations",
     "engine.stores.zmailer": "engine.config",
     "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
     "engine.stores.bullmq engine.stores.zmailer",
@@ -61,7 +61,7 @@ PACKAGES = {
     "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
     "tui.cli.formats": "engine.federation tui.cli.queue",
     "tui.cli.mail": "tui.cli.queue",
-    "tui.cli": "engine.demo tui tui.cli.setup",
+    "tui.cli": "engine.demo engine.federation tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",
 }
 """For each package those that it may import, each with all that they may import."""

@@ -161,14 +161,24 @@ def _open_test_mail(to: Navigator, target: Target) -> None:
 
 
 def _open_suspend(to: Navigator, target: Target) -> None:
-    """Open the plan to suspend a transport, or to resume it; its result is shown below it."""
+    """Open the plan to suspend or resume a transport, or to block, unblock or probe a destination;
+    its result is shown below it."""
     from tui.screens.page import ListScreen
-    from tui.transports.suspend_screen import SuspendScreen
+    from tui.transports.destination_plan import DestinationPlan
+    from tui.transports.route_plan import RoutePlan
+    from tui.transports.suspend_screen import SuspendScreen, SwitchPlan
 
-    desk, below = to.session.place.mail, to.app.screen
-    if desk is None or not isinstance(below, ListScreen):
+    below, live = to.app.screen, to.session
+    if not isinstance(below, ListScreen):
         return
-    screen = SuspendScreen(target.id, to.session, desk, to.around)
+    plan: SwitchPlan
+    if live.place.destinations is not None and "://" in target.id:
+        plan = DestinationPlan(target.id, target.action, live, live.place.destinations)
+    elif live.place.mail is not None and live.readings.routes is not None:
+        plan = RoutePlan(target.id, live, live.place.mail)
+    else:
+        return
+    screen = SuspendScreen(plan, live, to.around)
 
     def back(_: None) -> None:
         below.paint()

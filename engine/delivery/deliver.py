@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -106,6 +107,7 @@ class DeliverHandler:
         return None
 
 
+@lru_cache(4096)
 def _origin(url: str) -> str:
     """The origin of a URL; "" if it has none, and will be refused."""
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 import httpx
@@ -122,11 +123,11 @@ class UrlGuard:
             DeliveryError: BLOCKED_URL: at least one of them is not allowed.
             OSError: there are none.
         """
-        is_literal = True
-        try:
-            found: Sequence[str] = (str(ipaddress.ip_address(host)),)
-        except ValueError:
-            is_literal, found = False, wait(lambda: self._resolve(host, port))
+        found: Sequence[str] = ()
+        with suppress(ValueError):  # a name
+            found = (str(ipaddress.ip_address(host)),)
+        is_literal = bool(found)
+        found = found or wait(lambda: self._resolve(host, port))
         if not found:
             raise socket.gaierror(socket.EAI_NONAME, "no address")
         name = host.lower().rstrip(".")

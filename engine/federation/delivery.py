@@ -5,6 +5,7 @@ outbox stays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
 from engine.delivery import network_errors
@@ -69,16 +70,7 @@ class DeliveryHandler:
             origin = origin_of(job.server)
         except (BadJob, ValueError) as error:
             _drop(job, f"[BAD_PAYLOAD] {error}")
-        known = parts.registry.get(origin)
-        if known.blocked:
-            _drop(job, f"[BLOCKED] {origin} is blocked: {known.blocked}")
-        until = waits_until(known, parts.clock()) if parts.gates else None
-        if until is not None:
-            raise Postponed(until, f"{origin} is unhealthy: {known.reason}, its next probe")
-        if parts.profile.checks_target and not _is_below(job.target, origin):
-            raise Fatal(f"[BAD_PAYLOAD] the target is not at {origin}")
-        if not keys_of(known).encryption or not is_registered(known):
-            known = self._discover(job.server)
+        known = self._admit(job, origin)
         keys = keys_of(known)
         text = job.payload.encode()
         try:
@@ -121,12 +113,27 @@ class DeliveryHandler:
             counted = self._outbox.count_attempt(job.row, self._parts.clock())
         return counted > 1 or bool(task.attempts or task.extra.get(STALLED_BEFORE_KEY))
 
-    def _discover(self, server: str) -> Destination:
+    def _admit(self, job: DeliveryJob, origin: str) -> Destination:
+        """The server with its keys, if something may be delivered to it now."""
+        parts = self._parts
+        known = parts.registry.get(origin)
+        if known.blocked:
+            _drop(job, f"[BLOCKED] {origin} is blocked: {known.blocked}")
+        until = waits_until(known, parts.clock()) if parts.gates else None
+        if until is not None:
+            raise Postponed(until, f"{origin} is unhealthy: {known.reason}, its next probe")
+        if parts.profile.checks_target and not _is_below(job.target, origin):
+            raise Fatal(f"[BAD_PAYLOAD] the target is not at {origin}")
+        has_keys = bool(keys_of(known).encryption)
+        if has_keys and is_registered(known):
+            return known
         try:
-            return discover(self._parts, server)
+            return discover(parts, job.server)
         except DiscoveryFailed as error:
+            if has_keys and error.code in parts.policies:
+                return known  # it cannot be reached, which the delivery finds out too
             if error.code == network_errors.BLOCKED_URL:
-                _raise_for(self._parts, error.code, str(error))
+                _raise_for(parts, error.code, str(error))
             raise Failed(str(error)) from error
 
     def _send(self, job: DeliveryJob, context: Context, body: bytes) -> Delivered:
@@ -142,7 +149,7 @@ class DeliveryHandler:
         policy = parts.policies.get(first.code)
         if policy is None:
             _raise_for(parts, first.code, str(first))
-        note_failure(parts, job.server, first.code)
+        self._record(lambda: note_failure(parts, job.server, first.code))
         if not policy.relay:
             _raise_for(parts, first.code, str(first))
         try:
@@ -166,7 +173,7 @@ class DeliveryHandler:
         after = retry_after(answer.headers, parts.clock())
         is_fatal = outcome(parts.profile.outcomes, answer.status) == FATAL
         if not is_fatal and after is not None and parts.profile.honours_retry_after:
-            raise Retry(after, text)
+            raise Retry(max(1.0, after), text)
         _raise_for(parts, answer.status, text)
 
     def _find_ack(self, answer: Answer) -> Ack:
@@ -181,7 +188,14 @@ class DeliveryHandler:
 
     def _succeed(self, job: DeliveryJob, done: Delivered) -> None:
         if not done.is_relayed:
-            note_success(self._parts, job.server)
+            self._record(lambda: note_success(self._parts, job.server))
+
+    def _record(self, note: Callable[[], None]) -> None:
+        """Record the health of a server; the outcome of the delivery does not depend on it."""
+        try:
+            note()
+        except StoreError as error:
+            self._parts.log("WARN", f"Health of a server not recorded: {error}")
 
 
 def _is_below(url: str, origin: str) -> bool:

@@ -14,7 +14,7 @@ from engine.destinations.destination import (
 from engine.destinations.registry import update
 from engine.federation.discovery import discover_url
 from engine.federation.jobs import BadJob, parse_server, probe_id
-from engine.federation.parts import FederationParts
+from engine.federation.parts import FederationParts, keys_of
 from engine.model import Task
 from engine.store import StoreError
 from engine.work.handlers import Context, Failed, Fatal, Postponed
@@ -48,6 +48,21 @@ def note_failure(parts: FederationParts, server: str, code: str) -> None:
     update(parts.registry, origin_of(server), failed)
     for number, delay in planned:
         parts.add_probe(server, number, delay)
+
+
+def plan_missing_probes(parts: FederationParts) -> None:
+    """Add the planned probes of all servers with known keys, for a worker that starts: those that
+    are planned are not added again, and those whose jobs were lost are.
+
+    Raises:
+        StoreError: the registry or the queue of probes cannot be used.
+    """
+    if not parts.profile.one_probe_chain:
+        return
+    now = parts.clock()
+    for one in parts.registry.all():
+        if not one.healthy and one.next_probe is not None and keys_of(one).signing:
+            parts.add_probe(one.origin, one.probes, max(0.0, one.next_probe - now))
 
 
 def note_success(parts: FederationParts, server: str) -> None:

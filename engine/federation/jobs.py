@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -44,9 +43,9 @@ class QueuedJob(NamedTuple):
 
 
 def delivery_job(name: str, server: str, target: str, payload: str, row: str = "") -> QueuedJob:
-    """A delivery; `row` is the key of its row in the outbox, by default a new one."""
+    """A delivery; `row` is the key of its row in the outbox, "" if it has none."""
     data = {
-        "deliveryJobId": row or str(uuid.uuid4()),
+        "deliveryJobId": row,
         "targetUrl": target,
         "serverUrl": server,
         "payload": payload,

@@ -4,8 +4,10 @@ last error (SQL GROUP BY)."""
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from engine.destinations.watch import DestinationTasks
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, STATES, Query, query_condition
 from engine.model import State
@@ -112,3 +114,28 @@ def query_groups(
     *_, amount, total = rows[0]
     rest = total - sum(group.total for group in groups)
     return GroupTable(by, groupings, groups, amount - len(groups), rest)
+
+
+MAX_DESTINATION_ROWS = 5000
+"""Maximum counts of destinations, one for each state and error code."""
+
+_DESTINATIONS = f"""
+SELECT domain, state, CASE WHEN state={STATE_NUMBERS[State.DEAD]} AND error LIKE '[%]%'
+    THEN substr(error, 2, min(40, instr(error, ']') - 2)) ELSE '' END AS bracketed,
+    count(*), min(created)
+FROM task WHERE state IN ({STATE_NUMBERS[State.PENDING]}, {STATE_NUMBERS[State.DEAD]})
+    AND domain >= 'http' AND domain < 'httq' AND domain LIKE '%://%'
+GROUP BY domain, state, bracketed ORDER BY domain LIMIT {MAX_DESTINATION_ROWS}"""
+# The range is one of the index by state and domain: mail addresses are not read.
+
+
+def count_destinations(reader: Reader) -> Mapping[str, DestinationTasks]:
+    """The tasks of each destination that is an origin, such as https://peer.example."""
+    found: dict[str, DestinationTasks] = {}
+    for origin, state, code, number, oldest in reader.fetch(_DESTINATIONS, ()):
+        had = found.get(origin, DestinationTasks())
+        if STATES[state] is State.PENDING:
+            found[origin] = had._replace(waiting=number, oldest=oldest)
+        else:
+            found[origin] = had._replace(failed={**had.failed, code: number})
+    return found

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from engine.config.queue_config import Thresholds
+from engine.destinations.watch import DestinationState, SeenDestination
 from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.metrics_check import LAST_RUN, MetricsReading, OwnCounts, find_contradictions
@@ -60,6 +61,8 @@ class AlertKind(StrEnum):
     BLOCKED = "tasks that no worker can run"
     TRANSPORT = "a failing transport"
     SUSPENDED = "a suspended transport"
+    UNHEALTHY = "an unhealthy destination"
+    RECOVERED = "failed tasks that can be sent again"
     LOST = "mail without a task"
     WARNED = "a warning of the queue"
     PROBLEMS = "problems"
@@ -184,6 +187,7 @@ class AlertInputs(NamedTuple):
     """Number of different errors of the dead tasks; None if not counted."""
     free_tasks: int | None = None
     """How many more tasks fit on the disk; None if not known."""
+    destinations: Sequence[SeenDestination] = ()
     free_grace: float = GRACE_SECONDS
     """Seconds for which the lock must have been free; 0.0 for a single look."""
 
@@ -397,6 +401,34 @@ def _suspended(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         yield Level.WARN, AlertKind.SUSPENDED, words, stopped.since, goal
 
 
+def _destinations(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    for one in sight.destinations[:MAX_DESTINATIONS]:
+        about, tasks = one.destination, one.tasks
+        goal, name = (Where.TRANSPORTS, None, about.origin), _host(about.origin)
+        if one.state is DestinationState.UNHEALTHY:
+            lasts = "" if about.since is None else f" {_age(now - about.since)}"
+            words = f"{name} unhealthy{lasts}: {about.reason or 'unknown'}"
+            waiting = 0 if tasks is None else tasks.waiting
+            words += f", {waiting:,} wait" if waiting else ""
+            yield Level.WARN, AlertKind.UNHEALTHY, words, about.since, goal
+        elif one.can_recover and tasks is not None:
+            words = f"{name} is back: {tasks.repeatable:,} failed can be sent"
+            yield Level.WARN, AlertKind.RECOVERED, words, about.since, goal
+
+
+MAX_DESTINATIONS = 20
+"""Destinations that have alerts of their own, the most urgent ones."""
+
+
+def _host(origin: str) -> str:
+    name = safe_line(origin.partition("://")[2])
+    return name if len(name) <= 20 else f"{name[:17]}..."
+
+
+def _age(seconds: float) -> str:
+    return format_rough_duration(max(0.0, seconds))
+
+
 def _lost(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if sight.orphaned_mails:
         mails = (
@@ -443,7 +475,7 @@ def _is_whole(sight: AlertInputs) -> bool:
 _RULES: tuple[_Rule, ...] = (
     *(_unreadable, _lock, _abandoned, _interrupted, _dead, _problems, _oldest, _idle),
     *(_blocked, _full),
-    *(_transports, _suspended, _lost, _warned, _metrics),
+    *(_transports, _suspended, _destinations, _lost, _warned, _metrics),
 )
 
 

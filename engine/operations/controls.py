@@ -37,6 +37,17 @@ TRANSPORT_CONTROL = "transport"
 SUSPENDED, RESUMED = "suspended", "resumed"
 """Its values."""
 
+DESTINATION_CONTROL = "destination"
+"""The control that blocks, unblocks or probes the destination that is its target; no store has it.
+Its values are those of `engine.destinations.watch.ACTIONS`."""
+
+SWITCHES: Mapping[str, tuple[str, str, str]] = {
+    TRANSPORT_CONTROL: (SUSPENDED, "suspend", "resume"),
+    DESTINATION_CONTROL: ("blocked", "block", "unblock"),
+}
+"""Controls on things that no store keeps: the value that stops something, the verb that sets it,
+and the verb that sets it back."""
+
 ANSWERED_NOTE, REFUSED_NOTE = "answered", "not done"
 """The `what` of the note that holds a control's answer, or the reason why it was not done."""
 

@@ -8,8 +8,11 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from engine.config.queue_config import Thresholds
+from engine.destinations.destination import Destination
+from engine.destinations.watch import DestinationsReading, DestinationTasks, join
 from engine.logs.log_tail import format_log_line
 from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
@@ -107,6 +110,13 @@ def blocked(seconds: float) -> AlertInputs:
     return a_sight(blocked=[Blocked("feeds_sync", 3, NOW - seconds, "no handler")])
 
 
+def deliveries(known: Destination, **tasks: Any) -> AlertInputs:
+    """A place with one destination, and its tasks."""
+    reading = DestinationsReading((known._replace(rev=1),), is_configured=True)
+    return a_sight(destinations=join(reading, {known.origin: DestinationTasks(**tasks)}))
+
+
+PEER, SHORT = "https://peer-with-a-long-name.example", "peer-with-a-long-..."
 DENIED = "Permission denied"
 UNKNOWN = LockEvidence(Verdict.UNKNOWN, reason=DENIED)
 NONE_RUNS, NO_RUN = "CRIT nothing runs: ", "no worker running, 12 tasks are due"
@@ -202,6 +212,19 @@ TABLE = [
         f"{SUSPENDED}: the relay is moved -> transports curl",
     ),
     (mail("curl"), f"{SUSPENDED}, mail waits: the relay "),
+    (
+        deliveries(Destination(PEER, healthy=False, reason="REFUSED", since=NOW - 720), waiting=9),
+        "WARN an unhealthy destination: "
+        f"{SHORT} unhealthy 12m: REFUSED, 9 wait -> transports {PEER}",
+    ),
+    (
+        deliveries(Destination(PEER, since=NOW - 60), failed={"TIMEOUT": 200, "HTTP_404": 3}),
+        "WARN failed tasks that can be sent again: "
+        f"{SHORT} is back: 200 failed can be sent -> transports {PEER}",
+    ),
+    (deliveries(Destination(PEER, since=NOW - 60), failed={"HTTP_404": 3, "BAD_DATA": 1}), ""),
+    (deliveries(Destination(PEER), failed={"REFUSED": 3}), ""),
+    (deliveries(Destination(PEER, "spam", NOW, healthy=False, reason="DNS")), ""),
     (a_sight(transports=[INLINE]), "no transport available for 4 mails in 10m"),
     (a_sight(transports=[INLINE._replace(settled=True)]), ""),
     (

@@ -26,6 +26,7 @@ from engine.demo.traffic import (
     Demo,
     publish_mail_metrics,
 )
+from engine.destinations.sql_registry import SqlRegistry
 from engine.live.folder_events import FolderEventSource
 from engine.locks import queue_lock
 from engine.mail import failure_reasons
@@ -400,7 +401,7 @@ def test_leaving_says_where_the_places_are(
     monkeypatch.setattr(open_console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
     folder, arguments = (
         tmp_path / "demo",
-        Namespace(tasks=10, keep=str(tmp_path / "demo"), redis=False),
+        Namespace(tasks=10, keep=str(tmp_path / "demo"), redis=False, federation=False),
     )
     plain = queue_config.Config()
     assert open_console.demo(setup_for(plain, "", {}), arguments) == 0
@@ -424,3 +425,20 @@ def test_the_demo_has_bullmq_queues_if_asked(tmp_path: Path) -> None:
     assert counts[State.DONE] > 0
     with pytest.raises(Unavailable):
         BullmqStore(place)
+
+
+def test_the_demo_has_servers_to_deliver_to_if_asked() -> None:
+    """Our worker delivers to three servers by BullMQ queues, and registers them as healthy."""
+    if not demo_formats_redis.find_server():
+        pytest.skip("no server program")
+    with Demo(8, "", PROGRAM, "tui.cli.demo_formats_federation") as demo:
+        *_, url = demo.wait_for_places()
+        folder = Path(demo.folder)
+        address = parse_address(f"sqlite://{folder}/destinations.db")
+        with closing(SqlRegistry(address, creates=True)) as registry:
+            until(lambda: len([one for one in registry.all() if one.last_success]) == 3, folder)
+            known = registry.all()
+        with closing(BullmqStore(parse_place(parse_address(url)))) as store:
+            tasks = [task for task in store.scan() if isinstance(task, Task)]
+    assert all(one.healthy and one.extra for one in known)
+    assert {task.destination for task in tasks} == {one.origin for one in known}

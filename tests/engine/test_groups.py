@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.destinations.watch import DestinationTasks
 from engine.index.filter_language import equality_filter, parse_filter
 from engine.index.group_counts import (
     FILTER_FIELDS,
     GROUP_COLUMNS,
     MAX_GROUPS,
     GroupTable,
+    count_destinations,
     query_groups,
 )
 from engine.index.reader import Reader
@@ -145,3 +147,28 @@ def test_a_filter_narrows_the_groups(writer: Writer, reader: Reader) -> None:
     )
     nothing = query_groups(reader, Query(filter=parse_filter("kind=z")), "", NOW)
     assert nothing == GroupTable() and nothing.total == 0
+
+
+def test_tasks_of_destinations_are_counted_by_code() -> None:
+    """Only origins are destinations; the code of an error is what its brackets contain."""
+    peer, other = "https://peer.example", "http://other.example:8080"
+    dead = ("[DNS] a", "[DNS] b", "DNS", f"[{'x' * 99}]")
+    rows = [
+        *(a_row(n, destination=peer, created=NOW - age) for n, age in enumerate((9, 30))),
+        a_row(2, destination=other, error="[RESET] once", created=NOW - 5),
+        *(a_row(n, state=State.DEAD, destination=peer, error=e) for n, e in enumerate(dead, 3)),
+        a_row(8, state=State.DONE, destination=peer),
+        *(a_row(n, destination=to) for n, to in enumerate(("ann@http.example", "httpd"), 9)),
+    ]
+    with (
+        TemporaryDirectory() as folder,
+        closing(Writer(f"{folder}/index")) as writer,
+        closing(Reader(f"{folder}/index")) as reader,
+    ):
+        writer.add_scanned(rows)
+        found = count_destinations(reader)
+
+    assert found == {
+        peer: DestinationTasks(2, {"DNS": 2, "": 1, "x" * 40: 1}, NOW - 30),
+        other: DestinationTasks(1, {}, NOW - 5),
+    }

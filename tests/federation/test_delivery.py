@@ -195,6 +195,13 @@ def test_a_server_that_did_not_register_us_is_asked_again(
     assert sender.deliver(peer.url, post("2")).kind == "done"
     assert len(peer.registered) == 1
     other = make_sender(profile)
+    peer.register_script.append(peers.status(502))
+    other.deliver(peer.url)
+    peer.close()
+    assert other.deliver(peer.url).text.startswith("[REFUSED] ")
+    assert not other.destination(peer.url).healthy
+    peer.open()
+    other = make_sender(profile)
     peer.known[other.home.url] = other.home.public
     peer.register_script.append(peers.status(502))
     assert other.deliver(peer.url, post("3")).kind == "done"
@@ -327,6 +334,7 @@ def test_row_9_without_a_relay_it_is_tried_again(
     ran = sender.deliver(server)
     assert (ran.kind, ran.row) == ("retry", "kept")
     assert ran.text.startswith(f"[{code}] ")
+    assert ("Name or service not known" in ran.text) == (profile == "default")
     assert sender.lines == [
         "ALERT No server of the federation can be reached: this one is stranded"
     ]
@@ -531,6 +539,23 @@ def test_row_16_a_database_error_or_a_bad_key_is_tried_again(
 
 def _raise_locked(key: str, now: float) -> int:
     raise Unavailable("locked")
+
+
+def test_a_delivery_does_not_depend_on_the_record_of_health(
+    sender: Sender, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registry is read-only once the request was sent: an error keeps its code, a success is
+    one."""
+    sender.know(peer, healthy=False, reason="REFUSED")
+
+    def refuse(*_: object) -> Any:
+        raise Unavailable("read-only")
+
+    monkeypatch.setattr(sender.registry, "swap", refuse)
+    peer.script.append(peers.reset)
+    assert sender.deliver(peer.url).text.startswith("[RESET] ")
+    assert sender.deliver(peer.url).kind == "done"
+    assert sender.lines == ["WARN Health of a server not recorded: read-only"] * 2
 
 
 @BOTH

@@ -5,9 +5,11 @@ request reaches a server that cannot be reached directly.
 import json
 import sqlite3
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from engine.federation.health import plan_missing_probes
 from engine.federation.jobs import FOLLOW, probe_id, probe_job
 from engine.federation.profile import POLICIES
 from engine.schedules import linear
@@ -55,6 +57,21 @@ def test_a_lost_probe_is_planned_again(sender: Sender, peer: Peer) -> None:
     sender.now += 2.0
     sender.deliver(peer.url)
     assert sender.probes[1:] == [(peer.url, 0, 0.0)]
+
+
+def test_a_worker_that_starts_adds_lost_probes(make_sender: Make, peer: Peer, relay: Peer) -> None:
+    """Each probe that the registry has as planned is added, for its time; `sipher` adds none."""
+    for profile in ("default", "sipher"):
+        sender = make_sender(profile)
+        sender.know(relay)
+        ill: dict[str, Any] = {"healthy": False, "reason": "REFUSED"}
+        sender.know(peer, **ill, probes=2, next_probe=sender.now + 40)
+        sender.know(peer, "http://late.test", **ill, probes=4, next_probe=sender.now - 99)
+        sender.know(peer, "http://ended.test", **ill, probes=5)
+        sender.change("http://no-keys.test", **ill, next_probe=sender.now)
+        plan_missing_probes(sender.parts)
+        expected = {(peer.url, 2, 40.0), ("http://late.test", 4, 0.0)}
+        assert set(sender.probes) == (expected if profile == "default" else set())
 
 
 def test_a_success_marks_healthy(make_sender: Make, peer: Peer) -> None:

@@ -68,11 +68,13 @@ def test_settings_of_the_worker_are_checked() -> None:
     place = parse_place(parse_address("redis://host"), parse_settings(said, at))
     assert (place.lease_seconds, place.metrics_points) == (5.0, 60)
     assert place.limits == {"mails": JobLimit(10, 0.5)}
+    assert place._replace(fields={"": "url"}).field("mails") == "url"
     for wrong, key in (
         ({"metrics": -1}, "stores.bullmq.metrics"),
         ({"limiter": {"mails": {"max": 3}}}, "stores.bullmq.limiter.mails"),
         ({"limiter": {"mails": {"max": 0, "duration": 1}}}, "stores.bullmq.limiter.mails.max"),
         ({"limiter": 3}, "stores.bullmq.limiter"),
+        ({"destination": 'url"'}, "stores.bullmq.destination"),
         ({"lesse": 3}, "stores.bullmq.lesse"),
     ):
         with pytest.raises(ConfigError) as caught:

@@ -1,6 +1,7 @@
 """BullMQ's jobs as the store scans, changes, claims and restores them."""
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from engine.store import Control, Gone, Unsupported
 from engine.stores.bullmq import BullmqStore
 from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.moves import bar_leaving, bar_locked
-from engine.stores.bullmq.place import split_id, task_id
+from engine.stores.bullmq.place import DESTINATION_FIELDS, split_id, task_id
 from tests.redis_server import TestServer
 from tests.stores.jobs import (
     CREATED_MS,
@@ -577,6 +578,33 @@ def test_a_job_without_an_id_has_the_next_number(client: redis.Redis, open_bullm
     assert [task.id for task in added] == ["mails/1", "mails/2", "mails/4", "mails/5"]
     assert [found(store, task.id).rev for task in added] == [task.rev for task in added]
     assert client.get("bull:mails:id") == "5"
+
+
+def test_a_job_names_its_destination_in_its_data(client: redis.Redis, open_bullmq: Opener) -> None:
+    """The value of one field of the data becomes the destination, as an origin: the same from a
+    scan, a check and a claim. A name that is only in a text, or far behind, is not found."""
+    url, other = "https://Peer.example:443/inbox", "https://other.example"
+    quoted = json.dumps({"note": json.dumps({"server-Url": other}), "server-Url": url})
+    write_failed(client, "1", data=json.dumps({"server-Url": url}))
+    write_failed(client, "2", data=quoted)
+    write_failed(client, "3", data=json.dumps({"pad": "x" * 20_000, "server-Url": url}))
+    write_failed(client, "4", data='{"server-Url" : "a \x1b[31m word"}')
+    write_failed(client, "5", data="5")
+    write_waiting(client, "6", data=quoted, stc=1)
+    write_failed(client, "7", "federation-delivery", data=json.dumps({"serverUrl": other}))
+    store = open_bullmq(fields={**DESTINATION_FIELDS, "": "server-Url"})
+
+    tasks, _ = scanned(store)
+
+    peer = "https://peer.example"
+    assert {ident.partition("/")[2]: task.destination for ident, task in tasks.items()} == {
+        **{"1": peer, "2": peer, "3": "", "4": "a \ufffd[31m word", "5": "", "6": peer},
+        "7": other,
+    }
+    for task in tasks.values():
+        assert list(store.verify([(task.id, task.state, task.rev)])) == [task]
+    claimed = list(store.take(NOW, "w", 9))
+    assert [task.destination for task in claimed] == [peer]
 
 
 def test_changes_without_a_name_are_noticed(client: redis.Redis, open_bullmq: Opener) -> None:

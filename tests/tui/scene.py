@@ -14,19 +14,29 @@ from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 
+from engine.destinations.destination import Destination
 from engine.locks.process_stats import OpenFiles, ProcessStats
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import format_log_line
 from engine.model import Missing, Problem, State, Task
 from engine.monitor.prometheus import QueueGauges, render_queue
 from engine.store import Store
+from engine.stores.memory import MemoryStore
 from engine.system.host import HostFigures
 from tests.stores.opened import open_store
 from tests.tui.journals import make_past
 from tests.tui.mailrooms import Mailroom
-from tests.tui.spools import NOW, disk_place, put_file, recover_command
+from tests.tui.spools import (
+    NOW,
+    a_memory,
+    a_task,
+    disk_place,
+    free,
+    put_file,
+    recover_command,
+)
 from tests.tui.wholes import Whole
-from tui.session.place import Place, PlaceMail, WholeQueueFigures
+from tui.session.place import Place, PlaceDestinations, PlaceMail, WholeQueueFigures
 
 NAME = "/var/lib/nftban"
 """What the spool is called, also where the path of its folder is drawn."""
@@ -359,3 +369,33 @@ def a_lost_place() -> Place:
         return open_store("/srv/lost+found/queue")
 
     return Place("/srv/mx2", open_lost)
+
+
+PEERS = (
+    Destination(
+        *("https://social.example.org", "", None, False, "REFUSED", NOW - 720, 2, NOW + 480),
+        last_success=NOW - 900,
+        last_failure=NOW - 60,
+        extra={"publicKey": "A" * 43 + "=", "encryptionPublicKey": "B" * 43 + "="},
+        rev=1,
+    ),
+    Destination("https://forum.example.net", since=NOW - 300, last_success=NOW - 7, rev=1),
+    Destination("https://spam.example.com", "abuse report 4711", NOW - 7200, rev=1),
+    Destination("https://hub.example.org", last_success=NOW - 3, rev=1),
+)
+"""What deliveries go to."""
+
+
+def a_delivery_place(root: Path) -> Place:
+    """The scene's place with deliveries to peers beside its mail, and a registry of them."""
+    refused = "[REFUSED] social.example.org: Connection refused"
+    sent = [("social", "org", refused)] * 9 + [("forum", "net", "[TIMEOUT] forum.example.net")] * 4
+    tasks = [
+        a_task(n, state, kind="deliver", destination=f"https://{name}.example.{end}", error=error)
+        for n, (name, end, error) in enumerate(sent)
+        for state in [State.DEAD if n % 3 or name == "forum" else State.PENDING]
+    ]
+    memory = a_memory(tasks)
+    desk = PlaceDestinations(lambda: PEERS, lambda *_: "", lambda: None)
+    place = a_scene_place(root, lock=free)
+    return place._replace(open=lambda: MemoryStore(memory), destinations=desk, mail=mail_desk(root))

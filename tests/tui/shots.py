@@ -18,7 +18,14 @@ from engine.stores.memory import MemoryStore
 from engine.stores.nftban.folder import TaskFolder
 from engine.stores.nftban.recovery import broken_file
 from tests.tui.journals import ANA
-from tests.tui.scene import NAME, a_lost_place, a_scene_place, a_whole_place, mail_desk
+from tests.tui.scene import (
+    NAME,
+    a_delivery_place,
+    a_lost_place,
+    a_scene_place,
+    a_whole_place,
+    mail_desk,
+)
 from tests.tui.spools import (
     NOW,
     a_console,
@@ -80,6 +87,8 @@ class Shot(NamedTuple):
     """Whether the transports are known, one of which is suspended."""
     whole: bool = False
     """Whether it is a mail queue in a database, which has controls."""
+    sent: bool = False
+    """Whether deliveries go to destinations, some of which are unhealthy."""
     slow: bool = False
     quiet: bool = False
     """Whether nothing is known of the time before."""
@@ -104,6 +113,7 @@ FIRST = ("see Ages:", WAIT)
 """The overview, from which everything is reached."""
 QUEUE = (*FIRST, "2", "see acts on", "see Daily report")
 DEAD = (*FIRST, "4", "see acts on", "see 550 5.1.1")
+PEERS = (*FIRST, "6", "see UNHEALTHY", "see 6: REFUSED")
 WAYS = (*FIRST, "6", "see SUSPENDED")
 MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see died")
 
@@ -130,6 +140,8 @@ SHOTS: dict[str, Shot] = {
     "transports": Shot((*FIRST, "6", "see postfix"), mail=True),
     "errors": Shot((*WAYS, "j", "enter", "see mx7 does not answer"), mail=True),
     "suspend": Shot((*WAYS, "j", "j", "S", "see uses curl", "see pending"), armed=True, mail=True),
+    "destinations": Shot(PEERS, armed=True, sent=True),
+    "destination-block": Shot((*PEERS, "S", "see not blocked"), armed=True, sent=True),
     "controls": Shot((*FIRST, "C", "see sends at most"), whole=True),
     "control": Shot(
         (*FIRST, "C", "see mailQueueEnabled", "enter", "see y to apply"), armed=True, whole=True
@@ -171,6 +183,8 @@ def places(root: Path, shot: Shot) -> list[Place]:
     if shot.slow:
         memory = a_memory([a_task(number) for number in range(ALL)])
         return [Place(NAME, lambda: Slow(memory), lock=free)]
+    if shot.sent:
+        return [a_delivery_place(root)]
     if shot.whole:
         return [a_whole_place(root)]
     first = a_scene_place(root, lock=lambda: shot.lock)

@@ -406,7 +406,7 @@ async def test_a_suspension_is_resumed_from_its_operation(place: Place, tmp_path
     async with operations(place._replace(mail=room.desk())) as desk:
         await desk.sees(
             "09:35:08 ana suspend postfix - DONE S resume",
-            "09:34:08 ana resume curl - DONE no: set it back",
+            "09:34:08 ana resume curl - DONE u undo",
             "09:33:08 ana suspend curl - DONE no: set it back",
         )
         await desk.opens(SuspendScreen, "S")

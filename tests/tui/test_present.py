@@ -350,6 +350,11 @@ def test_an_id_is_shortened_where_its_end_tells_it_apart(ident: str, shown: str)
     assert present.shorten_ids(f"Task {ident} failed") == f"Task {shown} failed"
 
 
+def test_a_short_id_has_no_part_of_the_name_of_its_queue() -> None:
+    """Of a long queue's job the number is shown, not the last letters of the queue with it."""
+    assert present.short_id("federation-delivery/1004") == "1004"
+
+
 def test_what_has_no_age_is_unknown() -> None:
     """The age of a task of unknown creation is `?` wherever it is shown."""
     task, shape = a_task(created=0.0), present.task_columns(State.PENDING, 80)

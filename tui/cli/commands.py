@@ -81,6 +81,7 @@ demo | open_console:demo | make temporary places with traffic and open the conso
     --tasks N:count=400 | tasks at the start (400)
     --keep DIR | make the places in DIR and keep them
     --redis | also BullMQ queues, on a Redis or Valkey server made for the demo
+    --federation | also three servers that deliveries go to; one dies and comes back
     @console
 status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs
         attention, 2 unreadable
@@ -102,6 +103,9 @@ locks @places @rows @json | print.locks:locks | locks, their holders and waiting
         needs attention, 2 unreadable
 transports @place @rows @json | print.transports:transports | state and latest errors of each mail
         transport
+destinations @reason @plan @count @json | print.destinations:destinations | health and tasks of each
+        destination of deliveries; exit 0 OK, 1 one is unhealthy
+    words [VERB|ORIGIN|PLACE...] | block, unblock or probe an ORIGIN; else list those of a PLACE
 log @place @filter | print.log:log +listing | the log lines of a place, merged by time
     --level LEVEL | minimum level
     @since
@@ -243,7 +247,7 @@ federation enqueue | formats.federation:enqueue | add a delivery and print its i
     name NAME | name of the job: deliver-post, deliver-follow
     --payload JSON +required | a JSON object with a method; - reads it from stdin
     --path PATH | path at the server; else that of the name
-    --row KEY | key of its row in the outbox; else a new one
+    --row KEY | key of its row in the outbox; else it has none
 federation keys @place | formats.federation:keys | print public keys and fingerprints, ours and
         those of known servers; make ours if there are none
     --forget SERVER | forget the keys of SERVER, which has new ones
@@ -309,7 +313,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck status [PLACE]      print a summary; exit 0 OK, 1 needs attention,
                                 2 unreadable
   spooldeck overview [PLACE ...] | workers | kinds | groups | clusters | locks
-            | transports | log [PLACE]
+            | transports | destinations | log [PLACE]
                                 print what the console's screens show (--json)
   spooldeck control [NAME] [PLACE]
                                 controls of a whole queue: pause, rate;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -72,6 +72,26 @@ def _error_of(errors: Mapping[str, str], task: Task) -> str:
     return errors.get(task.group, "")
 
 
+def start_server(folder: str, clock: Callable[[], float]) -> tuple[str, BullmqStore]:
+    """Start a server in the demo's folder; return its URL and an open store.
+
+    Raises:
+        OSError: it did not start.
+    """
+    socket = f"{folder}/redis.sock"
+    words = ["--port", "0", "--unixsocket", socket, "--dir", folder, "--save", ""]
+    words += ["--maxmemory-policy", "noeviction", "--logfile", f"{folder}/redis.log"]
+    server = traffic.start_process([find_server(), *words])
+    url, until = f"redis+unix://{quote(socket)}", time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return url, BullmqStore(parse_place(parse_address(url)), clock)
+        except Unavailable as error:
+            if server.poll() is not None or time.monotonic() > until:
+                raise OSError(f"the server did not start: {error}") from None
+            time.sleep(0.05)
+
+
 class Jobs:
     """Queues of a BullMQ database: jobs that wait, failed jobs, completed and delayed ones."""
 
@@ -85,20 +105,8 @@ class Jobs:
 
     def make(self, folder: str, now: float) -> Mapping[str, str]:
         """Start the server, add jobs, and let some of the past ones fail."""
-        socket = f"{folder}/redis.sock"
-        words = ["--port", "0", "--unixsocket", socket, "--dir", folder, "--save", ""]
-        words += ["--maxmemory-policy", "noeviction", "--logfile", f"{folder}/redis.log"]
-        server = traffic.start_process([find_server(), *words])
-        self.name = f"redis+unix://{quote(socket)}"
-        clock, until = PastTraffic(now), time.monotonic() + START_SECONDS
-        while True:
-            try:
-                store = self._open(clock)
-                break
-            except Unavailable as error:
-                if server.poll() is not None or time.monotonic() > until:
-                    raise OSError(f"the server did not start: {error}") from None
-                time.sleep(0.05)
+        clock = PastTraffic(now)
+        self.name, store = start_server(folder, clock)
         once = retries_of(NO_RETRY)
         with closing(store):
             for number in range(60):
@@ -113,13 +121,10 @@ class Jobs:
         handler = f"{{command: [/bin/sh, -c, '{_HANDLER}'], timeout: 30, concurrency: 2}}"
         return {"handlers": "".join(f"  {queue}: {handler}\n" for queue in QUEUES)}
 
-    def _open(self, clock: PastTraffic) -> BullmqStore:
-        return BullmqStore(parse_place(parse_address(self.name)), clock)
-
     def open(self) -> None:
         """Connect for the traffic."""
         self._clock = PastTraffic(time.time())
-        self._store = self._open(self._clock)
+        self._store = BullmqStore(parse_place(parse_address(self.name)), self._clock)
 
     def add(self, now: float) -> None:
         """Add a job every few seconds."""

@@ -10,6 +10,7 @@ import time
 from argparse import Namespace
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 
 from engine.config import queue_config
 from engine.system import malloc
@@ -22,6 +23,7 @@ from tui.cli.splash import SplashScreen
 from tui.format.glyphs import glyphs_of_locale
 
 DEMO_MODULE, DEMO_REDIS_MODULE = "tui.cli.demo_formats", "tui.cli.demo_formats_redis"
+DEMO_FEDERATION_MODULE = "tui.cli.demo_formats_federation"
 """The module that runs as a separate process, makes the demo's places and keeps them busy."""
 
 
@@ -115,17 +117,23 @@ def _require_safe_folder(folder: str) -> None:
 SAFER_FOLDER_HINT = "choose a folder that only root can write, or run it as that user"
 
 
-def _require_redis() -> str:
-    """The module of the demo with a server of its own.
+def _demo_module(arguments: Namespace) -> str:
+    """The module of the demo that is asked for.
 
     Raises:
         CommandError: a package or a server program is missing.
     """
+    if not (arguments.redis or arguments.federation):
+        return DEMO_MODULE
     from tui.cli.demo_formats_redis import find_missing
 
-    if missing := find_missing():
-        fail(EX_UNAVAILABLE, f"demo --redis: {missing}")
-    return DEMO_REDIS_MODULE
+    option = "--federation" if arguments.federation else "--redis"
+    missing = find_missing()
+    if arguments.federation and not (find_spec("cryptography") and find_spec("httpx")):
+        missing = "needs more packages: pip install 'spooldeck[federation]'"
+    if missing:
+        fail(EX_UNAVAILABLE, f"demo {option}: {missing}")
+    return DEMO_FEDERATION_MODULE if arguments.federation else DEMO_REDIS_MODULE
 
 
 def demo(setup: Setup, arguments: Namespace) -> int:
@@ -141,7 +149,7 @@ def demo(setup: Setup, arguments: Namespace) -> int:
             EX_USAGE,
             f"{safe_line(kept)} already contains a demo: remove it, or open it: {safe_line(opens)}",
         )
-    module = _require_redis() if arguments.redis else DEMO_MODULE
+    module = _demo_module(arguments)
     with Demo(arguments.tasks, kept, program_command(), module) as show:
         print(f"spooldeck demo in {safe_line(show.folder)}", flush=True)
         import_module("tui.app")  # in parallel with the making of the places

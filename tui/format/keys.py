@@ -96,8 +96,8 @@ open | enter | Enter | relative | View | task | the parent or the child under th
 open | enter | Enter | open | View | locks | lock details: holder, evidence, recovery
 open | enter | Enter | open | View | operations | operation details: who, why, every row
 open | enter | Enter | task | View | log | the task of this log line
-open | enter | Enter | errors | View | transports | latest errors one by one, with the server's
-    reply
+open | enter | Enter | errors | View | transports | latest errors, with the server's reply; the
+    tasks of a destination
 open | enter | Enter | task | View | operation | the task of this result
 open | enter | Enter | log | View | failures | the log at the time of this error
 open | enter | Enter | plan | View | controls | plan this control: shows its effect, writes nothing
@@ -169,6 +169,8 @@ export | e | e | export | Copy | list overview plan +minor | export the shown ro
 plain | = | = | plain | Copy | BROWSE plan +minor | show this screen as plain text, to copy from
 plan('retry') | R | R | retry | Act | clusters groups list task | plan a retry; of done tasks: a
     rerun; in the trash: a restore
+plan('retry') | R | R | retry failed | Act | transports | plan to send again what failed for this
+    destination
 plan('purge') | X | X | purge | Act | clusters groups list task | plan a move to the trash; in the
     trash: plan to delete (final)
 plan('hold') | H | H | hold | Act | clusters groups list task | plan to hold until released
@@ -204,9 +206,11 @@ operations | u | u | - | Act | failures list log problems transports | operation
     undo
 unlock | U | U | unlock | Act | list locks overview workers | lock holder, and a plan to free the
     lock
-suspend | S | S | suspend | Act | transports | plan to suspend or resume this transport
+suspend | S | S | suspend | Act | transports | plan to suspend or resume a transport, block or
+    unblock a destination
 suspend | S | S | resume | Act | operations | plan to resume the transport that this operation
     suspended
+probe | O | O | probe | Act | transports | plan to probe this destination now
 trial | M | M | test mail | Act | transports | plan one test mail via this transport only
 controls | C | C | controls | Act | list overview +minor | the whole queue: its status and its
     controls
@@ -226,7 +230,7 @@ yes | y | y | apply | Act | plan | apply a plan for one task that asks for no co
 digit | DIGITS | 0-9 | type the count | Act | plan +key | confirm the plan by typing its count; the
     last digit applies it
 yes | y | y | free it | Act | lock | free a lock whose holder is gone; no process is signalled
-yes | y | y | do it | Act | suspend | suspend or resume the transport
+yes | y | y | do it | Act | suspend | suspend or resume it; block, unblock or probe it
 yes | y | y | do it | Act | control | apply the control; it can be undone
 digit | DIGITS | 0-9 | type the count | Act | control +key | confirm a control that cannot be
     undone: type 1

@@ -243,7 +243,8 @@ def _id(task: Task, now: float) -> Run:
 
 
 def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
-    """An id of more than `cells` characters as its last eight, by which tasks differ; made safe.
+    """An id of more than `cells` characters as its last eight, by which tasks differ, without what
+    is left of its queue's name; made safe.
 
     Up to `MAX_NAME_CELLS` it stays whole unless it ends in eight hexadecimal digits: it may be a
     number and a name.
@@ -251,7 +252,7 @@ def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
     text = safe_line(ident)
     end = text[-SHORT_ID_CELLS:]
     is_name = len(text) <= MAX_NAME_CELLS and not _HEX.issuperset(end)
-    return text if len(text) <= cells or is_name else end
+    return text if len(text) <= cells or is_name else end.rpartition("/")[2] or end
 
 
 def id_cells(tasks: Iterable[Task]) -> int:

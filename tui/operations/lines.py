@@ -38,8 +38,21 @@ class ListedOperation(NamedTuple):
     """Number of its tasks that were undone since."""
     half_moved: int = 0
     """Number of tasks that an interruption left half moved."""
-    suspended: str = ""
-    """The mail transport that it suspended, if no later operation resumed it."""
+    switched: str = ""
+    """The mail transport or destination that it stopped or set back, if no later operation did."""
+
+    @property
+    def suspended(self) -> str:
+        """The mail transport or destination that it stopped, if no later operation set it back."""
+        values = self.operation.intent.values
+        stop = controls.SWITCHES.get(str(values.get("control")), ("", "", ""))[0]
+        return self.switched if values.get("value") == stop else ""
+
+    @property
+    def way_back(self) -> str:
+        """The verb that sets it back; "" if it switched nothing."""
+        switch = controls.SWITCHES.get(str(self.operation.intent.values.get("control")))
+        return "" if switch is None else switch[2] if self.suspended else switch[1]
 
 
 def list_operations(
@@ -55,25 +68,22 @@ def list_operations(
         if one.intent.undoes:
             done = one.counts.get(RowResult.DONE, 0)
             back[one.intent.undoes] = back.get(one.intent.undoes, 0) + done
-        if (name := _switched_transport(one)) and not controls.has_control_failed(one):
+        if (name := _switched(one)) and not controls.has_control_failed(one):
             last[name] = one
     return tuple(
         ListedOperation(
             *(one, back.get(one.op, 0), half.get(one.op, 0)),
-            name
-            if (name := _switched_transport(one))
-            and last.get(name) is one
-            and one.intent.values.get("value") == controls.SUSPENDED
-            else "",
+            name if (name := _switched(one)) and last.get(name) is one else "",
         )
         for one in operations
     )
 
 
-def _switched_transport(operation: Operation) -> str:
-    """The mail transport that it suspended or resumed; "" if it is no such operation."""
+def _switched(operation: Operation) -> str:
+    """The mail transport or destination that it stopped or set back; "" if it is no such
+    operation, or one that cannot be undone."""
     values = operation.intent.values
-    is_switch = values.get("control") == controls.TRANSPORT_CONTROL
+    is_switch = values.get("control") in controls.SWITCHES and values.get("before")
     return str(values.get("target", "")) if is_switch else ""
 
 
@@ -88,7 +98,7 @@ class OperationState(NamedTuple):
 
 def operation_state(one: ListedOperation) -> OperationState:
     """Derive the state of an operation."""
-    operation, back, half, _ = one
+    operation, back, half, *_ = one
     if operation.intent.verb == controls.CONTROL_VERB and not operation.is_running:
         return _control_state(operation)
     done, failed = (operation.counts.get(end, 0) for end in (RowResult.DONE, RowResult.FAILED))
@@ -194,9 +204,10 @@ def _result_words(operation: Operation) -> str:
 def describe_operation(operation: Operation) -> str:
     """Verb and scope."""
     intent = operation.intent
-    if name := _switched_transport(operation):
-        is_stop = intent.values.get("value") == controls.SUSPENDED
-        return f"{'suspend' if is_stop else 'resume'} {safe_line(name)}"
+    if name := _switched(operation):
+        stop, verb, back = controls.SWITCHES[intent.values["control"]]
+        is_stop = intent.values.get("value") == stop
+        return f"{verb if is_stop else back} {safe_line(name)}"
     if intent.verb == controls.CONTROL_VERB:
         named = (str(intent.values.get(key, "")) for key in ("control", "target", "value"))
         return safe_line(" ".join(filter(None, named)))
@@ -294,7 +305,9 @@ def next_words(one: ListedOperation, now: float, is_wide: bool) -> Run:
     if one.operation.is_running:
         return "Enter shows it", ""
     if one.suspended:
-        return "S resume", ""
+        return f"S {one.way_back}", ""
+    if one.switched:
+        return "u undo", ""
     left, look = undo_time_left(one, now)
     if left == "-":
         return "undone", "muted"
@@ -349,8 +362,9 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
 
 
 def _undo_words(one: ListedOperation, left: str) -> str:
-    if one.suspended:
-        return f"S resumes {safe_line(one.suspended)}"
+    if one.switched:
+        key = "S or u" if one.suspended else "u"
+        return f"{key} plans to {one.way_back} {safe_line(one.switched)}"
     if left.startswith("no"):
         return left
     return f"{one.undone:,} undone" if left == "-" else f"{left} left: u plans it"

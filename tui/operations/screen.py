@@ -124,9 +124,9 @@ class OperationsScreen(ListScreen):
         if here is None:
             return present.next_line("2", "opens the tasks; changes are listed here", "", width)
         operation = here.operation
-        if here.suspended:
-            name = safe_line(here.suspended)
-            return present.next_line("S", f"plans to resume {name}", name, width)
+        if here.switched:
+            name, key = safe_line(here.switched), "S" if here.suspended else "u"
+            return present.next_line(key, f"plans to {here.way_back} {name}", name, width)
         name = f"{operation_name(operation)} {view.short_name(operation.op)}"
         if view.needs_decision(operation):
             left = present.format_count(operation.open_rows, "task")
@@ -146,7 +146,7 @@ class OperationsScreen(ListScreen):
         refused: set[str] = set()
         if here is None or not here.operation.is_interrupted:
             refused |= {"go_on", "drop"}
-        if here is None or undo_plans.why_no_undo(here.operation):
+        if here is None or (undo_plans.why_no_undo(here.operation) and not here.switched):
             refused.add("plan_undo")
         if here is None or not here.suspended:
             refused.add("suspend")
@@ -181,7 +181,10 @@ class OperationsScreen(ListScreen):
 
     def action_plan_undo(self) -> None:
         """Open a plan to undo it."""
-        self._plan(undo_plans.show_undo, "")
+        if self.here is not None and self.here.switched:
+            _show_way_back(self)
+        else:
+            self._plan(undo_plans.show_undo, "")
 
     def action_go_on(self) -> None:
         """Open a plan to resume an interrupted operation."""
@@ -192,14 +195,13 @@ class OperationsScreen(ListScreen):
         self._plan(_show_abandon, "abandon")
 
     def action_suspend(self) -> None:
-        """Open a plan to resume the transport that the operation suspended."""
-        here, refusal = self.here, self.live.place.why_no_mail(self.around.arming.read_only)
-        if self.hasty or refusal:
-            self.say(refusal or TOO_EARLY)
-        elif here is None or not here.suspended:
-            self.say(self.no_row_reason("nothing to resume: it suspends no transport now"))
+        """Open a plan to resume the transport that the operation suspended, or to unblock the
+        destination that it blocked."""
+        here = self.here
+        if here is None or here.suspended:
+            _show_way_back(self)
         else:
-            self.go(Target(keys.SUSPEND, id=here.suspended))
+            self.say(self.no_row_reason("nothing to resume: it suspends no transport now"))
 
     def _plan(self, show: Show, open_: str) -> None:
         """Open a plan for the operation under the cursor; a non-empty `open_` needs an
@@ -262,6 +264,19 @@ class OperationsScreen(ListScreen):
         lines = view.detail_lines(here, self.around.clock(), 100)
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
         return Copy("o", "operation", here.operation.op), Copy("t", "text", text)
+
+
+def _show_way_back(face: OperationsScreen) -> None:
+    """Open the plan to set back the transport or destination that an operation switched."""
+    here, place, read_only = face.here, face.live.place, face.around.arming.read_only
+    if here is None:
+        face.say(face.no_row_reason("no operation here"))
+        return
+    why_not = place.why_no_destinations if "://" in here.switched else place.why_no_mail
+    if face.hasty or why_not(read_only):
+        face.say(TOO_EARLY if face.hasty else why_not(read_only))
+    else:
+        face.go(Target(keys.SUSPEND, id=here.switched))
 
 
 async def _show_abandon(

@@ -100,6 +100,8 @@ _BY_ERROR = ("c", "clusters", "groups these tasks by error, still happening or n
 _NEXT_OF_KIND: Mapping[AlertKind, tuple[str, str, str]] = {
     AlertKind.DEAD: _BY_ERROR,
     AlertKind.GROWING: _BY_ERROR,
+    AlertKind.UNHEALTHY: ("Enter", "destination", "opens it; O there probes it, S blocks it"),
+    AlertKind.RECOVERED: ("Enter", "destination", "opens it; R there sends what failed again"),
 }
 """The same for alerts that have a better key than their goal."""
 

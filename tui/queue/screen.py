@@ -192,7 +192,7 @@ class QueueDetails(QueueTabs):
     """What is looked up about the task under the cursor, once that rests."""
 
     _rest: asyncio.TimerHandle | None = None
-    """Runs when the cursor has rested."""
+    """Runs when the cursor has rested; None if it rests."""
 
     def run_then(self) -> None:
         """Run the action for which the screen was opened, if its rows are read."""
@@ -237,6 +237,7 @@ class QueueDetails(QueueTabs):
 
     def _show_details(self) -> None:
         """The cursor rests: paint what is known of its task, then look up the rest."""
+        self._rest = None
         if not self.is_paintable:
             return
         self._paint_list_frame()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from engine.config.queue_config import Thresholds, Trash
+from engine.destinations.destination import Destination
 from engine.locks.process_stats import ProcessStats
 from engine.locks.token_buckets import BucketState
 from engine.model import ConnectedWorker, LockEvidence
@@ -50,6 +51,24 @@ class PlaceMail(NamedTuple):
     """Command that sends a test mail, without `--transport`, its name and the address; empty if
     there is none.
     """
+
+
+class PlaceDestinations(NamedTuple):
+    """Functions on the registry of destinations; all of them block.
+
+    Each raises `StoreError`, with one line: `Unavailable` if the registry cannot be used, `Gone` if
+    others have changed the destination.
+    """
+
+    read: Callable[[], Sequence[Destination]]
+    """Returns all destinations."""
+    change: Callable[[str, Destination, str], str]
+    """Runs a verb of `engine.destinations.watch.ACTIONS`: verb, the destination as it was seen, and
+    the reason. Returns what could not be recorded about it, "" if all was."""
+    close: Callable[[], None]
+    """Closes the connections."""
+    tasks_unknown: str = ""
+    """Why tasks of the place do not name their destination; "" if they do."""
 
 
 class WholeQueueFigures(NamedTuple):
@@ -159,6 +178,9 @@ class Place(NamedTuple):
     mail: PlaceMail | None = None
     """Mail transports of the place; None if unknown."""
 
+    destinations: PlaceDestinations | None = None
+    """The destinations of deliveries; None if no registry is configured."""
+
     queue_figures: Callable[[], WholeQueueFigures] | None = None
     """Reads the state of the queue as a whole; raises `StoreError` or `OSError`. None if there is
     none.
@@ -172,6 +194,12 @@ class Place(NamedTuple):
         if read_only:
             return "read only: this console was started with --read-only"
         return "" if self.mail is not None else "mail transports unknown here"
+
+    def why_no_destinations(self, read_only: bool) -> str:
+        """Why no destination can be changed on screen; "" if it can."""
+        if read_only:
+            return "read only: this console was started with --read-only"
+        return "" if self.destinations is not None else "no registry of destinations here"
 
     @property
     def no_lock(self) -> str:

@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from engine.destinations import watch
+from engine.destinations.watch import DestinationTasks, SeenDestination
 from engine.index import filter_language
 from engine.index.backlog import BacklogSummary
+from engine.index.group_counts import count_destinations
 from engine.index.schema import Query
 from engine.live.call_thread import CallThread
 from engine.live.inspector import Inspector
@@ -166,6 +169,8 @@ class PlaceSession:
         """Active tasks, as many as any screen shows."""
         self.waiting_kinds: Mapping[str, int] = {}
         """Number of pending tasks by kind."""
+        self.destination_tasks: Mapping[str, DestinationTasks] | None = None
+        """Tasks by destination; None until counted."""
         self.recorded_output: float | None = None
         """Recorded tasks per second that left in the minutes before the place was opened."""
         self.alerts: tuple[Alert, ...] = ()
@@ -183,6 +188,8 @@ class PlaceSession:
         self._watch = PlaceWatcher(place, clock)
         self.recent_events = self._watch.recent_events
         """Task events of the last hour from the logs."""
+        self.note_destinations = self._watch.note_destinations
+        """Uses a registry of destinations that was read after a change."""
         self._watch_thread = CallThread(f"watch {number}", self._watch.close)
         self._closed = False
         self._watching: set[asyncio.Task[None]] = set()
@@ -252,7 +259,8 @@ class PlaceSession:
             due = next_turn(time(), HIDDEN_READ_SECONDS, self.number)
             quiet_due = next_turn(time(), QUIET_READ_SECONDS, self.number)
             try:
-                self.readings = await self._watch_thread.run(self._watch.read_all)
+                found = await self._watch_thread.run(self._watch.read_all)
+                self.readings = found._replace(destinations=self._watch.destinations)
             except Unavailable:
                 if not self._closed:
                     raise
@@ -329,6 +337,10 @@ class PlaceSession:
         self.backlog = await tallies.summarize_backlog(self.clock(), kinds)
         self.active = await tallies.active_tasks()
         self.waiting_kinds = await tallies.count_kinds()
+        if self.place.destinations is not None:
+            self.destination_tasks = await tallies.ask(
+                "destinations", count_destinations, self.destination_tasks, lambda _: True
+            )
         heap = self.readings.sending.backlog
         if isinstance(heap, MailBacklog):
             tasks = await self.inspector.queries.count(MAIL_TASKS) if heap.mails else 0
@@ -553,6 +565,7 @@ class PlaceSession:
             signs.routes,
             self._lost_mails(now),
             signs.queue_figures.warnings,
+            destinations=seen_destinations(self),
             dead_clusters=None if now - counted > MAX_CLUSTERS_AGE_SECONDS else clusters,
             free_grace=self.free_grace,
         )
@@ -698,6 +711,11 @@ def next_turn(now: float, period: float, number: int) -> float:
     but the threads of places that read in the same turn wait for each other.
     """
     return now + period - (now - number % TURNS_PER_SECOND / TURNS_PER_SECOND) % period
+
+
+def seen_destinations(live: PlaceSession) -> tuple[SeenDestination, ...]:
+    """The destinations of a place with their tasks, what needs an operator first."""
+    return watch.join(live.readings.destinations, live.destination_tasks)
 
 
 def _add_counts(live: PlaceSession) -> None:

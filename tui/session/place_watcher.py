@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
+from engine.destinations.watch import DestinationsReading
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import LogLine, Tail
 from engine.logs.task_events import EventKind, parse_event
@@ -45,6 +46,9 @@ FIGURES_COST_FACTOR = 20
 """Minimum pause between two reads of the queue's state, as a multiple of the last read's duration.
 """
 
+REGISTRY_SECONDS = 2.0
+"""Minimum seconds between two reads of the registry of destinations."""
+
 
 class PlaceReadings(NamedTuple):
     """What was read of a place, apart from its tasks."""
@@ -71,6 +75,8 @@ class PlaceReadings(NamedTuple):
     """Worker runs in logs and metrics; None until these are read to their end."""
     kinds: tuple[KindFigures, ...] | None = None
     """Figures of each kind with runs in the log; None until the logs are read to their end."""
+    destinations: DestinationsReading = DestinationsReading()
+    """The registry of destinations."""
     host: HostFigures | None = None
     """Disk of its tasks and load of its host; None if unknown."""
     journal_changed: int = 0
@@ -127,6 +133,16 @@ def read_queue_figures(place: Place) -> WholeQueueFigures:
         return WholeQueueFigures(unknown=str(error))
 
 
+def read_destinations(place: Place) -> DestinationsReading:
+    """The registry of destinations of a place now."""
+    if place.destinations is None:
+        return DestinationsReading()
+    try:
+        return DestinationsReading(tuple(place.destinations.read()), is_configured=True)
+    except StoreError as error:
+        return DestinationsReading(unknown=str(error), is_configured=True)
+
+
 class PlaceWatcher:
     """Reads one place; a file is read again only if it has changed."""
 
@@ -144,7 +160,9 @@ class PlaceWatcher:
         self._last_runs: deque[float] = deque(maxlen=MAX_LOG_LINES)
         self._notes: NotesById = NO_NOTES
         self._facts = WholeQueueFigures()
-        self._facts_due = float("-inf")
+        self.destinations = DestinationsReading()
+        """The registry of destinations, as last read."""
+        self._facts_due = self._registry_due = float("-inf")
         self._is_watched: bool | None = None
 
     def read_all(self) -> PlaceReadings:
@@ -167,7 +185,14 @@ class PlaceWatcher:
         if self._is_watched is None:
             where = self._place.location  # or the URL of a server
             self._is_watched = os.path.lexists(where) and not mounts.may_hang(where)
-        last = self._see_runs(queue), kinds, self._place.host(), changed, self._is_watched
+        last = (
+            self._see_runs(queue),
+            kinds,
+            self._read_registry(),
+            self._place.host(),
+            changed,
+            self._is_watched,
+        )
         return PlaceReadings(lock, queue, mail, log, *told, *last)
 
     def _see_runs(self, queue: MetricsReading) -> RunTimes | None:
@@ -201,6 +226,25 @@ class PlaceWatcher:
             self._facts_due = ended + FIGURES_COST_FACTOR * (ended - began)
         return self._facts
 
+    def _read_registry(self) -> DestinationsReading:
+        """Read the registry of destinations every few seconds; if that takes long, less often."""
+        began = time.monotonic()
+        if began >= self._registry_due:
+            found = read_destinations(self._place)
+            ended = time.monotonic()
+            if found.unknown:  # show the last known ones, with the reason
+                found = found._replace(found=self.destinations.found)
+            if self._registry_due < began:  # else a newer one was noted meanwhile
+                self.note_destinations(found)
+            self._registry_due = ended + max(
+                REGISTRY_SECONDS, FIGURES_COST_FACTOR * (ended - began)
+            )
+        return self.destinations
+
+    def note_destinations(self, found: DestinationsReading) -> None:
+        """Use a registry that was read after a change, on any thread."""
+        self.destinations, self._registry_due = found, time.monotonic() + REGISTRY_SECONDS
+
     def _read_notes(self) -> str:
         """Read the notes if they changed; on an error return the reason and keep the last ones."""
         try:
@@ -225,6 +269,8 @@ class PlaceWatcher:
         for tail in self._tails:
             tail.close()
         self._transports.close()
+        if self._place.destinations is not None:
+            self._place.destinations.close()
 
 
 def is_run_line(line: LogLine) -> bool:

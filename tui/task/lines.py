@@ -58,6 +58,8 @@ class TaskScene:
     """Command that shows the task."""
     findings: LogFindings = NOT_SEARCHED
     parts: tuple[Part, ...] = ()
+    request: tuple[Run, ...] = ()
+    """Names and values of the request that a delivery sends."""
     relatives: Relatives = NO_RELATIVES
     notes: tuple[Note, ...] = ()
     """Operators' notes, oldest first."""
@@ -177,6 +179,7 @@ def fact_rows(scene: TaskScene, now: float) -> list[Run]:
     fields = [row for row in present.task_fields(task, scene.states, now) if row[0] not in own]
     rows: list[Run] = [
         *fields,
+        *((name, safe_line(value)) for name, value in scene.request),
         ("lease", _lease_expiry(task, now)),
         ("attempts", _attempts_text(scene)),
         ("payload", _payload_words(scene)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from engine.destinations.request_facts import request_facts
 from engine.live.inspector import Inspector
 from engine.logs import merged_log, task_events
 from engine.model import Part, Task
@@ -44,6 +45,17 @@ async def read_parts(inspector: Inspector, task: Task) -> tuple[Opened, ...]:
     return tuple(
         [await _read_part(inspector, task, part) for part in await inspector.actions.parts(task)]
     )
+
+
+async def read_request(
+    inspector: Inspector, task: Task, parts: Sequence[Part]
+) -> tuple[tuple[str, str], ...]:
+    """URL, method and size of the request that a delivery sends; () if no part has one."""
+    for part in parts:
+        opened = await _read_part(inspector, task, part)
+        if opened.data and (found := request_facts(opened.data)):
+            return found
+    return ()
 
 
 async def _read_part(inspector: Inspector, task: Task, part: Part) -> Opened:

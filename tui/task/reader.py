@@ -133,8 +133,11 @@ class TaskReader:
             found = await self.live.inspector.actions.parts(task)
         except StoreError:
             return  # it moved: the next read reports that
+        request = self.scene.request if self.scene is not None else ()
+        if "://" in task.destination and not request:
+            request = await lookup.read_request(self.live.inspector, task, found)
         if self.scene is not None and self.scene.task == task:
-            self.scene = replace(self.scene, parts=found)
+            self.scene = replace(self.scene, parts=found, request=request)
 
     async def _read_relatives(self) -> None:
         """Read the parent and the children of the task; the last ones stay if that fails."""

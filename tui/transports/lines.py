@@ -118,7 +118,8 @@ def attempts_per_minute(window: CountWindow) -> Run:
     return present.format_rate(60 * window.rate), "" if window.rate else "muted"
 
 
-def _last_sent(way: TransportHealth, limit: float, now: float) -> Run:
+def last_sent(way: TransportHealth, limit: float, now: float) -> Run:
+    """Time since the last success; `never` if there was none, `?` if unknown."""
     if way.last_success is not None:
         return present.format_duration(now - way.last_success), ""
     never = way.totals is not None and not way.totals.success
@@ -148,7 +149,7 @@ COLUMNS: Mapping[Column, Cell] = {
     Column("FAIL%", 5, True, 44): _failed_share(TEN_MINUTES),
     Column("p50/p95", 8, True, 79): _both_send_times,
     Column("/min", 5, True, 60): lambda way, *_: attempts_per_minute(way.windows[TEN_MINUTES]),
-    Column("LAST", 5, True, 60): _last_sent,
+    Column("LAST", 5, True, 60): last_sent,
     Column("LAST 10m", 10, False, 79): _spark,
     Column("1h TRIED", 8, True, 130): _count_cell(HOUR_WINDOW, "attempts", 8),
     Column("1h FAIL%", 8, True, 110): _failed_share(HOUR_WINDOW),

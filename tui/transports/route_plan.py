@@ -9,9 +9,11 @@ from engine.index.schema import Query
 from engine.model import State
 from engine.monitor.transport_health import MailRoutes, TransportSuspension
 from engine.store import Unavailable
+from tui.format.present import BLANK_LINE, Line
 from tui.session.place import PlaceMail
 from tui.session.place_session import PlaceSession
 from tui.transports import suspend_lines as view
+from tui.transports.board import figure_lines
 
 
 class RoutePlan:
@@ -19,7 +21,7 @@ class RoutePlan:
 
     def __init__(self, name: str, live: PlaceSession, desk: PlaceMail) -> None:
         assert live.readings.routes is not None
-        self._name, self._live, self._desk = name, live, desk
+        self.name, self._live, self._desk = name, live, desk
         self.seen: MailRoutes = live.readings.routes
         """The routes when the plan was made."""
         self.after: MailRoutes | None = None
@@ -30,19 +32,24 @@ class RoutePlan:
         """Why the effect is not known; "" if it is, or while it is loading."""
 
     @property
-    def is_suspending(self) -> bool:
+    def takes_reason(self) -> bool:
         """True to suspend, False to resume."""
-        return self._name not in self.seen.stopped
+        return self.name not in self.seen.stopped
 
     @property
     def verb(self) -> str:
         """The verb of the plan and of its command."""
-        return "suspend" if self.is_suspending else "resume"
+        return "suspend" if self.takes_reason else "resume"
+
+    @property
+    def why_loading(self) -> str:
+        """What is still being read; "" if nothing that the plan needs."""
+        return "still checking the routes" if self.after is None else ""
 
     async def load_effect(self, now: float) -> None:
         """Find the routes after the plan, on a thread."""
-        stop = TransportSuspension(self._name, now, self._live.place.who.name)
-        then = view.stopped_after(self.seen, self._name, stop if self.is_suspending else None)
+        stop = TransportSuspension(self.name, now, self._live.place.who.name)
+        then = view.stopped_after(self.seen, self.name, stop if self.takes_reason else None)
         try:
             self.after = await asyncio.to_thread(self._desk.routes, then)
         except Unavailable as error:
@@ -68,5 +75,32 @@ class RoutePlan:
 
     def equivalent_command(self, reason: str) -> tuple[str, ...]:
         """The command line that does the same."""
-        words = (reason,) if reason and self.is_suspending else ()
-        return (*self._live.place.command, "mail", self.verb, self._name, *words)
+        words = (reason,) if reason and self.takes_reason else ()
+        return (*self._live.place.command, "mail", self.verb, self.name, *words)
+
+    def effect_lines(self, now: float, width: int) -> list[Line]:
+        """What it changes for mail."""
+        seen = (self.seen, self.after, self._desk.uses_transports, self.waiting)
+        return view.plan_lines(self.name, *seen, now, width)
+
+    def fact_lines(self, width: int) -> list[Line]:
+        """The other transports."""
+        return [*view.other_transport_lines(self.name, self.seen, width), BLANK_LINE]
+
+    def figure_lines(self, now: float, width: int) -> list[Line]:
+        """The figures of the transport."""
+        return figure_lines(self._live, self.name, now, width)
+
+    async def apply(self, reason: str) -> str:
+        """Apply it; return the result in words.
+
+        Raises:
+            Unavailable: it cannot be applied.
+        """
+        name, desk = self.name, self._desk
+        stops = self.takes_reason
+        trouble = await self._live.change_routes(
+            (lambda: desk.suspend(name, reason)) if stops else (lambda: desk.resume(name))
+        )
+        done = view.describe_result(name, self._live.readings.routes, desk.uses_transports)
+        return done + (f"; {trouble}" if trouble else "")

@@ -1,100 +1,52 @@
-"""The transports screen: health of each transport, and details of the one under the cursor."""
+"""The transports screen: health of each mail transport and destination, and the keys on them."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Collection
 
-from engine.monitor.transport_health import TransportHealth, TransportUse
+from engine.destinations.watch import ACTIONS
+from engine.index.filter_language import equality_filter, format_term
+from engine.index.schema import Query
+from engine.model import State
+from engine.monitor.transport_health import TransportUse
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
-from tui.format.table import Choice
+from tui.plan.acting_screen import PlanningScreen
+from tui.plan.planning import VerbRequest
 from tui.screens.base import TOO_EARLY, Copy, key_bindings
-from tui.screens.page import ListScreen
 from tui.screens.target import Target
-from tui.screens.two_panes import FIXED_LINES
-from tui.transports import detail_lines
+from tui.transports import destination_lines
 from tui.transports import lines as view
-from tui.transports.board import HOUR_MINUTES, Shown, TransportBoard, panels
-from tui.widgets.lines import Frame, Lines, LongText
-from tui.widgets.picker import Picker
+from tui.transports.board import HOUR_MINUTES
+from tui.transports.table_screen import TransportTable
+from tui.widgets.lines import Lines
+
+RETRY = "plan('retry')"
+"""The action of the key that sends the failed tasks of a destination again."""
 
 
-class TransportsScreen(ListScreen):
-    """The transports of one place; S and M open plans for the one under the cursor."""
+class TransportsScreen(PlanningScreen, TransportTable):
+    """S, M, O and R open plans for what is under the cursor."""
 
     KIND = keys.TRANSPORTS
     BINDINGS = key_bindings(keys.TRANSPORTS)
-    PAGE_KEYS_SCROLL = True
-    BOARD = TransportBoard
-
-    aim = ""
-    """Transport on which the cursor is put when it appears."""
-
-    _minutes = HOUR_MINUTES
-    """Length of the graph."""
-
-    @property
-    def _here(self) -> TransportHealth | None:
-        """The transport under the cursor."""
-        key = self.selected_key
-        return next((t for t in self.live.readings.sending.transports if t.name == key), None)
-
-    def lay_out(self, width: int) -> None:
-        """One row per transport, and details of one."""
-        sending, now = self.live.readings.sending, self.around.clock()
-        routes = self.live.readings.routes
-        limit = self.live.place.alerts.transport_failures
-        titles, listed = view.transport_rows(sending, limit, now, self.rows_width, routes)
-        picker = self.query_one(Picker)
-        picker.show_rows([Choice(name, line) for name, line in listed], [titles])
-        if self.aim in [name for name, _ in listed]:
-            picker.select_key(self.aim)
-            self.aim = ""
-        way, room = self._here, self.text_width
-        board, pane = self.board if way is not None else None, self.query_one(LongText)
-        self.query_one(TransportBoard).display, pane.display = board is not None, board is None
-        if board is not None and way is not None:
-            height = self.size.height - FIXED_LINES - self.rows_height
-            log = self.live.readings.log
-            shown = Shown(way, sending, routes, limit, now, log, self._minutes)
-            board.show(panels(shown, width, height))
-            return
-        if way is not None:
-            text = detail_lines.detail_lines(way, sending, limit, now, room, routes)
-        else:
-            none = self.live.has_readings and not sending.transports
-            text = [view.no_transports_line(sending)] if none else []
-            text += detail_lines.source_lines(sending, now, room)
-        pane.show(text)
-        self.call_after_refresh(self.show_frames)  # the lines below are known then
-
-    def rows_frame(self) -> Frame:
-        """All transports, and which one is used."""
-        sending, routes = self.live.readings.sending, self.live.readings.routes
-        about = view.summary_line(sending, self.live.place.alerts.transport_failures, routes)
-        return Frame("Transports", "6", f"{len(sending.transports)}", about)
-
-    def text_frame(self) -> Frame:
-        """The transport under the cursor with its state, and how many lines are below."""
-        way, below = self._here, self.query_one(LongText).below
-        if way is None:
-            return Frame("details")
-        state = view.state_run(way, self.live.place.alerts.transport_failures)
-        more: Line = ((f" PgDn {present.format_count(below, 'more line')}", "muted"),)
-        return Frame(safe_line(way.name), right=(state, *(more if below else ())))
 
     def default_message(self) -> Line:
-        """The next step for the transport under the cursor, and what it acts on."""
-        way = self._here
-        if way is None:
+        """The next step for what is under the cursor, and what it acts on."""
+        if (one := self.destination) is not None:
+            name = one.destination.origin.partition("://")[2]
+            refusal = self._destination_refusal()
+            key, does = destination_lines.next_step(one)
+        elif (way := self.way) is not None:
+            name, refusal = way.name, self._refusal("suspend")
+            key, does = view.next_step(way, self.live.place.alerts.transport_failures)
+        else:
             return ()
-        refusal = self._refusal("suspend")
-        key, does = view.next_step(way, self.live.place.alerts.transport_failures)
         if refusal:
             key, does = "", refusal
-        return present.next_line(key, safe_line(does), safe_line(way.name), self.size.width)
+        return present.next_line(key, safe_line(does), safe_line(name), self.size.width)
 
     # Actions
 
@@ -104,28 +56,33 @@ class TransportsScreen(ListScreen):
         self.paint()
 
     def without(self) -> set[str]:
-        """Keys that act if nothing can be changed, and that of the graph, or of the details that
-        scroll.
-        """
-        hidden = {"graph_range"} if self.board is None else {"pane(1)"}
-        is_fixed = self.live.place.why_no_mail(self.around.arming.read_only)
-        return hidden | ({"suspend", "trial", "arm"} if is_fixed else set())
+        """Keys that act if nothing can be changed, and those for other rows than this one."""
+        is_destination = self.destination is not None
+        hidden = {"graph_range"} if self.board is None or is_destination else {"pane(1)"}
+        hidden |= {"trial", "log"} if is_destination else {RETRY, "probe"}
+        place, read_only = self.live.place, self.around.arming.read_only
+        is_fixed = place.why_no_mail(read_only) and place.why_no_destinations(read_only)
+        return hidden | ({"suspend", "trial", "probe", RETRY, "arm"} if is_fixed else set())
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
-        """S suspends or resumes; keys that are refused are grey."""
-        way, routes = self._here, self.live.readings.routes
+        """S suspends or resumes, blocks or unblocks; keys that are refused are grey."""
+        way, one, routes = self.way, self.destination, self.live.readings.routes
         is_suspended = way is not None and routes is not None and way.name in routes.stopped
         words = {
             "suspend": "resume" if is_suspended else "suspend",
             "arm": keys.arm_hint(self.around.arming.is_armed),
         }
         refused = {a for a in ("suspend", "trial") if self._refusal(a)}
+        if one is not None:
+            words |= {"suspend": "unblock" if one.destination.blocked else "block", "open": "tasks"}
+            refused = {a for a in ("suspend", "probe") if self._destination_refusal(a)}
+            refused |= {RETRY} if isinstance(self.requested_verb("retry"), str) else set()
         hints = keys.hints_of(self.KIND, {*grey, *refused}, self.without(), words)
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
     def _refusal(self, action: str) -> str:
         """Why an action is refused for the transport under the cursor; "" if it is not."""
-        way, routes, place = self._here, self.live.readings.routes, self.live.place
+        way, routes, place = self.way, self.live.readings.routes, self.live.place
         if refusal := place.why_no_mail(self.around.arming.read_only):
             return refusal
         if way is None or routes is None:
@@ -138,47 +95,82 @@ class TransportsScreen(ListScreen):
             return "this place has no test mail command"
         return ""
 
+    def _destination_refusal(self, action: str = "suspend") -> str:
+        """Why an action is refused for the destination under the cursor; "" if it is not."""
+        one, place = self.destination, self.live.place
+        if refusal := place.why_no_destinations(self.around.arming.read_only):
+            return refusal
+        if one is None:
+            return self.no_row_reason("no destination here")
+        if unknown := self.live.readings.destinations.unknown:
+            return f"destinations unknown: {unknown}"
+        return ACTIONS["probe"].refusal(one.destination) if action == "probe" else ""
+
+    def requested_verb(self, verb: str) -> VerbRequest | str:
+        """All dead tasks of the destination under the cursor."""
+        one = self.destination
+        if one is None:
+            return self.no_row_reason("no destination here")
+        if refusal := self.verb_refusal(verb, State.DEAD):
+            return refusal
+        if one.tasks is None or not one.tasks.all_failed:
+            desk = self.live.place.destinations
+            unknown = desk.tasks_unknown if desk is not None else ""
+            return unknown or "no failed task for this destination"
+        origin = one.destination.origin
+        query = Query(State.DEAD, equality_filter("dest", origin))
+        return VerbRequest(verb, None, query, lambda _: f"all failed for {safe_line(origin)}")
+
     def action_suspend(self) -> None:
-        """Open a plan to suspend or resume the transport."""
-        refusal = TOO_EARLY if self.hasty else self._refusal("suspend")
-        if refusal or self._here is None:
-            self.say(refusal)
-        else:
-            self.go(Target(keys.SUSPEND, id=self._here.name))
+        """Open a plan to suspend or resume the transport, or to block or unblock the
+        destination."""
+        self._open_plan("suspend", Target(keys.SUSPEND, id=self.selected_key))
+
+    def action_probe(self) -> None:
+        """Open a plan to probe the destination now."""
+        self._open_plan("probe", Target(keys.SUSPEND, id=self.selected_key, action="probe"))
 
     def action_trial(self) -> None:
         """Open a plan for a test mail, or the progress of a running one."""
-        refusal = TOO_EARLY if self.hasty else self._refusal("trial")
-        way = self._here
-        if refusal or way is None:
-            self.say(refusal)
+        self._open_plan("trial", Target(keys.TEST_MAIL, id=self.selected_key))
+
+    def _open_plan(self, action: str, target: Target) -> None:
+        is_mail = self.destination is None and action != "probe"
+        refusal = self._refusal(action) if is_mail else self._destination_refusal(action)
+        if self.hasty or refusal:
+            self.say(TOO_EARLY if self.hasty else refusal)
         else:
-            self.go(Target(keys.TEST_MAIL, id=way.name))
+            self.go(target)
 
     def action_log(self) -> None:
         """Open the log lines of the transport under the cursor."""
-        if (way := self._here) is None:
+        if (way := self.way) is None:
             self.say(self.no_row_reason("no transport here"))
         else:
             self.go(Target(keys.LOG, id=way.name))
 
-    def action_arm(self) -> None:
-        """Arm or disarm."""
-        self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
-        self.paint()
-
     def action_open(self) -> None:
-        """Open the latest errors of the transport."""
-        way = self._here
-        if way is None or not way.failures:
+        """Open the latest errors of the transport, or the tasks of the destination."""
+        way, one = self.way, self.destination
+        if one is not None:
+            words = format_term("dest", "=", one.destination.origin)
+            failed = one.tasks is not None and one.tasks.all_failed
+            state = State.DEAD if failed else State.PENDING
+            self.go(Target(keys.LIST, state=state, filter=words))
+        elif way is None or not way.failures:
             nothing = self.no_row_reason("nothing to open")
             self.say("no recorded errors" if way else nothing)
         else:
             self.go(Target(keys.FAILURES, id=way.name))
 
     def copies(self) -> tuple[Copy, ...]:
-        """Name, last error, server reply and command of the transport under the cursor."""
-        way = self._here
+        """Name, last error, server reply and command of the transport; name and keys of the
+        destination."""
+        way, one = self.way, self.destination
+        if one is not None:
+            prints = destination_lines.fingerprints(one.destination)
+            keys_ = (Copy(label[0], label, text) for label, text in prints)
+            return (Copy("n", "name", one.destination.origin), *keys_)
         if way is None:
             return ()
         latest = max(way.faults, key=lambda fault: fault.last, default=None)

@@ -1,38 +1,92 @@
-"""Screen to suspend or resume a transport: effect on mail, reason, confirmation."""
+"""Screen to suspend or resume a transport, or to block, unblock or probe a destination: effect,
+reason, confirmation."""
 
 from __future__ import annotations
 
 import shlex
+from typing import Protocol
 
 from textual import work
 
-from engine.store import Unavailable
+from engine.store import StoreError
 from engine.text.safe import safe_line
 from tui.format import keys
 from tui.format.present import BLANK_LINE, Line
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
-from tui.session.place import PlaceMail
 from tui.session.place_session import PlaceSession
-from tui.transports import suspend_lines as view
-from tui.transports.board import figure_lines
-from tui.transports.route_plan import RoutePlan
+from tui.transports.suspend_lines import labelled_lines
+
+
+class SwitchPlan(Protocol):
+    """A plan for one transport or destination, as of opening."""
+
+    name: str
+
+    @property
+    def unknown(self) -> str:
+        """Why the effect is not known; "" if it is, or while it is loading."""
+        ...
+
+    @property
+    def takes_reason(self) -> bool:
+        """True if a reason can be given, which all operators see."""
+        ...
+
+    @property
+    def verb(self) -> str:
+        """The verb of the plan and of its command."""
+        ...
+
+    @property
+    def why_loading(self) -> str:
+        """What is still being read; "" if nothing that the plan needs."""
+        ...
+
+    async def load_effect(self, now: float) -> None:
+        """Find the effect; `now` in epoch seconds UTC."""
+        ...
+
+    async def count_waiting(self) -> None:
+        """Count what waits; that is optional."""
+        ...
+
+    def why_outdated(self) -> str:
+        """Why the plan is outdated; "" if it is not."""
+        ...
+
+    def equivalent_command(self, reason: str) -> tuple[str, ...]:
+        """The command line that does the same."""
+        ...
+
+    def effect_lines(self, now: float, width: int) -> list[Line]:
+        """What it changes."""
+        ...
+
+    def fact_lines(self, width: int) -> list[Line]:
+        """More facts, before the command."""
+        ...
+
+    def figure_lines(self, now: float, width: int) -> list[Line]:
+        """The figures, at the end."""
+        ...
+
+    async def apply(self, reason: str) -> str:
+        """Apply it; return the result in words, or raise StoreError."""
+        ...
 
 
 class SuspendScreen(ConfirmScreen):
-    """The plan for one transport as of opening; closes when it is applied."""
+    """The plan as of opening; closes when it is applied."""
 
     KIND = keys.SUSPEND
     BINDINGS = key_bindings(keys.SUSPEND)
     DIGITS_NAME = "count"
 
-    def __init__(
-        self, name: str, live: PlaceSession, desk: PlaceMail, around: ConsoleContext
-    ) -> None:
+    def __init__(self, plan: SwitchPlan, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__(live, around)
-        self._plan = RoutePlan(name, live, desk)
-        self._way, self._desk = name, desk
+        self._plan = plan
         self._doing = False
         self.outcome = ""
         """Result in words; "" before it was applied."""
@@ -57,24 +111,22 @@ class SuspendScreen(ConfirmScreen):
     # Painting
 
     def lay_out(self, width: int) -> None:
-        """Paint effect, reason, other transports and the equivalent command."""
+        """Paint effect, reason, other facts and the equivalent command."""
         if not self.is_paintable or not width:
             return
         now = self._clock()
         plan = self._plan
-        seen = (plan.seen, plan.after, self._desk.uses_transports, plan.waiting)
         width = self.text_width
-        text = view.plan_lines(self._way, *seen, now, width)
-        if self._plan.is_suspending:
+        text = plan.effect_lines(now, width)
+        if plan.takes_reason:
             look = "" if self._reason else "muted"
-            text += view.labelled_lines("reason", self.reason_text, look, width)
-        twin = safe_line(shlex.join(self._plan.equivalent_command(self._reason)))
-        others = view.other_transport_lines(self._way, self._plan.seen, width)
-        text += [BLANK_LINE, *others, BLANK_LINE]
-        text += view.labelled_lines("cli", twin, "muted", width)
-        text += figure_lines(self._live, self._way, now, width)
+            text += labelled_lines("reason", self.reason_text, look, width)
+        twin = safe_line(shlex.join(plan.equivalent_command(self._reason)))
+        text += [BLANK_LINE, *plan.fact_lines(width)]
+        text += labelled_lines("cli", twin, "muted", width)
+        text += plan.figure_lines(now, width)
         self.show((), text, self._prompt_line())
-        name = safe_line(self._way)
+        name = safe_line(plan.name)
         self.show_title(((plan.verb, "title"), (f" {name}", "strong")), name)
         arm = {"arm": keys.arm_hint(self._arming.is_armed), "yes": self._plan.verb}
         self.show_hints(self.disabled_actions(), self.without(), arm)
@@ -86,7 +138,7 @@ class SuspendScreen(ConfirmScreen):
             return ((f" plan outdated: {safe_line(withdrawn)}; Esc, then S again", "warn"),)
         if settled := self.why_not_applicable():
             return ((f" {safe_line(settled)}", "warn"),)
-        return self.confirm_prompt("", f"{self._plan.verb} {safe_line(self._way)}")
+        return self.confirm_prompt("", f"{self._plan.verb} {safe_line(self._plan.name)}")
 
     @property
     def expected_digits(self) -> str:
@@ -103,24 +155,24 @@ class SuspendScreen(ConfirmScreen):
             return f"plan outdated: {withdrawn}; Esc, then S again"
         if self._plan.unknown:
             return f"effect unknown: {self._plan.unknown}"
-        if self._plan.after is None:
-            return "still checking the routes"
-        if self._plan.is_suspending and self._around.require_reason and not self._reason.strip():
+        if loading := self._plan.why_loading:
+            return loading
+        if self._plan.takes_reason and self._around.require_reason and not self._reason.strip():
             return "reason required: Tab"
         return ""
 
     # Actions
 
     def without(self) -> set[str]:
-        """Only a suspension has a reason."""
-        over = {"reason"} if not self._plan.is_suspending or self._doing else set()
+        """Not every plan has a reason."""
+        over = {"reason"} if not self._plan.takes_reason or self._doing else set()
         needs_reason = self.why_not_applicable().startswith("reason required")
         kept = {"arm"} if needs_reason else set()
         return (super().without() - kept) | over
 
     def action_reason(self) -> None:
         """Prompt for the reason, which all operators see."""
-        if self._plan.is_suspending and not self._doing:
+        if self._plan.takes_reason and not self._doing:
             self.ask_reason("reason (visible to all)")
 
     def apply_plan(self) -> None:
@@ -130,17 +182,11 @@ class SuspendScreen(ConfirmScreen):
 
     @work(group="suspend")
     async def _apply(self) -> None:
-        name, reason, desk = self._way, self._reason, self._desk
-        stops = self._plan.is_suspending
         try:
-            trouble = await self._live.change_routes(
-                (lambda: desk.suspend(name, reason)) if stops else (lambda: desk.resume(name))
-            )
-        except Unavailable as error:
+            self.outcome = await self._plan.apply(self._reason)
+        except StoreError as error:
             self._doing = False
             self.lay_out(self.size.width)
             self.say(f"not done: {error}")
             return
-        done = view.describe_result(name, self._live.readings.routes, desk.uses_transports)
-        self.outcome = done + (f"; {trouble}" if trouble else "")
         self.dismiss()

@@ -108,9 +108,11 @@ class TaskList(Painted, can_focus=True):
         No message is sent, as the caller knows that the cursor moved: the message would come one
         frame later and repaint again.
         """
-        before = self.rows.view.cursor
+        before, is_told = self.rows.view.cursor, self._told == _facts(self.rows.view)
         self.rows.move(action)
-        now, self._told = self.rows.view.cursor, _facts(self.rows.view)
+        now = self.rows.view.cursor
+        if is_told:  # else rows have just been read, and the message about them is still to come
+            self._told = _facts(self.rows.view)
         if now.top != before.top:
             self.paint()
             return

@@ -202,7 +202,11 @@ class JobClaims:
                 self._dues[queue] = delayed_ms / 1000
             return []
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
-        row = row_of(ident, "active", False, token, fields, lock=token)
+        row = row_of(
+            *(ident, "active", False, token, fields),
+            lock=token,
+            destination_field=self._place.field(queue),
+        )
         (task,) = read_rows(self._place, queue, [row], now)
         assert isinstance(task, Task), ident
         if failure := fields.get("defa", ""):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -18,6 +19,11 @@ LEASE_SECONDS = 30.0
 """Length of a claim unless it is renewed (BullMQ: lockDuration)."""
 STALLED_CHECK_SECONDS = 30.0
 """Seconds between two checks for jobs without a worker (BullMQ: stalledInterval)."""
+
+
+DESTINATION_FIELDS: Mapping[str, str] = {"federation-delivery": "serverUrl"}
+"""By queue: the field of a job's data that names its destination, unless it is configured."""
+MAX_FIELD_CHARACTERS = 64
 
 
 class JobLimit(NamedTuple):
@@ -42,6 +48,9 @@ class BullmqSettings(NamedTuple):
     limiter: Mapping[str, JobLimit] = {}
     """By queue: how many jobs may start. A limit that is set for the whole queue (its rate) takes
     precedence."""
+    destination: str = ""
+    """The field of the JSON data of jobs, of any queue, with the URL of their destination; "":
+    `DESTINATION_FIELDS` alone."""
 
 
 _LIMIT: Mapping[str, Check] = {
@@ -63,12 +72,20 @@ def _check_limits(value: object, at: ConfigLocation) -> Mapping[str, JobLimit]:
     return found
 
 
+def _check_field(value: object, at: ConfigLocation) -> str:
+    field = validators.check_text(value, at)
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", field) or len(field) > MAX_FIELD_CHARACTERS:
+        raise at.wrong_value("a name of letters, digits and _ . -", value)
+    return field
+
+
 _seconds = validators.number_check(0.5, "seconds")
 _SETTINGS: Mapping[str, Check] = {
     "lease": _seconds,
     "stalled_check": _seconds,
     "metrics": validators.whole_number_check(0, "minutes"),
     "limiter": _check_limits,
+    "destination": _check_field,
 }
 
 
@@ -98,6 +115,8 @@ class RedisPlace(NamedTuple):
     """By queue: the jobs that our workers may start, counted together with workers of BullMQ."""
     queues: tuple[str, ...] = ()
     """The queues that claims are made from, also before they exist; empty: all that are found."""
+    fields: Mapping[str, str] = DESTINATION_FIELDS
+    """By queue: the field of a job's data that names its destination; "" is all other queues."""
 
     def __repr__(self) -> str:
         """Without the password."""
@@ -106,6 +125,10 @@ class RedisPlace(NamedTuple):
     def base(self, queue: str) -> str:
         """Begins all keys of a queue."""
         return f"{self.prefix}:{queue}:"
+
+    def field(self, queue: str) -> str:
+        """The field of the data of a queue's jobs that names their destination; "" for none."""
+        return self.fields.get(queue) or self.fields.get("", "")
 
     def kept(self, queue: str) -> str:
         """Begins our keys of the held and trashed jobs of a queue."""
@@ -159,6 +182,7 @@ def parse_place(address: Address, settings: BullmqSettings | None = None) -> Red
         stalled_seconds=settings.stalled_check,
         metrics_points=settings.metrics,
         limits=settings.limiter,
+        fields={**DESTINATION_FIELDS, "": settings.destination},
     )
 
 

@@ -100,7 +100,7 @@ class JobReader:
         named = ((split_id(ident), rev) for ident, rev in seen)
         known = sorted((*parts, rev) for parts, rev in named if parts is not None)
         for queue, group in groupby(known, itemgetter(0)):
-            some, rows = list(group), list[Row]()
+            some, rows, field = list(group), list[Row](), self._place.field(queue)
             answers = self._answers(queue, [(job, place) for _, job, _ in some], LONGEST_KEPT_VALUE)
             for (_, job, rev), answer in zip(some, answers, strict=True):
                 if not answer or answer[0] != rev:
@@ -108,7 +108,7 @@ class JobReader:
                 _, was, flat, need, is_cut, score = answer
                 fields = _fields_of(flat)
                 more = {"was": was} if PLACES[place].is_ours else {need: True} if need else {}
-                rows.append(row_of(job, place, score, rev, fields, more))
+                rows.append(row_of(job, place, score, rev, fields, more, destination_field=field))
                 if not is_cut:
                     self._kept[task_id(queue, job), rev] = was, fields
             for item in read_rows(self._place, queue, rows, now):
@@ -199,7 +199,10 @@ class JobReader:
             else next(n for n, at in PLACES.items() if at.state is state)
         )
         more = {"was": f"{was.place} {was.position}"} if PLACES[place].is_ours else {}
-        row = row_of(parts[1], place, was.position, task.rev, was.fields, more)
+        row = row_of(
+            *(parts[1], place, was.position, task.rev, was.fields, more),
+            destination_field=self._place.field(parts[0]),
+        )
         restored = read_rows(self._place, parts[0], [row], self._clock())
         if not restored or not isinstance(restored[0], Task):
             raise Unsupported(f"{task.id}: its image has no job")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import repeat
 from math import isfinite
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from engine.destinations.destination import origin_of
 from engine.model import (
     ATTEMPTS_ALLOWED_KEY,
     EMPTY,
@@ -143,7 +145,11 @@ def read_page(
     plain_ids = plain_ids or ids[:count]
     if columns and not "".join(ids).isprintable():
         wide = (each if isinstance(each, list) else repeat(each) for each in columns[:9])
-        others += [[*row, False, False, False] for row in zip(plain_ids, *wide, strict=False)]
+        named = columns[10] if isinstance(columns[10], list) else repeat(columns[10])
+        others += [
+            [*row, False, False, False, to]
+            for *row, to in zip(plain_ids, *wide, named, strict=False)
+        ]
         columns = []
     found = [*_read_columns(queue, plain_ids, columns)] if columns else []
     if not others:
@@ -161,7 +167,9 @@ def _read_columns(
 ) -> Iterator[Task | Problem]:
     """The tasks of plain rows: each column is converted at once, one of equal values once."""
     quoted, kind = task_id(queue, ""), safe_line(queue)
-    places, scores, revs, names, stamps, priorities, attempts, most, reasons, failed_at = columns
+    places, scores, revs, names, stamps, priorities, attempts, most, reasons, failed_at, to = (
+        columns
+    )
     return map(
         _make_task,
         zip(
@@ -178,7 +186,8 @@ def _read_columns(
             _each(_number, attempts),
             _each(_number, priorities),
             _each(safe_line, names),
-            *(repeat(""), repeat("")),
+            _each(parse_destination, to),
+            repeat(""),
             _each(clean_error, reasons),
             repeat(None),
             _each(_same, revs),
@@ -222,7 +231,7 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
     quoted, kind = task_id(queue, ""), safe_line(queue)
     found: list[Task | Problem] = []
     for row in rows:
-        if len(row) < 13 or not row[1] or not row[0].isprintable():
+        if len(row) < 14 or not row[1] or not row[0].isprintable():
             found += _problem(place.base(queue), quoted, row)
             continue
         (
@@ -239,6 +248,7 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
             lock,
             left,
             more,
+            to,
         ) = row
         state, word, _, _ = PLACES[where]
         due: float | None = 0.0
@@ -267,7 +277,7 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
             _make_task(
                 (
                     *(quoted + ident, kind, state, created, "", name, word, due, tries, rank),
-                    *(name, "", "", error, lease, rev, extra),
+                    *(name, parse_destination(to), "", error, lease, rev, extra),
                 )
             )
         )
@@ -290,13 +300,37 @@ def row_of(
     fields: Mapping[str, str],
     more: Mapping[str, Any] = {},
     lock: str = "",
+    destination_field: str = "",
 ) -> Row:
     """The row of a job whose hash is known, as `rows.lua` makes it."""
     get = fields.get
     more = {name: fields[name][:500] for name in _MORE if name in fields} | dict(more)
     row = [ident, place, position, rev, get("name", "")[:500], get("timestamp", "")]
     row += [get("priority", ""), get("atm", ""), attempts_text(get("opts", ""))]
-    return [*row, get("failedReason", "")[:2000], lock, 0, more]
+    to = _find_destination(destination_field, get("data", "")) if destination_field else ""
+    return [*row, get("failedReason", "")[:2000], lock, 0, more, to]
+
+
+def destination_pattern(field: str) -> str:
+    """The Lua pattern that finds the value of a field in JSON; a name in a text is not found, as
+    its quotes are escaped there."""
+    name = re.sub(r"([^A-Za-z0-9_])", r"%\1", field)
+    return f'"{name}"%s*:%s*"([^"\\]*)"' if field else ""
+
+
+def _find_destination(field: str, data: str) -> str:
+    """The same as the pattern finds."""
+    found = re.search(rf'"{re.escape(field)}"\s*:\s*"([^"\\]*)"', data[:16384])
+    return found[1][:300] if found else ""
+
+
+@lru_cache(maxsize=4096)
+def parse_destination(text: str) -> str:
+    """The origin of a URL; a text that is none, made safe."""
+    try:
+        return origin_of(text) if text else ""
+    except ValueError:
+        return safe_line(text)
 
 
 @lru_cache(maxsize=1024)

@@ -1,13 +1,14 @@
 -- One JSON array about some ids of a queue, without data, return value and stack trace.
--- ARGV: base, kept, group of places or 'search' or 'search-whole', effort to stop after, packed ids.
+-- ARGV: base, kept, group of places or 'search' or 'search-whole', effort to stop after, packed ids,
+-- pattern of the destination in the data or ''.
 -- Answer: number of the ids that were read, ids of the plain rows or false for all of these ids, columns
 -- of the plain rows or false, other rows or false. A column with one value in all rows is that value.
 -- Columns: place, score, revision, name, timestamp, priority, attempts, attempts allowed, reason, time of
--- the failure.
+-- the failure, destination.
 -- A row: id, place, score, revision, name, timestamp, priority, attempts, attempts allowed, reason,
--- lock, its ms, more.
+-- lock, its ms, more, destination.
 local base, kept, group, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local ids = cmsgpack.unpack(ARGV[5])
+local ids, destination = cmsgpack.unpack(ARGV[5]), ARGV[6]
 
 local has_paused, has_wait = false, true -- BullMQ 5 moves the jobs of a paused queue to `paused`
 if group == 'waiting' then
@@ -63,6 +64,12 @@ local function attempts_of(said)
   return said.attempts .. ' ' .. kind .. ' ' .. delay.delay .. ' ' .. jitter
 end
 
+-- The destination that the start of the data names; '' if it names none.
+local function destination_of(at)
+  if destination == '' or not at.data then return '' end
+  return string.sub(string.match(string.sub(at.data, 1, 16384), destination) or '', 1, 300)
+end
+
 local NOTED = {'stc', 'parentKey', 'rjk', 'deid'} -- fields that few jobs have
 
 -- The row of a job, and the time of its failure if it is a plain one: nil if it has something unusual.
@@ -108,12 +115,12 @@ local function describe(id, place, score, also)
     id, place, score, rev, string.sub(at.name or '', 1, 500), at.timestamp or false,
     at.priority or false, at.atm or false, most,
     place ~= 'completed' and string.sub(at.failedReason or '', 1, 2000) or '',
-    lock, left, some and more
+    lock, left, some and more, destination_of(at)
   }, not some and (place == 'failed' and at.finishedOn or '') or nil
 end
 
 local count, plain, plain_ids, columns, others = 0, 0, {}, {}, {}
-for c = 1, 10 do columns[c] = {} end
+for c = 1, 11 do columns[c] = {} end
 for _, id in ipairs(ids) do
   local place, score, also
   if string.sub(group, 1, 6) ~= 'search' then
@@ -136,7 +143,7 @@ for _, id in ipairs(ids) do
     plain = plain + 1
     plain_ids[plain] = id
     for c = 1, 9 do columns[c][plain] = row[c + 1] end
-    columns[10][plain] = failed_at
+    columns[10][plain], columns[11][plain] = failed_at, row[14]
   else
     others[#others + 1] = row
   end

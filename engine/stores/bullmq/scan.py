@@ -19,6 +19,7 @@ from engine.stores.bullmq.row import (
     PLACES,
     STATES,
     WORDS,
+    destination_pattern,
     read_page,
 )
 from engine.system.sorted_names import SortedNames
@@ -333,6 +334,7 @@ class RedisScan:
 def rows_call(place: RedisPlace, queue: str, group: str, ids: Sequence[str]) -> ScriptCall:
     """The call that reads the jobs of ids of one queue (`rows.lua`)."""
     given = [place.base(queue), place.kept(queue), group, EFFORT_PER_CALL, pack(ids)]
+    given.append(destination_pattern(place.field(queue)))
     return ScriptCall(script("rows", reads_only=True), [], given)
 
 

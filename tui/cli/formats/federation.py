@@ -152,7 +152,7 @@ def _handlers(
     from engine.federation.acks import AckParts
     from engine.federation.delivery import DeliveryHandler
     from engine.federation.follows import SqlFollows
-    from engine.federation.health import ProbeHandler
+    from engine.federation.health import ProbeHandler, plan_missing_probes
     from engine.federation.jobs import DELIVERY_QUEUE, HEALTH_QUEUE
 
     parts = _parts(setup, place, services.log, stack)
@@ -164,6 +164,10 @@ def _handlers(
     follows = None
     if settings.follows and address is not None:
         follows = SqlFollows(stack.enter_context(closing(Database(address))), settings.follows)
+    try:
+        plan_missing_probes(parts)
+    except StoreError as error:
+        services.log("WARN", f"Probes not checked: {error}")
     acks = AckParts(parts.keys, parts.registry, parts.profile, follows)
     return {
         DELIVERY_QUEUE: DeliveryHandler(parts, acks, outbox),

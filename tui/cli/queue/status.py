@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
+from engine.destinations.watch import join
 from engine.model import Problem, State, Task, Verdict, count_by_words
 from engine.monitor.alerts import (
     Alert,
@@ -140,6 +141,7 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         orphaned_mails=lost,
         warnings=readings.queue_figures.warnings,
         blocked=tuple(_blocked(place, tasks.due_kinds, readings)),
+        destinations=join(readings.destinations, None),
         free_tasks=place.free_tasks(),
     )
     flow = _recorded_flow(place, now)

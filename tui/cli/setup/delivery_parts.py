@@ -14,14 +14,18 @@ if TYPE_CHECKING:
     from engine.destinations.registry import Registry
 
 
-def open_registry(config: Config, *, creates: bool = False) -> Registry | None:
+def open_registry(
+    config: Config, *, creates: bool = False, patience: float | None = None
+) -> Registry | None:
     """The registry of destinations; None if none is configured. With `creates`, for a worker, its
-    table is created by the first write."""
+    table is created by the first write. `patience`: as that of `SqlRegistry`."""
     if config.destinations is None:
         return None
+    from engine.destinations.database import PATIENCE_SECONDS
     from engine.destinations.sql_registry import SqlRegistry
 
-    return SqlRegistry(config.destinations, creates=creates)
+    seconds = PATIENCE_SECONDS if patience is None else patience
+    return SqlRegistry(config.destinations, creates=creates, patience=seconds)
 
 
 def with_outbox(config: Config, services: WorkerServices, closing: ExitStack) -> WorkerServices:

@@ -54,7 +54,9 @@ def _kannader_folders(queue: Queue, at: Address, own: str) -> Queue:
 def _open_bullmq(setup: Setup) -> Store:
     from engine.stores.bullmq import BullmqStore, parse_place
 
-    return BullmqStore(parse_place(setup.address, setup.settings))
+    place = parse_place(setup.address, setup.settings)
+    delivered = {kind: "url" for kind, h in setup.config.handlers.items() if h.deliver is not None}
+    return BullmqStore(place._replace(fields={**delivered, **place.fields}))
 
 
 def _bullmq_settings(said: Any, at: Any) -> Any:
@@ -138,6 +140,7 @@ FORMATS: dict[str, Format] = {
         commands="bullmq",
         parse_settings=_bullmq_settings,
         work_command=("bullmq", "work"),
+        no_destinations="",
         why_unworkable=lambda settings: "",
         claims="job locks",
         complete_place="formats.bullmq:complete_place",

@@ -115,6 +115,14 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
             raise Unavailable(f"now exists in {found}'s format: restart the console to see it")
         return here.open_store()
 
+    destinations = None
+    delivers = not form.no_destinations or any(
+        one.deliver is not None for one in config.handlers.values()
+    )
+    if delivers and config.destinations is not None:
+        from tui.cli.setup.destination_controls import place_destinations
+
+        destinations = place_destinations(here)
     base = Place(
         name=name,
         open=open_store,
@@ -139,6 +147,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         who=here.current_user(),
         notes=here.notes(),
         root=here.queue.root,
+        destinations=destinations,
     )
     return form.complete(here, base)
 

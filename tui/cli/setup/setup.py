@@ -106,6 +106,8 @@ class Format(NamedTuple):
     """How a task is claimed, for the screen."""
     mail_parts: tuple[str, ...] = ()
     """What its places have of our own mail sending: "transports", "mail spool"."""
+    no_destinations: str = "tasks of this format do not name their destination"
+    """Why tasks do not name the destination of their delivery; "" if they do."""
     complete_place: str = ""
     """Function of a Setup and a `Place` that adds to it what only this format has."""
     doctor: str = ""

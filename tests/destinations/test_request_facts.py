@@ -1,0 +1,28 @@
+"""What an operator sees of a delivery's request."""
+
+import json
+
+import pytest
+
+from engine.destinations.request_facts import request_facts
+
+
+@pytest.mark.parametrize(
+    ("data", "facts"),
+    [
+        ({"url": "https://a.example/x", "method": "PUT", "body": "äb"}, ("PUT", "3 bytes")),
+        ({"url": "https://a.example/x", "body_base64": "QUJD"}, ("POST", "3 bytes")),
+        ({"targetUrl": "https://a.example/x", "payload": "{}"}, ("POST", "2 bytes")),
+    ],
+)
+def test_a_request_has_url_method_and_size(data: object, facts: tuple[str, str]) -> None:
+    """The size is that of the body as it is before it is encrypted."""
+    found = dict(request_facts(json.dumps(data).encode()))
+
+    assert found == {"url": "https://a.example/x", "method": facts[0], "body": facts[1]}
+
+
+@pytest.mark.parametrize("data", [b"", b"no JSON", b"42", b"null", b'{"url": 5}', b"[" * 100_000])
+def test_other_data_is_no_request(data: bytes) -> None:
+    """Nothing is shown of it, and nothing fails."""
+    assert request_facts(data) == ()

@@ -1,0 +1,66 @@
+"""The registry of destinations for the console and `destinations`: read it, and change it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from engine.destinations.destination import Destination
+from engine.destinations.registry import Registry
+from engine.destinations.watch import ACTIONS, change_destination
+from engine.operations import controls
+from engine.operations.controls import DESTINATION_CONTROL, ControlResult, Order
+from engine.operations.journal import Intent
+from engine.text.safe import safe_line
+from tui.cli.setup.delivery_parts import open_registry
+from tui.cli.setup.setup import Setup
+from tui.session.place import PlaceDestinations
+
+CONSOLE_PATIENCE_SECONDS = 1.0
+"""Longest wait of the console for the registry: other readings of a place wait for it."""
+
+
+def place_destinations(
+    setup: Setup, clock: Callable[[], float] = time.time
+) -> PlaceDestinations | None:
+    """The destinations of a place for the console; None without a registry. Opens nothing yet."""
+    registry = open_registry(setup.config, patience=CONSOLE_PATIENCE_SECONDS)
+    if registry is None:
+        return None
+
+    def change(verb: str, seen: Destination, reason: str) -> str:
+        return run_action(setup, registry, verb, seen, reason, clock).trouble
+
+    return PlaceDestinations(registry.all, change, registry.close, setup.format.no_destinations)
+
+
+def run_action(
+    setup: Setup,
+    registry: Registry,
+    verb: str,
+    seen: Destination,
+    reason: str,
+    clock: Callable[[], float] = time.time,
+) -> ControlResult:
+    """Change a destination, with a record in the journal of the place and in its log.
+
+    Raises:
+        CommandError: permission denied.
+        Gone, Unsupported, Unavailable: as `change_destination`; or the journal cannot be written.
+    """
+    setup.require_writable()
+    setup.make_folder(setup.state_folder)
+    action, who, reason = ACTIONS[verb], setup.current_user(), safe_line(reason)
+    undoable = action.fact(seen) if action.opposite else None
+    order = Order(DESTINATION_CONTROL, seen.origin, action.value, before=undoable)
+    why = f": {reason}" if reason else ""
+    said = f"Destination {safe_line(seen.origin)} {action.value} by {safe_line(who.name)}{why}"
+
+    def act() -> str:
+        change_destination(registry, verb, seen, reason, clock())
+        return said
+
+    intent = Intent(controls.CONTROL_VERB, who, reason, scope="all deliveries to it")
+    done = controls.run_journaled_action(setup.journal(), intent, order, act, clock)
+    setup.log_if_allowed("INFO", said)
+    return done

@@ -1,0 +1,232 @@
+"""Text of destinations: their cells in the table, details, and plans to change one."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from engine.destinations.destination import Destination
+from engine.destinations.watch import (
+    DestinationAction,
+    DestinationState,
+    DestinationTasks,
+    SeenDestination,
+)
+from engine.text.safe import safe_line
+from tui.format import present
+from tui.format.human import format_count
+from tui.format.present import BLANK_LINE, Line, Run
+from tui.transports.suspend_lines import labelled_lines
+
+STATE_RUNS: Mapping[DestinationState, Run] = {
+    DestinationState.OK: (" OK", "ok"),
+    DestinationState.UNHEALTHY: (" UNHEALTHY ", "chip-error"),
+    DestinationState.BLOCKED: (" BLOCKED ", "chip-warn"),
+    DestinationState.UNUSED: (" unused", "muted"),
+    DestinationState.UNKNOWN: (" ?", "unknown"),
+}
+"""The states as words; those that need an operator are chips."""
+
+UNKNOWN: Run = ("?", "unknown")
+
+WHY, BY_CODE = "WHY", "FAILED BY CODE"
+"""Titles of the columns that have the free width."""
+
+LABEL_CELLS = 11
+KEY_NAMES: Mapping[str, str] = {"publicKey": "signing key", "encryptionPublicKey": "encryption"}
+"""Keys of the free JSON that are public keys in base64, and their labels."""
+
+
+def state_run(one: SeenDestination) -> Run:
+    """The state as a word or a chip."""
+    return STATE_RUNS[one.state]
+
+
+def format_codes(tasks: DestinationTasks, most: int = 3) -> str:
+    """The dead tasks by the code of their error: `REFUSED 150, HTTP_503 50`."""
+    listed = sorted(tasks.failed.items(), key=lambda row: -row[1])
+    words = [f"{safe_line(code) or 'other'} {number:,}" for code, number in listed[:most]]
+    more = len(listed) - most
+    return ", ".join(words) + (f", +{more}" if more > 0 else "")
+
+
+def describe_why(one: SeenDestination, now: float) -> str:
+    """Why it is in its state and since when, in a few words; "" if there is nothing to say."""
+    about = one.destination
+    if one.state is DestinationState.BLOCKED:
+        return f"{_since(about.blocked_since, now)}{safe_line(about.blocked)}"
+    if one.state is DestinationState.UNHEALTHY:
+        return f"{_since(about.since, now)}{safe_line(about.reason)}"
+    return "send again: R" if one.can_recover else ""
+
+
+def _since(when: float | None, now: float) -> str:
+    return "" if when is None else f"{present.format_duration(max(0.0, now - when))}: "
+
+
+def cells(one: SeenDestination, now: float) -> Mapping[str, Run]:
+    """Its cells by the title of the column."""
+    about, tasks = one.destination, one.tasks
+    waiting = failed = oldest = UNKNOWN
+    if tasks is not None:
+        waiting = _count(tasks.waiting, 6)
+        failed = _count(tasks.all_failed, 6)
+        is_old = tasks.oldest is not None
+        oldest = (present.format_duration(now - (tasks.oldest or now)), "") if is_old else _NONE
+    last = about.last_success
+    return {
+        "WAIT": waiting,
+        "FAILED": failed,
+        "OLDEST": oldest,
+        "LAST": _NONE if last is None else (present.format_duration(max(0.0, now - last)), ""),
+        "PROBE": _probe(about, now),
+        WHY: (describe_why(one, now), ""),
+        BY_CODE: ("" if tasks is None else format_codes(tasks), ""),
+    }
+
+
+_NONE: Run = ("-", "muted")
+
+
+def _count(number: int, width: int) -> Run:
+    return format_count(number, width), "" if number else "muted"
+
+
+def _probe(about: Destination, now: float) -> Run:
+    if about.healthy or about.next_probe is None:
+        return _NONE
+    left = about.next_probe - now
+    return (present.format_duration(left), "") if left > 0 else ("now", "warn")
+
+
+# ---- details
+
+
+def detail_lines(
+    one: SeenDestination, tasks_unknown: str, now: float, width: int, registry_unknown: str = ""
+) -> list[Line]:
+    """State, probes, tasks and keys of a destination."""
+    about, tasks = one.destination, one.tasks
+    word, look = one.state.value, STATE_RUNS[one.state][1].removeprefix("chip-")
+    rows: list[tuple[str, Run]] = [("state", (word, look))]
+    if registry_unknown:
+        rows.append(("registry", (f"? {safe_line(registry_unknown)}", "unknown")))
+    if about.blocked:
+        rows.append(("blocked", (f"{_when(about.blocked_since, now)}: {about.blocked}", "warn")))
+    if not about.healthy:
+        rows.append(("unhealthy", (f"since {_when(about.since, now)}: {about.reason}", "")))
+        after = f", after {present.format_count(about.probes, 'probe')}"
+        planned = _when(about.next_probe, now) if about.next_probe is not None else "none planned"
+        rows.append(("next probe", (planned + after, "")))
+    elif about.since is not None:
+        rows.append(("healthy", (f"since {_when(about.since, now)}", "ok")))
+    rows.append(("last sent", (_when(about.last_success, now, "never"), "")))
+    rows.append(("last failed", (_when(about.last_failure, now, "never"), "")))
+    rows += _task_rows(tasks, tasks_unknown, now)
+    rows += [(label, (print_, "accent")) for label, print_ in fingerprints(about)]
+    return _folded(rows, width)
+
+
+def _task_rows(
+    tasks: DestinationTasks | None, why_unknown: str, now: float
+) -> list[tuple[str, Run]]:
+    if tasks is None:
+        return [("tasks", ("? not counted yet", "unknown"))]
+    if why_unknown and not (tasks.waiting or tasks.failed):
+        return [("tasks", (f"? {why_unknown}", "unknown"))]
+    oldest = "" if tasks.oldest is None else f", oldest {_when(tasks.oldest, now)}"
+    failed = f"{tasks.all_failed:,}"
+    failed += f": {format_codes(tasks, 9)}" if tasks.failed else ""
+    return [("waiting", (f"{tasks.waiting:,}{oldest}", "")), ("failed", (failed, ""))]
+
+
+def fingerprints(about: Destination) -> list[tuple[str, str]]:
+    """Label and SHA-256 of each public key that is known of it."""
+    found = []
+    for name, label in KEY_NAMES.items():
+        key = about.extra.get(name)
+        if not isinstance(key, str) or not key:
+            continue
+        try:
+            found.append((label, hashlib.sha256(base64.b64decode(key, validate=True)).hexdigest()))
+        except (binascii.Error, ValueError):
+            found.append((label, "? not a key in base64"))
+    return found
+
+
+def _when(when: float | None, now: float, otherwise: str = "?") -> str:
+    return otherwise if when is None else present.format_time(when, now)
+
+
+def _folded(rows: Sequence[tuple[str, Run]], width: int) -> list[Line]:
+    facts = [(label, safe_line(text)) for label, (text, _) in rows]
+    return present.fact_lines(facts, width, LABEL_CELLS, {label: r[1] for label, r in rows if r[1]})
+
+
+def page_lines(
+    listed: Sequence[SeenDestination], tasks_unknown: str, now: float, width: int
+) -> list[Line]:
+    """The details of all that need an operator, for printing."""
+    lines: list[Line] = []
+    for one in listed:
+        if one.state is DestinationState.OK and not one.can_recover:
+            continue
+        lines += [BLANK_LINE, present.heading_line(safe_line(one.destination.origin), width)]
+        lines += detail_lines(one, tasks_unknown, now, width)
+    return lines
+
+
+def next_step(one: SeenDestination) -> tuple[str, str]:
+    """The key of the next step for a destination, and what it does."""
+    failed = 0 if one.tasks is None else one.tasks.all_failed
+    if one.state is DestinationState.BLOCKED:
+        return "S", "unblocks it"
+    if one.state is DestinationState.UNHEALTHY:
+        return "O", "probes it now; S blocks it"
+    if failed:
+        return "R", f"plans to send its {failed:,} failed again; Enter lists them"
+    return "Enter", "lists its tasks; S blocks it"
+
+
+# ---- plans
+
+
+def plan_lines(action: DestinationAction, seen: Destination, width: int) -> list[Line]:
+    """What a change does."""
+    undo = f"u undoes it ({action.opposite})" if action.opposite else "it cannot be undone"
+    rows = [
+        ("effect", f"{safe_line(seen.origin)}: {action.effect}", "strong"),
+        ("now", safe_line(action.fact(seen)), ""),
+        ("undo", undo, ""),
+    ]
+    return [line for row in rows for line in labelled_lines(*row, width)]
+
+
+def describe_result(action: DestinationAction, origin: str) -> str:
+    """The result of a change."""
+    undo = "; next: u undo" if action.opposite else ""
+    return f"{safe_line(origin)} {action.value}{undo}"
+
+
+def json_row(one: SeenDestination) -> dict[str, object]:
+    """A destination as JSON; times are epoch seconds UTC, unknown values are null."""
+    about, tasks = one.destination, one.tasks
+    return {
+        "destination": about.origin,
+        "state": one.state.value,
+        "blocked": about.blocked or None,
+        "blocked_since": about.blocked_since,
+        "healthy": about.healthy,
+        "reason": about.reason or None,
+        "since": about.since,
+        "probes": about.probes,
+        "next_probe": about.next_probe,
+        "last_success": about.last_success,
+        "last_failure": about.last_failure,
+        "waiting": None if tasks is None else tasks.waiting,
+        "oldest": None if tasks is None else tasks.oldest,
+        "failed": None if tasks is None else dict(tasks.failed),
+        "fingerprints": dict(fingerprints(about)),
+    }

@@ -1,0 +1,136 @@
+"""The table of mail transports and destinations together: one kind of row for both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from engine.destinations.watch import DestinationState, SeenDestination
+from engine.monitor.transport_health import (
+    Health,
+    MailHealth,
+    MailRoutes,
+    TransportHealth,
+    TransportUse,
+)
+from engine.text.safe import safe_line
+from tui.format import present
+from tui.format.present import Line, Run
+from tui.format.table import Column, free_cells, table_line, title_line
+from tui.transports import destination_lines
+from tui.transports import lines as mail
+from tui.transports.destination_lines import BY_CODE, WHY
+from tui.transports.lines import HOUR_WINDOW
+
+MAX_ROWS = 200
+"""Maximum rows: those that need an operator are first."""
+
+
+class SendingRow(NamedTuple):
+    """A mail transport or a destination of deliveries, as a row."""
+
+    key: str
+    """Name of the transport, or origin of the destination."""
+    name: str
+    state: Run
+    is_wrong: bool
+    """True if it fails now."""
+    rank: int
+    """Order in the table: 0 needs an operator."""
+    cells: Mapping[str, Run]
+    """By the title of the column; one that does not apply is missing."""
+
+
+COLUMNS = (
+    Column("STATE", 11),
+    Column("WAIT", 5, True, 50),
+    Column("FAILED", 6, True, 40),
+    Column("OLDEST", 6, True, 66),
+    Column("LAST", 5, True, 58),
+    Column("PROBE", 5, True, 74),
+)
+"""Columns after the name, in order. LAST is the time since the last success."""
+
+MIN_WHY_CELLS, MIN_NAME_CELLS, MAX_NAME_CELLS = 12, 13, 34
+BY_CODE_CELLS, BY_CODE_WIDTH = 24, 110
+"""Width of the column of error codes, and the minimum width of a table that has it."""
+
+_NOT_APPLICABLE: Run = ("-", "muted")
+
+
+def destination_row(one: SeenDestination, now: float) -> SendingRow:
+    """The row of a destination; an origin with https is shown without it."""
+    origin = one.destination.origin
+    is_wrong = one.state is DestinationState.UNHEALTHY
+    needs = is_wrong or one.can_recover or one.state is DestinationState.BLOCKED
+    rank = 0 if needs else 1 if one.state is DestinationState.OK else 2
+    name = safe_line(origin.removeprefix("https://"))
+    cells = destination_lines.cells(one, now)
+    return SendingRow(origin, name, destination_lines.state_run(one), is_wrong, rank, cells)
+
+
+def transport_row(
+    way: TransportHealth, limit: float, now: float, routes: MailRoutes | None
+) -> SendingRow:
+    """The row of a mail transport: its failures of the last hour, and its last error."""
+    health = way.health(limit)
+    stop = routes.stopped.get(way.name) if routes is not None and way.suspended else None
+    latest = max(way.faults, key=lambda fault: fault.last, default=None)
+    use = TransportUse.FOREIGN if routes is None else routes.use(way.name)
+    why: Run = mail.USES[use] if use is not TransportUse.FOREIGN else ("", "")
+    if stop is not None:
+        since = present.format_duration(max(0.0, now - stop.since))
+        why = f"{since}: {safe_line(stop.why or stop.who)}", ""
+    elif health is Health.FAILING and latest is not None:
+        why = safe_line(latest.example), ""
+    cells = {
+        "FAILED": mail.count_run(way.windows[HOUR_WINDOW], "failures", 6),
+        "LAST": mail.last_sent(way, limit, now),
+        WHY: why,
+        BY_CODE: (safe_line(latest.example) if latest is not None else "", ""),
+    }
+    state = mail.state_run(way, limit)
+    is_wrong = health is Health.FAILING
+    rank = 0 if is_wrong or stop else 1 if health is Health.OK else 2
+    return SendingRow(way.name, safe_line(way.name), state, is_wrong, rank, cells)
+
+
+def sending_rows(
+    sending: MailHealth,
+    seen: Sequence[SeenDestination],
+    limit: float,
+    now: float,
+    routes: MailRoutes | None,
+) -> list[SendingRow]:
+    """All rows, what needs an operator first; otherwise in the order of both."""
+    ways = mail.sort_transports(sending, limit, routes)
+    rows = [destination_row(one, now) for one in seen[:MAX_ROWS]]
+    rows += [transport_row(way, limit, now, routes) for way in ways]
+    return sorted(rows, key=lambda row: row.rank)
+
+
+def table(rows: Sequence[SendingRow], width: int) -> tuple[Line, list[tuple[str, Line]]]:
+    """The titles, and key and line of each row."""
+    gap = 2 if width >= mail.USE_MIN_WIDTH else 1
+    columns = [column for column in COLUMNS if width >= column.least]
+    more = [Column(BY_CODE, BY_CODE_CELLS)] if width >= BY_CODE_WIDTH else []
+    rest = free_cells([*columns, *more], width, gap)
+    widest = max((present.cells_of(row.name) for row in rows), default=0)
+    name = max(MIN_NAME_CELLS, min(widest, MAX_NAME_CELLS, rest - gap - MIN_WHY_CELLS))
+    why = [Column(WHY, rest - name - gap)] if rest - name - gap >= MIN_WHY_CELLS else []
+    form = [Column("SENT TO OR BY", name), *columns, *why, *more]
+    return title_line(form, width, gap), [(row.key, _line(row, form, width, gap)) for row in rows]
+
+
+def _line(row: SendingRow, form: Sequence[Column], width: int, gap: int) -> Line:
+    cells = [(row.name, "strong"), row.state]
+    cells += [row.cells.get(column.title, _NOT_APPLICABLE) for column in form[2:]]
+    return table_line(("!" if row.is_wrong else "", "error"), form, cells, width, gap)
+
+
+def summary_line(rows: Sequence[SendingRow], lead: Line) -> Line:
+    """How many need an operator, after the words about mail."""
+    wrong = sum(row.rank == 0 for row in rows)
+    needs = "needs" if wrong == 1 else "need"
+    words: Run = (f"{wrong:,} {needs} attention", "warn") if wrong else ("all fine", "ok")
+    return (*lead, *(((("; ", "muted"),)) if lead else ()), words)
