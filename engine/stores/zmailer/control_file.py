@@ -7,6 +7,7 @@ lines of a file in their order are all its bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ TRIGGER = b"T"
 
 _BLOCKS = b"mM"
 _KNOWN_TAGS = b" ~+-"
+_has_groups = re.compile(rb'["()\\]').search
 
 
 class ControlLine(NamedTuple):
@@ -249,6 +251,9 @@ def parse_quad(text: bytes) -> Quad:
 
 def _word_end(text: bytes) -> int:
     """Where the first word ends: blanks within parentheses and quotes belong to it."""
+    end = text.find(b" ")
+    if not _has_groups(text):
+        return len(text) if end < 0 else end
     depth, is_quoted, is_escaped = 0, False, False
     for at, char in enumerate(text):
         if is_escaped:

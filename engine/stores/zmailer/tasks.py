@@ -51,12 +51,12 @@ def tasks_of(
     """Make the tasks of a control file, or of the recipients at some offsets in it, in the order of
     their ids.
     """
-    recipients = entry.control.recipients
+    recipients, facts = entry.control.recipients, _message_facts(entry)
     for one in sorted(recipients, key=lambda recipient: str(recipient.offset)):
         if offsets is None or one.offset in offsets:
             state = task_state(entry.is_kept, one.head)
             if state is not None:
-                yield _task_of(entry, one, state, has_ended)
+                yield _task_of(entry, facts, one, state, has_ended)
 
 
 def task_state(is_kept: bool, head: bytes) -> State | None:
@@ -78,11 +78,13 @@ def expunged_ids(entry: Entry) -> Iterator[str]:
             yield names.task_id(entry.name, one.offset)
 
 
-def _task_of(entry: Entry, one: Recipient, state: State, has_ended: AgentCheck) -> Task:
+def _task_of(
+    entry: Entry, facts: Mapping[str, str], one: Recipient, state: State, has_ended: AgentCheck
+) -> Task:
     control, quad = entry.control, one.quad
     channel, host = text(quad.channel), text(quad.host)
     diagnostic = control.diagnostics.get(one.offset)
-    extra = dict(_extra(entry, one, diagnostic))
+    extra = {**facts, **dict(_recipient_facts(one, diagnostic))}
     lease = None
     if state is State.ACTIVE:
         pid, since = lock_pid(one.head), entry.seen.st_mtime
@@ -111,26 +113,27 @@ def _task_of(entry: Entry, one: Recipient, state: State, has_ended: AgentCheck) 
     )
 
 
-def _extra(
-    entry: Entry, one: Recipient, diagnostic: Diagnostic | None
-) -> Iterator[tuple[str, str]]:
-    control, notary = entry.control, () if diagnostic is None else diagnostic.notary
-    number = names.message_number(entry.name) or 0
-    remote = [text(field) for field in (*notary[2:5], b"", b"", b"")]
+def _message_facts(entry: Entry) -> dict[str, str]:
+    """The extra values that all tasks of a message have."""
+    control, number = entry.control, names.message_number(entry.name) or 0
     values = {
         "spool id": names.spool_id(number, entry.message.st_mtime_ns),
         "message-id": text(control.log_id),
         "sender": text(control.sender),
-        "notify": text(one.dsn),
-        "status": remote[0],
-        "report": remote[1],
-        "remote host": remote[2],
-        "alternatives": text(one.alternative),
         "obsoletes": text(b", ".join(control.obsoletes)),
         FINISHED_KEY: FINISHED if entry.is_kept else "",
-        FIXED_KEY: ALTERNATIVE if one.alternative else "" if one.slots else NO_SLOT,
     }
-    yield from ((name, value) for name, value in values.items() if value)
+    return {name: value for name, value in values.items() if value}
+
+
+def _recipient_facts(one: Recipient, diagnostic: Diagnostic | None) -> Iterator[tuple[str, str]]:
+    """The extra values of one recipient."""
+    notary = () if diagnostic is None else diagnostic.notary[2:5]
+    values = [("notify", one.dsn), ("alternatives", one.alternative)]
+    values += zip(("status", "report", "remote host"), notary, strict=False)
+    yield from ((name, text(value)) for name, value in values if value)
+    if one.alternative or not one.slots:
+        yield FIXED_KEY, ALTERNATIVE if one.alternative else NO_SLOT
 
 
 def describe(diagnostic: Diagnostic) -> str:
