@@ -192,6 +192,7 @@ class Missing(NamedTuple):
     """A task that was asked for by name and no longer exists."""
 
     id: str
+    """With a final slash: all tasks whose ids begin with it."""
 
 
 class Problem(NamedTuple):

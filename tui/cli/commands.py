@@ -231,6 +231,14 @@ bullmq add | formats.bullmq_worker:add | add a job and print its id
     --id ID | its id; else the next number of the queue
 bullmq doctor @place | queue.doctor:doctor | problems of the server and its queues; exit 0 none, 1
         some
+zmailer | - | the scheduler of ZMailer: check its configuration
+zmailer check | formats.zmailer:check | all errors of a scheduler.conf, with line and column; exit 0
+        none, 1 some
+    conf CONF | the file
+zmailer why | formats.zmailer:why | the clauses and settings of a channel/host; exit 1 if it has no
+        command
+    target CHANNEL/HOST | such as smtp/mx.example.org
+    --conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
 federation | - | signed and encrypted deliveries to other servers, by two BullMQ queues
 federation work @place @until-idle | formats.federation:work | run deliveries and health checks,
         until stopped
@@ -331,6 +339,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
   spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
+  spooldeck zmailer ...         check, why (the scheduler.conf of ZMailer)
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files
