@@ -374,14 +374,15 @@ def _read_body(run: _RunningRequest, response: httpcore.Response, encoding: str)
         raise run.error(network_errors.BAD_ANSWER, text)
     bits = _WINDOW_BITS[encoding.lower()]
     decoder = zlib.decompressobj(bits) if bits else None
-    body = bytearray()
+    body, has_body = bytearray(), False  # the answer to HEAD has an encoding, but no body
     for chunk in response.iter_stream():
+        has_body = True
         room = MAX_ANSWER_BYTES + 1 - len(body)
         body += chunk if decoder is None else decoder.decompress(chunk, room)
         if len(body) > MAX_ANSWER_BYTES:
             text = f"the answer has more than {MAX_ANSWER_BYTES >> 20} MiB"
             raise run.error(network_errors.TOO_LARGE, text)
-    if decoder is not None and not decoder.eof:
+    if decoder is not None and has_body and not decoder.eof:
         raise run.error(network_errors.BAD_ANSWER, "the compressed answer is incomplete")
     return bytes(body)
 

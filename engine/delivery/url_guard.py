@@ -31,13 +31,16 @@ _METADATA = frozenset(
 )
 """Addresses of the metadata services of cloud providers, which give out credentials."""
 
+_SITE_LOCAL = ipaddress.IPv6Network("fec0::/10")
+"""Private addresses of before RFC 3879, which Python counts as public."""
+
 _PROBLEMS: tuple[tuple[Callable[[IpAddress], bool], str], ...] = (
     (lambda address: address in _METADATA, "a metadata service"),
     (lambda address: address.is_loopback, "a loopback address"),
     (lambda address: address.is_unspecified, "the unspecified address"),
     (lambda address: address.is_link_local, "a link-local address"),
     (lambda address: address.is_multicast, "a multicast address"),
-    (lambda address: address.is_private, "a private address"),
+    (lambda address: address.is_private or address in _SITE_LOCAL, "a private address"),
     (lambda address: address.is_reserved, "a reserved address"),
     (lambda address: not address.is_global, "not a public address"),
 )
@@ -97,6 +100,8 @@ class UrlGuard:
         """
         try:
             found = httpx.URL(url)
+            host = found.host
+            found.raw_host.decode("ascii").encode("idna")  # as each look-up does
         except (httpx.InvalidURL, TypeError, ValueError) as error:
             raise DeliveryError(BLOCKED_URL, f"not a URL: {error}") from error
         if found.scheme not in ("http", "https"):
@@ -104,7 +109,7 @@ class UrlGuard:
             raise DeliveryError(BLOCKED_URL, f"{said}, expected http: or https:")
         if found.userinfo:
             raise DeliveryError(BLOCKED_URL, "a user name or password in the URL")
-        if not found.host:
+        if not host:
             raise DeliveryError(BLOCKED_URL, "no host name in the URL")
         if found.port is not None and not 0 < found.port < 65536:
             raise DeliveryError(BLOCKED_URL, f"port {found.port}, expected 1 to 65535")

@@ -52,8 +52,8 @@ class DestinationTasks(NamedTuple):
 NO_TASKS = DestinationTasks()
 
 _is_refusal = re.compile(
-    r"HTTP_4(?!08|25|29)|HTTP_501$|BLOCKED_URL$|BAD_(DATA|PAYLOAD|ACK|SIGNATURE)$"
-    r"|TOO_LARGE$|NO_ORIGIN$|NO_ACK$|OTHER_ACK$"
+    r"HTTP_4(?!08|25|29)|HTTP_501$|BLOCKED_URL$|BAD_(DATA|PAYLOAD|TARGET|ACK|SIGNATURE)$"
+    r"|TOO_LARGE$|NO_ORIGIN$|NO_ACK$|NO_DECISION$|OTHER_ACK$"
 ).match
 """Codes that another attempt would end with again."""
 

@@ -62,6 +62,10 @@ class Follows(Protocol):
         """Store a decision; False if there is no such follow. Raises Unavailable."""
         ...
 
+    def is_undecided(self, follower: str, following: str, server: str) -> bool:
+        """True if there is such a follow, and no decision on it. Raises Unavailable."""
+        ...
+
 
 class AckParts(NamedTuple):
     """What the handlers of acknowledgements need."""
@@ -91,6 +95,18 @@ def handle_ack(
     if ack.shape == "bare" or name not in ACK_HANDLERS:
         return "acknowledged"
     return ACK_HANDLERS[name](parts, ack, origin, server, payload)
+
+
+def lacks_decision(parts: AckParts, name: str, server: str, payload: Mapping[str, object]) -> bool:
+    """True if the delivery of a job of this name is not done by its application alone: the decision
+    in the acknowledgement is not stored.
+
+    Raises:
+        Unavailable: the database of the follows cannot be used.
+    """
+    if name != FOLLOW or parts.follows is None:
+        return False
+    return parts.follows.is_undecided(*_pair(payload.get("following")), server)
 
 
 def _follow_ack(

@@ -12,18 +12,25 @@ from engine.delivery import network_errors
 from engine.delivery.http_client import Answer
 from engine.delivery.network_errors import DeliveryError
 from engine.delivery.status_table import DONE, FATAL, outcome, retry_after
-from engine.destinations.destination import Destination, origin_of, waits_until
+from engine.destinations.destination import Destination, origin_of
 from engine.destinations.outbox import Outbox
-from engine.federation.acks import Ack, AckParts, AckRefused, find_ack, handle_ack
+from engine.federation.acks import (
+    Ack,
+    AckParts,
+    AckRefused,
+    find_ack,
+    handle_ack,
+    lacks_decision,
+)
 from engine.federation.discovery import DiscoveryFailed, discover, is_registered
 from engine.federation.envelope import BadEnvelope, seal, sign
-from engine.federation.health import note_failure, note_success
+from engine.federation.health import note_failure, note_success, wait_for_probe
 from engine.federation.jobs import BadJob, DeliveryJob, parse_delivery, parse_method
 from engine.federation.parts import FederationParts, keys_of, own_headers, parse_object
 from engine.federation.relay import NoRelay, send_by_relay
 from engine.model import STALLED_BEFORE_KEY, Task
 from engine.store import StoreError
-from engine.work.handlers import Context, Failed, Fatal, HandlerResult, Postponed, Retry
+from engine.work.handlers import Context, Failed, Fatal, HandlerResult, Retry
 
 CONFLICT = 409
 
@@ -86,16 +93,18 @@ class DeliveryHandler:
             sign(text, parts.keys.signing).encode(),
         )
         done = self._send(job, context, body)
-        status = done.answer.status
+        status, name = done.answer.status, task.group or task.description
         if status == CONFLICT and is_repeated and parts.profile.conflict_is_applied:
             self._succeed(job, done)
+            if lacks_decision(self._acks, name, job.server, payload):
+                why = "applied by an earlier attempt, whose answer with the decision was lost"
+                raise Fatal(f"[NO_DECISION] {why}")
             return _finish(job, "applied by an earlier attempt")
         if not is_registered(known) and 400 <= status < 500:
             raise Failed(f"[HTTP_{status}] {origin} does not know us: it did not register us")
         self._check_status(done.answer)
-        ack = self._find_ack(done.answer)
+        ack = self._find_ack(done)
         try:
-            name = task.group or task.description
             said = handle_ack(self._acks, name, ack, origin, job.server, payload)
         except AckRefused as error:
             if error.keeps_row:
@@ -119,11 +128,10 @@ class DeliveryHandler:
         known = parts.registry.get(origin)
         if known.blocked:
             _drop(job, f"[BLOCKED] {origin} is blocked: {known.blocked}")
-        until = waits_until(known, parts.clock()) if parts.gates else None
-        if until is not None:
-            raise Postponed(until, f"{origin} is unhealthy: {known.reason}, its next probe")
         if parts.profile.checks_target and not _is_below(job.target, origin):
-            raise Fatal(f"[BAD_PAYLOAD] the target is not at {origin}")
+            raise Fatal(f"[BAD_TARGET] the target is not at {origin}")
+        if parts.gates:
+            wait_for_probe(parts, job.server, known)
         has_keys = bool(keys_of(known).encryption)
         if has_keys and is_registered(known):
             return known
@@ -176,13 +184,15 @@ class DeliveryHandler:
             raise Retry(max(1.0, after), text)
         _raise_for(parts, answer.status, text)
 
-    def _find_ack(self, answer: Answer) -> Ack:
+    def _find_ack(self, done: Delivered) -> Ack:
+        answer = done.answer
         try:
             said = parse_object(answer.body)
         except ValueError as error:
             raise Fatal(f"[BAD_ANSWER] {answer.url}: the answer is not JSON") from error
         ack = find_ack(said or {}, self._parts.profile)
-        if ack is None:
+        # A target never answers a relay with a bare status: that is of the relay alone.
+        if ack is None or (ack.shape == "bare" and done.is_relayed):
             raise Fatal(f"[NO_ACK] {answer.url}: the answer has no acknowledgement")
         return ack
 

@@ -6,6 +6,7 @@ from engine.destinations.database import Database
 from engine.federation.acks import Follow
 
 TABLE = "follows"
+_IS_FOLLOW = "follower_id = ? AND following_id = ? AND follower_server_url = ?"
 
 
 class SqlFollows:
@@ -23,9 +24,16 @@ class SqlFollows:
             Unavailable: the database cannot be used.
         """
         column = "accepted" if follow.accepted else "acknowledged"
-        sql = (
-            f"UPDATE {self._table} SET {column} = TRUE "
-            "WHERE follower_id = ? AND following_id = ? AND follower_server_url = ?"
-        )
+        sql = f"UPDATE {self._table} SET {column} = TRUE WHERE {_IS_FOLLOW}"
         values = follow.follower, follow.following, follow.server
         return self._database.run(sql, values).changed > 0
+
+    def is_undecided(self, follower: str, following: str, server: str) -> bool:
+        """True if there is such a follow, neither `accepted` nor `acknowledged`.
+
+        Raises:
+            Unavailable: the database cannot be used.
+        """
+        decided = "COALESCE(accepted, FALSE) OR COALESCE(acknowledged, FALSE)"
+        sql = f"SELECT 1 FROM {self._table} WHERE {_IS_FOLLOW} AND NOT ({decided})"
+        return bool(self._database.run(sql, (follower, following, server)).rows)

@@ -10,13 +10,14 @@ from engine.destinations.destination import (
     mark_failure,
     mark_success,
     origin_of,
+    waits_until,
 )
 from engine.destinations.registry import update
 from engine.federation.discovery import discover_url
 from engine.federation.jobs import BadJob, parse_server, probe_id
 from engine.federation.parts import FederationParts, keys_of
 from engine.model import Task
-from engine.store import StoreError
+from engine.store import Gone, StoreError
 from engine.work.handlers import Context, Failed, Fatal, Postponed
 
 OVERDUE_SECONDS = 60.0
@@ -76,6 +77,31 @@ def note_success(parts: FederationParts, server: str) -> None:
         update(parts.registry, origin_of(server), lambda old: mark_success(old, now))
 
 
+def wait_for_probe(parts: FederationParts, server: str, known: Destination) -> None:
+    """Let a delivery to an unhealthy server wait until its next probe has ended.
+
+    A probe that is late may have lost its job: it is added again, and each minute one delivery of
+    all workers goes in its place.
+
+    Raises:
+        Postponed: the delivery waits.
+        StoreError: the registry or the queue of probes cannot be used.
+    """
+    now, patience = parts.clock(), parts.timeouts.probe
+    why = f"{known.origin} is unhealthy: {known.reason}, its next probe"
+    until = waits_until(known, now - patience)
+    if until is not None:
+        raise Postponed(max(until, now) + patience, why)
+    policy = parts.policies.get(known.reason)
+    if known.healthy or known.next_probe is None or (policy is not None and not policy.probe):
+        return
+    try:
+        parts.registry.swap(known, known._replace(next_probe=now + OVERDUE_SECONDS))
+    except Gone:  # another delivery goes
+        raise Postponed(now + patience, why) from None
+    parts.add_probe(server, known.probes, 0.0)
+
+
 class ProbeHandler:
     """Runs the jobs of the health queue: asks an unhealthy server for its /discover."""
 
@@ -106,6 +132,7 @@ class ProbeHandler:
         parts = self._parts
         seen = parts.registry.get(origin)
         if why := self._skips(task, server, seen):
+            self._repair_chain(task, server, seen)
             return f"skipped: {why}"
         try:
             url, timeout = discover_url(server), parts.timeouts.probe
@@ -131,6 +158,13 @@ class ProbeHandler:
             return f"failed: {failure}; no further probe"
         parts.add_probe(server, number, wait)
         return f"failed: {failure}; next probe in {wait:g} s"
+
+    def _repair_chain(self, task: Task, server: str, seen: Destination) -> None:
+        """Add the next probe, if an earlier run of this one has counted it and then was killed."""
+        is_counted = task.id.endswith(f"/{probe_id(server, seen.probes - 1)}")
+        if self._parts.profile.one_probe_chain and is_counted and seen.next_probe is not None:
+            delay = max(0.0, seen.next_probe - self._parts.clock())
+            self._parts.add_probe(server, seen.probes, delay)
 
     def _skips(self, task: Task, server: str, seen: Destination) -> str:
         """Why a server is not probed; "" if it is."""

@@ -209,6 +209,13 @@ def test_a_compressed_answer_is_decoded() -> None:
         assert [http.send("GET", one.url).body for _ in range(2)] == [b"plain"] * 2
 
 
+def test_the_answer_to_head_may_have_an_encoding() -> None:
+    """It says what GET would get; there is no body to decode."""
+    reply = HEAD + b"Content-Encoding: gzip\r\nContent-Length: 99\r\n\r\n"
+    with peer(reply) as one, client() as http:
+        assert http.send("HEAD", one.url).body == b""
+
+
 @pytest.mark.parametrize("sent", [b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\nabc"])
 def test_the_timeout_is_for_the_whole_request(sent: bytes) -> None:
     """A peer that stops before the answer, in its headers or in its body does not hold a worker."""

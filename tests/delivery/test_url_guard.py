@@ -42,6 +42,10 @@ def guard(*allow: str, **names: list[str]) -> UrlGuard:
         ("http://example.com:x/", "not a URL"),
         ("http://example.com/\n", "not a URL"),
         ("http://[::1/", "not a URL"),
+        ("http://a..b/", "not a URL"),
+        ("http://.example.com/", "not a URL"),
+        ("http://xn--/", "not a URL"),
+        pytest.param(f"http://{'a' * 64}.example/", "not a URL", id="long label"),
         pytest.param(f"http://example.com/{'a' * 70_000}", "not a URL", id="long"),
     ],
 )
@@ -86,6 +90,7 @@ def test_a_url_of_another_form_is_refused(url: str, why: str) -> None:
         ("fe80::1%lo", "link-local"),
         ("fd00:ec2::254", "metadata"),
         ("fd12::1", "private"),
+        ("fec0::1", "private"),
         ("ff02::1", "multicast"),
         ("4000::1", "reserved"),
     ],

@@ -266,6 +266,8 @@ def test_a_target_elsewhere_gets_nothing(make_sender: Make, peer: Peer, target: 
         sender.know(peer)
         ran = sender.deliver(peer.url, data={"targetUrl": target.format(host=host)})
         assert (ran.kind, ran.row) == ("fatal" if profile == "default" else "retry", "kept")
+        is_elsewhere = profile == "default" and host not in target.format(host=host)
+        assert ran.text.startswith("[BAD_TARGET] " if is_elsewhere else "[BLOCKED_URL] ")
         assert sender.destination(peer.url).healthy
     assert peer.posts == 0
 
@@ -381,6 +383,26 @@ def test_a_conflict_on_a_repetition_means_applied(make_sender: Make, peer: Peer)
         ran = sender.deliver(peer.url, attempts=1)
         assert (ran.kind, ran.row) == (kind, row)
         assert len(peer.applied) == 1
+
+
+@pytest.mark.parametrize(
+    ("decided", "kind", "row"),
+    [(None, "fatal", "kept"), ("accepted", "done", "deleted"), ("acknowledged", "done", "deleted")],
+)
+def test_a_conflict_does_not_hide_a_lost_decision(
+    sender: Sender, peer: Peer, decided: str | None, kind: str, row: str
+) -> None:
+    """A follow that was applied is done only if its decision was stored: no attempt gets it again,
+    and the row stays for an operator."""
+    sender.know(peer)
+    add_follow(sender, peer.url)
+    if decided:
+        sender.sql(f"UPDATE follows SET {decided} = TRUE")
+    peer.script.append(peers.applied_then(503))
+    assert sender.deliver(peer.url, follow(), name=FOLLOW).kind == "retry"
+    ran = sender.deliver(peer.url, follow(), name=FOLLOW, attempts=1)
+    assert (ran.kind, ran.row) == (kind, row)
+    assert ran.text.startswith("[NO_DECISION] " if decided is None else "applied ")
 
 
 def test_a_method_without_handler_is_given_up(make_sender: Make, peer: Peer) -> None:

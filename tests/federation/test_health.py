@@ -140,6 +140,42 @@ def test_a_probe_of_an_earlier_chain_does_nothing(make_sender: Make, peer: Peer)
         peer.open()
 
 
+def test_a_probe_that_was_counted_before_a_kill_adds_the_next_one(
+    sender: Sender, peer: Peer
+) -> None:
+    """A probe that runs again, as its worker was killed or Redis was away, adds what is missing."""
+    sender.know(peer, healthy=False, reason="REFUSED", probes=3, next_probe=sender.now + 40)
+    for number in (0, 2):
+        assert sender.probe(peer.url, number).text == "skipped: 3 probes were made since"
+    assert sender.probes == [(peer.url, 3, 40.0)]
+    assert peer.discoveries == 0
+
+
+def test_deliveries_wait_until_the_probe_has_ended(make_sender: Make, peer: Peer) -> None:
+    """They do not come at the time of the probe itself: each would use an attempt. If the probe is
+    late, it is added again, and one delivery a minute goes in its place."""
+    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender.know(peer, healthy=False, reason="REFUSED", probes=1, next_probe=sender.now + 30)
+    peer.close()
+    for passed, after in ((0.0, 38.0), (30.0, 8.0), (7.0, 8.0)):
+        sender.now += passed
+        assert sender.deliver(peer.url).after == pytest.approx(after)
+    assert sender.probes == []
+    sender.now += 2.0
+    assert sender.deliver(peer.url).kind == "retry"
+    assert sender.probes == [(peer.url, 1, 0.0)]
+    ran = sender.deliver(peer.url)
+    assert (ran.kind, ran.after) == ("postponed", pytest.approx(68.0))
+
+
+def test_a_server_that_is_not_probed_has_no_breaker(make_sender: Make, peer: Peer) -> None:
+    """Once the time of its first probe has passed, its deliveries go, by a relay."""
+    sender = make_sender(gates=True)
+    server = f"http://{sender.hide()}:{peer.port}"
+    sender.know(peer, server, healthy=False, reason="DNS", next_probe=sender.now - 99)
+    assert [sender.deliver(server).kind for _ in range(2)] == ["retry"] * 2
+
+
 @BOTH
 def test_a_server_without_address_is_not_probed(
     make_sender: Make, peer: Peer, profile: str
@@ -219,6 +255,19 @@ def test_the_relay_is_the_healthy_server_seen_last(sender: Sender, peer: Peer, r
         assert ran.text.endswith(f"relay: [RELAY] {relay.url} answers 502")
         assert relay.posts == 1
         assert older.posts == blocked.posts == ill.posts == ill.discoveries == 0
+
+
+def test_a_status_of_the_relay_acknowledges_nothing(
+    sender: Sender, peer: Peer, relay: Peer
+) -> None:
+    """A bare status comes from the target only on the direct way: the row stays."""
+    server = f"http://{sender.hide()}:{peer.port}"
+    sender.know(peer, server)
+    sender.know(relay)
+    relay.script.append(peers.says({"status": "ok"}))
+    ran = sender.deliver(server)
+    assert (ran.kind, ran.row) == ("fatal", "kept")
+    assert ran.text.startswith("[NO_ACK] ")
 
 
 def test_a_sweep_finds_a_relay(sender: Sender, peer: Peer, relay: Peer) -> None:

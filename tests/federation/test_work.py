@@ -376,8 +376,8 @@ def test_enqueue_refuses_what_would_fail(
 
 
 def test_keys_are_made_once_and_only_public_halves_are_printed(site: Site, peer: Peer) -> None:
-    """Without a folder it is made with the four files; then they are printed, with the servers that
-    are known. A forgotten server is discovered again."""
+    """The four files are made in an empty folder; then they are printed, with the servers that are
+    known. A forgotten server is discovered again."""
     site.sender.know(peer)
     first = site.run("keys", site.url)
     own = site.sender.home.keys.texts()
@@ -389,6 +389,7 @@ def test_keys_are_made_once_and_only_public_halves_are_printed(site: Site, peer:
     assert forgot.stdout.endswith("forgotten\n")
     assert site.sender.destination(peer.url).extra == {}
     os.rename(site.folder / "keys", site.folder / "old")  # noqa: PTH104
+    (site.folder / "keys").mkdir(0o700)
     made = site.run("keys", site.url)
     assert made.returncode == 0
     assert own["FEDERATION_PUBLIC_KEY"] not in made.stdout
@@ -435,10 +436,14 @@ def test_doctor_lists_orphans_and_servers(site: Site, peer: Peer) -> None:
         ("destinations: sqlite:", "needs destinations"),
         ("keys: ", "FEDERATION_PRIVATE_KEY: not set"),
         ("profile: default", "expected one of default, sipher"),
+        ("origin: ", "our own origin own.example"),
     ],
 )
-def test_a_worker_refuses_a_wrong_configuration(site: Site, change: str, expected: str) -> None:
-    """No registry, no keys, or another profile: exit 78, with one line."""
+def test_a_worker_refuses_a_wrong_configuration(
+    site: Site, change: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No registry, no keys, another profile, or no URL as our origin: exit 78, with one line."""
+    monkeypatch.setenv("BETTER_AUTH_URL", "own.example")
     path = site.folder / "config.yaml"
     lines = path.read_text().splitlines()
     kept = [line for line in lines if change not in line]

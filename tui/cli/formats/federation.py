@@ -180,6 +180,7 @@ def _parts(
 ) -> FederationParts:
     from engine.delivery.http_client import HttpClient, trusted_certificates
     from engine.delivery.url_guard import UrlGuard
+    from engine.destinations.destination import origin_of
     from engine.federation.keys import BadKeys
     from engine.federation.parts import PROBES, FederationParts
     from engine.federation.profile import PROFILES
@@ -198,6 +199,11 @@ def _parts(
     origin = own_origin(settings)
     if not origin:
         print_error(f"federation: neither federation.origin nor ${ORIGIN_VARIABLE} is set")
+    else:
+        try:
+            origin_of(origin)
+        except ValueError as error:
+            fail(EX_CONFIG, f"federation: our own origin {safe_line(origin)}: {error}")
     try:
         tls = trusted_certificates(settings.ca_file)
     except OSError as error:
@@ -222,7 +228,7 @@ def _parts(
 
 def own_origin(settings: FederationConfig) -> str:
     """Our own origin; "" if it is not known."""
-    return settings.origin or os.environ.get(ORIGIN_VARIABLE, "").rstrip("/")
+    return settings.origin or os.environ.get(ORIGIN_VARIABLE, "").strip().rstrip("/")
 
 
 def policies_of(settings: FederationConfig) -> Mapping[str, Policy]:
@@ -320,13 +326,22 @@ def keys(setup: Setup, arguments: Namespace) -> int:
 def _own_keys(settings: FederationConfig) -> OwnKeys:
     from engine.federation.keys import make_keys, write_keys
 
-    if settings.keys and not os.path.exists(settings.keys):
+    if settings.keys and _is_empty(settings.keys):
         try:
             write_keys(settings.keys, make_keys())
         except OSError as error:
             fail(EX_UNAVAILABLE, f"{safe_line(error.filename or settings.keys)}: {error.strerror}")
         print_error(f"new keys made in {safe_line(settings.keys)}")
     return read_own_keys(settings)
+
+
+def _is_empty(folder: str) -> bool:
+    try:
+        return not os.listdir(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # the reader of the keys says why
 
 
 def _forget(registry: Registry | None, server: str) -> int:
