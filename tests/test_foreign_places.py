@@ -58,6 +58,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("status",): ((), ("--json",)),
     ("overview",): ((), ("--at", "=-1m")),
     ("log",): (("--level", "DEBUG"),),
+    ("destinations",): ((), ("block", "http://a.example", "--apply", "1")),
     ("control",): ((), ("mailQueueEnabled", "--value", "1", "--apply", "1")),
     ("edit",): (("{id}", "--description", "new", "--apply", "1"),),
     ("note",): (("{id}", "seen"), ("{id}", "-")),

@@ -89,8 +89,8 @@ def test_a_missing_fsync_is_found(sweeper: Sweeper) -> None:
 BREAKS = {
     "a rescue forgets to count": (
         "engine/work/rescuer.py",
-        "Move(task, task_after_failure(task, reason, own(task) or retry, now, end))",
-        "Move(task, verbs.unclaim(task))",
+        "task, task_after_failure(task, reason, own(task) or retry.of_kind(task.kind), now, end)",
+        "task, verbs.unclaim(task)",
         "command/next-done",
         "its attempt was not counted",
     ),
