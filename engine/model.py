@@ -89,10 +89,12 @@ class Task(NamedTuple):
     """Revision: changes with every change of the stored task; "" if it is not stored yet."""
     extra: Mapping[str, str] = EMPTY
     """Other values to show. A dead task may have `dead_since` (epoch seconds) and `dead_reason`."""
+    data: str | None = None
+    """Its data, to change it, in the format's own form. A scan reads none: None keeps the data."""
 
     def __hash__(self) -> int:
         """Of the fields before `extra`: a mapping has none."""
-        return hash(self[:-1])
+        return hash(self[:-2])
 
 
 def own_word(task: Task, states: Mapping[State, str], words: Mapping[str, State] = {}) -> str:
@@ -135,7 +137,11 @@ STALLED_KEY = "stalled?"
 """Key in `Task.extra` of an active task that has lost its worker by all signs: which sign."""
 
 
-def attempts_allowed(task: Task, configured: int | None) -> int | None:
+AttemptLimit: TypeAlias = Callable[[Task], int | None]
+"""Returns the maximum number of attempts of a task; None if there is none, or it is unknown."""
+
+
+def attempts_allowed(task: Task, configured: int | None = None) -> int | None:
     """Maximum number of attempts of a task: its own, else the configured one."""
     own = task.extra.get(ATTEMPTS_ALLOWED_KEY, "")
     return int(own) if own.isdecimal() else configured
@@ -186,6 +192,7 @@ class Missing(NamedTuple):
     """A task that was asked for by name and no longer exists."""
 
     id: str
+    """With a final slash: all tasks whose ids begin with it."""
 
 
 class Problem(NamedTuple):

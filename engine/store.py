@@ -25,6 +25,9 @@ from engine.policy import RetryPolicy
 MAX_PART_BYTES = 1 << 20
 """Bytes: the most that `Store.read` returns of one part of a task."""
 
+DATA_PART = "data"
+"""The part with the data of a task, in a store with an edge that names the field `data`."""
+
 PREVIEW_BYTES = 4096
 """Bytes: the most that is read of an unreadable file or row."""
 
@@ -418,11 +421,12 @@ class Store(ChangeableStore, Protocol):
         """Extend the leases of claimed tasks to `until` (epoch seconds UTC), by compare-and-swap.
 
         Yield an outcome for each, in order: `move.new` is the task with its new lease and revision,
-        or the error is Gone, if the claim was lost. Where leases cannot be extended, yield each
+        or the error is Gone, if the claim was lost, or Unavailable, if it is not known whether the
+        lease was extended: then the next call decides. Where leases cannot be extended, yield each
         task unchanged (`keep_leases`).
 
         Raises:
-            Unavailable: the whole store cannot be reached.
+            Unavailable: the whole store cannot be reached; no lease was extended.
         """
         ...
 
@@ -442,7 +446,7 @@ class ClaimFilter(Protocol):
 
 GUARDED_FIELDS = (
     *("id", "kind", "created", "queue", "group", "due", "attempts", "priority"),
-    *("description", "destination", "payload", "error"),
+    *("description", "destination", "payload", "error", "data"),
 )
 """The task fields that may change only if the edge names them; the store sets the others."""
 _guarded_values = attrgetter(*GUARDED_FIELDS)

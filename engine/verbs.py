@@ -128,13 +128,16 @@ def edit(
     due: float | None = None,
     destination: str | None = None,
     priority: int | None = None,
+    data: str | None = None,
 ) -> Task:
-    """Change description, due time (epoch seconds UTC), destination or priority; None: keep it."""
+    """Change description, due time (epoch seconds UTC), destination, priority or data; None: keep
+    it."""
     return task._replace(
         description=task.description if description is None else description,
         due=task.due if due is None else due,
         destination=task.destination if destination is None else destination,
         priority=task.priority if priority is None else priority,
+        data=data,
     )
 
 

@@ -27,6 +27,7 @@ import pytest
 from tests.examples import IS_DEEP
 from tests.stores.hot_journals import plant
 from tests.stores.nobody import NOBODY
+from tests.stores.zmailed import Spool, recipient
 from tests.tui.ptys import ENTERS, console
 from tui.cli import main
 from tui.cli.commands import COMMAND_WORDS
@@ -57,6 +58,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("status",): ((), ("--json",)),
     ("overview",): ((), ("--at", "=-1m")),
     ("log",): (("--level", "DEBUG"),),
+    ("destinations",): ((), ("block", "http://a.example", "--apply", "1")),
     ("control",): ((), ("mailQueueEnabled", "--value", "1", "--apply", "1")),
     ("edit",): (("{id}", "--description", "new", "--apply", "1"),),
     ("note",): (("{id}", "seen"), ("{id}", "-")),
@@ -84,6 +86,8 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("kannader", "enqueue"): (("--from", "a@b.example", "--to", "c@d.example", "{mail}"),),
     ("kannader", "work"): (("--until-idle",),),
     ("kannader", "recover"): (("--anyway",),),
+    ("zmailer", "check"): (("{place}/.spooldeck/swept",),),
+    ("zmailer", "why"): (("smtp/x", "--conf", "{place}/.spooldeck/swept"),),
     ("install-units",): (("{place}/units",),),
     ("bullmq", "work"): (("--until-idle",),),
     ("bullmq", "add"): (("{place}", "mail", "send"),),
@@ -360,7 +364,45 @@ class Zgb(Site):
         self.place = db
 
 
-SITES: Mapping[str, Callable[[Path], Site]] = {"nftban": Nftban, "kannader": Kannader, "zgb": Zgb}
+class Zmailer(Site):
+    """A ZMailer spool with a message in a hash folder."""
+
+    id = "1001/91"
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        Spool(self.place).make().put(1001, recipient(), recipient(), folder="M/N/")
+
+    def swapped(self) -> list[Path]:
+        """The folders of the spool as well."""
+        names = ("transport", "transport/M", "queue", ".spooldeck/kept")
+        return [*self.folders(), *(self.place / name for name in names)]
+
+    def trap_files(self) -> None:
+        """Control files, their messages and the PID of the scheduler."""
+        super().trap_files()
+        transport, queue = self.place / "transport", self.place / "queue"
+        for folder in (transport, queue):
+            (folder / "2001").symlink_to(self.outside.secret)
+            (folder / "2002").hardlink_to(self.outside.secret)
+            os.mkfifo(folder / "2003")
+        (queue / "M/N/1001").unlink()
+        (queue / "M/N/1001").symlink_to(self.outside.secret)
+        (transport / "Q").symlink_to(self.outside.folder)
+        (self.place / ".pid.scheduler").symlink_to(self.outside.secret)
+        for word in ("transport", "queue"):
+            kept = self.desk / "kept" / word
+            kept.mkdir(parents=True)
+            (kept / "1001").symlink_to(self.outside.secret)
+            (kept / "2002").hardlink_to(self.outside.secret)
+
+
+SITES: Mapping[str, Callable[[Path], Site]] = {
+    "nftban": Nftban,
+    "kannader": Kannader,
+    "zgb": Zgb,
+    "zmailer": Zmailer,
+}
 
 
 @pytest.fixture

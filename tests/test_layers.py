@@ -30,8 +30,9 @@ PACKAGES = {
     "engine.stores.kannader": "engine.config",
     "engine.stores.zgb": "engine.config",
     "engine.stores.bullmq": "engine.destinations",
+    "engine.stores.zmailer": "engine.config",
     "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
-    "engine.stores.bullmq",
+    "engine.stores.bullmq engine.stores.zmailer",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
     "engine.doctor": "engine.destinations engine.monitor engine.stores",
@@ -256,7 +257,7 @@ def test_a_class_has_at_most_15_methods() -> None:
     assert {name: n for name, n in methods.items() if n > MAX_METHODS} == LARGE_CLASSES
 
 
-FORMATS = frozenset({"nftban", "kannader", "zgb", "bullmq"})
+FORMATS = frozenset({"nftban", "kannader", "zgb", "bullmq", "zmailer"})
 NAMES_FORMATS = (
     *("engine.stores", "engine.doctor", "engine.demo", "tui.cli.setup.place_formats"),
     *("tui.cli.queue", "tui.cli.formats", "tui.cli.mail", "tui.cli.demo_formats"),

@@ -58,7 +58,7 @@ class GroupTable(NamedTuple):
     by: str = DEFAULT_GROUPING
     """A key of `GROUP_COLUMNS`."""
     groupings: tuple[str, ...] = (DEFAULT_GROUPING,)
-    """The keys that these tasks have values for, and `by`."""
+    """The keys that these tasks have values for; without tasks only `by`."""
     groups: tuple[TaskGroup, ...] = ()
     """At most `MAX_GROUPS`, the largest first."""
     others: int = 0
@@ -98,7 +98,7 @@ def query_groups(
     ranges = dict(zip(GROUP_COLUMNS, zip(found[::2], found[1::2], strict=True), strict=True))
     several = (key for key, (low, high) in ranges.items() if low != high)
     by = by or next(several, DEFAULT_GROUPING)
-    groupings = tuple(key for key, (_, high) in ranges.items() if high or key == by)
+    groupings = tuple(key for key, (_, high) in ranges.items() if high) or (by,)
     column = GROUP_COLUMNS[by]
     order = "" if first is None else f"sum(state={STATE_NUMBERS[first]}) DESC,"
     rows = reader.fetch(_GROUPS.format(column=column, met=met, first=order), values)

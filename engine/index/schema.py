@@ -199,7 +199,7 @@ def row_of(task: Task) -> Values:
     """Convert a task to a row of `ROW_COLUMNS`."""
     # fmt: off
     (ident, kind, state, created, queue, group, word, due, attempts, priority, description,
-     destination, payload, error, lease, rev, extra) = task
+     destination, payload, error, lease, rev, extra, _) = task
     # fmt: on
     told, died = "", None
     if extra:

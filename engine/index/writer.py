@@ -270,6 +270,7 @@ class Writer:
             for stem in _stems(problem)
         }
         with self._transaction():
+            gone |= _ids_below(self._db, (name for name in gone if name.endswith("/")))
             there = self._rows_with_ids(ids | gone | {stem for _, stem in unreadable})
             moved = {
                 key: n
@@ -435,3 +436,14 @@ class Writer:
 
 _KEEP_BLOCK = "INSERT OR REPLACE INTO block(state, first, size) VALUES (?1, ?2, ?3)"
 _FORGET_BLOCK = "DELETE FROM block WHERE state=?1 AND first=?2 AND ?3=0"
+
+
+def _ids_below(db: sqlite3.Connection, prefixes: Iterable[str]) -> set[str]:
+    """The ids of all rows that begin with one of these prefixes, each with a final slash."""
+    select = (
+        "SELECT id FROM task INDEXED BY by_id "
+        f"WHERE state IN ({ALL_STATE_NUMBERS}) AND id > ? AND id < ?"
+    )
+    # "0" is the character after "/".
+    spans = ((prefix, f"{prefix[:-1]}0") for prefix in prefixes)
+    return {ident for span in spans for (ident,) in db.execute(select, span)}

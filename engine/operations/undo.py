@@ -447,7 +447,13 @@ def _outcome(
 
 def _values(values: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a verb that have a known name and type."""
-    right = {"description": str, "destination": str, "due": float | int, "priority": int}
+    right = {
+        "description": str,
+        "destination": str,
+        "due": float | int,
+        "priority": int,
+        "data": str,
+    }
     return {n: v for n, v in values.items() if n in right and isinstance(v, right[n])}
 
 

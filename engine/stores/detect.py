@@ -11,6 +11,9 @@ QUEUE_FOLDERS = ("pending", "work", "dlq")
 KANNADER_FOLDERS = ("data", "queue", "inflight", "cleanup")
 """The folders of a Kannader spool; an nftban data folder has none of them."""
 
+ZMAILER_FOLDERS = ("transport", "queue", "router")
+"""Folders of a ZMailer spool (POSTOFFICE)."""
+
 REDIS_SCHEMES = frozenset({"redis", "rediss", "redis+unix", "unix"})
 """Schemes of the URL of a Redis or Valkey server; rediss is TLS."""
 

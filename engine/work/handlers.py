@@ -92,7 +92,7 @@ class Handler(Protocol):
 
         Raises:
             Failed: it failed; Fatal and Retry decide what follows.
-            Later: it was not attempted.
+            Postponed: it was not attempted.
         """
         ...
 

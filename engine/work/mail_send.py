@@ -21,7 +21,7 @@ class MailSend:
         Raises:
             Fatal: the mail must not be sent, or the server refused it permanently.
             Failed: the attempt failed, or could not be made.
-            Later: no transport may be used now, or no token is available.
+            Postponed: no transport may be used now, or no token is available.
         """
         attempt = (task.attempts or 0) + 1
         try:

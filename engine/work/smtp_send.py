@@ -47,7 +47,7 @@ class SmtpSend:
         """Make one attempt.
 
         Raises:
-            Later: the message cannot be read, so its outcome cannot be decided.
+            Postponed: the message cannot be read, so its outcome cannot be decided.
             Fatal: the mail must not be sent, or the server refused it permanently.
             Failed: it was not accepted this time, or the result is unknown; the text says
                 which.

@@ -15,7 +15,7 @@ from tests.bugs.faults import FAULTS
 HARMLESS = """
 from tests.bugs import plant
 from tests.bugs.faults import FAULTS
-edits = (("class Refused(Exception):", "class  Refused(Exception):"),)
+edits = (("class SqlRegistry:", "class  SqlRegistry:"),)
 with plant.copied() as copy:
     print(plant.Planter(copy).judge(FAULTS[0]._replace(edits=edits)))
 """

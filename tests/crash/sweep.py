@@ -21,7 +21,15 @@ if __name__ == "__main__":
     wrapper.fix()
 
 from engine.stores.kannader import permissions
-from tests.crash import commands, kannader, mail, nftban, plans, zgb  # the clock is fixed now
+from tests.crash import (  # the clock is fixed now
+    commands,
+    kannader,
+    mail,
+    nftban,
+    plans,
+    zgb,
+    zmailer,
+)
 from tests.crash.harness import Result
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +47,7 @@ TABLES: Mapping[str, Mapping[str, Swept]] = {
     "plan": plans.CASES,
     "kannader": kannader.CASES,
     "zgb": zgb.CASES,
+    "zmailer": zmailer.CASES,
     "mail": mail.CASES,
     "nftban": nftban.VERBS,
     "power cut": nftban.CUTS,

@@ -23,6 +23,7 @@ QUICK = {
     "plan": {"retry", "purge", "hold"},
     "kannader": {"hold", "take", "discard a mail"},
     "zgb": {"ack", "hold", "retry all"},
+    "zmailer": {"hold", "release a finished one"},
     "mail": {"doubt", "record", "suspend"},
     "nftban": {"enqueue", "take, nack", "edit"},
     "power cut": set(TABLES["power cut"]),
@@ -88,8 +89,8 @@ def test_a_missing_fsync_is_found(sweeper: Sweeper) -> None:
 BREAKS = {
     "a rescue forgets to count": (
         "engine/work/rescuer.py",
-        "Move(task, task_after_failure(task, reason, own(task) or retry, now, end))",
-        "Move(task, verbs.unclaim(task))",
+        "task, task_after_failure(task, reason, own(task) or retry.of_kind(task.kind), now, end)",
+        "task, verbs.unclaim(task)",
         "command/next-done",
         "its attempt was not counted",
     ),

@@ -94,7 +94,8 @@ def test_what_has_no_age_is_of_none(writer: Writer, reader: Reader) -> None:
 
 def test_a_task_is_where_the_latest_look_saw_it(writer: Writer, reader: Reader) -> None:
     """A task seen in another state is no longer in the one before; seen in two states or queues at
-    once it is shown twice; of which nothing is reported it stays; a missing one has left."""
+    once it is shown twice; of which nothing is reported it stays; a missing one has left, and so
+    have all below a missing name with a final slash."""
     generations = count()
 
     def rows() -> list[tuple[str, State]]:
@@ -108,6 +109,10 @@ def test_a_task_is_where_the_latest_look_saw_it(writer: Writer, reader: Reader) 
     assert rows() == [("", State.HELD)]
     writer.apply_lookup(["x"], [a_task(1), a_task(1, state=State.DEAD), a_task(1, queue="b")])
     assert sorted(rows()) == [("", State.DEAD), ("", State.PENDING), ("b", State.PENDING)]
+    writer.apply_lookup(["y"], [a_task(1, id=ident) for ident in ("12/5", "12/70", "123/5")])
+    below = writer.apply_lookup(["12"], [Missing("12/")])
+    assert below.departed == {"12/5", "12/70"}
+    writer.apply_lookup(["123/5"], [Missing("123/5")])
     left = writer.apply_lookup([a_task(1).id], [Missing(a_task(1).id)])
     assert left == IndexDelta(frozenset(), frozenset({a_task(1).id}), True)
     assert rows() == []

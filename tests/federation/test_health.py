@@ -168,7 +168,9 @@ def test_deliveries_wait_until_the_probe_has_ended(make_sender: Make, peer: Peer
     sender.now += 2.0
     assert sender.deliver(peer.url).kind == "retry"
     assert sender.probes == [(peer.url, 1, 0.0)]
-    assert sender.deliver(peer.url).after == pytest.approx(68.0)
+    ran = sender.deliver(peer.url)
+    assert ran.kind == "postponed"
+    assert ran.after == pytest.approx(68.0)
 
 
 def test_a_server_that_is_not_probed_has_no_breaker(make_sender: Make, peer: Peer) -> None:

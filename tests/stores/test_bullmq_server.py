@@ -249,10 +249,11 @@ def test_an_odd_answer_is_one_line(tmp_path: Path, answer: bytes, said: str) -> 
 
 
 class CuttingProxy:
-    """Passes everything to a server and back; when told to, drops an answer and the connection."""
+    """Passes everything to a server and back; drops so many answers as told, each with its
+    connection."""
 
     def __init__(self, folder: Path, server: str) -> None:
-        self.path, self.cuts = str(folder / "proxy"), False
+        self.path, self.cuts = str(folder / "proxy"), 0
         self._server = server
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self.path)
@@ -275,7 +276,7 @@ class CuttingProxy:
                 answer = server.recv(1 << 20)
                 if self.cuts:
                     client.sendall(answer[: len(answer) // 2])
-                    self.cuts = False
+                    self.cuts -= 1
                     break
                 client.sendall(answer)
 
@@ -298,11 +299,34 @@ def test_a_change_is_not_sent_again_after_a_cut(server: TestServer, tmp_path: Pa
                 kept = found(store, "mails/1")
                 store.swap(kept, kept._replace(state=state))
             held = found(store, "mails/1")
-            proxy.cuts = True
+            proxy.cuts = 1
             with pytest.raises(Unavailable, match="not connected"):
                 store.swap(held, verbs.purge(held, NOW))
             assert found(store, "mails/1").state is State.TRASH
             assert client.xlen("spooldeck:bull:changes") == 4
+
+
+def test_a_renewal_that_is_cut_off_is_no_lost_claim(server: TestServer, tmp_path: Path) -> None:
+    """If only the answer to a renewal is lost, the claims are extended, and their outcomes can be
+    stored. If the server cannot be asked either, the outcome of each is Unavailable: not known."""
+    path = server.url.removeprefix("redis+unix://")
+    with server.client() as client, closing(CuttingProxy(tmp_path, path)) as proxy:
+        for ident in ("1", "2"):
+            write_waiting(client, ident)
+        with closing(open_place(f"redis+unix://{proxy.path}")) as store:
+            tasks = list(store.take(NOW, "us", 2))
+            assert len(tasks) == 2
+            for until in (NOW + 60, NOW + 90):  # then the server has the script
+                proxy.cuts = int(until > NOW + 60)
+                outcomes = list(store.renew(tasks, until))
+                assert [(o.move.old, o.error) for o in outcomes] == [(t, None) for t in tasks]
+                tasks = [o.move.new for o in outcomes if o.move.new is not None]
+            store.swap(tasks[0], verbs.complete(tasks[0], State.DONE))
+            assert client.zrange("bull:mails:completed", 0, -1) == [tasks[0].id.partition("/")[2]]
+
+            proxy.cuts = 99
+            (lost,) = store.renew(tasks[1:], NOW + 120)
+            assert (lost.move.old, type(lost.error)) == (tasks[1], Unavailable)
 
 
 def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:

@@ -11,11 +11,14 @@ import redis
 from engine import verbs
 from engine.model import Move, Relative, State, Task
 from engine.operations import trash
-from engine.store import Control, Gone, Unsupported
+from engine.store import Control, ControlTarget, Gone, Unsupported
 from engine.stores.bullmq import BullmqStore
-from engine.stores.bullmq.image import NewJob
+from engine.stores.bullmq.connection import Connection
+from engine.stores.bullmq.controls import run_control
+from engine.stores.bullmq.image import NewJob, parse_image
 from engine.stores.bullmq.moves import bar_leaving, bar_locked
 from engine.stores.bullmq.place import DESTINATION_FIELDS, split_id, task_id
+from engine.stores.bullmq.reading import LONGEST_KEPT_VALUE
 from tests.redis_server import TestServer
 from tests.stores.jobs import (
     CREATED_MS,
@@ -308,6 +311,139 @@ def test_an_image_restores_every_field_and_the_position(
     assert after == middle
 
 
+def test_an_edit_of_the_data_moves_no_job(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Only the field changes, as by BullMQ's updateData: each waiting job stays where it is, also
+    in the list of a paused queue, and the undo restores the text as it was."""
+    write_all_places(client)
+    client.hset("bull:mails:meta", "paused", 1)
+    client.lpush("bull:mails:paused", "1")
+    client.delete("bull:mails:wait")
+    store = open_bullmq()
+    for ident in ("1", "2", "3", "4"):
+        before = everything(client)
+        task = found(store, f"mails/{ident}")
+        image = store.read(task)
+        store.swap(task, verbs.edit(task, NOW, data='{"a":1}'))
+        changed, key = everything(client), f"bull:mails:{ident}"
+        assert changed == {**before, key: {**before[key], "data": '{"a":1}'}}
+        task = found(store, f"mails/{ident}")
+        was = store.restore_image(task, image, task.state)
+        (outcome,) = store.swap_all([Move(task, was, image)])
+        assert outcome.error is None
+        assert everything(client).items() >= before.items()
+
+
+def test_data_is_edited_together_with_a_move(client: redis.Redis, open_bullmq: Opener) -> None:
+    """New data and a new priority are one change."""
+    write_waiting(client, "1")
+    store = open_bullmq()
+    task = found(store, "mails/1")
+    store.swap(task, verbs.edit(task, NOW, data="[2]", priority=3))
+    assert client.zrange("bull:mails:prioritized", 0, -1) == ["1"]
+    assert client.hmget("bull:mails:1", "data", "priority") == ["[2]", "3"]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [("{", "no JSON: line 1"), ('"' + "x" * 131_072 + '"', "expected at most 131,072")],
+    ids=["no JSON", "too long"],
+)
+def test_data_that_cannot_be_stored_is_refused(
+    client: redis.Redis, open_bullmq: Opener, data: str, said: str
+) -> None:
+    """Text that is no JSON, or longer than an image can hold, changes nothing."""
+    write_waiting(client, "1")
+    store = open_bullmq()
+    task = found(store, "mails/1")
+    before = everything(client)
+    with pytest.raises(Unsupported, match=said):
+        store.swap(task, verbs.edit(task, NOW, data=data))
+    client.hset("bull:mails:1", "progress", "5")
+    with pytest.raises(Gone):
+        store.swap(task, verbs.edit(task, NOW, data="{}"))
+    client.hdel("bull:mails:1", "progress")
+    assert everything(client) == before
+
+
+def test_long_data_is_not_edited(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Data of which an image would not have the text is refused by the script, as is a locked
+    job."""
+    write_waiting(client, "1", data='"' + "x" * 131_072 + '"')
+    write_waiting(client, "2")
+    store = open_bullmq()
+    long, locked = found(store, "mails/1"), found(store, "mails/2")
+    client.set("bull:mails:2:lock", "uuid:1", px=20_000)
+    before = everything(client)
+    with pytest.raises(Unsupported, match="too long to be edited"):
+        store.swap(long, verbs.edit(long, NOW, data="{}"))
+    with pytest.raises(Gone, match="was locked"):
+        store.swap(locked, verbs.edit(locked, NOW, data="{}"))
+    assert everything(client) == before
+
+
+def held_moves(store: BullmqStore, number: int) -> list[Move]:
+    """The moves that hold so many failed jobs."""
+    tasks = [found(store, f"mails/{n}") for n in range(number)]
+    return [Move(task, verbs.hold(task, NOW)) for task in tasks]
+
+
+def test_a_script_that_cost_much_ends_early(client: redis.Redis, open_bullmq: Opener) -> None:
+    """One script changes up to 25 jobs, fewer if they are long, so that it does not stop the server
+    for long; the others follow in the next script, each has its outcome, and none is lost."""
+    for number in range(12):
+        write_failed(client, str(number), data="x" * 200_000)
+    store = open_bullmq()
+    moves = held_moves(store, 12)
+    client.config_resetstat()
+    outcomes = list(store.swap_all(moves))
+    assert [(one.move, one.error) for one in outcomes] == [(move, None) for move in moves]
+    assert client.zcard("spooldeck:bull:mails:held") == 12
+    stats: Any = client.info("commandstats")
+    assert stats["cmdstat_evalsha"]["calls"] >= 4  # 3 jobs reach the limit
+
+
+def test_an_error_of_one_job_does_not_hide_the_others(
+    client: redis.Redis, open_bullmq: Opener
+) -> None:
+    """In a script for many jobs, the one on which a command fails has the error as its outcome, and
+    stays where it was; the jobs before and after it are changed."""
+    for number in range(5):
+        write_failed(client, str(number))
+    store = open_bullmq()
+    moves = held_moves(store, 5)
+    client.hset("bull:mails:2", "parentKey", "bull:sums:9")
+    moves[2] = Move(task := found(store, "mails/2"), verbs.hold(task, NOW))
+    client.set("bull:sums:9:processed", "no hash")
+    client.hset("bull:sums:9", "name", "parent")
+    client.set("bull:sums:9:dependencies", "no set")
+    outcomes = list(store.swap_all(moves))
+    assert [one.error is None for one in outcomes] == [True, True, False, True, True]
+    assert "WRONGTYPE" in str(outcomes[2].error)
+    assert client.zrange("spooldeck:bull:mails:held", 0, -1) == ["0", "1", "3", "4"]
+    assert client.zrange("bull:mails:failed", 0, -1) == ["2"]
+    assert not client.exists("spooldeck:bull:mails:job:2")
+
+
+@pytest.mark.parametrize("size", [10, LONGEST_KEPT_VALUE + 1])
+def test_the_images_of_verified_jobs_are_kept_unless_they_are_long(
+    client: redis.Redis, open_bullmq: Opener, size: int
+) -> None:
+    """Images are those of the verified revisions: of short jobs without reading them again, of long
+    ones read whole; a long one that changed in between is Gone."""
+    for number in range(3):
+        write_failed(client, str(number), data="x" * size)
+    store = open_bullmq()
+    tasks = [found(store, f"mails/{number}") for number in range(3)]
+    assert len(list(store.verify((t.id, t.state, t.rev) for t in tasks))) == 3
+    client.hset("bull:mails:1", "data", "another")
+    images = list(store.read_all(tasks))
+    is_long = size > LONGEST_KEPT_VALUE
+    assert [isinstance(one, Gone) for one in images] == [False, is_long, False]
+    for task, image in zip(tasks, images, strict=True):
+        if isinstance(image, bytes):
+            assert parse_image(image).fields["data"] == "x" * size, task
+
+
 def test_a_retry_resets_attempts_and_sets_the_marker(
     client: redis.Redis, open_bullmq: Opener
 ) -> None:
@@ -468,6 +604,25 @@ def test_a_queue_without_jobs_is_obliterated(client: redis.Redis, open_bullmq: O
     assert store.control("obliterate", "mails") == "mails is deleted"
     assert (client.keys("bull:*"), client.keys("spooldeck:*:mails*")) == ([], [])
     assert "obliterate" not in store.controls
+
+
+@pytest.mark.parametrize("is_ours", [False, True], ids=["waiting", "held"])
+def test_a_queue_that_got_a_job_is_not_obliterated(
+    client: redis.Redis, open_bullmq: Opener, is_ours: bool
+) -> None:
+    """The script counts again: a job added since the controls were read saves its queue."""
+    store = open_bullmq()
+    task = store.add_job(NewJob("mails", "report"))
+    if is_ours:
+        store.swap(task, verbs.hold(task, NOW))
+    before = everything(client)
+    place, empty = store.place, {"obliterate": Control("", targets=(ControlTarget("mails"),))}
+    with (
+        contextlib.closing(Connection(place)) as connection,
+        pytest.raises(Unsupported, match="mails has jobs in"),
+    ):
+        run_control(connection, place, empty, "obliterate", "mails", "")
+    assert everything(client) == before
 
 
 def test_a_resume_moves_back_what_bullmq_5_paused(client: redis.Redis, open_bullmq: Opener) -> None:
@@ -659,7 +814,8 @@ def test_a_parent_has_children_and_a_child_its_parent(
     client: redis.Redis, open_bullmq: Opener
 ) -> None:
     """Children are listed with state and result or reason, those that failed first; one that is
-    gone, or of another prefix, is no task here. Of many, the first are listed and all counted.
+    gone, or of another prefix, is no task here. Of many, the first are listed and all counted; a
+    long value is not read, only its size.
     """
     parent = "bull:reports:7"
     write_hash(client, parent)
@@ -688,6 +844,11 @@ def test_a_parent_has_children_and_a_child_its_parent(
     own = store.relatives(child, 100)
     assert own.parent == Relative("reports/7", "waiting-children")
     assert (own.children, own.total) == ((), 0)
+
+    client.hset("bull:sums:13", "returnvalue", "y" * 20_000)
+    client.hset(f"{parent}:processed", "bull:sums:13", "y" * 20_000)
+    texts = {one.id: one.text for one in store.relatives(here, 100).children}
+    assert (texts["sums/13"], texts["sums/14"]) == ("20000 bytes", "1")
 
     client.sadd(f"{parent}:dependencies", *(f"bull:sums:{n}" for n in range(1000, 1500)))
     many = store.relatives(here, 100)

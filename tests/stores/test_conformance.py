@@ -12,7 +12,7 @@ import pytest
 
 from engine import verbs
 from engine.model import Edge, Missing, Move, Problem, State, Task
-from engine.store import GUARDED_FIELDS, Gone, Store, Unsupported
+from engine.store import DATA_PART, GUARDED_FIELDS, Gone, Store, Unsupported
 from engine.stores.nftban import SpoolFolders
 from tests.stores.children import TAKER, at_once
 from tests.stores.conftest import IN_USE, also_in_use
@@ -37,6 +37,7 @@ CHANGES = {
     "priority": 7,
     "destination": "example.net",
     "payload": "/somewhere/else",
+    "data": '{"a":1}',
 }
 """Another value for each field that a swap is not free to change."""
 
@@ -249,7 +250,10 @@ def test_an_edge_changes_the_fields_it_names(open_store: Opener, a_task: Factory
                 seen = put(store, a_task(), start)
                 store.swap(seen, moved(seen, end, **{name: CHANGES[name]}))
                 after = found(open_store(), seen.id)
-                assert getattr(after, name) == CHANGES[name]
+                if name == "data":
+                    assert open_store().read(after, DATA_PART).decode() == CHANGES[name]
+                else:
+                    assert getattr(after, name) == CHANGES[name]
                 kept = set(GUARDED_FIELDS) - {name} - FOLLOWING.get(name, set())
                 assert all(getattr(after, f) == getattr(seen, f) for f in kept)
 

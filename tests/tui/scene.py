@@ -287,7 +287,7 @@ def a_scene_place(root: Path, **fields: object) -> Place:
         logs=(str(root / "log" / "queue.log"), str(root / "log" / "mail.log")),
         recovery_command=recover_command(NAME),
         has_handler=lambda kind: kind != "report",
-        max_attempts=3,
+        max_attempts=lambda task: 3,
         retention_days=7.0,
         tokens=lambda: LEFT,
         command=("spooldeck", "--root", NAME),

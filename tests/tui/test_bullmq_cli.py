@@ -51,12 +51,16 @@ def test_a_control_has_queues_as_targets(client: redis.Redis, on_redis: Run) -> 
 
     told = json.loads(on_redis("control", "--json").stdout)
     found = {each["name"]: each for each in told["controls"]}
-    assert [*found] == ["pause", "concurrency", "rate"]
+    assert [*found] == ["pause", "concurrency", "rate", "obliterate"]
     assert [(one["name"], one["now"]) for one in found["concurrency"]["targets"]] == [
         ("mails", "0"),
         ("sums", "7"),
     ]
     assert "concurrency sums" in on_redis("control", COLUMNS="100").stdout
+
+    listed = on_redis("control").stdout
+    assert "pause can be set back for each" in listed
+    assert "obliterate can be set back" not in listed
 
     bare = on_redis("control", "pause", "--value", "1", "--apply", "1")
     wrong = on_redis("control", "pause", "--target", "sum", "--value", "1", "--apply", "1")
@@ -155,3 +159,30 @@ def test_the_priority_of_a_job_can_be_edited(client: redis.Redis, on_redis: Run)
     assert on_redis(*words, "7", "--apply", "1").returncode == 0
     assert client.zrange("bull:mails:prioritized", 0, -1) == ["1"]
     assert client.hget("bull:mails:1", "priority") == "7"
+
+
+def test_the_data_of_a_job_can_be_edited_and_the_edit_undone(
+    client: redis.Redis, on_redis: Run, tmp_path: Path
+) -> None:
+    """A dry run shows both sizes and the first difference; text that is no JSON is refused with its
+    line and column. White space between the values is not stored, numbers are as typed."""
+    write_waiting(client, "1", data='{"to":"a@x.example","n":1}')
+    file = tmp_path / "data.json"
+    words = ("edit", "mails/1", "--data", str(file))
+
+    file.write_text('{\n "to": "a@x.example",\n "n": }')
+    refused = on_redis(*words, "--apply", "1")
+    assert refused.returncode == 64
+    assert "no JSON: line 3, column 7" in refused.stderr
+    file.write_text('{\n "to": "a@x.example",\n "n": 1e5\n}\n')
+    shown = on_redis(*words, "--dry-run").stdout
+    assert "data         26 B -> 28 B, first difference at 26: " in shown
+    assert '"n":1} -> ' in shown
+    assert client.hget("bull:mails:1", "data") == '{"to":"a@x.example","n":1}'
+
+    assert on_redis(*words, "--apply", "1").returncode == 0
+    assert client.hget("bull:mails:1", "data") == '{"to":"a@x.example","n":1e5}'
+    assert "nothing to change" in on_redis(*words, "--dry-run").stderr
+    op = on_redis("journal").stdout.split(" | ")[1]
+    assert on_redis("undo", op, "--apply", "1").returncode == 0
+    assert client.hget("bull:mails:1", "data") == '{"to":"a@x.example","n":1}'

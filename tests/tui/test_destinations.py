@@ -249,7 +249,8 @@ async def test_jobs_of_a_federation_name_their_destination(
 def config(deliveries: Deliveries, tmp_path: Path, root: str) -> list[str]:
     """The options of a place with this registry."""
     path = tmp_path / "config.yaml"
-    path.write_text(f"destinations: sqlite://{tmp_path}/destinations.db\n")
+    registry = f"destinations: sqlite://{tmp_path}/destinations.db\n"
+    path.write_text(f"{registry}handlers: {{deliver: {{deliver: {{}}}}}}\n")
     return ["--config", str(path), "--root", root]
 
 
@@ -317,8 +318,18 @@ def test_a_wrong_change_is_refused(
     assert said in ended.stderr
 
 
-def test_without_a_registry_there_are_no_destinations(root: str, spooldeck: Run) -> None:
-    """The line names the setting."""
+def test_without_a_registry_there_are_no_destinations(
+    root: str, tmp_path: Path, spooldeck: Run
+) -> None:
+    """The line names the setting; it says so too if nothing is delivered at the place."""
+    path = tmp_path / "idle.yaml"
+    path.write_text(f"destinations: sqlite://{tmp_path}/destinations.db\n")
     ended = spooldeck("destinations", root)
+    idle = spooldeck("--config", path, "destinations", root)
+    changed = spooldeck("destinations", "block", FINE, root)
 
-    assert "no registry: set destinations" in ended.stderr
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "no registry: set destinations" in ended.stdout
+    assert "nothing is delivered here" in idle.stdout
+    assert changed.returncode == 78
+    assert "no registry: set destinations" in changed.stderr

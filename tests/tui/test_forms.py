@@ -15,6 +15,7 @@ from engine.operations import plans, undo
 from engine.operations.journal import Intent, Journal, Who
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.store import Unavailable
+from engine.stores.bullmq.moves import EDGES as OF_BULLMQ
 from engine.stores.kannader.store import EDGES as OF_MAILS
 from engine.stores.memory import MemoryStore
 from engine.stores.nftban.store import EDGES as OF_THE_CONTRACT
@@ -27,6 +28,7 @@ from tui.plan.edit_lines import FIELDS, editable_fields, parse_fields
 from tui.plan.pace_form import PaceScreen
 from tui.plan.pace_lines import ALL_FIELDS, OFF, form_from_pace, pace_from_form
 from tui.plan.screen import PlanScreen
+from tui.widgets.text_area import LongWords
 from tui.widgets.text_input import Words
 
 TASK = a_task(2, description="Daily report", due=NOW + 600)
@@ -222,6 +224,71 @@ async def test_the_form_has_the_fields_that_the_store_keeps(
         await desk.press("enter")
         await desk.until(lambda: answers)
         assert answers == [answer]
+
+
+JOB = TASK._replace(data='{"to":["a","b"],"n":1}', due=0.0)
+
+
+async def test_data_is_edited_as_lines() -> None:
+    """The data is laid out, each change is shown with both sizes and the first difference, and a
+    mistake with its line and column; Tab leaves the text. Pasted control characters are replaced.
+    """
+    async with edit_form(JOB, OF_BULLMQ[STAYS]) as (desk, answers):
+        await desk.press("tab", "tab")
+        await desk.sees("unchanged, 22 B", '"to": [')
+        await desk.press("delete")
+        await desk.sees("no JSON: line 2, column 7")
+        await desk.press("tab", "enter")
+        assert answers == []
+        await desk.press("shift+tab", "{", *("down",) * 5, "end")
+        await desk.types("2")
+        await desk.sees("22 B -> 23 B, first difference at 22", "Tab, Enter plan")
+        desk.console.screen.query_one(LongWords).insert("\x1b")
+        await desk.sees("no JSON: line 6, column 10")
+        desk.assert_inert()
+        await desk.press("backspace", "tab", "enter")
+        await desk.until(lambda: answers)
+        assert answers == [{"data": '{"to":["a","b"],"n":12}'}]
+
+
+class WithData(MemoryStore):
+    """A store whose waiting tasks have data that can be edited."""
+
+    edges: Edges = {**MemoryStore.edges, STAYS: OF_BULLMQ[STAYS]}
+    data = b'{"n":1}'
+
+    def read(self, task: Task, part: str = "") -> bytes:
+        """The same data for each task."""
+        return self.data if part else super().read(task)
+
+
+async def test_the_plan_of_edited_data_is_for_what_was_read() -> None:
+    """`E` reads the data; the plan has the revision of that, so that a later change is not
+    overwritten."""
+    memory = a_memory([TASK])
+    async with a_desk(a_place(memory, open=lambda: WithData(memory)), size=(100, 30)) as desk:
+        await desk.opens(EditScreen, "E")
+        await desk.press("tab", "tab", "down", "end", "2")
+        await desk.sees("7 B -> 8 B")
+        store = WithData(memory)
+        (seen,) = (found for found in store.scan() if isinstance(found, Task))
+        store.swap(seen, seen._replace(priority=4))
+        await desk.press("tab")
+        await desk.opens(PlanScreen, "enter")
+        await desk.sees('new data {"n":12}', "changed now: 1")
+
+
+async def test_data_that_no_undo_could_restore_is_not_in_the_form() -> None:
+    """For longer data than the store accepts the form says so, and has the other fields."""
+
+    class WithLongData(WithData):
+        data = b'"' + b"x" * 131_072 + b'"'
+
+    memory = a_memory([TASK])
+    async with a_desk(a_place(memory, open=lambda: WithLongData(memory)), size=(100, 30)) as desk:
+        await desk.opens(EditScreen, "E")
+        await desk.sees("data of 131,074 bytes, expected at most 131,072")
+        assert fields(desk) == ["due", "priority"]
 
 
 async def test_the_plan_of_an_edit_warns_as_the_store_does() -> None:

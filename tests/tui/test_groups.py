@@ -91,6 +91,19 @@ async def test_the_grouping_is_turned_like_tabs() -> None:
         desk.assert_inert()
 
 
+async def test_a_grouping_without_values_is_replaced() -> None:
+    """If no task of the filter has a value for the chosen grouping, the first one with values is
+    used, and the message line says so."""
+    async with groups(mails(), size=(120, 40)) as desk:
+        await desk.press("left")
+        await desk.sees("DESTINATION ALL")
+        screen = desk.console.screen
+        assert isinstance(screen, GroupsScreen)
+        screen.by = "group"
+        screen.start_reading()
+        await desk.sees("no task here has a group: by queue", "QUEUE ALL")
+
+
 async def test_a_group_opens_as_a_filtered_list() -> None:
     """Enter shows the tasks of the group under the cursor, on the tab it names; within the filter,
     `b` groups by the next column that has several values."""
@@ -177,5 +190,7 @@ def test_the_command_prints_the_groups(root: str, spooldeck: Run) -> None:
     assert all(each["total"] == each["counts"]["dlq"] and each["error"] for each in values)
     one = spooldeck("groups", "--by", "destination", "--filter", "kind=mail_send", root, "--json")
     assert (json.loads(one.stdout)["name"], json.loads(one.stdout)["total"]) == ("", 14)
+    none = spooldeck("groups", "--by", "destination", "--filter", "kind=mail_send", root)
+    assert none.stdout == "no task here has a destination; expected --by kind\n"
     wrong = spooldeck("groups", str(root), "--by", "colour")
     assert wrong.returncode == 64

@@ -40,7 +40,13 @@ from engine.work.worker import Worker
 from tests.mail.smtpd import DROP, HOST, STALL, Server, refusing, silent
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.tui.mailqueues import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
-from tui.cli.formats.kannader import bounce_handler, destination, message_opener, spool_facts
+from tui.cli.formats.kannader import (
+    bounce_handler,
+    destination,
+    message_opener,
+    recover_at_start,
+    spool_facts,
+)
 from tui.cli.queue import lease_worker
 from tui.cli.queue.lease_worker import MetricsWriter
 from tui.task import lookup, parts_lines
@@ -754,3 +760,23 @@ def test_waits_double_from_a_quarter_of_an_hour_to_four_hours() -> None:
     assert policy.retry_delay(old, old.created + 5 * DAY_SECONDS) is None
     assert waits(retry_policy(upstream), 2) == [None, None]
     assert not upstream.bounces and KannaderSettings().bounces and not settled(bounce=False).bounces
+
+
+def test_a_worker_that_stays_waits_for_a_locked_spool(capsys: pytest.CaptureFixture[str]) -> None:
+    """At its start it says what is in the way and tries again; with --until-idle it ends."""
+    locked, paused = [True], list[float]()
+
+    def recover() -> Iterator[str]:
+        if locked:
+            raise Unavailable("locked by another process")
+        yield "one mail"
+
+    def unlock(seconds: float) -> None:
+        paused.append(seconds)
+        locked.clear()
+
+    with pytest.raises(Unavailable):
+        list(recover_at_start(recover, stays=False))
+    assert list(recover_at_start(recover, stays=True, pause=unlock)) == ["one mail"]
+    assert paused == [5]
+    assert "locked by another process; trying again in 5 s" in capsys.readouterr().err

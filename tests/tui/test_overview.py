@@ -865,6 +865,8 @@ def test_dead_tasks_are_counted_under_their_store_s_own_word() -> None:
         ]
 
     assert shown(jobs) == [{"FAILED": "7"}]
+    _, (row,) = view.place_table([jobs], NOW, 73)
+    assert words([row]).split()[:2] == ["jobs", "7"]  # words without a column are counted here
     assert shown(jobs, spool) == [{"FAILED": "7", "DLQ": ""}, {"FAILED": "", "DLQ": "9"}]
     assert shown(mail, jobs, spool) == [
         {"FAILED": "3", "DLQ": "2"},

@@ -171,7 +171,7 @@ def test_each_state_has_its_own_time(task: Task, words: str) -> None:
 @pytest.mark.parametrize(("limit", "words"), [(None, "2"), (3, "2/3")])
 def test_attempts_have_their_limit(limit: int | None, words: str) -> None:
     """The attempts of a task are shown with their maximum, if that is known."""
-    shape = present.task_columns(State.DEAD, 80, limit=limit)
+    shape = present.task_columns(State.DEAD, 80, limit=lambda task: limit)
     assert shape[3].cell(a_task(attempts=2), NOW)[0] == words
 
 
@@ -348,6 +348,11 @@ def test_an_id_is_shortened_where_its_end_tells_it_apart(ident: str, shown: str)
     """Ids that end in hexadecimal digits are shortened in lists and in log lines; names are not."""
     assert present.short_id(ident) == shown
     assert present.shorten_ids(f"Task {ident} failed") == f"Task {shown} failed"
+
+
+def test_a_short_id_has_no_part_of_the_name_of_its_queue() -> None:
+    """Of a long queue's job the number is shown, not the last letters of the queue with it."""
+    assert present.short_id("federation-delivery/1004") == "1004"
 
 
 def test_what_has_no_age_is_unknown() -> None:

@@ -14,12 +14,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from textual.geometry import Region
 
 from engine import verbs
 from engine.config import queue_config
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import format_log_line
-from engine.model import Edges, Relative, Relatives, State, Task
+from engine.model import ATTEMPTS_ALLOWED_KEY, Edges, Relative, Relatives, State, Task
 from engine.stores.bullmq.moves import EDGES
 from engine.stores.memory import MemoryStore, MemoryTasks
 from tests.tui.desks import Desk, a_desk, clock_of
@@ -141,7 +142,7 @@ async def test_the_summary_of_a_dead_task(tmp_path: Path) -> None:
     task = a_dead_task()
     others = [a_task(number, State.DEAD, error=ERROR) for number in range(3)]
     async with a_spool(
-        tmp_path, task, *others, max_attempts=4, has_handler=lambda kind: True
+        tmp_path, task, *others, max_attempts=lambda task: 4, has_handler=lambda kind: True
     ) as desk:
         with (tmp_path / "queue" / "dlq" / f"{task.id}.task").open("a") as file:
             file.write('TASK_NOTE="from the night shift"\n')
@@ -173,7 +174,7 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
     that no log names has no attempts, until a line comes.
     """
     task, other = a_task(5, due=NOW + 600, attempts=1), a_task(8)
-    async with a_spool(tmp_path, task, other, max_attempts=4) as desk:
+    async with a_spool(tmp_path, task, other, max_attempts=lambda task: 4) as desk:
         await desk.show(task)
         await desk.sees("waits backoff until 09:52:08Z (in 10m)")
         await desk.sees("attempts 1 of 4", f"--filter id={task.id}", "O runs it now")
@@ -376,7 +377,21 @@ def test_the_command_shows_the_task(tmp_path: Path, state: State, spooldeck: Run
     assert program == "spooldeck"
     assert ran.returncode == 0, ran.stderr
     assert task.id in ran.stdout
-    assert place.max_attempts == 4
+    assert place.max_attempts(task) == 4
+
+
+def test_a_kind_with_its_own_schedule_has_its_own_maximum(tmp_path: Path) -> None:
+    """The maximum of attempts is that of the task, else of its kind, else of the queue."""
+    make_spool(tmp_path, [])
+    config = tmp_path / "config.yml"
+    config.write_text("handlers: {own: {command: [x], retry: fixed 5s limit 1}}\n")
+    loaded = queue_config.load_config(str(config), {"HOME": str(tmp_path)}, ())
+    (place,) = open_places(setup_for(loaded, str(tmp_path), {}), [str(tmp_path)])
+    own = a_task(1, kind="own")
+
+    assert place.max_attempts(a_task(2)) == 4
+    assert place.max_attempts(own) == 2
+    assert place.max_attempts(own._replace(extra={ATTEMPTS_ALLOWED_KEY: "3"})) == 3
 
 
 # While it is looked at
@@ -547,15 +562,15 @@ async def test_a_payload_outside_is_not_shown(tmp_path: Path) -> None:
 
 
 async def test_every_part_fits_every_width(tmp_path: Path) -> None:
-    """No line is wider than the screen, whatever the names."""
+    """Each line is as wide as its pane, whatever the names."""
     task = a_dead_task(payload=a_mail(tmp_path), description="\u6f22" * 90, error="e" * 200)
 
     def fits(width: int) -> bool:
         panes = [pane for pane in desk.console.screen.query(Lines) if pane.region]
         fit = all(
-            p.render_line(y).cell_length == p.size.width
+            strip.cell_length == p.outer_size.width
             for p in panes
-            for y in range(p.size.height)
+            for strip in p.render_lines(Region(0, 0, *p.outer_size))
         )
         lengths = [len("".join(text for text, _ in line)) for line in desk.part.lines]
         return fit and max(lengths, default=0) <= width + 1

@@ -118,12 +118,13 @@ control | plans.control:control | list the controls of a whole queue; with NAME:
     --target T | object of the control, if it needs one
     --value V | new value, if it needs one
     @reason @dry-run @count @json
-edit @id @place | plans.edit_note:edit | change the description, due time, recipient or priority of
-        a task; exit 1 if the task is gone or has changed
+edit @id @place | plans.edit_note:edit | change the description, due time, recipient, priority or
+        data of a task; exit 1 if the task is gone or has changed
     --description TEXT | the new description
     --due TIME | 14:00, +2h, tomorrow 06:00, now
     --to ADDRESS +dest:destination | the new recipient
     --priority N | the new priority, as its store counts it
+    --data FILE | a file with the new data as JSON; -: the standard input
     @dry-run
     --apply 1:count=0 | apply to this one task
 note @id | plans.edit_note:note | write a note on a task (a purge then excludes the task); TEXT -
@@ -230,6 +231,14 @@ bullmq add | formats.bullmq_worker:add | add a job and print its id
     --id ID | its id; else the next number of the queue
 bullmq doctor @place | queue.doctor:doctor | problems of the server and its queues; exit 0 none, 1
         some
+zmailer | - | the scheduler of ZMailer: check its configuration
+zmailer check | formats.zmailer:check | all errors of a scheduler.conf, with line and column; exit 0
+        none, 1 some
+    conf CONF | the file
+zmailer why | formats.zmailer:why | the clauses and settings of a channel/host; exit 1 if it has no
+        command
+    target CHANNEL/HOST | such as smtp/mx.example.org
+    --conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
 federation | - | signed and encrypted deliveries to other servers, by two BullMQ queues
 federation work @place @until-idle | formats.federation:work | run deliveries and health checks,
         until stopped
@@ -310,8 +319,8 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck control [NAME] [PLACE]
                                 controls of a whole queue: pause, rate;
                                 --dry-run, then --apply 1
-  spooldeck edit ID [PLACE]     change description, due time, recipient or
-                                priority
+  spooldeck edit ID [PLACE]     change description, due time, recipient,
+                                priority or data
   spooldeck note ID TEXT [PLACE] | notes [PLACE]
                                 notes of operators on tasks
   spooldeck init DIR            make the folders of a new queue
@@ -330,6 +339,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
   spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
+  spooldeck zmailer ...         check, why (the scheduler.conf of ZMailer)
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files

@@ -179,7 +179,7 @@ plan('release') | L | L | release | Act | groups list task +minor | plan to rele
 plan('promote') | O | O | promote | Act | groups list task +minor | plan to run now, without waiting
     for the due time
 plan('edit') | E | E | edit | Act | list task +minor | plan to change description, due time,
-    recipient or priority
+    recipient, priority or data
 plan('kill') | K | K | kill | Act | groups list task +minor | plan to mark active tasks without a
     worker as dead
 in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a

@@ -17,7 +17,15 @@ from typing import NamedTuple, TypeAlias
 from rich.cells import cell_len, set_cell_size
 
 from engine.locks.token_buckets import BucketState
-from engine.model import ATTEMPTS_ALLOWED_KEY, LockEvidence, State, Task, Verdict
+from engine.model import (
+    ATTEMPTS_ALLOWED_KEY,
+    AttemptLimit,
+    LockEvidence,
+    State,
+    Task,
+    Verdict,
+    attempts_allowed,
+)
 from engine.monitor.recurrence import StillHappens
 from engine.monitor.throughput import Rates
 from engine.text.decode import YEAR_10000
@@ -243,7 +251,8 @@ def _id(task: Task, now: float) -> Run:
 
 
 def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
-    """An id of more than `cells` characters as its last eight, by which tasks differ; made safe.
+    """An id of more than `cells` characters as its last eight, by which tasks differ, without what
+    is left of its queue's name; made safe.
 
     Up to `MAX_NAME_CELLS` it stays whole unless it ends in eight hexadecimal digits: it may be a
     number and a name.
@@ -251,7 +260,7 @@ def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
     text = safe_line(ident)
     end = text[-SHORT_ID_CELLS:]
     is_name = len(text) <= MAX_NAME_CELLS and not _HEX.issuperset(end)
-    return text if len(text) <= cells or is_name else end
+    return text if len(text) <= cells or is_name else end.rpartition("/")[2] or end
 
 
 def id_cells(tasks: Iterable[Task]) -> int:
@@ -294,13 +303,14 @@ def count_runs(task: Task, limit: int | None) -> int | None:
 
 
 @lru_cache(maxsize=16)  # equal columns have the same cell
-def _tries_cell(limit: int | None) -> Cell:
+def _tries_cell(limit: AttemptLimit) -> Cell:
     """The cell of the attempts, with their limit if that is known."""
 
     def tries(task: Task, now: float) -> Run:
-        if (runs := count_runs(task, limit)) is None:
+        most = limit(task)
+        if (runs := count_runs(task, most)) is None:
             return "?", "unknown"
-        return (f"{runs}" if limit is None else f"{runs}/{limit}"), "muted"
+        return (f"{runs}" if most is None else f"{runs}/{most}"), "muted"
 
     return tries
 
@@ -384,7 +394,7 @@ def task_columns(
     destined: bool = False,
     longest: int = 0,
     worded: bool = False,
-    limit: int | None = None,
+    limit: AttemptLimit = attempts_allowed,
     kinds: int = MAX_KIND_CELLS,
     trash: TrashFacts | None = None,
 ) -> tuple[TaskColumn, ...]:
@@ -392,7 +402,7 @@ def task_columns(
 
     `destined`: tasks have destinations (not in every store). `longest`: cells of the longest id
     (`id_cells`). `worded`: tasks have a word that is more exact than their state. `limit`: maximum
-    attempts of a task, None if unknown. `kinds`: cells of the longest kind.
+    attempts of each task. `kinds`: cells of the longest kind.
     """
     if width < NARROW_COLUMNS:
         return _narrow(state, width)

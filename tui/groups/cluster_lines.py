@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from engine.model import State, Task
+from engine.model import AttemptLimit, State, Task, attempts_allowed
 from engine.monitor.recurrence import StillHappens
 from engine.text.error_pattern import reply_code
 from engine.text.safe import safe_line
@@ -83,12 +83,12 @@ def evidence_lines(
     tasks: Sequence[Task],
     now: float,
     width: int,
-    limit: int | None = None,
+    limit: AttemptLimit = attempts_allowed,
     deaths: Sequence[int] = (),
 ) -> list[Line]:
     """The full error, the evidence for "still happening", and some of the tasks.
 
-    `limit`: maximum attempts of a task, None if unknown. `deaths`: their number in each of the last
+    `limit`: maximum attempts of each task. `deaths`: their number in each of the last
     `DEATHS_MINUTES`.
     """
     cluster, answer = judged

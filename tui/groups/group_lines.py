@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from engine.index.group_counts import GroupTable, TaskGroup
 from engine.index.schema import STATES
-from engine.model import State, Task
+from engine.model import AttemptLimit, State, Task, attempts_allowed
 from engine.monitor.metrics_check import OwnCounts
 from engine.text.safe import safe_line
 from tui.format import present
@@ -175,9 +175,9 @@ def task_lines(
     state: State,
     now: float,
     width: int,
-    limit: int | None = None,
+    limit: AttemptLimit = attempts_allowed,
 ) -> list[Line]:
-    """Some tasks of a group under a title. `limit`: maximum attempts of a task, None if unknown."""
+    """Some tasks of a group under a title. `limit`: maximum attempts of each task."""
     shape = present.task_columns(state, width, longest=present.id_cells(tasks), limit=limit)
     where = present.TaskContext()
     return [
@@ -199,6 +199,11 @@ def tabs_line(table: GroupTable) -> Line:
     """The groupings, the open one marked."""
     looks = {table.by: "chip-accent"}
     return tuple((f" {by} ", looks.get(by, "muted")) for by in table.groupings)
+
+
+def no_values(by: str) -> str:
+    """Why tasks are not grouped by a key of `GROUP_COLUMNS`."""
+    return f"no task here has a {by}"
 
 
 def summary(table: GroupTable) -> str:

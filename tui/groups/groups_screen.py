@@ -32,8 +32,11 @@ class GroupsScreen(GroupActions[TaskGroup]):
     async def read_groups(self) -> Sequence[TaskGroup]:
         """The groups of all tasks that match the filter, in any state."""
         query = self._query._replace(state=None, order="id", descending=False)
-        self._table = await read_group_table(self.live, query, self.by, self._query.state)
-        self.by = self._table.by
+        table = await read_group_table(self.live, query, self.by, self._query.state)
+        if table.by not in table.groupings:
+            table = await read_group_table(self.live, query, "", self._query.state)
+            self.say(f"{view.no_values(self.by)}: by {table.by}")
+        self._table, self.by = table, table.by
         return self._table.groups
 
     def input_version(self) -> tuple[object, ...]:

@@ -53,7 +53,7 @@ class LineTask:
             return ""
         names = self._live.inspector.states
         parts = [safe_line(names.get(task.state, task.state.value))]
-        if runs := present.count_runs(task, self._live.place.max_attempts):
+        if runs := present.count_runs(task, self._live.place.max_attempts(task)):
             parts.append(present.format_count(runs, "attempt"))
         if task.error and task.state is State.DEAD:
             parts.append(f"cluster {pattern_name(fold_error(task.error))}")

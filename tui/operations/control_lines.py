@@ -148,7 +148,7 @@ def detail_lines(name: str, control: Control, width: int) -> list[Line]:
 
 def describe_undo(name: str, control: Control) -> str:
     """How to undo it, or that it cannot be undone."""
-    if control.targets:
+    if any(one.now for one in control.targets):
         return f"{name} can be set back for each"
     if controls.is_reversible(control):
         return f"{name} can be set back to {control.now}"

@@ -20,6 +20,7 @@ from tui.format import present
 from tui.format.present import BLANK_LINE, Line, Run
 from tui.format.table import COLUMN_GAP_CELLS, Column, free_cells, table_line, title_line
 from tui.operations.replay_lines import format_rate
+from tui.plan.lines import describe_value
 from tui.session.history import operation_name
 from tui.session.running_operations import RESULT_WORDS
 
@@ -333,7 +334,7 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
     ends = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
     ends += [f"{operation.open_rows:,} open"] if operation.open_rows else []
     planned = f"{operation.planned:,} planned: {', '.join(ends)}"
-    new = [(name, value) for name, value in intent.values.items() if value != ""]
+    new = [(n, describe_value(n, v)) for n, v in intent.values.items() if v != ""]
     rows: list[Run] = [
         ("operation", operation.op),
         ("what", describe_operation(operation)),

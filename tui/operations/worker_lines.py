@@ -292,7 +292,7 @@ def detail_rows(row: WorkerRow, live: PlaceSession, now: float) -> list[tuple[st
     ]
     if task is None:
         return [(name, safe_line(text)) for name, text in rows if text]
-    most, tries = live.place.max_attempts, task.attempts
+    most, tries = live.place.max_attempts(task), task.attempts
     attempt = "?" if tries is None else f"{tries + 1}" + (f" of {most}" if most else "")
     rows += [
         ("task", f"{task.id}  {task.description}"),

@@ -118,8 +118,9 @@ def _state_cell(state: State, width: int) -> Cell:
     def cell(queue: PlaceLine, now: float) -> Run:
         if state not in queue.words and queue.words:
             return "", ""
-        word = queue.words.get(state, "")
-        number = queue.word_counts.get(word, queue.counts.get(state, 0))
+        number = queue.counts.get(state, 0)
+        if len(queue.fine_words) == 1:  # which has a column of its own
+            number = queue.word_counts.get(queue.words.get(state, ""), number)
         return _count_text(queue, number, width), "" if number else "muted"
 
     return cell

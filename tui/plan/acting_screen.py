@@ -10,6 +10,7 @@ from textual import work
 from engine.model import Edge, State, Task
 from engine.operations.execute import Report
 from engine.operations.plans import bar_reason, verb_refusal
+from engine.store import DATA_PART
 from engine.verbs import VERBS
 from tui.format import keys
 from tui.plan import planning
@@ -80,15 +81,37 @@ class PlanningScreen(BaseScreen):
             self._show_plan(asked)
 
     def _edit(self, asked: VerbRequest) -> None:
+        state, task = asked.query.state, self.selected_task()
+        edge = self.live.inspector.edges.get((state, state), Edge())
+        if task is not None and "data" in edge.fields:
+            self._edit_data(asked, edge, task)
+        else:
+            self._show_form(asked, edge, task)
+
+    @work(group="plan", exclusive=True)
+    async def _edit_data(self, asked: VerbRequest, edge: Edge, task: Task) -> None:
+        reading = self.live.inspector.actions.read(task, DATA_PART)
+        data = await planning.prepare(self, "the form", reading)
+        if data is None:
+            return
+        try:
+            text = data.decode()
+            why = edge.value_problem("data", text, self.around.clock())
+        except UnicodeDecodeError:
+            text, why = "", "data: no UTF-8"
+        edited = task if why else task._replace(data=text)
+        self._show_form(asked._replace(rev=task.rev), edge, edited, why)
+
+    def _show_form(
+        self, asked: VerbRequest, edge: Edge, task: Task | None, no_data: str = ""
+    ) -> None:
         from tui.plan.edit_form import EditScreen
 
         def take(values: Mapping[str, object] | None) -> None:
             if values:
                 self._show_plan(asked._replace(values=values))
 
-        state = asked.query.state
-        edge = self.live.inspector.edges.get((state, state), Edge())
-        self.app.push_screen(EditScreen(self.selected_task(), edge, self.around.clock), take)
+        self.app.push_screen(EditScreen(task, edge, self.around.clock, no_data), take)
 
     @work(group="plan", exclusive=True)
     async def _show_plan(self, asked: VerbRequest) -> None:

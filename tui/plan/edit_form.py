@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Input
+from textual.widgets import Input, TextArea
 
 from engine.model import Edge, Task
 from engine.text.safe import safe_line
@@ -16,6 +16,7 @@ from tui.format.present import Line
 from tui.plan.edit_lines import FIELDS, EditResult, editable_fields, parse_fields
 from tui.screens.base import key_bindings
 from tui.widgets.lines import Lines
+from tui.widgets.text_area import LongWords
 from tui.widgets.text_input import Words
 
 LABEL_CELLS = 13
@@ -30,14 +31,20 @@ class EditScreen(ModalScreen[Mapping[str, object]]):
 
     BINDINGS = key_bindings(keys.EDIT)
 
-    def __init__(self, task: Task | None, edge: Edge, clock: Callable[[], float]) -> None:
-        """`task` is the edited task; None edits several, whose empty fields keep their values.
+    def __init__(
+        self, task: Task | None, edge: Edge, clock: Callable[[], float], no_data: str = ""
+    ) -> None:
+        """`task` is the edited task, with its data if that can be edited; None edits several, whose
+        empty fields keep their values.
 
-        `edge` is the store's edge from the state to itself; it names the editable fields.
+        `edge` is the store's edge from the state to itself; it names the editable fields. `no_data`
+        is why the present data cannot be edited in the form; "" if it can.
         """
         super().__init__()
         self._edited, self._edge, self._clock = task, edge, clock
-        self._names = editable_fields(edge)
+        self._no_data = no_data
+        hidden = {"data"} if task is None or task.data is None else set()
+        self._names = tuple(name for name in editable_fields(edge) if name not in hidden)
 
     def compose(self) -> ComposeResult:
         """One input per editable field, a preview line below each, and the key hints."""
@@ -47,8 +54,13 @@ class EditScreen(ModalScreen[Mapping[str, object]]):
                 value = FIELDS[name].text(self._edited) if self._edited else ""
                 with Horizontal(classes="field"):
                     yield Lines(id=f"{name}-label", classes="label")
-                    yield Words(value, id=name, compact=True, select_on_focus=False)
+                    if name == "data":
+                        yield LongWords(value, id=name)
+                    else:
+                        yield Words(value, id=name, compact=True, select_on_focus=False)
                 yield Lines(id=f"{name}-word", classes="field-word")
+            if self._no_data:
+                yield Lines(id="no-data", classes="field-word")
             yield Lines(id="edit-word")
 
     def on_mount(self) -> None:
@@ -73,6 +85,11 @@ class EditScreen(ModalScreen[Mapping[str, object]]):
         event.stop()
         self._show_preview()
 
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        """Update the preview while typing."""
+        event.stop()
+        self._show_preview()
+
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Continue to the plan if a value changed and all input is valid."""
         event.stop()
@@ -81,17 +98,23 @@ class EditScreen(ModalScreen[Mapping[str, object]]):
             self.dismiss(wanted.values)
 
     def _parse_input(self) -> EditResult:
-        typed = {name: self.query_one(f"#{name}", Words).value for name in self._names}
+        typed = {field.id or "": field.value for field in self.query(Words)}
+        typed |= {field.id or "": field.text for field in self.query(LongWords)}
         return parse_fields(self._edited, self._edge, typed, self._clock())
 
     def _show_preview(self) -> None:
         wanted, width = self._parse_input(), self.size.width
-        for name, words in wanted.previews.items():
-            line: Line = ((" " * LABEL_CELLS, ""), (safe_line(words), "muted"))
+        for name in self._names:
+            line: Line = ((" " * LABEL_CELLS, ""), (safe_line(wanted.previews[name]), "muted"))
             self.query_one(f"#{name}-word", Lines).show([present.cut_line(line, width)])
+        if self._no_data:
+            why: Line = ((f" {self._no_data}; edit --data replaces it", "muted"),)
+            self.query_one("#no-data", Lines).show([present.cut_line(why, width)])
         word: Line = ((f" {wanted.error}", "warn"),)
         if not wanted.error:
             enter = "Enter plan" if wanted.values else "no changes yet"
+            if wanted.values and isinstance(self.focused, LongWords):
+                enter = "Tab, Enter plan"
             other = "  Tab next field" if len(self._names) > 1 else ""
             word = ((f" {enter}{other}  Esc cancel", "muted"),)
         self.query_one("#edit-word", Lines).show([present.cut_line(word, width)])

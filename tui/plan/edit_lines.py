@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 from engine.model import Edge, Task
 from engine.text import time_expressions
 from engine.text.decode import parse_digits
+from engine.text.json_text import compact_json, lay_out_json
 from engine.text.safe import contract_text, safe_line
 from tui.format import present
+from tui.format.human import format_bytes
 
 
 class EditField(NamedTuple):
@@ -37,9 +39,13 @@ FIELDS: Mapping[str, EditField] = {
     "priority": EditField(
         "priority", "this queue has no priorities", lambda task: f"{task.priority}"
     ),
+    "data": EditField("data", "this queue has no editable data", lambda task: _data_text(task)),
 }
 """Fields by the parameter names of `engine.verbs.edit`, in the order of the form."""
 
+
+MAX_DIFFERENCE_CHARS = 24
+"""Characters around the first difference of two texts that are shown."""
 
 STORED_AS_TYPED = "stored as typed"
 """Preview of a text that is stored unchanged."""
@@ -128,11 +134,41 @@ def _parse_priority(name: str, task: Task | None, typed: str, now: float) -> tup
     return value if changes else None, STORED_AS_TYPED if changes else "unchanged"
 
 
+def _data_text(task: Task) -> str:
+    """The data that was read for the edit, laid out; "" if it is no JSON."""
+    try:
+        return lay_out_json(task.data or "")
+    except ValueError:
+        return ""
+
+
+def _parse_data(name: str, task: Task | None, typed: str, now: float) -> tuple[str | None, str]:
+    if not typed.strip():
+        return None, "empty: unchanged"
+    if task is None or task.data is None:
+        raise ValueError("data can be changed of one task at a time")
+    value, shown = compact_json(typed), _data_text(task)
+    if shown and value in (compact_json(shown), compact_json(task.data)):
+        return None, f"unchanged, {format_bytes(len(task.data.encode(errors='replace')))}"
+    return value, describe_difference(compact_json(task.data) if shown else task.data, value)
+
+
+def describe_difference(old: str, new: str) -> str:
+    """The sizes of two texts, and the first difference: `7 B -> 8 B, at 5: 1} -> 12}`."""
+    pairs = enumerate(zip(old, new, strict=False))
+    at = next((n for n, (a, b) in pairs if a != b), min(len(old), len(new)))
+    sizes = [format_bytes(len(text.encode(errors="replace"))) for text in (old, new)]
+    start = max(0, at - MAX_DIFFERENCE_CHARS // 3)
+    parts = [safe_line(text[start : start + MAX_DIFFERENCE_CHARS]) for text in (old, new)]
+    return f"{' -> '.join(sizes)}, first difference at {at + 1:,}: {' -> '.join(parts)}"
+
+
 _PARSERS: Mapping[str, Callable[[str, Task | None, str, float], tuple[Any, str]]] = {
     "description": _parse_description,
     "destination": _parse_address,
     "due": _parse_due,
     "priority": _parse_priority,
+    "data": _parse_data,
 }
 """Parsers by field: each returns the new value (None: no change) and the preview text."""
 

@@ -21,6 +21,9 @@ from tui.session.recurrence_check import CheckedCluster
 MAX_LISTED_TASKS = 1000
 """Tasks that are listed one by one; the counts include all."""
 
+MAX_VALUE_CHARS = 200
+"""Characters of a new value that are shown."""
+
 EFFECTS: Mapping[str, str] = {
     "retry": "run now, attempts reset, oldest first",
     "rerun": "run again now, attempts reset",
@@ -244,7 +247,7 @@ def _facts(about: PlanCounts, sight: PlanView) -> list[Run]:
         rows.append(("scope", sight.scope))
     if plan.filter and plan.filter not in sight.scope:
         rows.append(("filter", plan.filter))
-    rows += [(f"new {name}", _value(name, value)) for name, value in plan.values.items()]
+    rows += [(f"new {name}", describe_value(name, value)) for name, value in plan.values.items()]
     rows += sight.facts
     rows += [
         ("undo", sight.undo or UNDO_TEXTS.get(plan.verb, DEFAULT_UNDO)),
@@ -258,8 +261,14 @@ def _facts(about: PlanCounts, sight: PlanView) -> list[Run]:
     return [(name, safe_line(words)) for name, words in rows]
 
 
-def _value(name: str, value: object) -> str:
-    return present.format_clock(value) if name == "due" and isinstance(value, float) else str(value)
+def describe_value(name: str, value: object) -> str:
+    """The new value of a field, the start of a long one with its size."""
+    if name == "due" and isinstance(value, float):
+        return present.format_clock(value)
+    text = str(value)
+    if len(text) <= MAX_VALUE_CHARS:
+        return text
+    return f"{format_bytes(len(text.encode(errors='replace')))}: {text[:MAX_VALUE_CHARS]} ..."
 
 
 def _size_text(plan: Plan, sight: PlanView) -> str:

@@ -77,6 +77,8 @@ class VerbRequest(NamedTuple):
     describe_scope: Callable[[int], str]
     """Description of the scope, given the number of tasks."""
     values: Mapping[str, Any] = NO_VALUES
+    rev: str = ""
+    """The revision of the one task whose values were edited; "": that of the index."""
 
 
 @contextmanager

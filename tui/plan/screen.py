@@ -287,6 +287,9 @@ async def _freeze(live: PlaceSession, asked: VerbRequest) -> Plan:
     plan = await live.inspector.queries.make_plan(verb, asked.ids, asked.query, live.noted_ids)
     if verb == "restore":
         plan = await live.inspector.actions.plan_restore(plan, live.place.retention_days)
+    if asked.rev:
+        rows = tuple(row._replace(rev=asked.rev) for row in plan.rows)
+        plan = plan._replace(rows=rows, generation=-1)
     return include_single_task(plan._replace(values=asked.values))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engine.logs.task_events import Attempt
-from engine.model import Part, State, Task
+from engine.model import AttemptLimit, Part, State, Task, attempts_allowed
 from engine.monitor.recurrence import StillHappens
 from engine.operations.trash import trashed_at
 from engine.policy import died_at
@@ -43,7 +43,7 @@ class PlaceTerms(NamedTuple):
     """What the details of each task of a place are read with."""
 
     states: Mapping[State, str]
-    max_attempts: int | None = None
+    max_attempts: AttemptLimit = attempts_allowed
     trash_hours: float | None = None
 
 
@@ -131,8 +131,9 @@ def _state_words(task: Task, terms: PlaceTerms, now: float) -> Line:
     else:
         died = died_at(task)
         words = f" {present.format_age(now - died)}" if died is not None else ""
-    runs = present.count_runs(task, terms.max_attempts)
-    limit = "" if terms.max_attempts is None else f" of {terms.max_attempts:,}"
+    most = terms.max_attempts(task)
+    runs = present.count_runs(task, most)
+    limit = "" if most is None else f" of {most:,}"
     tries = "?" if runs is None else f"{runs:,}"
     noun = "try" if tries == "1" and not limit else "tries"
     return ((word, "strong"), (f"{words}, {tries}{limit} {noun}", ""))

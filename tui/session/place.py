@@ -9,7 +9,7 @@ from engine.config.queue_config import Thresholds, Trash
 from engine.destinations.destination import Destination
 from engine.locks.process_stats import ProcessStats
 from engine.locks.token_buckets import BucketState
-from engine.model import ConnectedWorker, LockEvidence
+from engine.model import AttemptLimit, ConnectedWorker, LockEvidence, attempts_allowed
 from engine.monitor.recorder import RecorderLocation
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.operations.journal import Journal, Who
@@ -141,8 +141,8 @@ class Place(NamedTuple):
     """Words that start this program again on this place, before the command's own."""
     command: tuple[str, ...] = ("spooldeck",)
     """Words that select this place on the command line, before the command's own."""
-    max_attempts: int | None = None
-    """Maximum attempts per task; None if the configuration is unknown."""
+    max_attempts: AttemptLimit = attempts_allowed
+    """Returns the maximum attempts of a task; the default knows only a task's own."""
     tokens: Callable[[], Sequence[BucketState]] | None = None
     """Returns the tokens of each rate limit; None without limits."""
     alerts: Thresholds = Thresholds()

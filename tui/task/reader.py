@@ -10,7 +10,7 @@ from dataclasses import replace
 from engine.index import filter_language
 from engine.index.schema import Query
 from engine.logs.log_tail import LogLine
-from engine.model import Task, attempts_allowed
+from engine.model import Task
 from engine.store import StoreError, Unavailable
 from engine.text import error_pattern
 from tui.session.place_session import PlaceSession
@@ -88,7 +88,7 @@ class TaskReader:
                 states=states,
                 gone=False,
                 mark=mark if task.error else "",
-                max_runs=attempts_allowed(task, place.max_attempts),
+                max_runs=place.max_attempts(task),
                 command=view.show_command(place.command, task, place.has_dlq),
                 changed=self.changed,
             )

@@ -131,5 +131,6 @@ def _line(row: SendingRow, form: Sequence[Column], width: int, gap: int) -> Line
 def summary_line(rows: Sequence[SendingRow], lead: Line) -> Line:
     """How many need an operator, after the words about mail."""
     wrong = sum(row.rank == 0 for row in rows)
-    words: Run = (f"{wrong:,} need attention", "warn") if wrong else ("all fine", "ok")
+    needs = "needs" if wrong == 1 else "need"
+    words: Run = (f"{wrong:,} {needs} attention", "warn") if wrong else ("all fine", "ok")
     return (*lead, *(((("; ", "muted"),)) if lead else ()), words)

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from textual.message import Message
 from textual.strip import Strip
 
-from engine.model import Task
+from engine.model import AttemptLimit, Task, attempts_allowed
 from engine.store import StoreError
 from engine.text.safe import safe_line
 from tui.format import present
@@ -57,7 +57,7 @@ class TaskList(Painted, can_focus=True):
         clock: Callable[[], float],
         id: str | None = None,
         explain: Callable[[Task, Task | None], str] = lambda before, after: "",
-        max_attempts: int | None = None,
+        max_attempts: AttemptLimit = attempts_allowed,
         trash: present.TrashFacts = present.NO_TRASH_FACTS,
     ) -> None:
         """`explain`: why a task has left, from its former and its present record."""

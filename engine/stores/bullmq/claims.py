@@ -253,11 +253,9 @@ class JobClaims:
         return self._clock() + every
 
     def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
-        """Extend claims in one pipeline; each gets a new lock token with its new end.
-
-        Raises:
-            Unavailable: the server cannot be reached.
-        """
+        """Extend claims in one pipeline; each gets a new lock token with its new end. If the
+        connection is cut, the locks are read; if that fails too, the outcome of each is
+        Unavailable, and some may have been extended."""
         renewed = self._moves.renew(self._connection, (old := list(tasks)), until, self._clock())
         for task, (new, error) in zip(old, renewed, strict=True):
             yield Outcome(Move(task, task if error else new), "" if error else new.rev, error)

@@ -58,7 +58,11 @@ local function finish()
     if ours.action == 'package' and ours.unset and #ours.unset > 0 then
       redis.call('HDEL', job, unpack(ours.unset))
     end
-    local answer = package_script()
+    local ok, answer = pcall(package_script)
+    if not ok then -- half-way: our copy goes only if the job is still there
+      if ours.action == 'keep' and present_place() and redis.call('EXISTS', job) == 1 then forget() end
+      error(answer, 0)
+    end
     if type(answer) == 'number' and answer < 0 or (ours.action == 'keep' and answer ~= 1) then
       if ours.action == 'keep' then forget() end
       return {'refused', answer}

@@ -72,6 +72,7 @@ local function refusal()
   if not here then return 'gone' end
   if ours.leaves and is_needed_by_parent(base, id, fields) then return 'needed' end
   if ours.leaves and is_next_run(base, id, fields) then return 'next-run' end
+  if ours.data_limit and #(fields.data or '') > ours.data_limit then return 'long-data' end
   if ours.returns and redis.call('EXISTS', job) == 1 then return 'taken' end
   for name, sha in pairs(ours.unchanged or {}) do
     if not fields[name] or redis.sha1hex(fields[name]) ~= sha then return 'gone' end

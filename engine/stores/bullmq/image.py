@@ -13,7 +13,8 @@ from engine.stores.bullmq.place import task_id
 from engine.stores.bullmq.row import PLACES
 
 LONG_FIELD_BYTES = 128 * 1024
-"""A longer field is in the image by its SHA-1 only; what we do to a job never changes it."""
+"""A longer field is in the image by its SHA-1 only, and is never changed; so longer data cannot be
+edited."""
 
 FIELD_PARTS: Mapping[str, str] = {
     "data": "data",

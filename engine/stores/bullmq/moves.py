@@ -17,11 +17,12 @@ from engine.model import AttemptReport, Edge, Edges, Move, Outcome, State, Task,
 from engine.policy import format_time
 from engine.store import Gone, StoreError, Unavailable, Unsupported, require_edge
 from engine.stores.bullmq.connection import Connection, Denied, Script, ScriptCall, pack, script
-from engine.stores.bullmq.image import JobImage, parse_image
+from engine.stores.bullmq.image import LONG_FIELD_BYTES, JobImage, parse_image, to_bytes
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace, split_id, task_id
 from engine.stores.bullmq.row import OUR_TOKEN, STATES, make_token, place_of
 from engine.stores.bullmq.scan import QueueCounts
+from engine.text.json_text import compact_json
 
 TYPE_CHECK_SECONDS = 1.0
 """Seconds between two checks of the types of a queue's keys."""
@@ -67,6 +68,15 @@ def check_value(name: str, value: object, now: float) -> str:
     """What is wrong with a new value of a field; "" if it is valid."""
     if name == "priority" and not (isinstance(value, int) and 0 <= value <= MAX_PRIORITY):
         return f"priority {value!r:.40}, expected 0 (first) to {MAX_PRIORITY:,}"
+    if name != "data":
+        return ""
+    text = str(value)
+    if (size := len(to_bytes(text))) > LONG_FIELD_BYTES:
+        return f"data of {size:,} bytes, expected at most {LONG_FIELD_BYTES:,}"
+    try:
+        compact_json(text)
+    except ValueError as error:
+        return f"data: {error}"
     return ""
 
 
@@ -84,7 +94,7 @@ EDGES: Edges = {
         fields=frozenset({"attempts", "error", "due"})
     ),
     (State.PENDING, State.PENDING): Edge(
-        frozenset({"due", "priority"}), value_problem=check_value, bars=bar_waiting_parent
+        frozenset({"due", "priority", "data"}), value_problem=check_value, bars=bar_waiting_parent
     ),
     (State.PENDING, State.HELD): _leaving,
     (State.PENDING, State.DEAD): _leaving,
@@ -116,6 +126,7 @@ NOTHING_CHANGED: Mapping[str, Callable[[str], StoreError]] = {
     "needed": lambda ident: Unsupported(f"{ident} is a child of a waiting parent"),
     "next-run": lambda ident: Unsupported(f"{ident} is the next run of a scheduler"),
     "taken": lambda ident: Unsupported(f"{ident}: another job has this id now"),
+    "long-data": lambda ident: Unsupported(f"{ident}: its data is too long to be edited"),
     "too-many-fields": lambda ident: Unsupported(f"{ident} has too many fields to restore them"),
 }
 """The store error for each reason of the guard."""
@@ -125,7 +136,7 @@ class Action(NamedTuple):
     """What our part of the script does along a way."""
 
     name: str
-    """`package`: only BullMQ's script; keep, return, move, forget: see `relocate.lua`."""
+    """`package`: only BullMQ's script; keep, return, move, edit, forget: see `relocate.lua`."""
     script: str = ""
     """The script of BullMQ."""
     target: str = ""
@@ -147,6 +158,8 @@ class Change(NamedTuple):
 _keep = Action("keep", "removeJob")
 _return = Action("return", enters=True)
 _move = Action("move", enters=True)
+_EDIT = Action("edit")
+"""Only fields change, as by BullMQ's updateData: the job stays where it is."""
 _PACKAGE = Action("package")
 _RENEW = Action("renew", "extendLock")
 
@@ -364,7 +377,7 @@ class JobMoves:
             Gone: the id has no form of a job.
         """
         old, new, data, report = move
-        if new is not None and (why := check_value("priority", new.priority, now)):
+        if new is not None and (why := _value_problem(new, now)):
             raise Unsupported(why)
         image = parse_image(data) if data else None
         if old is None:
@@ -381,8 +394,10 @@ class JobMoves:
             action = Action("package", _unclaim_script(old, new, now))
         elif old.state is State.PENDING and new is not None and _is_promotion(old, new, image):
             action = Action("package", "promote")
+        elif new is not None and image is None and _stays(old, new):
+            action = _EDIT
         ours = _guard(old, job)
-        ours["to"] = self._target(old, new, image, now)
+        ours["to"] = ours["place"] if action is _EDIT else self._target(old, new, image, now)
         if end is not State.PENDING and old.state in _LEAVING:
             ours["leaves"] = True
         if new is not None:
@@ -426,7 +441,20 @@ class JobMoves:
             if change is not None:
                 rev = read_answer(new.id, next(answers))
             found.append((new, rev if isinstance(rev, StoreError) else None))
+        unknown = [n for n, (_, error) in enumerate(found) if isinstance(error, Unavailable)]
+        held = self._held_tokens(connection, [found[n][0].id for n in unknown])
+        for n, token in zip(unknown, held, strict=False):
+            if token == found[n][0].rev:  # only the answer was lost
+                found[n] = found[n][0], None
         return found
+
+    def _held_tokens(self, connection: Connection, idents: Sequence[str]) -> list[Any]:
+        """The tokens of the locks of jobs; [] if the server cannot be reached."""
+        keys = [f"{self._place.base(q)}{job}:lock" for q, job in map(self._split, idents)]
+        try:
+            return connection.call_all([("GET", key) for key in keys]) if keys else []
+        except Unavailable:
+            return []
 
     def _split(self, ident: str) -> tuple[str, str]:
         parts = split_id(ident)
@@ -468,11 +496,13 @@ class JobMoves:
             fields += ["failedReason", new.error]
         elif new.error != old.error or (old.state is State.DONE and reruns):
             unset.append("failedReason")
-        if old.state is State.PENDING and new.state is State.PENDING:
+        if new.state is State.PENDING is old.state and not _stays(old, new):
             delay = max(0, due - round(new.created * 1000))
             fields += ["priority", str(new.priority), "delay", str(delay)]
-        stays = (new.due, new.priority) == (old.due, old.priority)
-        found = {"stays": stays, "priority": new.priority, "due": due}
+        found = {"priority": new.priority, "due": due}
+        if new.data is not None:
+            fields += ["data", new.data]
+            found["data_limit"] = LONG_FIELD_BYTES
         found |= {"set": fields} if fields else {}
         return found | ({"unset": unset} if unset else {})
 
@@ -553,6 +583,18 @@ def _unclaim_script(old: Task, new: Task, now: float) -> str:
 def _is_promotion(old: Task, new: Task, image: JobImage | None) -> bool:
     is_due = new.state is State.PENDING and new.due == 0.0 and old.word == "delayed"
     return is_due and image is None and new.priority == old.priority
+
+
+def _stays(old: Task, new: Task) -> bool:
+    """True if a waiting job keeps its place."""
+    is_waiting = old.state is State.PENDING is new.state
+    return is_waiting and (new.due, new.priority) == (old.due, old.priority)
+
+
+def _value_problem(new: Task, now: float) -> str:
+    """Why a new value cannot be stored; "" if all can."""
+    why = check_value("priority", new.priority, now)
+    return why or ("" if new.data is None else check_value("data", new.data, now))
 
 
 def _attempt_line(old: Task, new: Task, now: float) -> str:

@@ -2,9 +2,10 @@
 -- children to list.
 -- Answer: parent (a row or false), number of children, rows. A row: key, place, reason or result,
 -- is it there; the place of one that is gone is as its parent remembers it, or ''. The text has at
--- most 300 bytes.
+-- most 300 bytes; of a value that is too long to be read, its size.
 local prefix, ours, key, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local MOST_BYTES = 300
+local MOST_BYTES, MOST_READ = 300, 16384
+local MOST_NAMES = 10000 -- more names of a hash are not read at once
 
 local function place_of(base, kept, id)
   for _, place in ipairs(SETS) do
@@ -20,36 +21,44 @@ local function place_of(base, kept, id)
   return 'wait' -- too deep in a long list to be searched
 end
 
-local function text_of(value)
-  return type(value) == 'string' and string.sub(value, 1, MOST_BYTES) or ''
+-- The start of a field; the server would copy a long one whole.
+local function text_of(hash, field)
+  local size = redis.pcall('HSTRLEN', hash, field)
+  if type(size) ~= 'number' or size == 0 then return '' end
+  if size > MOST_READ then return size .. ' bytes' end
+  return string.sub(redis.call('HGET', hash, field), 1, MOST_BYTES)
 end
 
--- `ended`: the place of a job that its parent remembers as ended, though it is gone.
-local function describe(other, ended, said)
+-- `ended`: the place of a job that its parent remembers as ended, though it is gone; `list`: the hash
+-- in which the parent has its value or reason.
+local function describe(other, ended, list)
+  local said = list and text_of(list, other) or ''
   local from = #prefix + 2
   local colon = string.sub(other, 1, from - 1) == prefix .. ':' and string.find(other, ':', from, true)
-  if not colon then return {other, ended, text_of(said), false} end
+  if not colon then return {other, ended, said, false} end
   local base, id = string.sub(other, 1, colon), string.sub(other, colon + 1)
   local place = place_of(base, ours .. base, id)
-  if place == 'failed' then said = redis.pcall('HGET', other, 'failedReason') end
-  if place == 'completed' and not said then said = redis.pcall('HGET', other, 'returnvalue') end
-  return {other, place == '' and ended or place, text_of(said), place ~= ''}
+  if place == 'failed' then said = text_of(other, 'failedReason') end
+  if place == 'completed' and said == '' then said = text_of(other, 'returnvalue') end
+  return {other, place == '' and ended or place, said, place ~= ''}
 end
 
--- The first names of a set, sorted set or hash, each with its value in a hash.
-local function first_of(command, name, most)
-  local found, cursor = {}, '0'
+-- The first names of a set, sorted set or hash. HSCAN copies the values too, so a few names a step.
+local function first_of(command, name, count, most)
+  local found, cursor, read, step = {}, '0', 0, command == 'SSCAN' and 1 or 2
+  if command == 'HSCAN' and count <= MOST_NAMES then
+    local names = redis.call('HKEYS', name)
+    return {unpack(names, 1, math.min(most, #names))}
+  end
   repeat
-    local answer = redis.pcall(command, name, cursor, 'COUNT', most)
-    if answer.err then return found end
-    local step = command == 'SSCAN' and 1 or 2
-    for i = 1, #answer[2], step do
+    local answer = redis.call(command, name, cursor, 'COUNT', command == 'HSCAN' and 10 or most)
+    for i, word in ipairs(answer[2]) do
       if #found == most then return found end
-      local value = command == 'HSCAN' and text_of(answer[2][i + 1])
-      found[#found + 1] = {answer[2][i], value}
+      if (i - 1) % step == 0 then found[#found + 1] = word end
+      read = read + #word
     end
     cursor = answer[1]
-  until cursor == '0'
+  until cursor == '0' or read > 1048576
   return found
 end
 
@@ -61,13 +70,14 @@ for _, kind in ipairs({
   local count = redis.pcall(kind[3], key .. kind[1])
   if type(count) == 'number' then
     total = total + count
-    local some = count > 0 and first_of(kind[2], key .. kind[1], limit - #rows) or {}
-    table.sort(some, function(one, other) return one[1] < other[1] end)
-    for _, child in ipairs(some) do rows[#rows + 1] = describe(child[1], kind[4], child[2]) end
+    local some = count > 0 and first_of(kind[2], key .. kind[1], count, limit - #rows) or {}
+    table.sort(some)
+    local list = kind[2] == 'HSCAN' and key .. kind[1]
+    for _, child in ipairs(some) do rows[#rows + 1] = describe(child, kind[4], list) end
   end
   if #rows >= limit then limit = #rows end
 end
 
 local parent = redis.pcall('HGET', key, 'parentKey')
-parent = type(parent) == 'string' and parent ~= '' and describe(parent, '', false) or false
+parent = type(parent) == 'string' and parent ~= '' and describe(parent, '') or false
 return cjson.encode({parent, total, #rows > 0 and rows or false})

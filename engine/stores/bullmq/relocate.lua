@@ -168,10 +168,7 @@ function relocate()
   local key = job_key(base, kept, id, ours.to)
   if ours.image then rewrite(key) end
   if ours.image and ours.was then redis.call('HSET', kept .. 'place', id, ours.was) end
-  if ours.action == 'move' then
-    if ours.stays and here == ours.to then ours.where = position end
-    leave()
-  end
+  if ours.action == 'move' then leave() end
   if ours.action == 'forget' then forget() end
   if ours.set and #ours.set > 0 then redis.call('HSET', key, unpack(ours.set)) end
   if ours.unset and #ours.unset > 0 then redis.call('HDEL', key, unpack(ours.unset)) end

@@ -194,6 +194,7 @@ def _read_columns(
             map(_plain_extra, _each(_same, most), _each(_same, failed_at))
             if most or failed_at
             else repeat(EMPTY),
+            repeat(None),
             strict=False,
         ),
     )
@@ -277,7 +278,7 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
             _make_task(
                 (
                     *(quoted + ident, kind, state, created, "", name, word, due, tries, rank),
-                    *(name, parse_destination(to), "", error, lease, rev, extra),
+                    *(name, parse_destination(to), "", error, lease, rev, extra, None),
                 )
             )
         )

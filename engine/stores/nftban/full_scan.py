@@ -98,6 +98,7 @@ def read_plain_tasks(
                 *(values[2], "", values[7], values[6], lease),
                 files.file_revision(seen),
                 extra,
+                None,
             ),
         )
     return found

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import takewhile
@@ -25,7 +25,7 @@ from engine.model import State, Task
 from engine.monitor.prometheus import QueueGauges
 from engine.operations.journal_writer import mask_addresses
 from engine.policy import format_rough_duration, format_time
-from engine.store import Gone, StoreError, Unsupported
+from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.enqueue import wire_chunks
 from engine.stores.kannader.permissions import name_kannaders
@@ -56,6 +56,9 @@ from tui.session.place import Place, WholeQueueFigures
 
 FORMAT = "kannader"
 """Name of this format."""
+
+RECOVER_PAUSE_SECONDS = 5.0
+"""Seconds until a worker tries again to recover a spool."""
 
 
 def init(setup: Setup, arguments: Namespace) -> int:
@@ -158,7 +161,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
         if store.kannaders:
             who = name_kannaders(store.kannaders)
             fail(EX_NOPERM, f"{who} is running: a mail could be sent twice or lost")
-        for line in store.recover():
+        for line in recover_at_start(store.recover, not arguments.until_idle):
             setup.log("WARN", f"Recovered {line}")
         handler = make_handler(letters, to, partial(setup.log, "WARN"))
         with closing(KannaderSpool(setup.place)) as spool, closing(handler):
@@ -174,6 +177,27 @@ def work(setup: Setup, arguments: Namespace) -> int:
             )
             told.write()
     return lease_worker.print_run(run)
+
+
+def recover_at_start(
+    recover: Callable[[], Iterable[str]], stays: bool, pause: Callable[[float], None] = time.sleep
+) -> Iterator[str]:
+    """Recover interrupted mail; yields a line for each.
+
+    A worker that stays tries again, as it does later, if the spool is locked or cannot be read.
+
+    Raises:
+        Unavailable: it cannot be recovered now, and the worker does not stay.
+    """
+    while True:
+        try:
+            yield from recover()
+            return
+        except Unavailable as error:
+            if not stays:
+                raise
+            print_error(f"{error}; trying again in {RECOVER_PAUSE_SECONDS:g} s")
+            pause(RECOVER_PAUSE_SECONDS)
 
 
 def _gauges(spool: KannaderSpool, now: float) -> QueueGauges:

@@ -215,7 +215,7 @@ class RegistrationHandler:
         Raises:
             Fatal: this mail can never be sent.
             Failed: the attempt failed, or the claim has lapsed.
-            Later: no attempt was made.
+            Postponed: no attempt was made.
         """
         try:
             with closing(self._parts.open()) as store:
@@ -320,7 +320,7 @@ class RegistrationHandler:
 
         Raises:
             Gone: another worker has it.
-            Later: too little time is left.
+            Postponed: too little time is left.
         """
         now = self._parts.clock()
         mine = self._require_claim(store, task, context)[0]
@@ -334,7 +334,7 @@ class RegistrationHandler:
 
         Raises:
             Fatal: there is no valid recipient.
-            Later: the test mode is undecidable.
+            Postponed: the test mode is undecidable.
         """
         parts, letter = self._parts, self._letter
         to = letter.to or as_text(errand.registration.get(letter.to_column)).strip()

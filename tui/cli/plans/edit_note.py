@@ -12,7 +12,7 @@ from engine.model import Edge, Problem, Task
 from engine.operations import notes, plans, run_plan
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
-from engine.store import ChangeableStore, ReadableStore
+from engine.store import DATA_PART, MAX_PART_BYTES, ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_USAGE, CommandError, fail, print_error
 from tui.cli.setup.setup import Setup
@@ -25,13 +25,14 @@ OPTIONS = {
     "due": "--due",
     "destination": "--to",
     "priority": "--priority",
+    "data": "--data",
 }
 """The option for each editable field."""
 
 
 def edit(setup: Setup, arguments: Namespace) -> int:
-    """Change the description, due time, recipient or priority of a task, as far as its store keeps
-    them; exit 1 if the task is gone or changed.
+    """Change the description, due time, recipient, priority or data of a task, as far as its store
+    keeps them; exit 1 if the task is gone or changed.
     """
     if arguments.dry_run is bool(arguments.apply) or arguments.apply > 1:
         fail(EX_USAGE, "expected --dry-run, which changes nothing, or --apply 1")
@@ -43,10 +44,15 @@ def edit(setup: Setup, arguments: Namespace) -> int:
         plan = plans.freeze_plan("edit", [task], now, edges=store.edges)
         edge = store.edges.get((task.state, task.state), Edge())
         typed = {name: getattr(arguments, name) for name in OPTIONS}
+        if arguments.data:
+            typed["data"] = _read_text(arguments.data)
         row = plan.rows[0]
         why = plans.row_refusal(store.edges, "edit", row) or row.barred
         if why := why or why_not_stored(edge, typed):
             fail(1, f"{task.id}: edit: {why}")
+        if arguments.data:
+            present_data = store.read(task, DATA_PART).decode(errors="surrogateescape")
+            task = task._replace(data=present_data)
         wanted = parse_fields(task, edge, typed, now)
         if wanted.error:
             fail(EX_USAGE, wanted.error)
@@ -84,10 +90,21 @@ def _print_changes(
         print(f"  due          {_due(before, now)} -> {_due(after, now)}")
     if after.priority != before.priority:
         print(f"  priority     {before.priority} -> {after.priority}")
+    if after.data is not None:
+        print(f"  data         {said['data']}")
     if edge.warning:
         print(f"  ! {safe_line(edge.warning)}")
     if not edge.exact:
         print(f"  {SENT_AS_REQUEST}")
+
+
+def _read_text(path: str) -> str:
+    """Read a file, or with - the standard input; more than `MAX_PART_BYTES` is cut."""
+    try:
+        with open(0 if path == "-" else path, "rb") as file:
+            return file.read(MAX_PART_BYTES).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        fail(EX_USAGE, f"--data {safe_line(path)}: {error}")
 
 
 def _due(task: Task, now: float) -> str:

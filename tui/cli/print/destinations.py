@@ -27,6 +27,7 @@ from tui.transports import mixed_table
 
 DONE, NOT_DONE = 0, 1
 NO_REGISTRY = "no registry: set destinations, such as sqlite:///PATH, in the configuration"
+NO_DELIVERIES = "nothing is delivered here: no handler of the configuration has deliver"
 
 
 class _Listed(NamedTuple):
@@ -41,8 +42,6 @@ def destinations(setup: Setup, arguments: Namespace) -> int:
 
     Exit 0 all fine, previewed or applied; 1 a destination is unhealthy, unknown or refused.
     """
-    if setup.config.destinations is None:
-        fail(EX_CONFIG, NO_REGISTRY)
     words: Sequence[str] = arguments.words
     if words and words[0] in ACTIONS:
         return _change(setup, arguments, words)
@@ -70,17 +69,20 @@ def _list(setup: Setup, arguments: Namespace, words: Sequence[str]) -> int:
         about = {"place": place.name, "unknown": listed.unknown or None}
         print(json.dumps({**about, "destinations": rows}))
     else:
-        _print(listed, tasks_unknown)
+        why_none = "" if setup.config.destinations is not None else NO_REGISTRY
+        if not why_none and place.destinations is None:
+            why_none = NO_DELIVERIES
+        _print(listed, tasks_unknown, why_none)
     is_wrong = any(one.state is DestinationState.UNHEALTHY for one in listed.seen)
     return int(bool(listed.unknown) or is_wrong)
 
 
-def _print(listed: _Listed, tasks_unknown: str) -> None:
+def _print(listed: _Listed, tasks_unknown: str, why_none: str) -> None:
     width = shutil.get_terminal_size((120, 24)).columns
     if listed.unknown:
         print_error(safe_line(listed.unknown))
     if not listed.seen:
-        print("no destinations: nothing was delivered yet")
+        print(why_none or "no destinations: nothing was delivered yet")
         return
     rows = mixed_table.sending_rows(MailHealth(), listed.seen, 1.0, listed.now, None)
     titles, lines = mixed_table.table(rows, width)

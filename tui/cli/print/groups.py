@@ -38,6 +38,9 @@ def groups(setup: Setup, arguments: Namespace) -> int:
             rest = {"by": table.by, "others": table.others, "total": table.other_tasks}
             print(task_row.json_line(rest), end="")
         return 0
+    if table.by not in table.groupings:
+        print(f"{view.no_values(table.by)}; expected --by {' or '.join(table.groupings)}")
+        return 0
     width, now = shutil.get_terminal_size((100, 24)).columns, time.time()
     columns = view.GroupColumns(table, states, None, width)
     rows = [columns.row(group, now) for group in table.groups]

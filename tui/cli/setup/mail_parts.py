@@ -103,7 +103,7 @@ class MailHandler:
 
         Raises:
             Failed: the transport did not accept it.
-            Later: it was not tried.
+            Postponed: it was not tried.
         """
         built = self._built or self._build(self._settings())
         built.handler(task, context)

@@ -65,6 +65,12 @@ def _bullmq_settings(said: Any, at: Any) -> Any:
     return place.parse_settings(said, at)
 
 
+def _open_zmailer(setup: Setup) -> Store:
+    from engine.stores.zmailer import ZmailerStore
+
+    return ZmailerStore(setup.place)
+
+
 def _zgb_settings(said: Any, at: Any) -> Any:
     from engine.stores.zgb import place
 
@@ -139,6 +145,17 @@ FORMATS: dict[str, Format] = {
         claims="job locks",
         complete_place="formats.bullmq:complete_place",
         doctor="formats.bullmq:check_server",
+    ),
+    "zmailer": Format(
+        "a ZMailer spool",
+        is_here=lambda at: not at.is_url and detect.has_folders(at.text, detect.ZMAILER_FOLDERS),
+        open_store=_open_zmailer,
+        # The clause of its scheduler has the retries.
+        retry_policy=lambda setup: retries_of(NO_RETRY, is_exact=True),
+        commands="zmailer",
+        state_folder=lambda at, queue: f"{at.text}/.spooldeck",
+        why_unworkable=lambda settings: "the agents of its scheduler deliver",
+        claims="tag bytes",
     ),
     "nftban": Format(
         "an NFTBan queue",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import queue_config
 from engine.config.place_address import is_url
+from engine.model import AttemptLimit, attempts_allowed
 from engine.policy import RetryPolicy
 from engine.store import Store, Unavailable
 from engine.stores.detect import find_queue_folder
@@ -116,7 +117,10 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         return here.open_store()
 
     destinations = None
-    if config.destinations is not None:
+    delivers = not form.no_destinations or any(
+        one.deliver is not None for one in config.handlers.values()
+    )
+    if delivers and config.destinations is not None:
         from tui.cli.setup.destination_controls import place_destinations
 
         destinations = place_destinations(here)
@@ -134,7 +138,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         argv=argv,
         worker_command=() if form.why_unworkable(here.settings) else (*argv, *form.work_command),
         command=("spooldeck", "--root", shown, *settings),
-        max_attempts=_attempts_of_all(here.retry_policy()),
+        max_attempts=_attempt_limit(here.retry_policy()),
         alerts=config.alerts,
         claim_obstacle=partial(_why_unworkable, form.why_unworkable(here.settings)),
         recording=here.recorder_slot(),
@@ -149,9 +153,9 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
     return form.complete(here, base)
 
 
-def _attempts_of_all(policy: RetryPolicy) -> int | None:
-    """The maximum number of attempts; None if it is not the same for all kinds of task."""
-    return None if policy.by_kind else policy.max_runs or None
+def _attempt_limit(policy: RetryPolicy) -> AttemptLimit:
+    """The maximum number of attempts of a task: its own, else that of its kind."""
+    return lambda task: attempts_allowed(task, policy.of_kind(task.kind).max_runs or None)
 
 
 def _why_unworkable(why: str, kind: str) -> str:

@@ -1,0 +1,71 @@
+"""Find out whether the process of a lock, or the scheduler of the pid file, is running."""
+
+from __future__ import annotations
+
+import os
+import time
+from os import stat_result
+
+from engine.locks import lock_file
+from engine.system import files
+from engine.text import decode
+
+PID_FILE = ".pid.scheduler"
+"""Below the spool's folder: the scheduler's PID and a LF. It stays after SIGTERM and crashes."""
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_CLOCK_SLACK_SECONDS = 2.0
+
+
+def has_ended(pid: int, locked_at: float, transport: stat_result) -> bool:
+    """True if the process that wrote a lock has ended (kill 0, /proc).
+
+    A PID that is in use again counts as ended if its process started after the lock was last
+    written, `locked_at` in epoch seconds UTC, and has not the working directory of all agents,
+    `transport`. What cannot be found out counts as running.
+    """
+    try:
+        os.kill(pid, 0)
+        state, _, _, started = lock_file.process_stat(pid)
+    except (ProcessLookupError, FileNotFoundError, OverflowError):
+        return True
+    except (OSError, ValueError, IndexError):
+        return False
+    if state == "Z":
+        return True
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - started / _TICKS_PER_SECOND
+    if time.time() - age <= locked_at + _CLOCK_SLACK_SECONDS:
+        return False
+    return _works_in(pid, transport) is False
+
+
+def find_scheduler(root: int, transport: stat_result) -> int | None:
+    """The PID of the running scheduler; None if none runs. `root` is the open folder of the spool.
+
+    The pid file can be old: the process must work in transport/. Of another user's process that
+    cannot be seen, so it counts.
+    """
+    try:
+        fd = files.open_guarded(PID_FILE, root)
+    except (OSError, files.Refused):
+        return None
+    try:
+        pid = decode.parse_digits(os.read(fd, 32).strip())
+    except OSError:
+        return None  # a folder, or a FIFO that is being written
+    finally:
+        os.close(fd)
+    if not pid or has_ended(pid, float("inf"), transport):
+        return None
+    return None if _works_in(pid, transport) is False else pid
+
+
+def _works_in(pid: int, folder: stat_result) -> bool | None:
+    """True if this is the working directory of a process; None if that is hidden."""
+    try:
+        seen = os.stat(f"/proc/{pid}/cwd")
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return None
+    return os.path.samestat(seen, folder)

@@ -1,0 +1,317 @@
+"""The folders of a spool, as open descriptors: find, read and check control and message files.
+
+No path below the spool is followed by name: each folder is opened in the one above it (O_NOFOLLOW),
+so that no user can redirect a reader that runs as root.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from os import stat_result
+from typing import NamedTuple
+
+from engine.model import Problem
+from engine.store import Unavailable
+from engine.stores.zmailer import names
+from engine.stores.zmailer.control_file import TRIGGER, ControlFile, parse_control_file
+from engine.system import files
+from engine.system.files import Refused
+from engine.text.safe import safe_line
+
+TRANSPORT, QUEUE = "transport", "queue"
+KEPT = ".spooldeck/kept"
+"""Our folder of second hard links, with transport/ and queue/ in it."""
+
+MAX_CONTROL_BYTES = 256 << 20
+"""Larger control files are not read: about four million recipients."""
+
+READ_TRIES = 3
+"""How often a file that changes while it is read is read again."""
+
+
+class Changing(Exception):
+    """A file changed each time it was read."""
+
+
+class OpenControl(NamedTuple):
+    """An open control file."""
+
+    fd: int
+    name: str
+    folder: str
+    """The hash folder with its final slash; "" for none."""
+    is_kept: bool
+    """True if only our own link to it exists: for the scheduler the message is finished."""
+
+    @property
+    def where(self) -> str:
+        """Its path below the spool."""
+        return f"{KEPT if self.is_kept else ''}/{TRANSPORT}/{self.folder}{self.name}".lstrip("/")
+
+
+class Entry(NamedTuple):
+    """A control file as it was read, and the status of its message file."""
+
+    name: str
+    where: str
+    is_kept: bool
+    data: bytes
+    seen: stat_result
+    control: ControlFile
+    message: stat_result
+    message_path: str
+    """Below the spool."""
+
+
+class SpoolFolders:
+    """The folders of one spool."""
+
+    def __init__(self, root: str) -> None:
+        """Open them.
+
+        Raises:
+            Unavailable: one is missing or cannot be opened.
+        """
+        self.root = root
+        self._fds: list[int] = []
+        try:
+            self.fd = self._open(root, None)
+            self.transport = self._open(TRANSPORT, self.fd)
+            self.queue = self._open(QUEUE, self.fd)
+        except Unavailable:
+            self.close()
+            raise
+
+    def _open(self, path: str, above: int | None) -> int:
+        try:
+            self._fds.append(files.open_folder(path, above))
+        except OSError as error:
+            where = path if above is None else f"{self.root}/{path}"
+            raise Unavailable(f"{where}: {error.strerror}") from error
+        return self._fds[-1]
+
+    def close(self) -> None:
+        """Close all descriptors."""
+        while self._fds:
+            os.close(self._fds.pop())
+
+    def check(self) -> None:
+        """Raise Unavailable if the spool's folder is not the one that was opened."""
+        try:
+            is_same = os.path.samestat(os.stat(f"{self.root}/{TRANSPORT}"), self.transport_status)
+        except (OSError, IndexError) as error:
+            raise Unavailable(f"{self.root}/{TRANSPORT}: {error}") from error
+        if not is_same:
+            raise Unavailable(f"{self.root}/{TRANSPORT}: replaced since it was opened")
+
+    @property
+    def transport_status(self) -> stat_result:
+        """The status of transport/, in which scheduler and agents work."""
+        return os.fstat(self.transport)
+
+    @contextmanager
+    def open_below(self, above: int, path: str) -> Iterator[int]:
+        """Open a folder below an open one, each component without following a link.
+
+        Raises:
+            OSError: one is missing, or no folder.
+        """
+        fd = os.dup(above)
+        try:
+            for name in path.split("/"):
+                if name:
+                    below = files.open_folder(name, fd)
+                    os.close(fd)
+                    fd = below
+            yield fd
+        finally:
+            os.close(fd)
+
+    # ---- listing
+
+    def list_controls(self) -> tuple[dict[str, str], list[str]]:
+        """The hash folder of each control file by its name; and the paths below transport/ of those
+        that are there a second time.
+
+        Raises:
+            Unavailable: transport/ cannot be read.
+        """
+        found: dict[str, str] = {}
+        twice: list[str] = []
+        try:
+            for folder in self.list_folders():
+                with suppress(FileNotFoundError), self.open_below(self.transport, folder) as fd:
+                    for name in _entries(fd):
+                        if names.message_number(name) is None or name.endswith("-etrn"):
+                            continue
+                        if found.setdefault(name, folder) != folder:
+                            twice.append(folder + name)
+        except OSError as error:
+            raise Unavailable(f"{self.root}/{TRANSPORT}: {error.strerror}") from error
+        return found, [path for path in twice if self._is_there(path)]
+
+    def list_folders(self) -> Iterator[str]:
+        """transport/ and its hash folders on both levels, each as "" or with a final slash."""
+        yield ""
+        for one in filter(names.is_hash_folder, _entries(self.transport)):
+            with suppress(OSError), self.open_below(self.transport, one) as fd:
+                yield f"{one}/"
+                for two in filter(names.is_hash_folder, _entries(fd)):
+                    with suppress(OSError), self.open_below(fd, two):
+                        yield f"{one}/{two}/"
+
+    def _is_there(self, path: str) -> bool:
+        """True if a file is still there, and not moved from one folder to the other meanwhile."""
+        folder, _, name = path.rpartition("/")
+        number = names.message_number(name) or 0
+        there = []
+        for one in {folder, *(each.rstrip("/") for each in names.hash_folders(number))}:
+            with suppress(OSError), self.open_below(self.transport, one) as fd:
+                os.stat(name, dir_fd=fd, follow_symlinks=False)
+                there.append(one)
+        return len(there) > 1
+
+    def list_kept(self) -> set[str]:
+        """Names of the control files to which we have a link."""
+        try:
+            with self.open_below(self.fd, f"{KEPT}/{TRANSPORT}") as fd:
+                return {name for name in _entries(fd) if names.message_number(name) is not None}
+        except FileNotFoundError:
+            return set()
+        except OSError as error:
+            raise Unavailable(f"{self.root}/{KEPT}: {error.strerror}") from error
+
+    # ---- reading
+
+    @contextmanager
+    def open_control(self, name: str, flags: int = os.O_RDONLY) -> Iterator[OpenControl]:
+        """Open a control file where it is now, or our own link to it.
+
+        Raises:
+            FileNotFoundError: there is none.
+            Refused: it is not a plain file, or has a hard link that is not ours.
+            OSError: it cannot be opened now.
+        """
+        number = names.message_number(name)
+        if number is None:
+            raise FileNotFoundError(name)
+        places = [(self.transport, folder, False) for folder in names.hash_folders(number)]
+        for above, folder, is_kept in (*places, (self.fd, f"{KEPT}/{TRANSPORT}/", True)):
+            try:
+                with self.open_below(above, folder) as fd:
+                    file = files.open_guarded(name, fd) if flags == os.O_RDONLY else _open(name, fd)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            try:
+                self._require_plain(name, os.fstat(file))
+                yield OpenControl(file, name, "" if is_kept else folder, is_kept)
+            finally:
+                os.close(file)
+            return
+        raise FileNotFoundError(name)
+
+    def _require_plain(self, name: str, seen: stat_result) -> None:
+        why = files.file_problem(seen)
+        if not why:
+            return
+        if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 2:
+            with suppress(OSError), self.open_below(self.fd, f"{KEPT}/{TRANSPORT}") as fd:
+                ours = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                if os.path.samestat(ours, seen):
+                    return
+        raise Refused(why)
+
+    def read_entry(self, name: str) -> Entry | None:
+        """Read a control file, again if it is changed or replaced meanwhile; None for a file that
+        is a request for a delivery (ETRN).
+
+        Raises:
+            FileNotFoundError: there is none.
+            Refused: it is no control file of a message.
+            Changing: it changed each time.
+            OSError: it cannot be read now.
+        """
+        for _ in range(READ_TRIES):
+            with self.open_control(name) as opened:
+                data, seen = read_whole(opened.fd)
+                if not files.is_same_file(os.fstat(opened.fd), seen):
+                    continue
+                where, is_kept = opened.where, opened.is_kept
+                if not self._leads_to(opened, seen):
+                    continue
+            if data[:1] == TRIGGER:
+                return None
+            control = parse_control_file(data)
+            if control.name != os.fsencode(name):
+                said = safe_line(control.name.decode("utf-8", "replace"))[:80]
+                raise Refused(f"its i line names {said}")
+            message, path = self.find_message(name, is_kept)
+            return Entry(name, where, is_kept, data, seen, control, message, path)
+        raise Changing(name)
+
+    def _leads_to(self, opened: OpenControl, seen: stat_result) -> bool:
+        """True if the path still leads to the file that was read."""
+        above, name = os.path.split(opened.where)
+        try:
+            with self.open_below(self.fd, above) as fd:
+                return os.path.samestat(os.stat(name, dir_fd=fd, follow_symlinks=False), seen)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def find_message(self, name: str, is_kept: bool) -> tuple[stat_result, str]:
+        """Status and path of the message file of a control file.
+
+        Raises:
+            Refused: there is none, or it is no plain file.
+        """
+        number = names.message_number(name) or 0
+        folders = [f"{KEPT}/{QUEUE}/"] if is_kept else []
+        for folder in folders or [f"{QUEUE}/{one}" for one in names.hash_folders(number)]:
+            try:
+                with self.open_below(self.fd, folder) as fd:
+                    seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            if not stat.S_ISREG(seen.st_mode):
+                raise Refused("its message file is not a plain file")
+            return seen, folder + name
+        raise Refused(f"no message file: {QUEUE}/{name} is missing")
+
+
+def problem_at(where: str, what: str, seen: stat_result | None = None) -> Problem:
+    """A problem of a file below the spool."""
+    return Problem(safe_line(where), safe_line(what), None, seen and seen.st_mtime)
+
+
+def read_whole(fd: int) -> tuple[bytes, stat_result]:
+    """All bytes of an open control file, and its status before.
+
+    Raises:
+        Refused: it is larger than `MAX_CONTROL_BYTES`.
+    """
+    seen = os.fstat(fd)
+    if seen.st_size > MAX_CONTROL_BYTES:
+        raise Refused(f"{seen.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")
+    os.lseek(fd, 0, os.SEEK_SET)
+    data = b""
+    while len(data) < seen.st_size and (more := os.read(fd, seen.st_size - len(data))):
+        data += more
+    return data, seen
+
+
+def _open(name: str, folder: int) -> int:
+    """Open a file for reading and writing, without following a link or blocking."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except IsADirectoryError as error:
+        raise Refused("a folder") from error
+
+
+def _entries(fd: int) -> Iterator[str]:
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            yield entry.name

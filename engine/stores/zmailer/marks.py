@@ -1,0 +1,97 @@
+"""The first bytes of a recipient line: tag and PID slot, and the state that they mean.
+
+Agents know four tags. A held, purged or expunged recipient has the tag of a finished one, so that
+no agent takes it, and our word in the PID slot, which is of no use there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from engine.model import State
+from engine.stores.zmailer.control_file import PID_SLOT_BYTES
+from engine.system import files
+
+TODO, LOCKED, DONE, FAILED = b" ", b"~", b"+", b"-"
+
+_NO_PID = b" " * PID_SLOT_BYTES
+_HELD, _TRASH, _GONE = (word.ljust(PID_SLOT_BYTES) for word in (b"held", b"trash", b"gone"))
+_WORDS = {_HELD: State.HELD, _TRASH: State.TRASH, _GONE: None}
+_TAGS = {TODO: State.PENDING, LOCKED: State.ACTIVE, DONE: State.DONE, FAILED: State.DEAD}
+_MARKS = {
+    State.PENDING: TODO + _NO_PID,
+    State.DONE: DONE + _NO_PID,
+    State.DEAD: FAILED + _NO_PID,
+}
+
+_POLL_SECONDS = 0.02
+
+
+def state_of(head: bytes) -> State | None:
+    """The state that tag and slots mean; None if the recipient was expunged."""
+    tag, slot = head[:1], head[1 : 1 + PID_SLOT_BYTES]
+    return _WORDS[slot] if tag in (DONE, FAILED) and slot in _WORDS else _TAGS[tag]
+
+
+def marked(head: bytes, state: State | None) -> bytes:
+    """Tag and slots with the mark of another state; None: expunged. The length stays."""
+    old = head[:1]
+    mark = _MARKS.get(state) if state is not None else None
+    if mark is None:
+        # A dead recipient keeps its tag, so that its failure is still seen.
+        word = {State.HELD: _HELD, State.TRASH: _TRASH, None: _GONE}[state]
+        mark = (FAILED if old == FAILED else DONE) + word
+    rest = head[len(mark) :]
+    if old == LOCKED:
+        rest = rest.lstrip(b"0123456789").rjust(len(rest))  # the end of a long PID
+    return mark + rest
+
+
+def lock_pid(head: bytes) -> int | None:
+    """The PID in a lock; None if there is none. One of seven digits reaches into the next slot."""
+    words = head[1:].split()
+    return int(words[0]) if words and words[0].isdigit() else None
+
+
+@contextmanager
+def write_lock(
+    fd: int,
+    patience: float = files.FLOCK_TIMEOUT_SECONDS,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[None]:
+    """Hold the fcntl(2) write lock of an open file, all of it. It belongs to this descriptor (OFD),
+    so another thread that closes the same file does not release it.
+
+    Raises:
+        TimeoutError: another process held it for `patience` seconds.
+    """
+    waited = 0.0
+    while True:
+        try:
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
+            break
+        except (BlockingIOError, PermissionError):  # fcntl(2) has EAGAIN and EACCES for this
+            if waited >= patience:
+                raise TimeoutError(f"locked for {patience:g} s by another process") from None
+        pause(_POLL_SECONDS)
+        waited += _POLL_SECONDS
+    try:
+        yield
+    finally:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_UNLCK))
+
+
+def _whole_file(kind: int) -> bytes:
+    """A struct flock: kind, from the start, offset 0, to the end, no PID."""
+    return struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
+
+
+def write_mark(fd: int, offset: int, head: bytes) -> None:
+    """Overwrite tag and slots of the recipient line at an offset, in a file with `write_lock`."""
+    os.lseek(fd, offset + 1, os.SEEK_SET)
+    files.write_all(fd, head)

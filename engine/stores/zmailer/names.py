@@ -1,0 +1,80 @@
+"""Names in a ZMailer spool: control files, hash folders, spool ids.
+
+The number that begins the name of a control file is the inode number of its message file. Hashing
+takes it modulo 26, or modulo 676 on two levels (scheduler(8zm), option -H).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123abcdefghijklmnopqrstuvwxyz4567890-"
+"""Characters of six bits each in a spool id."""
+
+_match_name = re.compile(r"([0-9]{1,20})(?:-[A-Za-z0-9_.-]{1,40})?").fullmatch
+_match_spool_id = re.compile(r"S([0-9]{1,20})A[A-Za-z0-9-]{7}(?:[A-Za-z0-9-]{5})?").fullmatch
+_match_task_id = re.compile(r"([0-9][A-Za-z0-9_.-]*)/([0-9]{1,12})").fullmatch
+_HASH_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def message_number(name: str) -> int | None:
+    """The number of a control file; None if a name is not one of a control file."""
+    found = _match_name(name)
+    return int(found[1]) if found else None
+
+
+def is_hash_folder(name: str) -> bool:
+    """True for the name of a hash folder: one letter A-Z."""
+    return len(name) == 1 and name in _HASH_LETTERS
+
+
+def hash_folders(number: int) -> Iterator[str]:
+    """The folders below transport/ and queue/ in which a file with this number may be, each with
+    its final slash: unhashed, on one level, on two levels.
+    """
+    yield ""
+    yield f"{_HASH_LETTERS[number % 26]}/"
+    high, low = divmod(number % 676, 26)
+    yield f"{_HASH_LETTERS[high]}/{_HASH_LETTERS[low]}/"
+
+
+def task_id(name: str, offset: int) -> str:
+    """The id of a task: control file and byte offset of the recipient line in it."""
+    return f"{name}/{offset}"
+
+
+def parse_task_id(ident: str) -> tuple[str, int] | None:
+    """Control file and offset of a task id; None if it is none."""
+    found = _match_task_id(ident)
+    if (
+        found is None
+        or message_number(found[1]) is None
+        or task_id(found[1], int(found[2])) != ident
+    ):
+        return None
+    return found[1], int(found[2])
+
+
+def spool_id(number: int, modified_ns: int) -> str:
+    """The id of a message in logs and MAILQ: "S", its number, the time of its file with 8
+    characters for the seconds and 5 for the nanoseconds, if there are any.
+    """
+    seconds, nanoseconds = divmod(modified_ns, 1_000_000_000)
+    at = time.gmtime(seconds)
+    values = [at.tm_year >> 12 & 63, at.tm_year >> 6 & 63, at.tm_year & 63, at.tm_mon - 1]
+    values += [at.tm_mday - 1, at.tm_hour, at.tm_min, at.tm_sec]
+    if nanoseconds:
+        values += [nanoseconds >> bits & 63 for bits in (24, 18, 12, 6, 0)]
+    return f"S{number}{''.join(ALPHABET[value] for value in values)}"
+
+
+def spool_id_number(text: str) -> int | None:
+    """The number of the message that a spool id names; None if it is no spool id.
+
+    The time begins with "A" until the year 4096. It cannot be decoded: the alphabet has "0" twice.
+    To find the message, compare the `spool_id` of the file with this number.
+    """
+    found = _match_spool_id(text)
+    return int(found[1]) if found else None

@@ -1,0 +1,86 @@
+"""Edges of a spool: what can be done now, by write permission and a running scheduler."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from engine.model import STALLED_KEY, Edge, Edges, State, Task
+from engine.stores.zmailer.folders import SpoolFolders
+from engine.stores.zmailer.tasks import FINISHED, FINISHED_KEY, FIXED_KEY
+
+_UNSTORED = frozenset({"attempts", "due"})
+"""A control file has neither: the scheduler counts attempts in its memory. Verbs may reset them."""
+
+
+def bar_fixed(task: Task, now: float) -> str:
+    """Bar a line that cannot be changed in place."""
+    return task.extra.get(FIXED_KEY, "")
+
+
+def bar_running_agent(task: Task, now: float) -> str:
+    """Bar a recipient whose agent is running: it may be delivering it."""
+    if STALLED_KEY in task.extra:
+        return bar_fixed(task, now)
+    who = f"its agent ({task.lease.owner})" if task.lease and task.lease.owner else "its agent"
+    return f"{who} is running and may be delivering it"
+
+
+def bar_finished(task: Task, now: float) -> str:
+    """Bar a recipient of a message that only our links hold: first it must be released."""
+    return FINISHED if FINISHED_KEY in task.extra else bar_fixed(task, now)
+
+
+_TWICE = "it may have been delivered already: then it is delivered twice"
+
+EDGES: Edges = {
+    (State.PENDING, State.HELD): Edge(bars=bar_fixed),
+    (State.PENDING, State.TRASH): Edge(bars=bar_fixed),
+    # Back from a retry or a rerun, with undo.
+    (State.PENDING, State.DEAD): Edge(_UNSTORED, bars=bar_fixed),
+    (State.PENDING, State.DONE): Edge(_UNSTORED, bars=bar_fixed),
+    (State.ACTIVE, State.PENDING): Edge(_UNSTORED, warning=_TWICE, bars=bar_running_agent),
+    (State.ACTIVE, State.HELD): Edge(_UNSTORED, bars=bar_running_agent),
+    (State.ACTIVE, State.DEAD): Edge(_UNSTORED, bars=bar_running_agent),
+    (State.HELD, State.PENDING): Edge(bars=bar_fixed),
+    (State.HELD, State.DEAD): Edge(bars=bar_finished),
+    (State.HELD, State.TRASH): Edge(bars=bar_fixed),
+    (State.DEAD, State.PENDING): Edge(_UNSTORED, bars=bar_fixed),
+    (State.DEAD, State.HELD): Edge(bars=bar_fixed),
+    (State.DEAD, State.TRASH): Edge(bars=bar_fixed),
+    (State.DONE, State.PENDING): Edge(
+        _UNSTORED, warning="it was delivered: it is delivered twice", bars=bar_fixed
+    ),
+    (State.TRASH, State.PENDING): Edge(bars=bar_fixed),
+    (State.TRASH, State.HELD): Edge(bars=bar_fixed),
+    (State.TRASH, State.DEAD): Edge(bars=bar_finished),
+    (State.TRASH, None): Edge(undoable=False, bars=bar_fixed),
+}
+
+_LATER = "the scheduler (PID {}) delivers it only after it reads the file again, at its next start"
+
+
+def current_edges(folders: SpoolFolders, scheduler: int | None) -> Edges:
+    """The edges as they are now."""
+    if why := write_refusal(folders):
+        return {way: edge._replace(refusal=why) for way, edge in EDGES.items()}
+    if scheduler is None:
+        return EDGES
+    return {way: _with_scheduler(way[1], edge, scheduler) for way, edge in EDGES.items()}
+
+
+def _with_scheduler(end: State | None, edge: Edge, scheduler: int) -> Edge:
+    if end is not State.PENDING:
+        return edge
+    words = [_LATER.format(scheduler), *([edge.warning] if edge.warning else [])]
+    return edge._replace(warning="; ".join(words))
+
+
+def write_refusal(folders: SpoolFolders) -> str:
+    """Why this user must not change the spool; "" if it may."""
+    for path, fd in ((folders.root, folders.fd), (f"{folders.root}/transport", folders.transport)):
+        if os.fstat(fd).st_mode & stat.S_IWOTH:
+            return f"{path} is world-writable: run chmod o-w {path}"
+        if not os.access(f"/proc/self/fd/{fd}", os.W_OK | os.X_OK):
+            return f"Permission denied: cannot write to {path}"
+    return ""

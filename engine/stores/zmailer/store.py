@@ -1,0 +1,208 @@
+"""The ZMailer store: recipient lines of control files; a state change is one tag byte in place."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+
+from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Problem, State, Task
+from engine.store import (
+    ClaimFilter,
+    ClaimRules,
+    Control,
+    Outlook,
+    StoreError,
+    Unsupported,
+    accept_all,
+    keep_leases,
+    no_relatives,
+    read_one_by_one,
+    require_edge,
+    sample_by_scan,
+)
+from engine.stores.zmailer import agents, permissions
+from engine.stores.zmailer.changes import LineChanges
+from engine.stores.zmailer.folders import KEPT, TRANSPORT, SpoolFolders
+from engine.stores.zmailer.reading import TaskReader
+from engine.stores.zmailer.scan import SpoolScan
+from engine.stores.zmailer.tasks import STATES
+
+MOVES_PER_BATCH = 100
+"""Changes that are grouped by control file: one fsync for each file of a batch."""
+
+RECHECK_SECONDS = 1.0
+"""Seconds for which the PID of the scheduler is current."""
+
+RESCAN_SECONDS = 30.0
+"""Seconds between full scans: new hash folders are watched only after a restart."""
+
+CONTROLS: Mapping[str, Control] = {
+    "tidy": Control("remove our links to finished messages", has_forecast=True),
+}
+
+
+class ZmailerStore:
+    """Recipients of the messages in transport/, and in our links below .spooldeck/."""
+
+    states: Mapping[State, str] = STATES
+    words: Mapping[str, State] = {}
+    claim_rules = ClaimRules()
+
+    def __init__(self, root: str, clock: Callable[[], float] = time.time) -> None:
+        """Open the folders of a spool, POSTOFFICE.
+
+        Raises:
+            Unavailable: one is missing or cannot be opened.
+        """
+        self._clock = clock
+        self._folders = SpoolFolders(root)
+        self.close = self._folders.close
+        reader = TaskReader(self._folders)
+        self._scan = SpoolScan(self._folders, reader)
+        self._changes = LineChanges(self._folders, reader)
+        self.verify, self.parts, self.size = reader.verify, reader.parts, reader.size
+        self.read, self.preview_problem = reader.read_part, reader.preview_problem
+        self._checked = float("-inf")
+        self._scheduler: int | None = None
+        self.edges: Edges = permissions.EDGES
+        self.controls: Mapping[str, Control] = CONTROLS
+        self.expected_tasks = 0
+        self._refresh()
+        below = [f"{root}/{TRANSPORT}/{folder}" for folder in self._folders.list_folders()]
+        ours = f"{root}/{KEPT}/{TRANSPORT}"
+        paths = (*(path.rstrip("/") for path in below), *([ours] if os.path.isdir(ours) else []))
+        self.changes = ChangeSource(paths, rescan_seconds=RESCAN_SECONDS)
+
+    def _refresh(self) -> None:
+        """Compute the edges again: they depend on whether a scheduler is running."""
+        now = self._clock()
+        if 0 <= now - self._checked < RECHECK_SECONDS:
+            return
+        self._checked = now
+        self._scheduler = agents.find_scheduler(self._folders.fd, self._folders.transport_status)
+        self.edges = permissions.current_edges(self._folders, self._scheduler)
+        why = permissions.write_refusal(self._folders)
+        self.controls = {name: one._replace(refusal=why) for name, one in CONTROLS.items()}
+
+    sample = sample_by_scan
+    read_all = read_one_by_one
+    relatives = staticmethod(no_relatives)
+
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Scan all control files, or what some names mean: task ids, control files, spool ids.
+
+        Raises:
+            Unavailable: the spool cannot be read.
+        """
+        self._folders.check()
+        self._refresh()
+        if touched is None:
+            for item in self._scan.scan_all():
+                self.expected_tasks = self._scan.expected_files
+                yield item
+            return
+        by_word = {word: state for state, word in STATES.items()}
+        if wanted := {by_word[name] for name in touched if name in by_word}:
+            yield from self._scan.scan_states(wanted)
+        yield from self._scan.scan_names(name for name in touched if name not in by_word)
+
+    def count_tasks(self) -> dict[State, int]:
+        """Count the tasks in each state; every control file is read.
+
+        Raises:
+            Unavailable: the spool cannot be read.
+        """
+        self._folders.check()
+        counts = dict.fromkeys(STATES, 0)
+        for task in self._scan.scan_states(STATES):
+            counts[task.state] += 1
+        return counts
+
+    # ---- changing
+
+    def swap(self, old: Task | None, new: Task | None) -> str:
+        """Make one change; it is durable on return.
+
+        Raises:
+            Gone: the recipient line has changed.
+            Unsupported: see `Store.swap`.
+            Unavailable: it cannot be written now.
+        """
+        (outcome,) = self.swap_all([Move(old, new)])
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.rev
+
+    def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
+        """Make many changes; those of one control file in a batch share an fsync."""
+        waiting = iter(moves)
+        while batch := list(islice(waiting, MOVES_PER_BATCH)):
+            self._refresh()
+            yield from self._apply(batch)
+
+    def _apply(self, batch: list[Move]) -> list[Outcome]:
+        outcomes: dict[int, Outcome] = {}
+        by_file: dict[str, list[int]] = {}
+        for number, move in enumerate(batch):
+            try:
+                require_edge(self.edges, *move[:2], self._clock(), whole=bool(move.image))
+            except StoreError as error:
+                outcomes[number] = Outcome(move, error=error)
+            else:
+                ident = move.old.id if move.old else ""
+                by_file.setdefault(ident.rpartition("/")[0], []).append(number)
+        for name, numbers in by_file.items():
+            some = [batch[number] for number in numbers]
+            done = self._changes.apply(name, some, self._scheduler)
+            outcomes |= zip(numbers, done, strict=True)
+        return [outcomes[number] for number in range(len(batch))]
+
+    def restore_image(self, task: Task, image: bytes, state: State) -> Task:
+        """Return the task of an image in a state: all else in its line is never changed.
+
+        Raises:
+            Unsupported: the image is of another task.
+        """
+        ident, newline, line = image.partition(b"\n")
+        if ident != task.id.encode() or not newline or line[:1] not in (b"r", b"X"):
+            raise Unsupported(f"{task.id}: not an image of this task")
+        return task._replace(state=state, lease=None)
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """Remove our links to finished messages.
+
+        Raises:
+            Unsupported: it is refused, or no such control.
+        """
+        self._require_control(name)
+        gone = self._changes.tidy(self._scheduler)
+        return f"links removed: {len(gone)}"
+
+    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
+        """Report which links `control` would remove.
+
+        Raises:
+            Unsupported: it is refused, or no such control.
+        """
+        self._require_control(name)
+        found = self._changes.tidy(self._scheduler, is_dry=True)
+        return Outlook("\n".join(found) or "nothing to remove", len(found))
+
+    def _require_control(self, name: str) -> None:
+        self._refresh()
+        if name not in self.controls:
+            raise Unsupported(f"no control {name}")
+        if why := self.controls[name].refusal:
+            raise Unsupported(why)
+
+    # ---- work: the agents of the scheduler deliver
+
+    def take(
+        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+    ) -> Iterator[Task]:
+        """Claim none: the scheduler's agents take recipients."""
+        return iter(())
+
+    renew = staticmethod(lambda tasks, until: keep_leases(tasks))

@@ -1,0 +1,129 @@
+"""Changes in a ZMailer spool: no recipient is lost or torn, wherever a process dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import cast
+
+from engine.model import Problem, State, Task
+from engine.stores.zmailer import ZmailerStore
+from tests.crash.harness import Case, Ended
+from tests.stores.zmailed import Spool, recipient
+
+NOW = 1_795_170_000.0
+IDENT = "1001/91"
+TEXT = b"external\nFrom: a@b.example\n\nall of it\n"
+
+P, D, H, T = State.PENDING, State.DEAD, State.HELD, State.TRASH
+Seen = tuple[State, bytes]
+"""What is compared of a recipient: its state, and the message."""
+
+
+class _Change(Case):
+    """A change of the first of two recipients; the other one is done."""
+
+    def __init__(
+        self,
+        start: State,
+        end: State | None,
+        *,
+        finished: bool = False,
+        between: State | None = None,
+    ) -> None:
+        """`finished`: the scheduler has removed the message; `between`: the state that a kill may
+        leave too.
+        """
+        self._start, self._end, self._finished = start, end, finished
+        self._between = between
+
+    def lay_out(self, root: Path) -> None:
+        """A message of which this recipient is in its state."""
+        spool = Spool(root).make()
+        path = spool.put(1001, recipient(), f"r+{recipient()[2:]}")
+        with closing(_store(root)) as store:
+            if self._start is not P:
+                task = _task(store)
+                store.swap(task, task._replace(state=self._start))
+        if self._finished:
+            spool.finish(path)
+
+    def restored(self, root: Path, now: float) -> None:
+        """Link both names of a file again: a copy of the folder has two files."""
+        for word in ("queue", "transport"):
+            path, kept = root / word / "1001", root / ".spooldeck" / "kept" / word / "1001"
+            if path.exists() and kept.exists():
+                kept.unlink()
+                kept.hardlink_to(path)
+
+    def begin(self, root: Path, now: float) -> Callable[[], object]:
+        """Return the change."""
+        store = _store(root)
+        task = _task(store)
+        new = None if self._end is None else task._replace(state=self._end)
+        return lambda: store.swap(task, new)
+
+    def left(self, root: Path, ended: Ended) -> Iterator[str]:
+        """Report a control file that the scheduler would read without its message."""
+        for path in (root / "transport").iterdir():
+            if not (root / "queue" / path.name).exists():
+                yield f"{path.name} is in transport/ without a message"
+
+    def recover(self, root: Path, now: float) -> None:
+        """Remove links that are of no use."""
+        with closing(_store(root)) as store:
+            store.control("tidy")
+
+    def content(self, root: Path) -> Mapping[str, object]:
+        """The state of the recipient, with the whole message."""
+        with closing(_store(root)) as store:
+            tasks = [item for item in dict.fromkeys(store.scan()) if isinstance(item, Task)]
+            return {
+                task.id: (task.state, store.read(task, "message"))
+                for task in tasks
+                if task.id == IDENT
+            }
+
+    def between(self, name: str) -> tuple[object, ...]:
+        """A message that is not linked back yet is still held."""
+        return () if self._between is None else ((self._between, TEXT),)
+
+    def undisturbed(self) -> Iterator[str]:
+        """Report a change that leads elsewhere than its row says."""
+        wanted = {} if self._end is None else {IDENT: (self._end, TEXT)}
+        if self.after != wanted:
+            yield f"leads to {self.after}, not {wanted}"
+
+    def wrong(self, root: Path, ended: Ended, content: Mapping[str, object]) -> Iterator[str]:
+        """Report what a scan finds broken, and links that stay without a use."""
+        with closing(_store(root)) as store:
+            yield from (f"{item}" for item in store.scan() if isinstance(item, Problem))
+            if again := store.forecast("tidy").amount:
+                yield f"{again} links are left"
+        states = [state for state, _ in cast(Mapping[str, Seen], content).values()]
+        kept = list((root / ".spooldeck").rglob("1001"))
+        if bool(kept) != any(state in (H, T) for state in states):
+            yield f"kept: {kept}"
+
+
+def _store(root: Path) -> ZmailerStore:
+    return ZmailerStore(str(root), lambda: NOW)
+
+
+def _task(store: ZmailerStore) -> Task:
+    (task,) = (item for item in store.scan({IDENT}) if isinstance(item, Task))
+    return task
+
+
+CASES: Mapping[str, Case] = {
+    "hold": _Change(P, H),
+    "release": _Change(H, P),
+    "purge": _Change(P, T),
+    "retry": _Change(D, P),
+    "restore": _Change(T, P),
+    "expunge": _Change(T, None),
+    "release a finished one": _Change(H, P, finished=True, between=H),
+    "restore a finished one": _Change(T, P, finished=True, between=H),
+    "expunge a finished one": _Change(T, None, finished=True),
+}

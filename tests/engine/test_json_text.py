@@ -1,0 +1,65 @@
+"""JSON that an operator edits."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.text.json_text import compact_json, lay_out_json
+from tests.examples import examples
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES, st.booleans())
+@examples(100)
+def test_what_is_laid_out_has_the_same_values(value: object, is_ascii: bool) -> None:
+    """All lines are printable, and the values are those of the text, whatever it contains."""
+    try:
+        text = json.dumps(value, ensure_ascii=is_ascii, allow_nan=False)
+    except ValueError:
+        return  # an infinite number
+    shown = lay_out_json(text)
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert json.loads(compact_json(shown)) == json.loads(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "compact"),
+    [
+        (' { "a b" : [ 1 , 1.0 , 1e5 ] }\n', '{"a b":[1,1.0,1e5]}'),
+        ('"\\" \\u0020 x"', '"\\" \\u0020 x"'),
+        ('{"a": 1, "a": 2}', '{"a":1,"a":2}'),
+        ("12345678901234567890.123 ", "12345678901234567890.123"),
+        ("1e999", "1e999"),
+        ("9" * 5000, "9" * 5000),
+    ],
+)
+def test_numbers_and_strings_stay_as_they_are(text: str, compact: str) -> None:
+    """Only the space between the values goes; what cannot be laid out without a change stays on one
+    line."""
+    assert compact_json(text) == compact
+    assert compact_json(lay_out_json(text)) == compact
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"a": 1,\n "b" 2}', "line 2, column 6"),
+        ("", "line 1, column 1"),
+        ("{} {}", "line 1, column 4"),
+        ('"\n"', "line 1, column 2"),
+        ("[NaN]", "NaN is no JSON"),
+        ("-Infinity", "-Infinity is no JSON"),
+        ("[" * 200_000, "no JSON"),
+    ],
+)
+def test_what_is_no_json_is_refused_with_its_place(text: str, said: str) -> None:
+    """The message has line and column."""
+    with pytest.raises(ValueError, match=said):
+        compact_json(text)

@@ -1,0 +1,118 @@
+"""The commands on a ZMailer spool."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from engine.config import queue_config
+from engine.stores.zmailer import ZmailerStore
+from tests.stores.zmailed import Spool, dead_pid, recipient, write_lock
+from tests.tui.desks import a_desk
+from tests.tui.queues import Run
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.places import open_places
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    """A spool with three messages: two hosts, and one recipient with a lock that is left."""
+    spool = Spool(tmp_path / "post").make()
+    spool.put(1001, recipient(), recipient(user="e@f.example"))
+    spool.put(1002, recipient(host="other.example"), folder="O/")
+    write_lock(spool.put(1003, recipient(channel="local", host="-", user="rayan")), 91, dead_pid())
+    return spool
+
+
+def test_the_commands_work_on_a_spool(spool: Spool, spooldeck: Run) -> None:
+    """Status, groups, hold, purge, restore, release and undo, each on the lines of the files."""
+
+    def run(*words: str) -> str:
+        done = spooldeck(*words, str(spool.root))
+        assert done.returncode in (0, 1), done.stderr
+        return done.stdout
+
+    def counts() -> dict[str, int]:
+        tasks: dict[str, int] = json.loads(run("status", "--json"))["tasks"]
+        return {word: number for word, number in tasks.items() if number}
+
+    assert counts() == {"waiting": 3, "locked": 1}
+    shown = run("groups")
+    assert "smtp/mx.example" in shown and "local/-" in shown
+    run("hold", "--filter", "group=mx.example", "--apply", "2")
+    assert counts() == {"waiting": 1, "locked": 1, "held": 2}
+    (held,) = map(json.loads, run("journal", "--json").splitlines())
+    run("undo", held["op"], "--apply", "2")
+    assert counts() == {"waiting": 3, "locked": 1}
+    run("purge", "--state", "waiting", "--filter", "group=other.example", "--apply", "1")
+    run("restore", "--apply", "1")
+    assert counts() == {"waiting": 3, "locked": 1}
+    run("release", "--state", "locked", "--apply", "1")
+    assert counts() == {"waiting": 4}
+    assert "tidy" in run("control")
+    assert "nothing to remove" in run("control", "tidy", "--dry-run")
+    assert not list((spool.root / ".spooldeck" / "kept").rglob("10*"))
+
+
+async def test_the_console_follows_a_spool(spool: Spool) -> None:
+    """A message that comes, and one that the scheduler has finished, change the list by events."""
+    (place,) = await asyncio.to_thread(
+        lambda: open_places(setup_for(queue_config.Config(), "", {}), [str(spool.root)])
+    )
+    async with a_desk(place, size=(120, 40), clock=time.time) as desk:
+        await desk.sees("1001/91", "1001/137", "waiting")
+        path = await asyncio.to_thread(spool.put, 1004, recipient())
+        await desk.sees("1004/91")
+        await asyncio.to_thread(spool.finish, path)
+        await desk.until(lambda: "1004/91" not in desk.text)
+
+
+def test_a_stopped_spool_is_unchanged_by_status(spool: Spool, spooldeck: Run) -> None:
+    """No folder of ours is made by looking."""
+    spooldeck("status", str(spool.root))
+    assert sorted(path.name for path in spool.root.iterdir()) == ["queue", "router", "transport"]
+    with closing(ZmailerStore(str(spool.root))) as store:
+        assert sum(store.count_tasks().values()) == 4
+
+
+def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run) -> None:
+    """`check` prints each error with its place, or the clauses; `why` the lines of each setting."""
+    path = tmp_path / "scheduler.cf"
+    path.write_text("*/* interval=1m\nsmtp/*\n  maxring=x \x1b[31m\n")
+    bad = spooldeck("zmailer", "check", str(path))
+    assert bad.returncode == 1
+    assert f"{path}:3:11: maxring: expected a number from 0 to 1000000, not x" in bad.stdout
+    assert f"{path}:3:13: unknown keyword" in bad.stdout and "\x1b" not in bad.stdout
+    assert spooldeck("zmailer", "why", "smtp/x", "--conf", str(path)).returncode == 1
+
+    path.write_text("*/* interval=1m\nsmtp/* maxring=2 command=smtp\n")
+    good = spooldeck("zmailer", "check", str(path))
+    assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "2 clauses, no errors")
+    why = spooldeck("zmailer", "why", "smtp/x", MAILSHARE=str(tmp_path))
+    assert why.returncode == 0, why.stderr
+    rows = [line.split() for line in why.stdout.splitlines()]
+    assert ["maxring", "2", "line", "2"] in rows and ["overfeed", "150", "default"] in rows
+    none = spooldeck("zmailer", "why", "uucp/x", "--conf", str(path))
+    assert (none.returncode, none.stdout.splitlines()[-1]) == (1, "no command: nothing delivers it")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("why", "smtp"), 64, "MAILSHARE is not set"),
+        (("why", "smtp", "--conf", "/dev/null"), 64, "expected CHANNEL/HOST"),
+        (("check", "/nothing/here"), 78, "No such file"),
+    ],
+)
+def test_a_configuration_that_is_not_there_is_one_line(
+    spooldeck: Run, words: tuple[str, ...], code: int, said: str
+) -> None:
+    """With what was expected."""
+    done = spooldeck("zmailer", *words)
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+    assert said in done.stderr
