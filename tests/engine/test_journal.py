@@ -387,14 +387,14 @@ def test_no_address_and_no_content_in_the_journal(journal: Journal) -> None:
     assert not any(secret in data for secret in (b"kim", b"a mail", b"job"))
 
 
-UNKNOWN_VALUE = "new priority is invalid: abandon the operation"
+UNKNOWN_VALUE = "new group is invalid: abandon the operation"
 
 
 @pytest.mark.parametrize(
     ("values", "why"),
     [
         ({"description": f"for {SECRET}"}, "mail addresses are masked"),
-        ({"description": "another", "priority": 3}, UNKNOWN_VALUE),
+        ({"description": "another", "group": "x"}, UNKNOWN_VALUE),
     ],
 )
 def test_an_edit_that_is_not_known_in_full_is_not_gone_on_with(
