@@ -593,6 +593,7 @@ BY_PATH: Mapping[str, str] = {
     "tui/cli/shell_and_units.py": "texts of our own",
     "tui/cli/demo_formats.py": "places of the demo",
     "tui/cli/formats/kannader.py": "the mail that the command line names: it may be a pipe",
+    "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",
     "tui/cli/queue/spool.py": "names in the work folder: their files are not opened",
     "tui/cli/setup/errors.py": _MACHINE,
     "tui/terminal/crash_report.py": "a new file in the temporary folder, if not in its own",

@@ -17,6 +17,7 @@ from engine.model import Task
 from engine.store import Gone, StoreError, Unavailable
 from engine.stores.bullmq import BullmqStore, RedisPlace, parse_place
 from engine.stores.bullmq.image import NewJob
+from engine.system import files
 from engine.text.safe import clean_error, safe_line
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
@@ -337,7 +338,7 @@ def _own_keys(settings: FederationConfig) -> OwnKeys:
 
 def _is_empty(folder: str) -> bool:
     try:
-        return not os.listdir(folder)
+        return not files.list_names(folder)
     except FileNotFoundError:
         return True
     except OSError:
