@@ -64,15 +64,19 @@ class PlaceSnapshot(NamedTuple):
 
 class LiveSnapshots:
     """The live snapshots of some places, each made again after its place has changed or was read,
-    or after `QUIET_READ_SECONDS`: to make one costs more than to paint it."""
+    with each count while its rates change, or after `QUIET_READ_SECONDS`: to make one costs more
+    than to paint it."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[object, float, PlaceSnapshot | None]] = {}
 
     def of(self, live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
         """A place as known now, with a sparkline of `cells` cells for the last ten minutes."""
+        samples = live.count_samples
+        has_rates = len(samples) > 0 and samples[0][1] != samples[-1][1]
         made_from = (
-            *(cells, live.inspector.latest, live.readings, live.backlog, live.alerts, live.active),
+            *(cells, samples[-1][0] if has_rates else 0.0),
+            *(live.inspector.latest, live.readings, live.backlog, live.alerts, live.active),
             *(live.waiting_kinds, live.recorded_flow, live.recorded_output, live.worker.pid),
             *(live.inspector.states, live.inspector.words),
         )
