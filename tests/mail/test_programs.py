@@ -194,8 +194,8 @@ def test_a_running_curl_does_not_show_the_password(pem: Certificate, monkeypatch
         try:
             assert server.stalled.wait(20), "curl has logged in"
             supervisors = [int(path.name) for path in children(os.getpid())]
-            (process,) = [path for each in supervisors for path in children(each)]
-            assert (process / "comm").read_text() == "curl\n"
+            below = [path for each in supervisors for path in children(each)]
+            (process,) = [path for path in below if (path / "comm").read_text() == "curl\n"]
             seen = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
             held = {os.readlink(fd) for fd in (process / "fd").iterdir()}  # noqa: PTH115
         finally:

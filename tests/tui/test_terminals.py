@@ -266,7 +266,7 @@ WALK = (
     *(("2", READY), (":", " Command "), ("\x1b", "q back")),
     *(("y", " Copy "), ("\x1b", "q back")),
     *(("c", "STILL?"), ("q", READY)),
-    *(("4", "4 DLQ 2"), ("t", "> log"), ("q", "4 DLQ 2"), ("\r", "h l parts")),
+    *(("4", "4 DLQ 2"), ("t", "> log"), ("q", "4 DLQ 2"), ("\r", "files 1")),
     *(("l", "^no payload"), ("l", "^09:42:00 W Task"), ("l", "inode")),
     *(
         ("q", "4 DLQ 2"),
