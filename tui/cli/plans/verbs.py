@@ -1,5 +1,5 @@
 """Plan and apply a verb: `replay`, `rerun`, `purge`, `hold`, `release`, `promote`, `kill`,
-`restore`, `expunge`.
+`bounce`, `expire`, `reroute`, `restore`, `expunge`.
 
 --dry-run prints what would happen to each task, and the count; --apply with that count does it.
 """
@@ -130,6 +130,9 @@ hold = partial(act, "hold")
 release = partial(act, "release")
 promote = partial(act, "promote")
 kill = partial(act, "kill")
+bounce = partial(act, "bounce")
+expire = partial(act, "expire")
+reroute = partial(act, "reroute")
 restore = partial(act, "restore")
 expunge = partial(act, "expunge")
 
