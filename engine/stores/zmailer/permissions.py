@@ -61,7 +61,7 @@ EDGES: Edges = {
     (State.TRASH, None): Edge(undoable=False, bars=bar_fixed),
 }
 
-_REPORTED = "its sender gets a report, which no undo takes back"
+_REPORTED = "its sender gets a report, also if it is undone"
 _ENDED = (("bounce", _REPORTED), ("expire", _REPORTED))
 _REROUTED = (("reroute", ""),)
 _WAKES = "asks the scheduler to try all waiting recipients of its host now (ETRN)"

@@ -21,7 +21,7 @@ from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace, rest_problem
 from engine.store import ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
-from engine.verbs import VERBS
+from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, ShownPlan
 from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error
@@ -179,8 +179,7 @@ def _words(
     usual state.
     """
     usual = VERBS[verb].edges[0][0]
-    ways = [way for way in VERBS[verb].edges if way in store.edges]
-    starts = tuple(dict.fromkeys(start for start, _ in ways))
+    starts = tuple(dict.fromkeys(start for start, _ in edges_of(store.edges, verb)))
     if not starts:
         fail(
             EX_USAGE, f"{COMMAND_NAMES.get(verb, verb)}: not supported at {safe_line(setup.place)}"
