@@ -15,10 +15,10 @@ from engine.store import Unavailable
 from engine.stores.zmailer.control_file import (
     ControlFile,
     Diagnostic,
-    Recipient,
+    RecipientLine,
     parse_control_file,
 )
-from engine.stores.zmailer.folders import OpenControl, SpoolFolders
+from engine.stores.zmailer.folders import OpenControl, PostofficeFolders
 from engine.stores.zmailer.marks import Commit, LineChange, Settle
 from engine.system import files
 from engine.system.files import Refused
@@ -26,8 +26,8 @@ from engine.zmailer import diagnostics
 from engine.zmailer.diagnostics import FAILED, Unreported
 from engine.zmailer.reports import (
     MAX_ENVELOPE_BYTES,
-    Form,
     ReportedMessage,
+    ReportForm,
     ReportSettings,
     compose_report,
     envelope_end,
@@ -49,12 +49,12 @@ _WAKE_SECONDS = 10.0
 _TRIGGER_MODE = 0o600
 
 
-def read_form(folder: str, name: str = FORM) -> Form:
+def read_form(folder: str, name: str = FORM) -> ReportForm:
     """Read a form of reports; the built-in one if it cannot be read."""
     try:
         fd = files.open_file(f"{folder}/{name}")
     except OSError:
-        return Form()
+        return ReportForm()
     try:
         return parse_form(os.read(fd, _MAX_FORM_BYTES))
     finally:
@@ -66,10 +66,10 @@ class SpoolMail:
 
     def __init__(
         self,
-        folders: SpoolFolders,
+        folders: PostofficeFolders,
         clock: Callable[[], float],
         settings: ReportSettings,
-        form: Callable[[], Form] = Form,
+        form: Callable[[], ReportForm] = ReportForm,
     ) -> None:
         """`form` reads the form when a report is made."""
         self._folders, self._clock = folders, clock
@@ -180,7 +180,7 @@ class SpoolMail:
 
 
 def _diagnose(
-    one: Recipient, verb: str, control: ControlFile, age: float, now: float
+    one: RecipientLine, verb: str, control: ControlFile, age: float, now: float
 ) -> Diagnostic:
     """The diagnostic of a recipient that an operator ends, with what its last one said."""
     last = control.diagnostics.get(one.offset)

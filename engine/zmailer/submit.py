@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from engine.store import Unavailable
-from engine.stores.zmailer.control_file import Recipient
+from engine.stores.zmailer.control_file import RecipientLine
 from engine.stores.zmailer.marks import Commit, LineChange, Settle
 from engine.system import files
 
@@ -195,7 +195,7 @@ def _read_commit(name: str, staged_fd: int) -> Commit | None:
         return _parse_commit(file.read())
 
 
-def resubmission(host: str, sender: bytes, recipients: Iterable[Recipient]) -> bytes:
+def resubmission(host: str, sender: bytes, recipients: Iterable[RecipientLine]) -> bytes:
     """The envelope of a message that goes through the router again, as agent `hold` writes it; an
     empty sender is that of a report.
     """

@@ -9,7 +9,7 @@ from typing import cast
 
 from engine.model import Move, Outcome, Problem, State, Task
 from engine.stores.zmailer import ZmailerStore
-from engine.stores.zmailer.folders import SpoolFolders
+from engine.stores.zmailer.folders import PostofficeFolders
 from engine.verbs import VERBS
 from engine.zmailer.reports import ReportSettings
 from engine.zmailer.spool_mail import SpoolMail
@@ -171,7 +171,7 @@ class _Ending(_Change):
 
 
 def _store(root: Path) -> ZmailerStore:
-    def mail(folders: SpoolFolders) -> SpoolMail:
+    def mail(folders: PostofficeFolders) -> SpoolMail:
         return SpoolMail(folders, lambda: NOW, ReportSettings("mta.example"))
 
     return ZmailerStore(str(root), lambda: NOW, mail)

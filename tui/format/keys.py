@@ -184,8 +184,8 @@ plan('kill') | K | K | kill | Act | groups list task +minor | plan to mark activ
     worker as dead
 plan('reroute') | Q | Q | reroute | Act | groups list task +minor | plan to give tasks to the mail
     router again
-plan('expire') | Z | Z | expire | Act | groups list task +minor | plan to give up waiting mail as too
-    old
+plan('expire') | Z | Z | expire | Act | groups list task +minor | plan to give up waiting mail as
+    too old
 in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a
     suspicious one
 reason | tab | Tab | reason | Act | plan | give a reason (written to the journal)

@@ -12,10 +12,10 @@ from engine.model import STALLED_KEY, Move, Outcome, State, Task
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.stores.zmailer import marks, names
 from engine.stores.zmailer.control_file import parse_control_file
-from engine.stores.zmailer.folders import OpenControl, SpoolFolders, read_whole
+from engine.stores.zmailer.folders import OpenControl, PostofficeFolders, read_whole
 from engine.stores.zmailer.kept import KeptLinks
 from engine.stores.zmailer.marks import Commit, LineChange, Settle
-from engine.stores.zmailer.reading import TaskReader
+from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.tasks import FINISHED, revision, task_state
 from engine.system import files
 from engine.system.files import Refused
@@ -68,7 +68,7 @@ class LineChanges:
     """Changes the recipient lines of one spool."""
 
     def __init__(
-        self, folders: SpoolFolders, reader: TaskReader, mail: MailActions | None = None
+        self, folders: PostofficeFolders, reader: MessageReader, mail: MailActions | None = None
     ) -> None:
         """Without `mail`, no change may need one."""
         self._folders, self._reader, self._mail = folders, reader, mail

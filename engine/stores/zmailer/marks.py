@@ -92,8 +92,8 @@ class Commit(NamedTuple):
 
 
 Settle = Callable[[Commit], bool | None]
-"""Completes a change of which one line was written, and returns True; reverts one of which none was,
-and returns False; None if that cannot be done now."""
+"""Completes a change of which one line was written, and returns True; reverts one of which none
+was, and returns False; None if that cannot be done now."""
 
 
 @contextmanager

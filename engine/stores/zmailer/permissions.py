@@ -6,7 +6,7 @@ import os
 import stat
 
 from engine.model import STALLED_KEY, Edge, Edges, State, Task
-from engine.stores.zmailer.folders import SpoolFolders
+from engine.stores.zmailer.folders import PostofficeFolders
 from engine.stores.zmailer.tasks import FINISHED, FINISHED_KEY, FIXED_KEY
 
 _UNSTORED = frozenset({"attempts", "due"})
@@ -83,7 +83,7 @@ MAIL_EDGES: Edges = {
 _LATER = "the scheduler (PID {}) delivers it only after it reads the file again, at its next start"
 
 
-def current_edges(edges: Edges, folders: SpoolFolders, scheduler: int | None) -> Edges:
+def current_edges(edges: Edges, folders: PostofficeFolders, scheduler: int | None) -> Edges:
     """The edges as they are now; `edges` are those of a spool that can be written, without a
     scheduler.
     """
@@ -104,7 +104,7 @@ def _with_scheduler(
     return edge._replace(warning="; ".join(words))
 
 
-def write_refusal(folders: SpoolFolders) -> str:
+def write_refusal(folders: PostofficeFolders) -> str:
     """Why this user must not change the spool; "" if it may."""
     for path, fd in ((folders.root, folders.fd), (f"{folders.root}/transport", folders.transport)):
         if os.fstat(fd).st_mode & stat.S_IWOTH:

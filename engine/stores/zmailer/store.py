@@ -25,8 +25,8 @@ from engine.store import (
 )
 from engine.stores.zmailer import agents, permissions
 from engine.stores.zmailer.changes import LineChanges, MailActions
-from engine.stores.zmailer.folders import KEPT, TRANSPORT, SpoolFolders
-from engine.stores.zmailer.reading import TaskReader
+from engine.stores.zmailer.folders import KEPT, TRANSPORT, PostofficeFolders
+from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.scan import SpoolScan
 from engine.stores.zmailer.tasks import STATES
 
@@ -55,7 +55,7 @@ class ZmailerStore:
         self,
         root: str,
         clock: Callable[[], float] = time.time,
-        mail: Callable[[SpoolFolders], MailActions] | None = None,
+        mail: Callable[[PostofficeFolders], MailActions] | None = None,
     ) -> None:
         """Open the folders of a spool, POSTOFFICE. Without `mail`, nothing can be bounced, expired,
         rerouted or woken.
@@ -64,9 +64,9 @@ class ZmailerStore:
             Unavailable: one is missing or cannot be opened.
         """
         self._clock = clock
-        self._folders = SpoolFolders(root)
+        self._folders = PostofficeFolders(root)
         self.close = self._folders.close
-        reader = TaskReader(self._folders)
+        reader = MessageReader(self._folders)
         self._scan = SpoolScan(self._folders, reader)
         self._changes = LineChanges(self._folders, reader, mail and mail(self._folders))
         self._all_edges = permissions.MAIL_EDGES if mail else permissions.EDGES

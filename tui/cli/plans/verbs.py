@@ -179,7 +179,8 @@ def _words(
     usual state.
     """
     usual = VERBS[verb].edges[0][0]
-    starts = tuple(dict.fromkeys(start for start, _ in edges_of(store.edges, verb)))
+    ways = edges_of(store.edges, verb)
+    starts = tuple(dict.fromkeys(start for start, _ in ways if start is not None))
     if not starts:
         fail(
             EX_USAGE, f"{COMMAND_NAMES.get(verb, verb)}: not supported at {safe_line(setup.place)}"

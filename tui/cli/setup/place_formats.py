@@ -21,7 +21,7 @@ from tui.cli.setup.setup import Format, Setup, folders_apart, load_function
 if TYPE_CHECKING:
     from engine.stores.zgb import ZgbStore
     from engine.stores.zgb.place import ZgbSettings
-    from engine.stores.zmailer.folders import SpoolFolders
+    from engine.stores.zmailer.folders import PostofficeFolders
 
 
 def _open_nftban(setup: Setup) -> Store:
@@ -70,13 +70,13 @@ def _open_zmailer(setup: Setup) -> Store:
     from engine.mail.host import this_host
     from engine.stores.zmailer import ZmailerStore
     from engine.zmailer.environment import read_files
-    from engine.zmailer.reports import Form, ReportSettings
+    from engine.zmailer.reports import ReportForm, ReportSettings
     from engine.zmailer.spool_mail import SpoolMail, read_form
 
-    def form() -> Form:
+    def form() -> ReportForm:
         return read_form(read_files(setup.settings, os.environ).forms)
 
-    def mail(folders: SpoolFolders) -> SpoolMail:
+    def mail(folders: PostofficeFolders) -> SpoolMail:
         return SpoolMail(folders, time.time, ReportSettings(this_host().name), form)
 
     return ZmailerStore(setup.place, mail=mail)
