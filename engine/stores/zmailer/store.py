@@ -24,8 +24,8 @@ from engine.store import (
 )
 from engine.stores.zmailer import agents, permissions
 from engine.stores.zmailer.changes import LineChanges
-from engine.stores.zmailer.folders import KEPT, TRANSPORT, SpoolFolders
-from engine.stores.zmailer.reading import TaskReader
+from engine.stores.zmailer.folders import KEPT, TRANSPORT, PostofficeFolders
+from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.scan import SpoolScan
 from engine.stores.zmailer.tasks import STATES
 
@@ -57,9 +57,9 @@ class ZmailerStore:
             Unavailable: one is missing or cannot be opened.
         """
         self._clock = clock
-        self._folders = SpoolFolders(root)
+        self._folders = PostofficeFolders(root)
         self.close = self._folders.close
-        reader = TaskReader(self._folders)
+        reader = MessageReader(self._folders)
         self._scan = SpoolScan(self._folders, reader)
         self._changes = LineChanges(self._folders, reader)
         self.verify, self.parts, self.size = reader.verify, reader.parts, reader.size
@@ -74,6 +74,9 @@ class ZmailerStore:
         ours = f"{root}/{KEPT}/{TRANSPORT}"
         paths = (*(path.rstrip("/") for path in below), *([ours] if os.path.isdir(ours) else []))
         self.changes = ChangeSource(paths, rescan_seconds=RESCAN_SECONDS)
+
+    def _expect(self, tasks: int) -> None:
+        self.expected_tasks = tasks
 
     def _refresh(self) -> None:
         """Compute the edges again: they depend on whether a scheduler is running."""
@@ -99,9 +102,7 @@ class ZmailerStore:
         self._folders.check()
         self._refresh()
         if touched is None:
-            for item in self._scan.scan_all():
-                self.expected_tasks = self._scan.expected_files
-                yield item
+            yield from self._scan.scan_all(self._expect)
             return
         by_word = {word: state for state, word in STATES.items()}
         if wanted := {by_word[name] for name in touched if name in by_word}:
