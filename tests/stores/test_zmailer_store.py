@@ -14,7 +14,8 @@ import pytest
 from engine import verbs
 from engine.model import STALLED_KEY, Missing, Move, Problem, State, Task
 from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.zmailer import ZmailerStore, folders, marks
+from engine.stores.zmailer import ZmailerStore, marks
+from engine.stores.zmailer.folders import read_whole
 from tests.stores.seen import every_file, found, problems_in, tasks_in
 from tests.stores.test_zmailer_form import SAMPLES
 from tests.stores.zmailed import FIRST, HEADERS, Spool, dead_pid, recipient, write_lock
@@ -309,7 +310,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
 ) -> None:
     """What is shown is the file at the path; one that changes each time is a problem."""
     spool.put(1001, recipient())
-    store, read = open_store(), folders.read_whole
+    store, read = open_store(), read_whole
     left = [2]
 
     def replacing(fd: int) -> tuple[bytes, os.stat_result]:
@@ -319,7 +320,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
             spool.put(1001, recipient(user=f"new{left[0]}@d.example"))
         return result
 
-    monkeypatch.setattr(folders, "read_whole", replacing)
+    monkeypatch.setattr("engine.stores.zmailer.reading.read_whole", replacing)
     assert found(store, "1001/91").destination == "new0@d.example"
     left[0] = 9
     (problem,) = store.scan({"1001"})

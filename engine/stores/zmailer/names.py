@@ -67,7 +67,7 @@ def spool_id(number: int, modified_ns: int) -> str:
     values += [at.tm_mday - 1, at.tm_hour, at.tm_min, at.tm_sec]
     if nanoseconds:
         values += [nanoseconds >> bits & 63 for bits in (24, 18, 12, 6, 0)]
-    return f"S{number}{''.join(ALPHABET[value] for value in values)}"
+    return f"S{number}{''.join(map(ALPHABET.__getitem__, values))}"
 
 
 def spool_id_number(text: str) -> int | None:

@@ -83,6 +83,9 @@ class ZmailerStore:
         paths = (*(path.rstrip("/") for path in below), *([ours] if os.path.isdir(ours) else []))
         self.changes = ChangeSource(paths, rescan_seconds=RESCAN_SECONDS)
 
+    def _expect(self, tasks: int) -> None:
+        self.expected_tasks = tasks
+
     def _refresh(self) -> None:
         """Compute the edges again: they depend on whether a scheduler is running."""
         now = self._clock()
@@ -107,9 +110,7 @@ class ZmailerStore:
         self._folders.check()
         self._refresh()
         if touched is None:
-            for item in self._scan.scan_all():
-                self.expected_tasks = self._scan.expected_files
-                yield item
+            yield from self._scan.scan_all(self._expect)
             return
         by_word = {word: state for state, word in STATES.items()}
         if wanted := {by_word[name] for name in touched if name in by_word}:
