@@ -24,6 +24,8 @@ from engine.system.files import Refused
 from engine.text.safe import safe_line
 
 TRANSPORT, QUEUE = "transport", "queue"
+FREEZER = "freezer"
+"""Where the scheduler puts control files that it cannot use."""
 KEPT = ".spooldeck/kept"
 """Our folder of second hard links, with transport/ and queue/ in it."""
 
@@ -231,6 +233,14 @@ class PostofficeFolders:
                 for two in filter(names.is_hash_folder, _entries(fd)):
                     with suppress(OSError), self.open_below(fd, two):
                         yield f"{one}/{two}/"
+
+    def list_parked(self) -> list[str]:
+        """Names of the files in freezer/."""
+        try:
+            with self.open_below(self.fd, FREEZER) as fd:
+                return sorted(_entries(fd))
+        except OSError:
+            return []  # most spools have none; what cannot be listed cannot be shown
 
     def _is_there(self, path: str) -> bool:
         """True if a file is still there, and not moved from one folder to the other meanwhile."""

@@ -17,7 +17,7 @@ from engine.stores.zmailer.folders import (
     SpoolEntry,
     problem_at,
 )
-from engine.stores.zmailer.reading import MessageReader
+from engine.stores.zmailer.reading import PREVIEWED, MessageReader
 from engine.stores.zmailer.tasks import items_of, tasks_of
 from engine.system.files import Refused
 
@@ -35,6 +35,7 @@ class SpoolScan:
     def __init__(self, folders: PostofficeFolders, reader: MessageReader) -> None:
         self._folders = folders
         self._read, self._has_ended = reader.read, reader.has_ended
+        self._read_parked = reader.read_parked
 
     def scan_all(self, expect: Callable[[int], None]) -> Iterator[Task | Problem]:
         """Yield a sample, then all tasks in the order of their ids, then problems. Each file is
@@ -66,6 +67,7 @@ class SpoolScan:
         for path in twice:
             yield problem_at(f"{TRANSPORT}/{path}", "is in another folder too")
         yield from self._hidden_links(kept & listed.keys())
+        yield from filter(None, map(self._read_parked, self._folders.list_parked()))
 
     def _scan_files(
         self, likely: Mapping[str, str], opened: FolderCache
@@ -129,7 +131,7 @@ class SpoolScan:
                     yield from self._look_up_file(one)
             elif (number := names.spool_id_number(name)) is not None:
                 yield from self._look_up_message(name, str(number))
-            elif name.startswith((f"{TRANSPORT}/", f"{KEPT}/")):
+            elif name.startswith(PREVIEWED):
                 yield from self._look_up_file(name.rpartition("/")[2])
             else:
                 yield Missing(name)
@@ -153,6 +155,8 @@ class SpoolScan:
             yield Missing(f"{name}/")
         else:
             yield from self._items(entry)
+        if parked := self._read_parked(name):
+            yield parked
 
     def _names_in(self, letter: str) -> Iterator[str]:
         listed, _ = self._folders.list_controls()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
@@ -23,9 +22,9 @@ from engine.store import (
     require_edge,
     sample_by_scan,
 )
-from engine.stores.zmailer import agents, permissions
+from engine.stores.zmailer import agents, names, permissions
 from engine.stores.zmailer.changes import LineChanges, MailActions
-from engine.stores.zmailer.folders import KEPT, TRANSPORT, PostofficeFolders
+from engine.stores.zmailer.folders import FREEZER, KEPT, TRANSPORT, PostofficeFolders
 from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.scan import SpoolScan
 from engine.stores.zmailer.tasks import STATES
@@ -37,7 +36,7 @@ RECHECK_SECONDS = 1.0
 """Seconds for which the PID of the scheduler is current."""
 
 RESCAN_SECONDS = 30.0
-"""Seconds between full scans: new hash folders are watched only after a restart."""
+"""Seconds between full scans."""
 
 CONTROLS: Mapping[str, Control] = {
     "tidy": Control("remove our links to finished messages", has_forecast=True),
@@ -78,9 +77,10 @@ class ZmailerStore:
         self.controls: Mapping[str, Control] = CONTROLS
         self.expected_tasks = 0
         self._refresh()
-        below = [f"{root}/{TRANSPORT}/{folder}" for folder in self._folders.list_folders()]
-        ours = f"{root}/{KEPT}/{TRANSPORT}"
-        paths = (*(path.rstrip("/") for path in below), *([ours] if os.path.isdir(ours) else []))
+        # Also those that are made later: a watch follows them then.
+        below = (f"{TRANSPORT}/{folder}" for folder in names.all_hash_folders())
+        watched = (TRANSPORT, *below, f"{KEPT}/{TRANSPORT}", FREEZER)
+        paths = tuple(f"{root}/{folder}" for folder in watched)
         self.changes = ChangeSource(paths, rescan_seconds=RESCAN_SECONDS)
 
     def _expect(self, tasks: int) -> None:
