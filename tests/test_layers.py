@@ -19,6 +19,7 @@ PACKAGES = {
     "engine.logs": "engine.system",
     "engine.mail": "engine.system",
     "engine.operations": "engine.system",
+    "engine.scheduling": "engine.config",
     "engine.stores.nftban": "engine.system",
     "engine.config": "engine.locks",
     "engine.destinations": "engine.config",

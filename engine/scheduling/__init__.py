@@ -1,1 +1,1 @@
-"""Threads and agents of a mail scheduler: what is due, what may run, the lines with an agent."""
+"""Which thread of mail runs when, by which agent: values and decisions, no file format."""
