@@ -64,9 +64,7 @@ def room_for(feed: AgentFeed, overfeed: int) -> int:
 
 def after_job(feed: AgentFeed, now: float) -> AgentFeed:
     """It was sent a job."""
-    return feed._replace(
-        state=AgentState.STUFFING, outstanding=feed.outstanding + 1, fed_at=now
-    )
+    return feed._replace(state=AgentState.STUFFING, outstanding=feed.outstanding + 1, fed_at=now)
 
 
 def after_last_job(feed: AgentFeed) -> AgentFeed:

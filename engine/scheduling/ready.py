@@ -12,6 +12,7 @@ from collections import Counter, deque
 from engine.scheduling.jobs import ClauseSettings, RingKey
 from engine.scheduling.threads import FROZEN, Lane, Limit, Thread
 
+
 class AgentSlots:
     """The numbers of running agents: in all, of each channel, of each ring."""
 

@@ -21,7 +21,7 @@ class Wake(NamedTuple):
 
     due: float
     """Epoch seconds UTC."""
-    index: int
+    step: int
     """Place in the retries for the wait after this one."""
 
 
@@ -44,9 +44,7 @@ def round_up(due: float, settings: ClauseSettings) -> float:
 
 
 def expires_at(settings: ClauseSettings, modified: float) -> float:
-    """When a job that was tried is too old; infinite: never. `modified` is the time of its message.
-
-    """
+    """When a job that was tried is too old, by the time of its message; infinite: never."""
     return float("inf") if settings.expiry is None else modified + settings.expiry
 
 

@@ -82,7 +82,7 @@ class ThreadTable:
             number = self._numbers[key] = self._last_number
             thread = self.threads[number] = Thread(number, settings, channel, host)
             if settings.queueonly:
-                # Only so many seconds, not intervals; later wake-ups change nothing (ZMailer 3.0.1).
+                # So many seconds, not intervals, as in ZMailer 3.0.1; later waits change nothing.
                 self._wait(thread, now + max(1, settings.retries[0]))
         thread = self.threads[number]
         job = Job(message, number, offsets)
@@ -152,7 +152,7 @@ class ThreadTable:
 
     def _wait_again(self, thread: Thread, now: float) -> None:
         wake = retry.next_wake(thread.settings, thread.index, now, self._random.random)
-        thread.index = wake.index
+        thread.index = wake.step
         self._wait(thread, wake.due)
 
     def _wait(self, thread: Thread, due: float) -> None:

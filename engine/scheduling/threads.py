@@ -93,5 +93,3 @@ class Thread:
         else:
             random.shuffle(jobs)
         self.unfed, self.is_round = deque(jobs), True
-
-

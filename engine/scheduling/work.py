@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from engine.scheduling.agent_lines import Answer
-from engine.scheduling.jobs import Job, QueuedMessage, RingKey
+from engine.scheduling.jobs import Job, RingKey
 from engine.scheduling.ready import AgentSlots
 from engine.scheduling.table import ThreadTable
 from engine.scheduling.threads import Thread
@@ -38,8 +38,8 @@ class AgentWork:
         self.ring = ring
         self.thread: Thread | None = None
         """None: it is idle."""
-        self.outstanding: dict[int, Job] = {}
-        """Jobs that it has, by the number of the message, the first one fed first."""
+        self.outstanding: list[Job] = []
+        """Jobs that it was fed since it was last ready."""
         self.host = ""
         """Of its last thread."""
         self.idle_since = 0.0
@@ -104,8 +104,7 @@ class WorkTable:
     def end(self, agent: AgentWork, now: float) -> None:
         """An agent has ended; the jobs that it had wait for their thread."""
         self._set_idle(agent, None)
-        while agent.outstanding:
-            self.hungry(agent, now)
+        self.release(agent, now)
         self._leave(agent, now)
         del self.agents[agent.number]
         self.table.ready.free(agent.ring)
@@ -117,34 +116,40 @@ class WorkTable:
         thread = agent.thread
         while thread and not thread.is_held and thread.unfed:
             job = thread.unfed.popleft()
-            if job.count and not job.agent and job.message.number not in agent.outstanding:
+            if job.count and not job.agent:
                 job.agent = agent.number
-                agent.outstanding[job.message.number] = job
+                agent.outstanding.append(job)
                 thread.fed_at = now
                 return job
         return None
 
-    def hungry(self, agent: AgentWork, now: float) -> None:
-        """An agent is done with the first of the jobs that it has."""
-        if agent.outstanding:
-            job = agent.outstanding.pop(next(iter(agent.outstanding)))
+    def put_back(self, agent: AgentWork, job: Job) -> None:
+        """An agent did not take the last job: it is fed first the next time."""
+        agent.outstanding.remove(job)
+        job.agent = 0
+        if agent.thread and agent.thread.unfed is not None:
+            agent.thread.unfed.appendleft(job)
+
+    def release(self, agent: AgentWork, now: float) -> None:
+        """An agent is done with all jobs that it has."""
+        for job in agent.outstanding:
             job.agent = 0
             if job.thread in self.table.threads:
                 self.table.tried(job, now)
+        agent.outstanding.clear()
 
-    def answer(self, agent: AgentWork, answer: Answer, now: float) -> Job | None:
-        """Take in what an agent answers; return the job. A recipient that is finished stays in it
-        until the caller has recorded that and calls `ThreadTable.finish`. None: the agent does not
-        have this recipient, so the answer is only for the log.
+    def answer(self, job: Job, answer: Answer, now: float) -> bool:
+        """Take in an answer for a job that an agent has. A recipient that is finished stays in it
+        until the caller has recorded that and calls `ThreadTable.finish`. False: it is none to do
+        of the job, so the answer is only for the log.
         """
-        job = agent.outstanding.get(answer.ident)
-        if job is None or not job.is_todo(answer.offset):
-            return None
+        thread = self.table.threads.get(job.thread)
+        if thread is None or not job.is_todo(answer.offset):
+            return False
         job.attempts += 1
-        thread = self.table.threads[job.thread]
         thread.attempts += 1
         if answer.rule.is_final:
-            return job
+            return True
         job.text = answer.text
         if answer.rule.spreads:
             for later in thread.unfed or ():
@@ -153,17 +158,20 @@ class WorkTable:
             thread.unfed.clear()
         if (at := answer.retry_time(now)) is not None:
             thread.retry_at = max(at, thread.retry_at)
-        return job
+        return True
 
-    def resync(self, agent: AgentWork, ident: int) -> QueuedMessage | None:
-        """The message whose control file an agent wants to be read again; None if it does not have
-        it, or has asked too often.
+    def resync(self, job: Job) -> bool:
+        """An agent has found nothing to do in the file of a job that it has. True: the caller reads
+        it again, and what is left is fed again. False: that was too often; it waits for the next
+        time of its thread.
         """
-        job = agent.outstanding.get(ident)
-        if job is None or job.message.resyncs >= MAX_RESYNCS:
-            return None
         job.message.resyncs += 1
-        return job.message
+        if job.message.resyncs > MAX_RESYNCS:
+            return False
+        thread = self.table.threads.get(job.thread)
+        if thread and thread.unfed is not None:
+            thread.unfed.append(job)
+        return True
 
     def leave(self, agent: AgentWork, now: float) -> Thread | None:
         """An agent has answered all its jobs: it goes on with its thread if that has new ones, else
@@ -200,4 +208,3 @@ class WorkTable:
         """Yield the idle agents."""
         for idle in self._idle.values():
             yield from idle.values()
-
