@@ -235,8 +235,9 @@ def test_a_job_expires_by_the_age_of_its_message(
     """A job that was tried ends at expiry, one that was not expiry2 later, or a day; counted from
     the time of the message, not of its arrival."""
     engine = Driven()
-    settings = clause(expiry=expiry, expiry2=expiry2, retries=(1000,), interval=10_000)
-    engine.table.ready.is_frozen = not tried
+    settings = clause(
+        expiry=expiry, expiry2=expiry2, retries=(1000,), interval=10_000, queueonly=not tried
+    )
     engine.put(1, (settings, "smtp", "a", [100, 200]), now=NOW)
     engine.round("deferred x", NOW)
     last = MODIFIED + (at or 10**7)
