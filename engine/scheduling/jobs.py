@@ -92,7 +92,16 @@ def ring_key(settings: ClauseSettings, channel: str, host: str) -> RingKey:
 class QueuedMessage:
     """A message: one control file."""
 
-    __slots__ = ("created", "folder", "jobs", "modified_ns", "number", "resyncs", "sender", "suffix")
+    __slots__ = (
+        "created",
+        "folder",
+        "jobs",
+        "modified_ns",
+        "number",
+        "resyncs",
+        "sender",
+        "suffix",
+    )
 
     def __init__(
         self,
