@@ -93,13 +93,7 @@ class QueuedMessage:
     """A message: one control file."""
 
     __slots__ = (
-        "created",
-        "folder",
-        "jobs",
-        "modified_ns",
-        "number",
-        "resyncs",
-        "sender",
+        *("created", "folder", "jobs", "modified_ns", "number", "open_jobs", "resyncs", "sender"),
         "suffix",
     )
 
@@ -126,7 +120,9 @@ class QueuedMessage:
         self.resyncs = 0
         """How often an agent found nothing to do in it."""
         self.jobs: tuple[Job, ...] = ()
-        """Those with recipients that are not finished."""
+        """Also those that have ended."""
+        self.open_jobs = 0
+        """Number of jobs with recipients that are not finished."""
 
     @property
     def path(self) -> str:
@@ -145,7 +141,7 @@ _NONE_DONE: AbstractSet[int] = frozenset()
 class Job:
     """The recipients of one message in one thread."""
 
-    __slots__ = ("_done", "attempts", "expires", "message", "notary", "offsets", "text", "thread")
+    __slots__ = ("_done", "agent", "attempts", "expires", "message", "offsets", "text", "thread")
 
     def __init__(self, message: QueuedMessage, thread: int, offsets: tuple[int, ...]) -> None:
         self.message = message
@@ -159,8 +155,8 @@ class Job:
         """When it expires if it was tried, epoch seconds UTC."""
         self.text = b""
         """The last diagnostic; may have CR between its lines."""
-        self.notary = b""
-        """The notary of the last diagnostic."""
+        self.agent = 0
+        """The agent that has it now; 0: none."""
         self._done: AbstractSet[int] = _NONE_DONE
 
     def __lt__(self, other: Job) -> bool:
@@ -187,9 +183,13 @@ class Job:
 
     def finish(self, offset: int) -> None:
         """Note that a recipient is finished."""
-        if len(self.offsets) == 1 or self.count == 1:
-            self.offsets, self._done = (), _NONE_DONE
+        if self.count == 1:
+            self.finish_all()
         else:
             if not isinstance(self._done, set):
                 self._done = set()
             self._done.add(offset)
+
+    def finish_all(self) -> None:
+        """Note that all recipients are finished."""
+        self.offsets, self._done = (), _NONE_DONE

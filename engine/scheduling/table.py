@@ -1,0 +1,279 @@
+"""The table of all threads: arrivals, wake-ups, expiry, and what operators do to threads.
+
+Times are passed in as epoch seconds UTC, random numbers come from the generator that is passed in.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from random import Random
+from typing import NamedTuple
+
+from engine.scheduling import retry
+from engine.scheduling.agenda import Agenda
+from engine.scheduling.jobs import (
+    ClauseSettings,
+    Job,
+    QueuedMessage,
+    ThreadKey,
+    ring_key,
+    thread_key,
+)
+from engine.scheduling.ready import AgentSlots, ReadyThreads
+from engine.scheduling.threads import FROZEN, Thread
+
+NO_COMMAND = "ConfBUG:NoCmdDefined!"
+NOT_SELECTED = "procsel-mismatch"
+QUEUE_ONLY = "QueueOnly"
+"""Why a thread does not start, as MAILQ shows it; the last one is ours."""
+
+RECHECK_SECONDS = 60.0
+"""After so long an expired job is given out again that could not be finished."""
+
+_MIN_STALE_JOBS = 64
+
+
+class JobGroup(NamedTuple):
+    """Recipients of a message for one channel and host."""
+
+    settings: ClauseSettings
+    channel: str
+    host: str
+    offsets: tuple[int, ...]
+    """Ascending."""
+
+
+class ThreadTable:
+    """All threads and messages, and when each thread is tried."""
+
+    def __init__(
+        self,
+        slots: AgentSlots,
+        random: Random,
+        selects: Callable[[ThreadKey], bool] = lambda key: True,
+    ) -> None:
+        """`selects`: which threads may run at all (option -p)."""
+        self.threads: dict[int, Thread] = {}
+        """By number."""
+        self.messages: dict[int, QueuedMessage] = {}
+        """By number."""
+        self.ready = ReadyThreads(slots)
+        self.agenda: Agenda[int] = Agenda()
+        """Wake-ups with the key 2 * number of the thread, expiries with 1 more."""
+        self._random, self._selects = random, selects
+        self._numbers: dict[ThreadKey, int] = {}
+        self._last_number = 0
+
+    # ---- arrivals
+
+    def add(self, message: QueuedMessage, groups: Iterable[JobGroup], now: float) -> None:
+        """Add a message, and start its threads as far as their rules allow it."""
+        self.messages[message.number] = message
+        message.jobs += tuple([self._add_job(message, group, now) for group in groups])
+
+    def _add_job(self, message: QueuedMessage, group: JobGroup, now: float) -> Job:
+        settings, channel, host, offsets = group
+        key = thread_key(settings, channel, host)
+        number = self._numbers.get(key)
+        if number is None:
+            self._last_number += 1
+            number = self._numbers[key] = self._last_number
+            thread = self.threads[number] = Thread(number, settings, channel, host)
+            if settings.queueonly:
+                # So many seconds, not intervals, as in ZMailer 3.0.1; later waits change nothing.
+                self._wait(thread, now + max(1, settings.retries[0]))
+        thread = self.threads[number]
+        job = Job(message, number, offsets)
+        job.expires = retry.expires_at(thread.settings, message.modified)
+        heapq.heappush(thread.heap, job)
+        thread.count += 1
+        message.open_jobs += 1
+        if thread.heap[0] is job:
+            self._set_expiry(thread, now)
+        self._arrive(thread, job, now)
+        return job
+
+    def _arrive(self, thread: Thread, job: Job, now: float) -> None:
+        if thread.agents:
+            if thread.unfed is not None:
+                thread.unfed.append(job)
+            if not thread.settings.wakeuprestartonly:
+                self.start(thread)
+        elif thread.is_waiting(now):
+            if not thread.settings.wakeuprestartonly and self.start(thread):
+                thread.unfed = deque([job])  # the others wait for their time
+        elif thread.lane is None:
+            self.start(thread)
+        elif thread.unfed is not None:
+            thread.unfed.append(job)
+
+    # ---- starting
+
+    def refusal(self, thread: Thread, *, is_etrn: bool = False) -> str:
+        """Why a thread must not get another agent by its own rules; "" if it may."""
+        settings = thread.settings
+        rules = (
+            (thread.is_held, FROZEN),
+            (not settings.command, NO_COMMAND),
+            (not self._selects(thread.key), NOT_SELECTED),
+            (settings.queueonly and not is_etrn and not thread.agents, QUEUE_ONLY),
+            (thread.agents >= max(1, settings.maxthr), ">MaxThr"),
+        )
+        return next((reason for is_true, reason in rules if is_true), "")
+
+    def start(self, thread: Thread, *, is_etrn: bool = False) -> bool:
+        """Put a thread in line for an agent if its rules allow it and it has a use for one."""
+        if not thread.count or (thread.agents and thread.agents >= len(thread.unfed or ())):
+            return False
+        thread.pending = self.refusal(thread, is_etrn=is_etrn)
+        if not thread.pending:
+            self.ready.push(thread)
+        return not thread.pending
+
+    def step(self, now: float) -> Iterator[Job]:
+        """Wake the threads whose time has come; yield the jobs that are too old. The caller reports
+        them to their senders and calls `end`; a job that was not ended comes again later.
+        """
+        for key in self.agenda.pop_due(now):
+            thread = self.threads[key >> 1]
+            if key & 1:
+                yield from self._expire(thread, now)
+            else:
+                self._wake(thread, now)
+
+    def _wake(self, thread: Thread, now: float) -> None:
+        if thread.agents:
+            return  # the end of the round decides
+        thread.unfed = None
+        if not self.start(thread) and thread.pending:
+            self._wait_again(thread, now)
+
+    def _wait_again(self, thread: Thread, now: float) -> None:
+        wake = retry.next_wake(thread.settings, thread.index, now, self._random.random)
+        thread.index = wake.step
+        self._wait(thread, wake.due)
+
+    def _wait(self, thread: Thread, due: float) -> None:
+        thread.wake = due
+        self.agenda.set(2 * thread.number, due)
+
+    def end_round(self, thread: Thread, now: float) -> None:
+        """The last agent has left a thread: it waits if it has jobs, else it is gone."""
+        thread.unfed = None
+        if not thread.count:
+            self._remove(thread)
+        elif thread.retry_at:
+            self._wait(thread, max(thread.retry_at, now + retry.MIN_WAIT_SECONDS))
+        elif thread.is_round or thread.wake <= now:
+            self._wait_again(thread, now)
+        thread.retry_at, thread.is_round = 0.0, False
+
+    # ---- ends
+
+    def _expire(self, thread: Thread, now: float) -> Iterator[Job]:
+        late = thread.late or []
+        while thread.heap and thread.heap[0].expires <= now:
+            late.append(heapq.heappop(thread.heap))
+        for job in late:
+            is_free = job.count and not job.agent
+            if is_free and retry.is_expired(thread.settings, job.expires, job.attempts, now):
+                yield job
+        thread.late = [job for job in late if job.count] or None
+        if thread.number in self.threads:
+            self._set_expiry(thread, now)
+
+    def _set_expiry(self, thread: Thread, now: float) -> None:
+        due = thread.heap[0].expires if thread.heap else float("inf")
+        for job in thread.late or ():
+            untried = retry.expires_untried_at(thread.settings, job.expires)
+            is_due = retry.is_expired(thread.settings, job.expires, job.attempts, now)
+            due = min(due, now + RECHECK_SECONDS if is_due else max(untried, now + 1))
+        if due < float("inf"):
+            self.agenda.set(2 * thread.number + 1, due)
+
+    def tried(self, job: Job, now: float) -> None:
+        """An agent has answered a job: if it is too old, the next step yields it."""
+        thread = self.threads[job.thread]
+        if job.count and retry.is_expired(thread.settings, job.expires, job.attempts, now):
+            self.agenda.set(2 * thread.number + 1, now)
+
+    def finish(self, job: Job, offset: int) -> None:
+        """A recipient is finished."""
+        if job.is_todo(offset):
+            job.finish(offset)
+            if not job.count:
+                self._ended(job)
+
+    def end(self, job: Job) -> None:
+        """All recipients of a job are finished, expired or killed."""
+        if job.count:
+            job.finish_all()
+            self._ended(job)
+
+    def _ended(self, job: Job) -> None:
+        thread = self.threads[job.thread]
+        thread.count -= 1
+        job.message.open_jobs -= 1
+        if len(thread.heap) > 2 * thread.count + _MIN_STALE_JOBS:
+            thread.heap = [one for one in thread.heap if one.count]
+            heapq.heapify(thread.heap)
+        if not thread.count and not thread.agents:
+            self._remove(thread)
+
+    def _remove(self, thread: Thread) -> None:
+        self.ready.drop(thread)
+        self.agenda.cancel(2 * thread.number)
+        self.agenda.cancel(2 * thread.number + 1)
+        if self.threads.pop(thread.number, None):
+            del self._numbers[thread.key]
+
+    def forget(self, message: QueuedMessage) -> None:
+        """Remove a message; its jobs are ended."""
+        for job in message.jobs:
+            self.end(job)
+        self.messages.pop(message.number, None)
+
+    # ---- what operators do
+
+    def kick(self, thread: Thread) -> bool:
+        """Try all jobs of a thread now, also if it waits or is started only by ETRN. False if its
+        rules refuse that."""
+        thread.wake = 0.0
+        if not thread.agents:
+            thread.unfed = None
+        return thread.lane is not None or self.start(thread, is_etrn=True)
+
+    def etrn(self, host: str) -> int:
+        """Kick the threads of a host; return how many could start."""
+        return sum(self.kick(one) for one in list(self.threads.values()) if one.key.host == host)
+
+    def hold(self, thread: Thread, *, is_held: bool) -> None:
+        """Let a thread get no more agents and jobs; or again. Agents finish the jobs they have."""
+        thread.is_held = is_held
+        if is_held:
+            self.ready.drop(thread)
+            thread.pending = FROZEN
+        else:
+            self.kick(thread)
+
+    def reconfigure(self, find: Callable[[str, str], ClauseSettings | None], now: float) -> None:
+        """Give all threads the settings of a new configuration; those without any keep theirs."""
+        for thread in list(self.threads.values()):
+            _, channel, host = thread.key
+            settings = find(channel, host) or thread.settings
+            if settings == thread.settings:
+                continue
+            was_ready = thread.lane is not None
+            self.ready.drop(thread)
+            del self._numbers[thread.key]
+            thread.settings, thread.key = settings, thread_key(settings, channel, host)
+            thread.ring = ring_key(settings, channel, host)
+            self._numbers[thread.key] = thread.number
+            for job in thread.jobs():
+                job.expires = retry.expires_at(settings, job.message.modified)
+            heapq.heapify(thread.heap)
+            self._set_expiry(thread, now)
+            if was_ready or thread.pending:
+                self.start(thread)
