@@ -32,6 +32,7 @@ PACKAGES = {
     "engine.stores.zgb": "engine.config",
     "engine.stores.bullmq": "engine.destinations",
     "engine.stores.zmailer": "engine.config",
+    "engine.zmailer": "engine.mail.message engine.stores.zmailer",
     "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
     "engine.stores.bullmq engine.stores.zmailer",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
@@ -260,8 +261,9 @@ def test_a_class_has_at_most_15_methods() -> None:
 
 FORMATS = frozenset({"nftban", "kannader", "zgb", "bullmq", "zmailer"})
 NAMES_FORMATS = (
-    *("engine.stores", "engine.doctor", "engine.demo", "tui.cli.setup.place_formats"),
-    *("tui.cli.queue", "tui.cli.formats", "tui.cli.mail", "tui.cli.demo_formats"),
+    *("engine.stores", "engine.zmailer", "engine.doctor", "engine.demo"),
+    *("tui.cli.setup.place_formats", "tui.cli.queue", "tui.cli.formats", "tui.cli.mail"),
+    "tui.cli.demo_formats",
 )
 """The formats, their checks and demo places, the table of formats, and the commands of each."""
 

@@ -6,6 +6,7 @@ gets work only when all credits are back.
 
 from __future__ import annotations
 
+import signal
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ STUCK_SECONDS = 600.0
 """An agent that is not ready so long after its start, or has so long no work, is ended."""
 
 TERMINATE_SECONDS = 600.0
-"""Seconds from the end of its input to SIGTERM for an agent that has no job; then to SIGKILL."""
+"""Seconds that an agent without a job has after the end of its input, and after SIGTERM."""
 
 
 class AgentState(StrEnum):
@@ -43,6 +44,12 @@ class AgentFeed(NamedTuple):
     """The last job; None before it."""
     ended_at: float | None = None
     """The end of its input; None before it."""
+
+    @property
+    def has_jobs(self) -> bool:
+        """True if it has jobs that it has not finished."""
+        is_none = self.state in (AgentState.LARVA, AgentState.IDLE)
+        return self.outstanding > 0 and not is_none
 
     @property
     def is_free(self) -> bool:
@@ -86,7 +93,8 @@ def after_attach(feed: AgentFeed) -> AgentFeed:
 def after_end(feed: AgentFeed, now: float) -> AgentFeed:
     """Its input was ended: it finishes the jobs that it has."""
     at = now if feed.ended_at is None else feed.ended_at
-    return feed._replace(state=AgentState.ERROR, ended_at=at)
+    left = feed.outstanding if feed.has_jobs else 0
+    return feed._replace(state=AgentState.ERROR, outstanding=left, ended_at=at)
 
 
 def is_stuck(feed: AgentFeed, now: float) -> bool:
@@ -100,3 +108,11 @@ def is_stuck(feed: AgentFeed, now: float) -> bool:
 def is_idle_since(feed: AgentFeed, now: float, idlemax: float) -> bool:
     """True if it is idle for `idlemax` seconds."""
     return feed.state is AgentState.IDLE and now - feed.hungry_at >= idlemax
+
+
+def due_signal(feed: AgentFeed, now: float) -> signal.Signals | None:
+    """The signal for an agent that has no job and does not end; None: wait."""
+    if feed.ended_at is None or feed.has_jobs or now - feed.ended_at < TERMINATE_SECONDS:
+        return None
+    is_late = now - feed.ended_at >= 2 * TERMINATE_SECONDS
+    return signal.SIGKILL if is_late else signal.SIGTERM
