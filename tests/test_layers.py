@@ -31,6 +31,7 @@ PACKAGES = {
     "engine.stores.zgb": "engine.config",
     "engine.stores.bullmq": "engine.destinations",
     "engine.stores.zmailer": "engine.config",
+    "engine.mailq": "engine.config",
     "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
     "engine.stores.bullmq engine.stores.zmailer",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
