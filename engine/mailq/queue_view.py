@@ -1,8 +1,8 @@
 """Frozen values of all that a ZMailer scheduler shows of its queue by MAILQ.
 
-A scheduler builds them from its threads, the parsers of `report_text` from the text of a server, and
-the console shows them. Times are epoch seconds UTC; the text has most of them as seconds from now,
-so rendering and parsing take `now`, and a view has it.
+A scheduler builds them from its threads, the parsers of `report_text` from the text of a server,
+and the console shows them. Times are epoch seconds UTC; the text has most of them as seconds from
+now, so rendering and parsing take `now`, and a view has it.
 
 Source: the output of ZMailer 3.0.1, and scheduler(8zm).
 """
