@@ -32,7 +32,8 @@ PACKAGES = {
     "engine.stores.zgb": "engine.config",
     "engine.stores.bullmq": "engine.destinations",
     "engine.stores.zmailer": "engine.config",
-    "engine.zmailer": "engine.mail.message engine.stores.zmailer",
+    "engine.mailq": "engine.config",
+    "engine.zmailer": "engine.mail.message engine.mailq engine.scheduling engine.stores.zmailer",
     "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
     "engine.stores.bullmq engine.stores.zmailer",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
