@@ -33,7 +33,8 @@ PACKAGES = {
     "engine.stores.bullmq": "engine.destinations",
     "engine.stores.zmailer": "engine.config",
     "engine.mailq": "engine.config",
-    "engine.zmailer": "engine.mail.message engine.mailq engine.scheduling engine.stores.zmailer",
+    "engine.zmailer": "engine.mail.message engine.scheduling engine.stores.zmailer",
+    "engine.zmailer.scheduler": "engine.mailq engine.zmailer",
     "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
     "engine.stores.bullmq engine.stores.zmailer",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
