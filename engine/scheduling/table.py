@@ -1,4 +1,4 @@
-"""The table of all threads: arrivals, wake-ups, expiry, and what operators do to threads.
+"""The table of all threads: arrivals, starts, rounds, ends.
 
 Times are passed in as epoch seconds UTC, random numbers come from the generator that is passed in.
 """
@@ -12,25 +12,15 @@ from random import Random
 from typing import NamedTuple
 
 from engine.scheduling import retry
-from engine.scheduling.agenda import Agenda
-from engine.scheduling.jobs import (
-    ClauseSettings,
-    Job,
-    QueuedMessage,
-    ThreadKey,
-    ring_key,
-    thread_key,
-)
+from engine.scheduling.jobs import ClauseSettings, Job, QueuedMessage, ThreadKey, thread_key
 from engine.scheduling.ready import AgentSlots, ReadyThreads
 from engine.scheduling.threads import FROZEN, Thread
+from engine.scheduling.timers import Timers, pop_expired
 
 NO_COMMAND = "ConfBUG:NoCmdDefined!"
 NOT_SELECTED = "procsel-mismatch"
 QUEUE_ONLY = "QueueOnly"
 """Why a thread does not start, as MAILQ shows it; the last one is ours."""
-
-RECHECK_SECONDS = 60.0
-"""After so long an expired job is given out again that could not be finished."""
 
 _MIN_STALE_JOBS = 64
 
@@ -60,10 +50,10 @@ class ThreadTable:
         self.messages: dict[int, QueuedMessage] = {}
         """By number."""
         self.ready = ReadyThreads(slots)
-        self.agenda: Agenda[int] = Agenda()
-        """Wake-ups with the key 2 * number of the thread, expiries with 1 more."""
+        self.timers = Timers()
         self._random, self._selects = random, selects
-        self._numbers: dict[ThreadKey, int] = {}
+        self.numbers: dict[ThreadKey, int] = {}
+        """The numbers of threads."""
         self._last_number = 0
 
     # ---- arrivals
@@ -76,14 +66,15 @@ class ThreadTable:
     def _add_job(self, message: QueuedMessage, group: JobGroup, now: float) -> Job:
         settings, channel, host, offsets = group
         key = thread_key(settings, channel, host)
-        number = self._numbers.get(key)
+        number = self.numbers.get(key)
         if number is None:
             self._last_number += 1
-            number = self._numbers[key] = self._last_number
+            number = self.numbers[key] = self._last_number
             thread = self.threads[number] = Thread(number, settings, channel, host)
             if settings.queueonly:
                 # So many seconds, not intervals, as in ZMailer 3.0.1; later waits change nothing.
-                self._wait(thread, now + max(1, settings.retries[0]))
+                thread.wake = now + max(1, settings.retries[0])
+                self.timers.set_wake(thread, thread.wake)
         thread = self.threads[number]
         job = Job(message, number, offsets)
         job.expires = retry.expires_at(thread.settings, message.modified)
@@ -91,7 +82,7 @@ class ThreadTable:
         thread.count += 1
         message.open_jobs += 1
         if thread.heap[0] is job:
-            self._set_expiry(thread, now)
+            self.timers.set_expiry(thread, now)
         self._arrive(thread, job, now)
         return job
 
@@ -136,12 +127,17 @@ class ThreadTable:
         """Wake the threads whose time has come; yield the jobs that are too old. The caller reports
         them to their senders and calls `end`; a job that was not ended comes again later.
         """
-        for key in self.agenda.pop_due(now):
-            thread = self.threads[key >> 1]
-            if key & 1:
-                yield from self._expire(thread, now)
-            else:
+        for number, is_expiry in self.timers.pop_due(now):
+            thread = self.threads[number]
+            if not is_expiry:
                 self._wake(thread, now)
+                continue
+            if thread.is_held or self.ready.is_frozen:
+                self.timers.look_later(thread, now)  # held mail is not bounced
+                continue
+            yield from pop_expired(thread, now)
+            if number in self.threads:
+                self.timers.set_expiry(thread, now)
 
     def _wake(self, thread: Thread, now: float) -> None:
         if thread.agents:
@@ -153,11 +149,8 @@ class ThreadTable:
     def _wait_again(self, thread: Thread, now: float) -> None:
         wake = retry.next_wake(thread.settings, thread.index, now, self._random.random)
         thread.index = wake.step
-        self._wait(thread, wake.due)
-
-    def _wait(self, thread: Thread, due: float) -> None:
-        thread.wake = due
-        self.agenda.set(2 * thread.number, due)
+        thread.wake = wake.due
+        self.timers.set_wake(thread, wake.due)
 
     def end_round(self, thread: Thread, now: float) -> None:
         """The last agent has left a thread: it waits if it has jobs, else it is gone."""
@@ -165,39 +158,13 @@ class ThreadTable:
         if not thread.count:
             self._remove(thread)
         elif thread.retry_at:
-            self._wait(thread, max(thread.retry_at, now + retry.MIN_WAIT_SECONDS))
+            thread.wake = max(thread.retry_at, now + retry.MIN_WAIT_SECONDS)
+            self.timers.set_wake(thread, thread.wake)
         elif thread.is_round or thread.wake <= now:
             self._wait_again(thread, now)
         thread.retry_at, thread.is_round = 0.0, False
 
     # ---- ends
-
-    def _expire(self, thread: Thread, now: float) -> Iterator[Job]:
-        late = thread.late or []
-        while thread.heap and thread.heap[0].expires <= now:
-            late.append(heapq.heappop(thread.heap))
-        for job in late:
-            is_free = job.count and not job.agent
-            if is_free and retry.is_expired(thread.settings, job.expires, job.attempts, now):
-                yield job
-        thread.late = [job for job in late if job.count] or None
-        if thread.number in self.threads:
-            self._set_expiry(thread, now)
-
-    def _set_expiry(self, thread: Thread, now: float) -> None:
-        due = thread.heap[0].expires if thread.heap else float("inf")
-        for job in thread.late or ():
-            untried = retry.expires_untried_at(thread.settings, job.expires)
-            is_due = retry.is_expired(thread.settings, job.expires, job.attempts, now)
-            due = min(due, now + RECHECK_SECONDS if is_due else max(untried, now + 1))
-        if due < float("inf"):
-            self.agenda.set(2 * thread.number + 1, due)
-
-    def tried(self, job: Job, now: float) -> None:
-        """An agent has answered a job: if it is too old, the next step yields it."""
-        thread = self.threads[job.thread]
-        if job.count and retry.is_expired(thread.settings, job.expires, job.attempts, now):
-            self.agenda.set(2 * thread.number + 1, now)
 
     def finish(self, job: Job, offset: int) -> None:
         """A recipient is finished."""
@@ -224,56 +191,12 @@ class ThreadTable:
 
     def _remove(self, thread: Thread) -> None:
         self.ready.drop(thread)
-        self.agenda.cancel(2 * thread.number)
-        self.agenda.cancel(2 * thread.number + 1)
+        self.timers.cancel(thread)
         if self.threads.pop(thread.number, None):
-            del self._numbers[thread.key]
+            del self.numbers[thread.key]
 
     def forget(self, message: QueuedMessage) -> None:
         """Remove a message; its jobs are ended."""
         for job in message.jobs:
             self.end(job)
         self.messages.pop(message.number, None)
-
-    # ---- what operators do
-
-    def kick(self, thread: Thread) -> bool:
-        """Try all jobs of a thread now, also if it waits or is started only by ETRN. False if its
-        rules refuse that."""
-        thread.wake = 0.0
-        if not thread.agents:
-            thread.unfed = None
-        return thread.lane is not None or self.start(thread, is_etrn=True)
-
-    def etrn(self, host: str) -> int:
-        """Kick the threads of a host; return how many could start."""
-        return sum(self.kick(one) for one in list(self.threads.values()) if one.key.host == host)
-
-    def hold(self, thread: Thread, *, is_held: bool) -> None:
-        """Let a thread get no more agents and jobs; or again. Agents finish the jobs they have."""
-        thread.is_held = is_held
-        if is_held:
-            self.ready.drop(thread)
-            thread.pending = FROZEN
-        else:
-            self.kick(thread)
-
-    def reconfigure(self, find: Callable[[str, str], ClauseSettings | None], now: float) -> None:
-        """Give all threads the settings of a new configuration; those without any keep theirs."""
-        for thread in list(self.threads.values()):
-            _, channel, host = thread.key
-            settings = find(channel, host) or thread.settings
-            if settings == thread.settings:
-                continue
-            was_ready = thread.lane is not None
-            self.ready.drop(thread)
-            del self._numbers[thread.key]
-            thread.settings, thread.key = settings, thread_key(settings, channel, host)
-            thread.ring = ring_key(settings, channel, host)
-            self._numbers[thread.key] = thread.number
-            for job in thread.jobs():
-                job.expires = retry.expires_at(settings, job.message.modified)
-            heapq.heapify(thread.heap)
-            self._set_expiry(thread, now)
-            if was_ready or thread.pending:
-                self.start(thread)

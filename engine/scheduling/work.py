@@ -63,19 +63,14 @@ class WorkTable:
         """
         for ring, idle in self._idle.items():
             while thread := self.table.ready.next_of_ring(ring):
-                if self._wants_agent(thread):
+                if _wants_agent(thread):
                     host = thread.key.host
                     same = (one for one in idle.values() if one.host == host)
                     return Start(thread, next(same, next(iter(idle.values()))).number)
         while thread := self.table.ready.next_thread():
-            if self._wants_agent(thread):
+            if _wants_agent(thread):
                 return Start(thread, 0)
         return None
-
-    def _wants_agent(self, thread: Thread) -> bool:
-        if not thread.count or thread.is_held or thread.agents >= max(1, thread.settings.maxthr):
-            return False
-        return not thread.agents or thread.agents < len(thread.unfed or ())
 
     def add(self, number: int, thread: Thread) -> AgentWork:
         """An agent was started for a thread."""
@@ -87,7 +82,7 @@ class WorkTable:
     def refuse(self, thread: Thread, reason: str, until: float) -> None:
         """No agent could be started for a thread: it tries again at a time."""
         thread.pending = reason
-        self.table.agenda.set(2 * thread.number, until)
+        self.table.timers.set_wake(thread, until)
 
     def assign(self, agent: AgentWork, thread: Thread) -> None:
         """Let an agent work on a thread; the first one begins its round."""
@@ -134,8 +129,8 @@ class WorkTable:
         """An agent is done with all jobs that it has."""
         for job in agent.outstanding:
             job.agent = 0
-            if job.thread in self.table.threads:
-                self.table.tried(job, now)
+            if thread := self.table.threads.get(job.thread):
+                self.table.timers.check_tried(thread, job, now)
         agent.outstanding.clear()
 
     def answer(self, job: Job, answer: Answer, now: float) -> bool:
@@ -182,7 +177,7 @@ class WorkTable:
             return thread
         self._leave(agent, now)
         while thread := self.table.ready.next_of_ring(agent.ring):
-            if self._wants_agent(thread):
+            if _wants_agent(thread):
                 self.assign(agent, thread)
                 return thread
         self._set_idle(agent, now)
@@ -208,3 +203,10 @@ class WorkTable:
         """Yield the idle agents."""
         for idle in self._idle.values():
             yield from idle.values()
+
+
+def _wants_agent(thread: Thread) -> bool:
+    """True if a thread has a use for one more agent, and its rules allow that."""
+    if not thread.count or thread.is_held or thread.agents >= max(1, thread.settings.maxthr):
+        return False
+    return not thread.agents or thread.agents < len(thread.unfed or ())

@@ -16,7 +16,6 @@ from typing import NamedTuple
 from engine.mail import header
 from engine.mail.message.bounce import ascii_address
 from engine.stores.zmailer.control_file import ControlLine, split_lines
-from engine.stores.zmailer.folders import Entry
 from engine.stores.zmailer.names import message_number, spool_id
 from engine.stores.zmailer.tasks import text
 from engine.text.safe import safe_line
@@ -83,6 +82,26 @@ class ReportSettings(NamedTuple):
     store-error-on-error)."""
 
 
+class ReportedMessage(NamedTuple):
+    """The message of a report."""
+
+    name: str
+    """Of its control file."""
+    data: bytes
+    """All bytes of the control file."""
+    sender: bytes
+    """Address for errors; empty for a report."""
+    modified_ns: int
+    """Time of its message file, nanoseconds since the epoch."""
+    start: bytes
+    """The start of the message file, `MAX_ENVELOPE_BYTES` of it."""
+
+    @property
+    def spool_id(self) -> str:
+        """Its name in logs."""
+        return spool_id(message_number(self.name) or 0, self.modified_ns)
+
+
 class Report(NamedTuple):
     """A report to submit."""
 
@@ -98,8 +117,8 @@ class Report(NamedTuple):
     recipients: tuple[bytes, ...]
 
 
-class _Message(NamedTuple):
-    """What a report needs of the message besides its recipients."""
+class _Fields(NamedTuple):
+    """What a report needs of a control file besides its recipients."""
 
     body: int | None
     envelope_id: bytes
@@ -108,40 +127,38 @@ class _Message(NamedTuple):
 
 
 def compose_report(
-    entry: Entry,
+    message: ReportedMessage,
     rows: Sequence[Unreported],
-    start: bytes,
     form: Form,
     settings: ReportSettings,
     now: float,
 ) -> Report | None:
     """Compose the report of some diagnostics of a message; None if nothing is to be reported.
 
-    `start` is the start of the message file, `MAX_ENVELOPE_BYTES` of it. A report about a report
-    goes only to the recipients of the form; without any it is kept or dropped.
+    A report about a report goes only to the recipients of the form; without any it is kept or
+    dropped.
     """
-    is_double = not entry.control.sender
+    is_double = not message.sender
     wanted = [one for one in rows if is_double or diagnostics.is_wanted(one)]
     copies = [address for line in form.copies if (address := _address_in(line))]
     if not wanted or (is_double and not copies and not settings.keeps_double_faults):
         return None
-    sender = entry.control.sender
+    sender = message.sender
     if sender[:1] in (b"|", b"/") and not (b"@" in sender and b"=" in sender):
         sender = b"postmaster"  # a program or a file is no address of a sender
     to = [*([] if is_double else [sender]), *copies]
     counts = Counter(one.action for one in wanted)
-    message = _read_message(entry.data, wanted[0].recipient.offset, start)
+    fields = _read_fields(message, wanted[0].recipient.offset)
     has_body = "failed" in counts and (
-        is_double or message.returns == b"FULL" or (settings.returns_body and not message.returns)
+        is_double or fields.returns == b"FULL" or (settings.returns_body and not fields.returns)
     )
-    number = message_number(entry.name) or 0
-    ident = spool_id(number, entry.message.st_mtime_ns)
+    ident = message.spool_id
     boundary = f"=_{ident}_{int(now)}"
     # A line of the message that ends the part before its end would show it cut.
-    while boundary.encode() in start:
+    while boundary.encode() in message.start:
         boundary += "_"
-    status = _delivery_status(entry, ident, message, wanted, settings)
-    own = message.headers if has_body else message.headers[:_MAX_HEADER_BYTES]
+    status = _delivery_status(message, fields, wanted, settings)
+    own = fields.headers if has_body else fields.headers[:_MAX_HEADER_BYTES]
     kind = "message/rfc822" if has_body else "text/rfc822-headers"
     parts = [
         _envelope(to),
@@ -154,7 +171,7 @@ def compose_report(
     is_kept = not to
     return Report(
         b"".join(parts),
-        message.body if has_body else None,
+        fields.body if has_body else None,
         f"\n--{boundary}--\n".encode(),
         submit.POSTMAN if is_kept else submit.ROUTER,
         submit.ERROR_ON_ERROR if is_kept else "",
@@ -166,16 +183,17 @@ def compose_report(
 # ---- the message
 
 
-def _read_message(data: bytes, recipient: int, start: bytes) -> _Message:
+def _read_fields(message: ReportedMessage, recipient: int) -> _Fields:
     """Read the parts of a control file that reports need; headers are those of the recipient."""
+    start = message.start
     found = {b"o": b"", b"n": b"", b"R": b""}
     headers = b""
-    for line in split_lines(data):
+    for line in split_lines(message.data):
         if line.letter in found:
             found[line.letter] = line.value.strip()
         elif line.letter == b"m" and line.offset > recipient and not headers:
             headers = _block_text(line)
-    begin = _envelope_end(start)
+    begin = envelope_end(start)
     end = start.find(b"\n\n", begin)
     body = int(found[b"o"]) if found[b"o"].isdigit() else None
     if body is None and end >= 0:
@@ -184,7 +202,7 @@ def _read_message(data: bytes, recipient: int, start: bytes) -> _Message:
     # n has the parameters of MAIL as a line of its own, or only the value.
     envid = dsn_parameter(found[b"n"], "ENVID") or found[b"n"]
     returns = (dsn_parameter(found[b"R"], "RET") or found[b"R"]).upper()
-    return _Message(body, envid, returns, headers)
+    return _Fields(body, envid, returns, headers)
 
 
 def _block_text(line: ControlLine) -> bytes:
@@ -192,7 +210,7 @@ def _block_text(line: ControlLine) -> bytes:
     return line.raw.partition(b"\n")[2].rstrip(b"\n") + b"\n"
 
 
-def _envelope_end(start: bytes) -> int:
+def envelope_end(start: bytes) -> int:
     """Where the envelope of a message file ends: at the first line that is a header."""
     at = 0
     for line in start.splitlines(keepends=True):
@@ -282,20 +300,19 @@ def _text(rows: Sequence[Unreported]) -> bytes:
 
 
 def _delivery_status(
-    entry: Entry,
-    ident: str,
-    message: _Message,
+    message: ReportedMessage,
+    fields: _Fields,
     rows: Sequence[Unreported],
     settings: ReportSettings,
 ) -> bytes:
     """The part for programs: fields of the message, then of each recipient (RFC 3464, 2)."""
-    arrived = datetime.fromtimestamp(int(entry.message.st_mtime), UTC)
+    arrived = datetime.fromtimestamp(message.modified_ns // 10**9, UTC)
     blocks = [
         {
-            "Original-Envelope-Id": text(_from_xtext(message.envelope_id)),
+            "Original-Envelope-Id": text(_from_xtext(fields.envelope_id)),
             "Reporting-MTA": f"dns; {settings.host}",
             "Arrival-Date": format_datetime(arrived),
-            "X-Local-Spool-ID": ident,
+            "X-Local-Spool-ID": message.spool_id,
         }
     ]
     for one in rows:

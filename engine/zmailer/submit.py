@@ -1,13 +1,14 @@
 """Give a message to the router: fsync it in a folder of ours, then rename it to router/INODE.
 
 As `mail_open` and `mail_close` of the ZMailer library do it; they use public/ instead of our
-folder. A mail that belongs to a change of a control file is staged first, under the name of the
-bytes that the change writes. After a kill, those bytes decide whether it is sent or removed, so it
-is sent once or not at all.
+folder. A mail that belongs to a change of a control file is staged first, with the lines that the
+change writes. If its process is killed, the control file decides: once one line was written, the
+next process writes the others and sends the mail; before, it removes the mail.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,6 @@ from functools import partial
 from typing import NamedTuple
 
 from engine.store import Unavailable
-from engine.stores.zmailer import names
 from engine.system import files
 
 ROUTER, POSTMAN = "router", "postman"
@@ -24,38 +24,46 @@ ERROR_ON_ERROR = ":error-on-error"
 """Suffix of a report that cannot be sent, in postman/."""
 
 STAGED = ".spooldeck/staged"
+_LINES = ".lines"
+"""Suffix of the file with the lines of a staged mail."""
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 _TRIES = 100
 
 
+class LineChange(NamedTuple):
+    """Bytes of a control file before and after a change."""
+
+    offset: int
+    before: bytes
+    after: bytes
+
+
 class Commit(NamedTuple):
-    """The bytes in a control file that decide whether a staged mail is sent."""
+    """The change of a control file that a mail belongs to."""
 
     name: str
     """Of the control file."""
-    offset: int
-    expected: bytes
-    """What is there once the change is made."""
-
-    @property
-    def file_name(self) -> str:
-        """The name of the staged mail."""
-        return f"{self.name}.{self.offset}.{self.expected.hex()}"
+    lines: tuple[LineChange, ...]
 
 
-def parse_commit(file_name: str) -> Commit | None:
-    """The commit that a staged mail is named for; None if it is not named like that."""
-    parts = file_name.rsplit(".", 2)
-    if len(parts) != 3 or names.message_number(parts[0]) is None or not parts[1].isdecimal():
-        return None
+def _format_commit(commit: Commit) -> bytes:
+    lines = [(one.offset, one.before.hex(), one.after.hex()) for one in commit.lines]
+    return json.dumps([commit.name, lines]).encode()
+
+
+def _parse_commit(data: bytes) -> Commit | None:
+    """Parse a commit; None if it is torn."""
     try:
-        return Commit(parts[0], int(parts[1]), bytes.fromhex(parts[2]))
-    except ValueError:
+        name, lines = json.loads(data)
+        changes = (LineChange(at, bytes.fromhex(a), bytes.fromhex(b)) for at, a, b in lines)
+        return Commit(str(name), tuple(changes))
+    except (ValueError, TypeError):
         return None
 
 
-IsCommitted = Callable[[Commit], bool | None]
-"""True if the bytes are there, False if others are; None if it cannot be found out now."""
+Settle = Callable[[Commit], bool | None]
+"""Completes a change of which a line was written, and returns True; False if none was; None if that
+cannot be found out now."""
 
 
 class Router:
@@ -87,12 +95,18 @@ class Router:
         Raises:
             Unavailable: it cannot be written, or sent, now.
         """
-        name = commit.file_name
+        name = f"mail.{os.urandom(6).hex()}"
         with (
             _unavailable(f"{STAGED}/{name}"),
             self._open_staged() as staged_fd,
             self._write(name, chunks, staged_fd) as fd,
         ):
+            lines = files.create_file(name + _LINES, staged_fd, None, _FILE_MODE)
+            try:
+                files.write_all(lines, _format_commit(commit))
+                files.fsync(lines)
+            finally:
+                os.close(lines)
             files.fsync(staged_fd)
             yield partial(self._send, name, staged_fd, fd)
 
@@ -133,9 +147,10 @@ class Router:
         with _unavailable(f"{folder}/{target}"), _open_folder(self._spool, folder) as router:
             files.rename(name, target, src_dir_fd=staged_fd, dst_dir_fd=router)
             files.fsync(router)
+        files.unlink_quietly(name + _LINES, staged_fd)
         return f"{folder}/{target}"
 
-    def recover(self, is_committed: IsCommitted) -> list[str]:
+    def recover(self, settle: Settle) -> list[str]:
         """Send or remove what ended processes have staged; return the paths of what was sent.
 
         Raises:
@@ -144,28 +159,33 @@ class Router:
         sent = []
         try:
             with _open_folder(self._spool, STAGED) as staged_fd:
-                for name in sorted(os.listdir(staged_fd)):
+                there = set(os.listdir(staged_fd))
+                for name in sorted(one for one in there if not one.endswith(_LINES)):
                     with suppress(FileNotFoundError):
-                        if path := self._recover_one(name, staged_fd, is_committed):
+                        if path := self._recover_one(name, staged_fd, settle):
                             sent.append(path)
+                for name in there:
+                    if name.endswith(_LINES) and name.removesuffix(_LINES) not in there:
+                        files.unlink_quietly(name, staged_fd)  # its mail was sent
         except FileNotFoundError:
             return sent
         except OSError as error:
             raise Unavailable(f"{STAGED}: {error.strerror or error}") from error
         return sent
 
-    def _recover_one(self, name: str, staged_fd: int, is_committed: IsCommitted) -> str:
+    def _recover_one(self, name: str, staged_fd: int, settle: Settle) -> str:
         fd = files.open_plain(name, staged_fd)
         try:
             if not files.claim_flock(fd):
                 return ""  # its process works on it
             os.stat(name, dir_fd=staged_fd, follow_symlinks=False)  # not sent meanwhile
-            commit = parse_commit(name)
-            committed = is_committed(commit) if commit else False
-            if committed:
+            commit = _read_commit(name, staged_fd)
+            is_made = settle(commit) if commit else False
+            if is_made:
                 return self._send(name, staged_fd, fd)
-            if committed is False:
+            if is_made is False:
                 files.unlink_quietly(name, staged_fd)
+                files.unlink_quietly(name + _LINES, staged_fd)
             return ""
         finally:
             os.close(fd)
@@ -180,6 +200,16 @@ class Router:
             path = f"{path}/{name}"
         with _open_folder(self._spool, STAGED) as fd:
             yield fd
+
+
+def _read_commit(name: str, staged_fd: int) -> Commit | None:
+    """The change of a staged mail; None if it has none: then none was begun."""
+    try:
+        fd = files.open_plain(name + _LINES, staged_fd)
+    except FileNotFoundError:
+        return None
+    with open(fd, "rb") as file:
+        return _parse_commit(file.read())
 
 
 def resubmission(host: str, sender: bytes, recipients: Iterable[bytes]) -> bytes:

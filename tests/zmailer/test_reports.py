@@ -20,7 +20,14 @@ from engine.zmailer.diagnostics import (
     is_wanted,
     timeout,
 )
-from engine.zmailer.reports import Form, Report, ReportSettings, compose_report, parse_form
+from engine.zmailer.reports import (
+    Form,
+    Report,
+    ReportedMessage,
+    ReportSettings,
+    compose_report,
+    parse_form,
+)
 from tests.stores.zmailed import Spool, recipient
 
 NOW = 1_795_170_900.0
@@ -51,7 +58,10 @@ def entry_of(root: Path, dsn: str = "", more: str = "", sender: str = "a@b.examp
 def compose(entry: Entry, form: Form = FORM, settings: ReportSettings = SETTINGS) -> Report | None:
     """The report of all that is unreported."""
     rows = list(find_unreported(entry.data, entry.control.recipients))
-    return compose_report(entry, rows, BODY, form, settings, NOW)
+    message = ReportedMessage(
+        entry.name, entry.data, entry.control.sender, entry.message.st_mtime_ns, BODY
+    )
+    return compose_report(message, rows, form, settings, NOW)
 
 
 def parsed(report: Report) -> tuple[str, EmailMessage[str, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.store import Unavailable
-from engine.zmailer.submit import Commit, Router, parse_commit, resubmission
+from engine.zmailer.submit import Commit, LineChange, Router, resubmission
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def router(spool: Path) -> Iterator[Router]:
     os.close(fd)
 
 
-COMMIT = Commit("1001-x", 91, b"-killed")
+COMMIT = Commit("1001-x", (LineChange(91, b" ", b"-killed"), LineChange(130, b" ", b"-killed")))
 
 
 def test_a_mail_has_its_inode_number_as_its_name(router: Router, spool: Path) -> None:
@@ -58,42 +58,49 @@ def test_an_old_mail_with_the_same_number_is_not_replaced(router: Router, spool:
     assert (spool / path).read_bytes() == b"2"
 
 
-def test_the_bytes_of_the_change_decide_about_what_a_killed_process_left(
+def test_the_lines_of_the_change_decide_about_what_a_killed_process_left(
     router: Router, spool: Path
 ) -> None:
     """Made: it is sent; not made: it is removed; not known, or its process is running: it stays."""
-    assert parse_commit(COMMIT.file_name) == COMMIT
-    staged = spool / ".spooldeck/staged" / COMMIT.file_name
+    seen: list[Commit] = []
+
+    def settle(commit: Commit) -> bool:
+        seen.append(commit)
+        return len(seen) > 1
 
     def leave() -> None:
-        staged.parent.mkdir(parents=True, exist_ok=True)
-        staged.write_bytes(b"mail")
+        with router.stage(COMMIT, [b"mail"]):
+            assert not router.recover(lambda commit: True)
 
     leave()
     assert not router.recover(lambda commit: None)
-    assert staged.exists()
-    assert not router.recover(lambda commit: False)
-    assert not staged.exists()
-    leave()
-    (path,) = router.recover(lambda commit: commit == COMMIT)
-    assert (spool / path).read_bytes() == b"mail"
-    assert not staged.exists()
-    with router.stage(COMMIT, [b"mail"]) as send:
-        assert not router.recover(lambda commit: False)
-        assert (spool / send()).read_bytes() == b"mail"
-    with router.stage(COMMIT, [b"mail"]):
-        pass
-    assert staged.exists()
-
-
-def test_names_in_our_folder_that_are_no_commits_are_removed(router: Router, spool: Path) -> None:
-    """A mail that was never part of a change was not acknowledged."""
-    for name in ("new.12ab", "x.1.2d", "1.x.2d", "1.1.zz"):
-        assert parse_commit(name) is None
-        (spool / ".spooldeck/staged").mkdir(parents=True, exist_ok=True)
-        (spool / ".spooldeck/staged" / name).touch()
-    assert not router.recover(lambda commit: True)
+    assert len(list((spool / ".spooldeck/staged").iterdir())) == 2
+    assert not router.recover(settle)
     assert not list((spool / ".spooldeck/staged").iterdir())
+    leave()
+    (path,) = router.recover(settle)
+    assert seen == [COMMIT, COMMIT]
+    assert (spool / path).read_bytes() == b"mail"
+    assert not list((spool / ".spooldeck/staged").iterdir())
+    with router.stage(COMMIT, [b"more"]) as send:
+        assert (spool / send()).read_bytes() == b"more"
+    assert not list((spool / ".spooldeck/staged").iterdir())
+
+
+@pytest.mark.parametrize("lines", [None, b"", b"[1, 2]", b'["1001", [[9, "zz", ""]]]', b'["1001"'])
+def test_a_mail_whose_lines_were_not_durable_is_removed(
+    lines: bytes | None, router: Router, spool: Path
+) -> None:
+    """The lines are fsynced before the change begins: torn, it has not begun."""
+    staged = spool / ".spooldeck/staged"
+    staged.mkdir(parents=True)
+    (staged / "mail.1").write_bytes(b"x")
+    (staged / "mail.2.lines").write_bytes(b"of a mail that was sent")
+    if lines is not None:
+        (staged / "mail.1.lines").write_bytes(lines)
+
+    assert not router.recover(lambda commit: True)
+    assert not list(staged.iterdir())
 
 
 def test_a_folder_that_others_can_rename_in_is_refused(router: Router, spool: Path) -> None:
