@@ -594,7 +594,7 @@ def test_several_recipients_get_one_mail_and_each_refusal_is_known() -> None:
     people = [smtp_client.WireRecipient(one, "NOTIFY=SUCCESS") for one in addresses]
     connections = smtp_client.Connections()
     with Server(rcpt=["", "450 4.2.1 later", "550 5.1.1 unknown"]) as server:
-        to = Destination("127.0.0.1", server.port)
+        to = SmtpDestination("127.0.0.1", server.port)
         answer = smtp_client.send_to_all(
             "s@d.example", people, io.BytesIO(MAIL), to, lambda: False, connections, "RET=HDRS"
         )
@@ -613,7 +613,7 @@ def test_a_server_that_refuses_all_recipients_gets_no_mail() -> None:
     """No DATA is sent; each refusal is known."""
     people = [smtp_client.WireRecipient(one) for one in ("a@d.example", "b@d.example")]
     with Server(rcpt="550 5.1.1 unknown") as server:
-        to = Destination("127.0.0.1", server.port)
+        to = SmtpDestination("127.0.0.1", server.port)
         answer = smtp_client.send_to_all(
             "", people, io.BytesIO(MAIL), to, lambda: False, smtp_client.Connections()
         )

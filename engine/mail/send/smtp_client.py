@@ -203,7 +203,7 @@ def send_to_all(
     sender: str,
     recipients: Sequence[WireRecipient],
     contents: BinaryIO,
-    to: Destination,
+    to: SmtpDestination,
     cancelled: Callable[[], bool],
     connections: Connections,
     notify: str = "",
