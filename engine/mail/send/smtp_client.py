@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import BinaryIO, NamedTuple
 
 from engine.mail import failure_reasons, wire_format
@@ -437,7 +438,8 @@ class _SmtpSession:
             with self._begun(envelope, facts) as client:
                 notifies = client.has_extn("dsn")
                 refusals = [
-                    self._refusal(client, one, notifies=notifies) for one in envelope.recipients
+                    _refusal(partial(self._command, client, "RCPT", _rcpt_argument(one, notifies)))
+                    for one in envelope.recipients
                 ]
                 if None not in refusals:
                     raise _NoneAccepted
@@ -575,14 +577,6 @@ class _SmtpSession:
     def _command(self, client: _Client, verb: str, rest: str = "") -> None:
         self._doing = verb
         self._require(*client.docmd(verb, rest), "")
-
-    def _refusal(self, client: _Client, to: _PathTo, *, notifies: bool) -> NotSent | None:
-        """Send RCPT; return why the recipient is refused, if it is."""
-        try:
-            self._command(client, "RCPT", f"TO:{to.path} {to.notify if notifies else ''}".strip())
-        except NotSent as failure:
-            return failure
-        return None
 
     def _data(self, client: _Client, contents: BinaryIO, size: int) -> str:
         """Send the mail; return the answer of the server."""
@@ -754,6 +748,19 @@ def _tls_context(to: SmtpDestination) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _refusal(command: Callable[[], None]) -> NotSent | None:
+    """Send a command; return why the server refuses it, if it does."""
+    try:
+        command()
+    except NotSent as failure:
+        return failure
+    return None
+
+
+def _rcpt_argument(to: _PathTo, notifies: bool) -> str:
+    return f"TO:{to.path} {to.notify}".strip() if notifies else f"TO:{to.path}"
 
 
 def _mail_argument(client: _Client, envelope: _Envelope, facts: wire_format.WireFacts) -> str:
