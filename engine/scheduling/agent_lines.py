@@ -73,7 +73,7 @@ class Notary(NamedTuple):
     """Program and PID of the agent; older ones do not send it."""
 
 
-class Answer(NamedTuple):
+class AgentAnswer(NamedTuple):
     """What became of one recipient."""
 
     ident: int
@@ -111,7 +111,7 @@ class Resync(NamedTuple):
     ident: int
 
 
-class Remark(NamedTuple):
+class AgentText(NamedTuple):
     """A line for the log."""
 
     kind: str
@@ -119,7 +119,7 @@ class Remark(NamedTuple):
     text: bytes
 
 
-AgentLine = Answer | Hungry | Resync | Remark
+AgentLine = AgentAnswer | Hungry | Resync | AgentText
 
 
 class JobLine(NamedTuple):
@@ -154,13 +154,13 @@ def parse_agent_line(line: bytes) -> AgentLine:
         ident, offset, notary, status, text = found.groups()
         if status in STATUSES:
             sent = Notary(*notary.split(b"\1", 5)) if notary else None
-            return Answer(int(ident), int(offset), sent, status, text or b"")
+            return AgentAnswer(int(ident), int(offset), sent, status, text or b"")
     if found := _match_resync(line):
         return Resync(int(found[1]))
-    return Remark(TEXT if not line or line.startswith(b"#") else DIAGNOSTIC, line)
+    return AgentText(TEXT if not line or line.startswith(b"#") else DIAGNOSTIC, line)
 
 
-def format_answer(answer: Answer) -> bytes:
+def format_answer(answer: AgentAnswer) -> bytes:
     """Format an answer, with its LF; TAB and LF in its texts become blanks."""
     notary = b"\1".join(_clean(one) for one in answer.notary or ())
     place = b"%d/%d" % (answer.ident, answer.offset)

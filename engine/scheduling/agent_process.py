@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Generic
 
 from engine.scheduling import agent_state
-from engine.scheduling.agent_lines import Remark
+from engine.scheduling.agent_lines import AgentText
 from engine.scheduling.agent_talk import AgentTalk, Answered, J, NothingToDo, Ready
 from engine.system import supervisor
 from engine.system.supervisor import CannotRun, Program
@@ -180,7 +180,7 @@ class Agent(Generic[J]):
         """True if the process has ended and its last lines are handled: close it."""
         return self.status is not None and not self.talk.has_lines
 
-    def read(self, now: float) -> Iterator[Answered[J] | NothingToDo[J] | Ready | Remark]:
+    def read(self, now: float) -> Iterator[Answered[J] | NothingToDo[J] | Ready | AgentText]:
         """Read what there is, up to the bounds, and yield what it means."""
         if not self.talk.has_lines and not self.is_closed:
             self._receive(READ_BYTES)

@@ -15,11 +15,11 @@ from engine.scheduling.agent_lines import (
     DIAGNOSTIC,
     END,
     IDLE,
-    Answer,
+    AgentAnswer,
+    AgentText,
     Hungry,
     JobLine,
     LineBuffer,
-    Remark,
     Resync,
     format_job,
     parse_agent_line,
@@ -40,7 +40,7 @@ class Answered(NamedTuple, Generic[J]):
     """An answer for a job that the agent has. The caller checks the offset."""
 
     job: J
-    answer: Answer
+    answer: AgentAnswer
 
 
 class NothingToDo(NamedTuple, Generic[J]):
@@ -79,7 +79,7 @@ class AgentTalk(Generic[J]):
         """Take bytes of the agent; a partial last line waits for its rest."""
         self._lines.extend(self._buffer.feed(data))
 
-    def events(self, now: float) -> Iterator[Answered[J] | NothingToDo[J] | Ready | Remark]:
+    def events(self, now: float) -> Iterator[Answered[J] | NothingToDo[J] | Ready | AgentText]:
         """Yield what at most `LINES_PER_ROUND` lines mean."""
         for _ in range(min(LINES_PER_ROUND, len(self._lines))):
             line = self._lines.popleft()
@@ -89,10 +89,10 @@ class AgentTalk(Generic[J]):
                 self.feed = agent_state.after_hungry(self.feed, now)
                 if had == 1:
                     yield Ready()
-            elif isinstance(parsed, Remark):
+            elif isinstance(parsed, AgentText):
                 yield parsed
             elif parsed.ident not in self._given:
-                yield Remark(DIAGNOSTIC, line)
+                yield AgentText(DIAGNOSTIC, line)
             elif isinstance(parsed, Resync):
                 yield NothingToDo(self._given[parsed.ident])
             else:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from engine.scheduling.agent_lines import Answer
+from engine.scheduling.agent_lines import AgentAnswer
 from engine.scheduling.jobs import Job, RingKey
 from engine.scheduling.ready import AgentSlots
 from engine.scheduling.table import ThreadTable
@@ -133,7 +133,7 @@ class WorkTable:
                 self.table.timers.check_tried(thread, job, now)
         agent.outstanding.clear()
 
-    def answer(self, job: Job, answer: Answer, now: float) -> bool:
+    def answer(self, job: Job, answer: AgentAnswer, now: float) -> bool:
         """Take in an answer for a job that an agent has. A recipient that is finished stays in it
         until the caller has recorded that and calls `ThreadTable.finish`. False: it is none to do
         of the job, so the answer is only for the log.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from engine.scheduling.agent_lines import Answer
+from engine.scheduling.agent_lines import AgentAnswer
 from engine.scheduling.jobs import ClauseSettings, Job, QueuedMessage
 from engine.scheduling.ready import AgentSlots
 from engine.scheduling.table import JobGroup, ThreadTable
@@ -70,7 +70,7 @@ class Driven:
         """The agent answers each recipient of a job with a status and a text."""
         status, _, text = words.partition(" ")
         for offset in job.todo:
-            answer = Answer(job.message.number, offset, None, status.encode(), text.encode())
+            answer = AgentAnswer(job.message.number, offset, None, status.encode(), text.encode())
             if self.work.answer(job, answer, now) and answer.rule.is_final:
                 self.table.finish(job, offset)
 

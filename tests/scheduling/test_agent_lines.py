@@ -9,12 +9,12 @@ from engine.scheduling.agent_lines import (
     MAX_LINE_BYTES,
     STATUSES,
     TEXT,
-    Answer,
+    AgentAnswer,
+    AgentText,
     Hungry,
     JobLine,
     LineBuffer,
     Notary,
-    Remark,
     Resync,
     format_answer,
     format_job,
@@ -32,20 +32,20 @@ NOTARY = Notary(b"a@b", b"delayed", b"4.4.3 (lookup)", b"x-local; 466 (lookup)",
         (b"#hungry", Hungry()),
         (b"#resync S/O/3268942", Resync(3268942)),
         (b"#resync 3311995", Resync(3311995)),
-        (b"#resync ../../etc/passwd", Remark(TEXT, b"#resync ../../etc/passwd")),
-        (b"#hungry now", Remark(TEXT, b"#hungry now")),
-        (b"", Remark(TEXT, b"")),
-        (b"12/34\t\tok3 done", Answer(12, 34, None, b"ok3", b"done")),
-        (b"12/34\t\tok3", Answer(12, 34, None, b"ok3", b"")),
-        (b"12/34\t%b\tdeferred x y" % FIVE, Answer(12, 34, NOTARY, b"deferred", b"x y")),
+        (b"#resync ../../etc/passwd", AgentText(TEXT, b"#resync ../../etc/passwd")),
+        (b"#hungry now", AgentText(TEXT, b"#hungry now")),
+        (b"", AgentText(TEXT, b"")),
+        (b"12/34\t\tok3 done", AgentAnswer(12, 34, None, b"ok3", b"done")),
+        (b"12/34\t\tok3", AgentAnswer(12, 34, None, b"ok3", b"")),
+        (b"12/34\t%b\tdeferred x y" % FIVE, AgentAnswer(12, 34, NOTARY, b"deferred", b"x y")),
         (
             b"12/34\t%b\x01smtp[9]\terror \rtwo\tlines" % FIVE,
-            Answer(12, 34, NOTARY._replace(agent=b"smtp[9]"), b"error", b"\rtwo\tlines"),
+            AgentAnswer(12, 34, NOTARY._replace(agent=b"smtp[9]"), b"error", b"\rtwo\tlines"),
         ),
-        (b"12/34\t\tOK done", Remark(DIAGNOSTIC, b"12/34\t\tOK done")),
-        (b"12/x\t\tok done", Remark(DIAGNOSTIC, b"12/x\t\tok done")),
-        (b"12/34 ok", Remark(DIAGNOSTIC, b"12/34 ok")),
-        (b"12/%b\t\tok" % (b"9" * 99), Remark(DIAGNOSTIC, b"12/%b\t\tok" % (b"9" * 99))),
+        (b"12/34\t\tOK done", AgentText(DIAGNOSTIC, b"12/34\t\tOK done")),
+        (b"12/x\t\tok done", AgentText(DIAGNOSTIC, b"12/x\t\tok done")),
+        (b"12/34 ok", AgentText(DIAGNOSTIC, b"12/34 ok")),
+        (b"12/%b\t\tok" % (b"9" * 99), AgentText(DIAGNOSTIC, b"12/%b\t\tok" % (b"9" * 99))),
     ],
 )
 def test_a_line_of_an_agent_has_one_meaning(line: bytes, meaning: object) -> None:
@@ -59,8 +59,8 @@ def test_a_line_of_an_agent_has_one_meaning(line: bytes, meaning: object) -> Non
 )
 def test_retryat_names_a_time(text: bytes, due: float | None) -> None:
     """The text of retryat begins with seconds from now, or with an absolute time."""
-    assert Answer(1, 2, None, b"retryat", text).retry_time(1000.0) == due
-    assert Answer(1, 2, None, b"deferred", text).retry_time(1000.0) is None
+    assert AgentAnswer(1, 2, None, b"retryat", text).retry_time(1000.0) == due
+    assert AgentAnswer(1, 2, None, b"deferred", text).retry_time(1000.0) is None
 
 
 WORDS = st.binary(max_size=20).map(lambda text: text.translate(None, b"\n\t\0\1"))
@@ -71,7 +71,7 @@ def test_an_answer_is_read_as_it_was_written(
     status: bytes, text: bytes, notary: Notary | None
 ) -> None:
     """Format and parse of an answer are inverse."""
-    answer = Answer(7, 99, notary, status, text)
+    answer = AgentAnswer(7, 99, notary, status, text)
 
     assert parse_agent_line(format_answer(answer)[:-1]) == answer
 

@@ -10,7 +10,7 @@ from engine.scheduling.agent_loop import run_agent
 
 
 def serve(job: JobLine) -> Iterator[bytes]:
-    """Answer two recipients of a job; nothing to do in file 3."""
+    """AgentAnswer two recipients of a job; nothing to do in file 3."""
     if job.path == "3":
         yield format_resync(job.path)
         return

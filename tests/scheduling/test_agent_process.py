@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.scheduling.agent_lines import JobLine, Remark
+from engine.scheduling.agent_lines import AgentText, JobLine
 from engine.scheduling.agent_process import (
     Agent,
     StartRate,
@@ -175,7 +175,7 @@ def test_standard_input_and_output_are_one_socket_and_nothing_else_is_open(
     os.set_inheritable(leak, True)
     agent = start("readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2; ls /proc/$$/fd; echo x >&2")
     os.close(leak)
-    lines = [event.text for event in wait(agent) if isinstance(event, Remark)]
+    lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
 
     assert lines[0] == lines[1]
     assert lines[0].startswith(b"socket:")
@@ -189,7 +189,7 @@ def test_an_agent_has_its_limits_and_works_where_the_scheduler_works(start: Star
     agent = start("read x; ulimit -n; nice; pwd; ps -o sid= $$ || :", open_files=20, nice=3)
     agent.talk.output += b"go\n"
     agent.write(0.0)
-    lines = [event.text for event in wait(agent) if isinstance(event, Remark)]
+    lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
 
     assert lines[:3] == [b"20", str(min(19, ours + 3)).encode(), bytes(Path.cwd())]
     assert agent.warning == ""
@@ -200,7 +200,7 @@ def test_an_agent_has_its_limits_and_works_where_the_scheduler_works(start: Star
 def test_an_agent_runs_as_its_user_without_our_groups(start: StartScript) -> None:
     """Group and user are set, and no other group stays."""
     agent = start("id -u; id -G", account=Account(12345, 54321, (54321,), "x", "/"))
-    lines = [event.text for event in wait(agent) if isinstance(event, Remark)]
+    lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
 
     assert lines == [b"12345", b"54321"]
 
@@ -224,7 +224,7 @@ def test_a_program_that_is_missing_is_reported(tmp_path: Path) -> None:
         ("echo '#hungry'; read x; printf '5/9\\t\\tok3 done\\n'", [Ready, Answered]),
         ("echo '#hungry'; read x; printf '5/9\\t\\tok3 d\\n#hung'", [Ready, Answered]),
         ("echo '#hungry'; read x; printf '#resync A/5\\n#hungry\\n'", [Ready, NothingToDo, Ready]),
-        ("echo '#hungry'; read x; printf '6/9\\t\\tok3 lie\\n'", [Ready, Remark]),
+        ("echo '#hungry'; read x; printf '6/9\\t\\tok3 lie\\n'", [Ready, AgentText]),
     ],
 )
 def test_an_agent_may_die_at_each_of_its_lines(
@@ -270,7 +270,7 @@ def test_children_that_keep_the_socket_do_not_keep_the_agent(start: StartScript)
         os.killpg(agent.pid, signal.SIGKILL)  # the child: it is in the session that we started
 
     assert agent.status == 0
-    assert [type(event) for event in events if not isinstance(event, Remark)] == [Answered]
+    assert [type(event) for event in events if not isinstance(event, AgentText)] == [Answered]
 
 
 def test_a_flooding_agent_takes_bounded_memory_and_time(start: StartScript) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.scheduling import agent_state
-from engine.scheduling.agent_lines import HUNGRY, JobLine, Remark, parse_job
+from engine.scheduling.agent_lines import HUNGRY, AgentText, JobLine, parse_job
 from engine.scheduling.agent_state import AgentFeed, AgentState
 from engine.scheduling.agent_talk import (
     LINES_PER_ROUND,
@@ -75,7 +75,7 @@ def test_a_recorded_conversation_is_one_of_ours(name: str) -> None:
     for who, data in SESSIONS[name]:
         if who == "T":
             events = list(feed_events(talk, data))
-            assert not any(isinstance(event, Remark) for event in events), events
+            assert not any(isinstance(event, AgentText) for event in events), events
             if Ready() in events:
                 room = talk.room(overfeed=2)
             continue
@@ -131,7 +131,13 @@ def test_an_answer_counts_only_for_a_job_that_the_agent_has() -> None:
     talk.receive(b"7/99\t\tok3 done\n8/99\t\tok3 done\n1/99\t\tok3 done\n#resync 8\n#resync A/7\n")
     events = list(talk.events(4.0))
 
-    assert [type(event) for event in events] == [Answered, Remark, Remark, Remark, NothingToDo]
+    assert [type(event) for event in events] == [
+        Answered,
+        AgentText,
+        AgentText,
+        AgentText,
+        NothingToDo,
+    ]
     assert isinstance(events[0], Answered)
     assert (events[0].job, events[0].answer.offset) == ("job 7", 99)
 

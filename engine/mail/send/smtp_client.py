@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import BinaryIO, NamedTuple
 
 from engine.mail import failure_reasons, wire_format
@@ -50,7 +51,7 @@ IN_DOUBT_PREFIX = "in doubt: "
 """The beginning of the text of `InDoubt`."""
 
 
-class Destination(NamedTuple):
+class SmtpDestination(NamedTuple):
     """A mail server, and the connection settings for it."""
 
     host: str
@@ -97,7 +98,7 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def describe_obstacle(to: Destination) -> str:
+def describe_obstacle(to: SmtpDestination) -> str:
     """Return why the destination cannot be used, as far as can be known without connecting; "" if
     it can."""
     if to.fault:
@@ -179,7 +180,7 @@ def smtp_path(address: str) -> str:
 
 def send(
     message: WireMessage,
-    to: Destination,
+    to: SmtpDestination,
     cancelled: Callable[[], bool],
     connections: Connections,
 ) -> None:
@@ -203,7 +204,7 @@ def send_to_all(
     sender: str,
     recipients: Sequence[WireRecipient],
     contents: BinaryIO,
-    to: Destination,
+    to: SmtpDestination,
     cancelled: Callable[[], bool],
     connections: Connections,
     notify: str = "",
@@ -415,7 +416,9 @@ class _Client(smtplib.SMTP):
 class _SmtpSession:
     """The SMTP dialogue of one attempt."""
 
-    def __init__(self, to: Destination, watch: _AttemptDeadline, connections: Connections) -> None:
+    def __init__(
+        self, to: SmtpDestination, watch: _AttemptDeadline, connections: Connections
+    ) -> None:
         self._to, self._watch, self._connections = to, watch, connections
         self._doing = "connecting"
         self._ended = False
@@ -435,7 +438,8 @@ class _SmtpSession:
             with self._begun(envelope, facts) as client:
                 notifies = client.has_extn("dsn")
                 refusals = [
-                    self._refusal(client, one, notifies=notifies) for one in envelope.recipients
+                    _refusal(partial(self._command, client, "RCPT", _rcpt_argument(one, notifies)))
+                    for one in envelope.recipients
                 ]
                 if None not in refusals:
                     raise _NoneAccepted
@@ -573,14 +577,6 @@ class _SmtpSession:
     def _command(self, client: _Client, verb: str, rest: str = "") -> None:
         self._doing = verb
         self._require(*client.docmd(verb, rest), "")
-
-    def _refusal(self, client: _Client, to: _PathTo, *, notifies: bool) -> NotSent | None:
-        """Send RCPT; return why the recipient is refused, if it is."""
-        try:
-            self._command(client, "RCPT", f"TO:{to.path} {to.notify if notifies else ''}".strip())
-        except NotSent as failure:
-            return failure
-        return None
 
     def _data(self, client: _Client, contents: BinaryIO, size: int) -> str:
         """Send the mail; return the answer of the server."""
@@ -737,7 +733,7 @@ def _word_for_code(code: int, word: str) -> str:
     return f"unavailable_{code}" if code < 500 else f"rejected_{code}"
 
 
-def _tls_context(to: Destination) -> ssl.SSLContext:
+def _tls_context(to: SmtpDestination) -> ssl.SSLContext:
     """Return a TLS context that verifies the server, except for `OPPORTUNISTIC`.
 
     Raises:
@@ -752,6 +748,19 @@ def _tls_context(to: Destination) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _refusal(command: Callable[[], None]) -> NotSent | None:
+    """Send a command; return why the server refuses it, if it does."""
+    try:
+        command()
+    except NotSent as failure:
+        return failure
+    return None
+
+
+def _rcpt_argument(to: _PathTo, notifies: bool) -> str:
+    return f"TO:{to.path} {to.notify}".strip() if notifies else f"TO:{to.path}"
 
 
 def _mail_argument(client: _Client, envelope: _Envelope, facts: wire_format.WireFacts) -> str:
