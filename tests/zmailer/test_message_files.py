@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.scheduling.agent_lines import Answer, Notary
+from engine.scheduling.agent_lines import AgentAnswer, Notary
 from engine.scheduling.jobs import ClauseSettings, Job, QueuedMessage
 from engine.scheduling.table import JobGroup
 from engine.stores.zmailer import names
-from engine.stores.zmailer.folders import SpoolFolders
+from engine.stores.zmailer.folders import PostofficeFolders
 from engine.system import files
 from engine.zmailer.scheduler.arrivals import Arrivals, ScanLimits
 from engine.zmailer.scheduler.message_outcomes import MessageOutcomes, ReportRequest
@@ -39,7 +39,7 @@ class Office:
 
     def __init__(self, root: Path, hash_levels: int = 0) -> None:
         self.spool = Spool(root).make()
-        self.folders = SpoolFolders(str(root))
+        self.folders = PostofficeFolders(str(root))
         self.places = MessagePlaces(self.folders, hash_levels)
         self.reader = MessageReader(self.places, self.find)
         self.outcomes = MessageOutcomes(self.places, self.reader, self.report)
@@ -96,7 +96,7 @@ def answer(
     """Record the answer for a recipient."""
     status, _, text = words.partition(" ")
     known = Notary(*notary) if notary else None
-    one = Answer(found.message.number, offset, known, status.encode(), text.encode())
+    one = AgentAnswer(found.message.number, offset, known, status.encode(), text.encode())
     found.message.open_jobs = 9
     return office.outcomes.record(jobs_of(found)[0], one, NOW)
 

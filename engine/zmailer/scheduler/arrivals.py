@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from engine.stores.zmailer import names
-from engine.stores.zmailer.folders import SpoolFolders
+from engine.stores.zmailer.folders import PostofficeFolders
 
 SCAN_SECONDS = 10.0
 """From one scan of transport/ to the next; with many files waiting up to twice as long."""
@@ -38,7 +38,7 @@ class Arrivals:
 
     def __init__(
         self,
-        folders: SpoolFolders,
+        folders: PostofficeFolders,
         known: Container[int],
         clock: Callable[[], float],
         limits: ScanLimits = DEFAULT_LIMITS,

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from engine.model import State
-from engine.scheduling.agent_lines import Answer, Notary
+from engine.scheduling.agent_lines import AgentAnswer, Notary
 from engine.scheduling.jobs import Job, QueuedMessage
 from engine.scheduling.table import JobGroup
 from engine.stores.zmailer import marks, names
 from engine.stores.zmailer.control_file import (
     ControlFile,
     Diagnostic,
-    Recipient,
+    RecipientLine,
     parse_control_file,
     split_lines,
 )
@@ -66,7 +66,7 @@ class MessageOutcomes:
         self._places, self._reader, self._report = places, reader, report
         self._header_offsets: dict[int, tuple[int, ...]] = {}
 
-    def record(self, job: Job, answer: Answer, now: float) -> tuple[JobGroup, ...]:
+    def record(self, job: Job, answer: AgentAnswer, now: float) -> tuple[JobGroup, ...]:
         """Record that a recipient is finished, as its agent has answered. Return further jobs of
         the message: the next one of mutually exclusive recipients, if this one has failed.
 
@@ -91,7 +91,7 @@ class MessageOutcomes:
         return ()
 
     def _record_alternative(
-        self, fd: int, message: QueuedMessage, answer: Answer, line: bytes, now: float
+        self, fd: int, message: QueuedMessage, answer: AgentAnswer, line: bytes, now: float
     ) -> tuple[JobGroup, ...]:
         """After a success the other recipients of its class are finished too. After a failure the
         next one is tried; the failure of the last one is reported."""
@@ -121,7 +121,7 @@ class MessageOutcomes:
         return ()
 
     def _append(
-        self, fd: int, message: QueuedMessage, answer: Answer, line: bytes, now: float
+        self, fd: int, message: QueuedMessage, answer: AgentAnswer, line: bytes, now: float
     ) -> None:
         """Append the diagnostic of an answer."""
         if message.number not in self._header_offsets:
@@ -276,7 +276,7 @@ def _is_notified(line: bytes, word: str) -> bool:
     return word in (wanted or "FAILURE").split(",")
 
 
-def _diagnostic_of(answer: Answer, now: float) -> Diagnostic:
+def _diagnostic_of(answer: AgentAnswer, now: float) -> Diagnostic:
     """The diagnostic of an answer. Its action fits the status word, whatever the agent has sent."""
     action, status = (b"failed", b"5.0.0") if answer.rule.is_failure else (b"delivered", b"2.0.0")
     fits = {action} if answer.rule.is_failure else {b"delivered", b"relayed", b"expanded"}
@@ -292,7 +292,7 @@ def _diagnostic_of(answer: Answer, now: float) -> Diagnostic:
     )
 
 
-def _failure(one: Recipient, job: Job, age: str, now: float, why: str) -> Diagnostic:
+def _failure(one: RecipientLine, job: Job, age: str, now: float, why: str) -> Diagnostic:
     """The diagnostic of a recipient that is too old, or that an operator gave up."""
     last = Diagnostic(now, (), job.text) if job.text else None
     expired = diagnostics.timeout(one, last, age, now, is_final=True)

@@ -1,6 +1,6 @@
 """Where control and message files are: open them locked, move them to hash folders, park, remove.
 
-Every folder is opened in the one above it (`SpoolFolders`), so no path is followed by name.
+Every folder is opened in the one above it (`PostofficeFolders`), so no path is followed by name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from os import stat_result
 
 from engine.stores.zmailer import marks, names
-from engine.stores.zmailer.folders import QUEUE, TRANSPORT, OpenControl, SpoolFolders
+from engine.stores.zmailer.folders import QUEUE, TRANSPORT, OpenControl, PostofficeFolders
 from engine.system import files
 from engine.system.files import Refused
 
@@ -25,7 +25,7 @@ _MAX_SAME_NAMES = 1000
 class MessagePlaces:
     """The files of one spool, for its scheduler."""
 
-    def __init__(self, folders: SpoolFolders, hash_levels: int = 0) -> None:
+    def __init__(self, folders: PostofficeFolders, hash_levels: int = 0) -> None:
         """`hash_levels`: 0 to 2 levels of hash folders to which new files are moved."""
         self.folders, self._hash_levels = folders, hash_levels
         self._changed: set[str] = set()

@@ -19,7 +19,7 @@ from engine.stores.zmailer.control_file import (
     TRIGGER,
     ControlFile,
     Diagnostic,
-    Recipient,
+    RecipientLine,
     parse_control_file,
 )
 from engine.stores.zmailer.folders import OpenControl, read_whole
@@ -136,7 +136,7 @@ class MessageReader:
         return AllDone(message)
 
     def find_groups(
-        self, recipients: Iterable[Recipient]
+        self, recipients: Iterable[RecipientLine]
     ) -> tuple[tuple[JobGroup, ...], frozenset[str]]:
         """Recipients by channel and host with their settings; and the CHANNEL/HOST of those that no
         clause matches. These are tried again each time that the file is read, and parked when all
@@ -171,7 +171,7 @@ class MessageReader:
         return Parked(self._places.park(opened), why)
 
 
-def active(recipients: Iterable[Recipient]) -> list[Recipient]:
+def active(recipients: Iterable[RecipientLine]) -> list[RecipientLine]:
     """The recipients to do. Of those that are mutually exclusive (X) it is the first that has not
     failed; none if one of them is done."""
     recipients = list(recipients)
