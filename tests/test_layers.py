@@ -35,6 +35,7 @@ PACKAGES = {
     "engine.zmailer": "engine.mail.message engine.stores.zmailer",
     "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
     "engine.stores.bullmq engine.stores.zmailer",
+    "engine.zmailer.agents": "engine.mail.send engine.scheduling engine.zmailer",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
     "engine.doctor": "engine.destinations engine.monitor engine.stores",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from engine.stores.zmailer.control_file import (
     Diagnostic,
-    Recipient,
+    RecipientLine,
     parse_diagnostic,
     split_lines,
 )
@@ -46,7 +46,7 @@ class Unreported(NamedTuple):
 
     line: int
     """Its offset; -1 for one that is not written yet."""
-    recipient: Recipient
+    recipient: RecipientLine
     diagnostic: Diagnostic
 
     @property
@@ -90,9 +90,9 @@ def dsn_parameter(line: bytes, name: str) -> bytes:
     return next((word[len(key) :] for word in words), b"")
 
 
-def find_unreported(data: bytes, recipients: tuple[Recipient, ...]) -> Iterator[Unreported]:
+def find_unreported(data: bytes, recipients: tuple[RecipientLine, ...]) -> Iterator[Unreported]:
     """The d lines of a control file that no report has, in their order."""
-    by_offset: dict[int, Recipient] = {}
+    by_offset: dict[int, RecipientLine] = {}
     for line in split_lines(data):
         if line.letter != b"d" or line.tag != UNREPORTED:
             continue
@@ -126,7 +126,7 @@ def _clean(text: bytes, unwanted: bytes) -> bytes:
 
 
 def timeout(
-    recipient: Recipient, last: Diagnostic | None, age: str, now: float, *, is_final: bool
+    recipient: RecipientLine, last: Diagnostic | None, age: str, now: float, *, is_final: bool
 ) -> Diagnostic:
     """The diagnostic of a message that is too old, or that waits for long; `age` as text.
 

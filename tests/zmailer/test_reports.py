@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from engine.stores.zmailer.control_file import Diagnostic
-from engine.stores.zmailer.folders import Entry, SpoolFolders
+from engine.stores.zmailer.folders import PostofficeFolders, SpoolEntry
 from engine.zmailer.diagnostics import (
     Unreported,
     find_unreported,
@@ -39,7 +39,7 @@ FORM = parse_form(
 BODY = b"external\nFrom: a@b.example\nSubject: x\n\nall of it\n"
 
 
-def entry_of(root: Path, dsn: str = "", more: str = "", sender: str = "a@b.example") -> Entry:
+def entry_of(root: Path, dsn: str = "", more: str = "", sender: str = "a@b.example") -> SpoolEntry:
     """A message with a recipient that failed."""
     spool = Spool(root).make()
     path = spool.put(1001, recipient(), dsn)
@@ -49,13 +49,15 @@ def entry_of(root: Path, dsn: str = "", more: str = "", sender: str = "a@b.examp
     at = text.index("\nr ") + 1
     notary = "c@d.example\1failed\0015.1.1\1smtp; 550 no\1dns; mx.example\1smtp[7]"
     path.write_text(f"{text}d {at}:-1:-1::{NOW:.0f}\t{notary}\t\r<<- RCPT\r->> 550 no\x1b[2J\n")
-    with closing(SpoolFolders(str(root))) as folders:
+    with closing(PostofficeFolders(str(root))) as folders:
         entry = folders.read_entry("1001")
     assert entry is not None
     return entry
 
 
-def compose(entry: Entry, form: Form = FORM, settings: ReportSettings = SETTINGS) -> Report | None:
+def compose(
+    entry: SpoolEntry, form: Form = FORM, settings: ReportSettings = SETTINGS
+) -> Report | None:
     """The report of all that is unreported."""
     rows = list(find_unreported(entry.data, entry.control.recipients))
     message = ReportedMessage(
