@@ -59,7 +59,7 @@ PACKAGES = {
     "tui.groups": "tui.queue",
     "tui.overview": "tui.queue",
     "tui": "tui.groups tui.locks tui.log tui.overview",
-    "tui.cli.setup": "engine.destinations engine.stores engine.work tui.session",
+    "tui.cli.setup": "engine.destinations engine.stores engine.work engine.zmailer tui.session",
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
     "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
     "tui.cli.formats": "engine.federation tui.cli.queue",
