@@ -37,6 +37,7 @@ PACKAGES = {
     "engine.zmailer.scheduler": "engine.mailq engine.zmailer",
     "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
     "engine.stores.bullmq engine.stores.zmailer",
+    "engine.zmailer.agents": "engine.mail.send engine.scheduling engine.zmailer",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
     "engine.doctor": "engine.destinations engine.monitor engine.stores",
@@ -60,7 +61,7 @@ PACKAGES = {
     "tui.groups": "tui.queue",
     "tui.overview": "tui.queue",
     "tui": "tui.groups tui.locks tui.log tui.overview",
-    "tui.cli.setup": "engine.destinations engine.stores engine.work tui.session",
+    "tui.cli.setup": "engine.destinations engine.stores engine.work engine.zmailer tui.session",
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
     "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
     "tui.cli.formats": "engine.federation tui.cli.queue",

@@ -43,7 +43,7 @@ _DEFAULT_TEXT = b"This is a report about the delivery of your mail.\n\n"
 _is_header = re.compile(rb"[!-9;-~]+:").match
 
 
-class Form(NamedTuple):
+class ReportForm(NamedTuple):
     """The words of a report."""
 
     headers: tuple[bytes, ...] = ()
@@ -53,9 +53,9 @@ class Form(NamedTuple):
     body: bytes = _DEFAULT_TEXT
 
 
-def parse_form(data: bytes) -> Form:
+def parse_form(data: bytes) -> ReportForm:
     """Parse a form; what is missing is that of the default."""
-    form = Form(body=b"")
+    form = ReportForm(body=b"")
     for line in data.splitlines():
         word, value = line[:3], line[4:].strip()
         if word == b"HDR":
@@ -102,7 +102,7 @@ class ReportedMessage(NamedTuple):
         return spool_id(message_number(self.name) or 0, self.modified_ns)
 
 
-class Report(NamedTuple):
+class DeliveryReport(NamedTuple):
     """A report to submit."""
 
     head: bytes
@@ -129,10 +129,10 @@ class _Fields(NamedTuple):
 def compose_report(
     message: ReportedMessage,
     rows: Sequence[Unreported],
-    form: Form,
+    form: ReportForm,
     settings: ReportSettings,
     now: float,
-) -> Report | None:
+) -> DeliveryReport | None:
     """Compose the report of some diagnostics of a message; None if nothing is to be reported.
 
     A report about a report goes only to the recipients of the form; without any it is kept or
@@ -169,7 +169,7 @@ def compose_report(
         _part(boundary, kind, own + b"\n" * has_body),
     ]
     is_kept = not to
-    return Report(
+    return DeliveryReport(
         b"".join(parts),
         fields.body if has_body else None,
         f"\n--{boundary}--\n".encode(),
@@ -241,7 +241,7 @@ def _from_xtext(text: bytes) -> bytes:
 
 
 def _headers(
-    form: Form,
+    form: ReportForm,
     sender: bytes,
     ident: str,
     boundary: str,
@@ -322,8 +322,8 @@ def _delivery_status(
         original = f"{text(kind)};{text(_from_xtext(address))}" if address else ""
         blocks.append(
             {
-                "Original-Recipient": original,
-                "Final-Recipient": _address_field(text(one.address)),
+                "Original-RecipientLine": original,
+                "Final-RecipientLine": _address_field(text(one.address)),
                 "Action": one.action,
                 "Status": one.status,
                 "Remote-MTA": _typed(notary[4], "dns"),

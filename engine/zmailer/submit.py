@@ -14,9 +14,10 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import NamedTuple
 
 from engine.store import Unavailable
+from engine.stores.zmailer.control_file import RecipientLine
+from engine.stores.zmailer.marks import Commit, LineChange, Settle
 from engine.system import files
 
 ROUTER, POSTMAN = "router", "postman"
@@ -26,44 +27,26 @@ ERROR_ON_ERROR = ":error-on-error"
 STAGED = ".spooldeck/staged"
 _LINES = ".lines"
 """Suffix of the file with the lines of a staged mail."""
+_RESUBMITTED = (b"NOTIFY=", b"ORCPT=")
+"""DSN parameters of a recipient that the router shall see again."""
+
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
 _TRIES = 100
 
 
-class LineChange(NamedTuple):
-    """Bytes of a control file before and after a change."""
-
-    offset: int
-    before: bytes
-    after: bytes
-
-
-class Commit(NamedTuple):
-    """The change of a control file that a mail belongs to."""
-
-    name: str
-    """Of the control file."""
-    lines: tuple[LineChange, ...]
-
-
 def _format_commit(commit: Commit) -> bytes:
     lines = [(one.offset, one.before.hex(), one.after.hex()) for one in commit.lines]
-    return json.dumps([commit.name, lines]).encode()
+    return json.dumps([commit.name, lines, commit.size, commit.text.hex()]).encode()
 
 
 def _parse_commit(data: bytes) -> Commit | None:
     """Parse a commit; None if it is torn."""
     try:
-        name, lines = json.loads(data)
+        name, lines, size, text = json.loads(data)
         changes = (LineChange(at, bytes.fromhex(a), bytes.fromhex(b)) for at, a, b in lines)
-        return Commit(str(name), tuple(changes))
+        return Commit(str(name), tuple(changes), int(size), bytes.fromhex(text))
     except (ValueError, TypeError):
         return None
-
-
-Settle = Callable[[Commit], bool | None]
-"""Completes a change of which a line was written, and returns True; False if none was; None if that
-cannot be found out now."""
 
 
 class Router:
@@ -212,11 +195,17 @@ def _read_commit(name: str, staged_fd: int) -> Commit | None:
         return _parse_commit(file.read())
 
 
-def resubmission(host: str, sender: bytes, recipients: Iterable[bytes]) -> bytes:
-    """The envelope of a message that goes through the router again, as agent `hold` writes it."""
-    lines = [b'rcvdfrom STDIN ("??"@%s)' % host.encode("ascii", "replace"), b"via suspension"]
-    lines += [b"from <%s>" % sender, *(b"to <%s>" % one for one in recipients), b"env-end"]
-    return b"".join(line + b"\n" for line in lines)
+def resubmission(host: str, sender: bytes, recipients: Iterable[RecipientLine]) -> bytes:
+    """The envelope of a message that goes through the router again, as agent `hold` writes it; an
+    empty sender is that of a report.
+    """
+    lines = [b'rcvdfrom STDIN ("??"@%b)' % host.encode("ascii", "replace"), b"via suspension"]
+    lines.append(b"from <%b>" % sender if sender else b"channel error")
+    for one in recipients:
+        wanted = [word for word in one.dsn.split() if word.upper().startswith(_RESUBMITTED)]
+        lines += [b"todsn " + b" ".join(wanted)] if wanted else []
+        lines.append(b"to <%b>" % one.quad.user)
+    return b"".join(line + b"\n" for line in [*lines, b"env-end"])
 
 
 @contextmanager

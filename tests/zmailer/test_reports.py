@@ -21,9 +21,9 @@ from engine.zmailer.diagnostics import (
     timeout,
 )
 from engine.zmailer.reports import (
-    Form,
-    Report,
+    DeliveryReport,
     ReportedMessage,
+    ReportForm,
     ReportSettings,
     compose_report,
     parse_form,
@@ -56,8 +56,8 @@ def entry_of(root: Path, dsn: str = "", more: str = "", sender: str = "a@b.examp
 
 
 def compose(
-    entry: SpoolEntry, form: Form = FORM, settings: ReportSettings = SETTINGS
-) -> Report | None:
+    entry: SpoolEntry, form: ReportForm = FORM, settings: ReportSettings = SETTINGS
+) -> DeliveryReport | None:
     """The report of all that is unreported."""
     rows = list(find_unreported(entry.data, entry.control.recipients))
     message = ReportedMessage(
@@ -66,7 +66,7 @@ def compose(
     return compose_report(message, rows, form, settings, NOW)
 
 
-def parsed(report: Report) -> tuple[str, EmailMessage[str, str]]:
+def parsed(report: DeliveryReport) -> tuple[str, EmailMessage[str, str]]:
     """The envelope, and the mail as a program reads it."""
     envelope, _, head = report.head.partition(b"env-end\n")
     body = b"" if report.body_offset is None else BODY[report.body_offset :]
@@ -105,8 +105,8 @@ def test_a_report_is_what_rfc_3464_describes(tmp_path: Path) -> None:
     assert of_message["Reporting-MTA"] == "dns; mta.example"
     assert of_message["Original-Envelope-Id"] == "a+b"
     assert dict(of_recipient.items()) == {
-        "Original-Recipient": "rfc822;c+x@d.example",
-        "Final-Recipient": "rfc822; c@d.example",
+        "Original-RecipientLine": "rfc822;c+x@d.example",
+        "Final-RecipientLine": "rfc822; c@d.example",
         "Action": "failed",
         "Status": "5.1.1",
         "Remote-MTA": "dns; mx.example",
@@ -171,14 +171,14 @@ def test_a_report_about_a_report_goes_to_the_form_s_recipients_only(tmp_path: Pa
     entry = entry_of(tmp_path, "N NOTIFY=NEVER\n", sender="")
 
     double = compose(entry)
-    kept = compose(entry, Form(), SETTINGS._replace(keeps_double_faults=True))
+    kept = compose(entry, ReportForm(), SETTINGS._replace(keeps_double_faults=True))
 
     assert double is not None
     assert double.recipients == (b"postoffice",)
     assert parsed(double)[1]["Subject"] == "Double-fault: Delivery reports [FAILED(1)]"
     assert kept is not None
     assert (kept.folder, kept.suffix) == ("postman", ":error-on-error")
-    assert compose(entry, Form()) is None
+    assert compose(entry, ReportForm()) is None
 
 
 def test_an_expired_recipient_is_reported_as_failed_whatever_came_before(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine.store import Unavailable
-from engine.zmailer.submit import Commit, LineChange, Router, resubmission
+from engine.stores.zmailer.control_file import parse_control_file
+from engine.stores.zmailer.marks import Commit, LineChange
+from engine.zmailer.submit import Router, resubmission
 
 
 @pytest.fixture
@@ -28,7 +30,9 @@ def router(spool: Path) -> Iterator[Router]:
     os.close(fd)
 
 
-COMMIT = Commit("1001-x", (LineChange(91, b" ", b"-killed"), LineChange(130, b" ", b"-killed")))
+COMMIT = Commit(
+    "1001-x", (LineChange(91, b" ", b"-killed"), LineChange(130, b" ", b"-killed")), 200, b"d\xff"
+)
 
 
 def test_a_mail_has_its_inode_number_as_its_name(router: Router, spool: Path) -> None:
@@ -87,7 +91,9 @@ def test_the_lines_of_the_change_decide_about_what_a_killed_process_left(
     assert not list((spool / ".spooldeck/staged").iterdir())
 
 
-@pytest.mark.parametrize("lines", [None, b"", b"[1, 2]", b'["1001", [[9, "zz", ""]]]', b'["1001"'])
+@pytest.mark.parametrize(
+    "lines", [None, b"", b"[1, 2]", b'["1001", [[9, "zz", ""]], 0, ""]', b'["1001"']
+)
 def test_a_mail_whose_lines_were_not_durable_is_removed(
     lines: bytes | None, router: Router, spool: Path
 ) -> None:
@@ -117,8 +123,11 @@ def test_a_folder_that_others_can_rename_in_is_refused(router: Router, spool: Pa
 
 def test_a_resubmission_has_the_envelope_of_the_hold_agent() -> None:
     """As the original agent writes it."""
-    said = resubmission("vm", b"alice@local.test", [b"x@y"])
+    line = b"i 1\nr  hold ns:x x@y 1\nN NOTIFY=NEVER INRCPT=z\nr  hold ns:x z 1\n"
+    first, second = parse_control_file(line).recipients
 
-    assert said == (
-        b'rcvdfrom STDIN ("??"@vm)\nvia suspension\nfrom <alice@local.test>\nto <x@y>\nenv-end\n'
+    assert resubmission("vm", b"alice@local.test", [second]) == (
+        b'rcvdfrom STDIN ("??"@vm)\nvia suspension\nfrom <alice@local.test>\nto <z>\nenv-end\n'
     )
+    of_report = resubmission("vm", b"", [first])
+    assert b"channel error\ntodsn NOTIFY=NEVER\nto <x@y>\n" in of_report

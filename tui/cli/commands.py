@@ -143,6 +143,9 @@ hold @verb | plans.verbs:hold | hold tasks until they are released
 release @verb | plans.verbs:release | return held tasks to pending
 promote @verb | plans.verbs:promote | make waiting tasks due now
 kill @verb | plans.verbs:kill | move abandoned active tasks to the dead-letter queue
+bounce @verb | plans.verbs:bounce | give up waiting tasks; each sender gets a report
+expire @verb | plans.verbs:expire | give up waiting tasks as too old; each sender gets a report
+reroute @verb | plans.verbs:reroute | give tasks to the mail router again: cannot be undone
 restore @verb | plans.verbs:restore | move purged tasks out of the trash, to where they were
 expunge @verb @suspicious | plans.verbs:expunge | delete tasks of --state WORD permanently: cannot
         be undone
@@ -325,8 +328,9 @@ An operator console for mail and task queues, with its own queue engine.
                                 notes of operators on tasks
   spooldeck init DIR            make the folders of a new queue
   spooldeck doctor [PLACE]      problems and their repair; exit 0 none, 1 some
-  spooldeck replay | rerun | purge | hold | release | promote | kill | restore
-            | expunge [PLACE]   change tasks: --dry-run shows the plan, --apply N
+  spooldeck replay | rerun | purge | hold | release | promote | kill | bounce
+            | expire | reroute | restore | expunge [PLACE]
+                                change tasks: --dry-run shows the plan, --apply N
                                 applies it
   spooldeck undo [OP] [PLACE] | journal [OP] [PLACE]
                                 undo an operation; operations: who did what

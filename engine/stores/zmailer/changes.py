@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from os import stat_result
+from typing import Protocol
 
 from engine.model import STALLED_KEY, Move, Outcome, State, Task
 from engine.store import Gone, StoreError, Unavailable, Unsupported
@@ -12,17 +14,64 @@ from engine.stores.zmailer import marks, names
 from engine.stores.zmailer.control_file import parse_control_file
 from engine.stores.zmailer.folders import OpenControl, PostofficeFolders, read_whole
 from engine.stores.zmailer.kept import KeptLinks
+from engine.stores.zmailer.marks import Commit, LineChange, Settle
 from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.tasks import FINISHED, revision, task_state
 from engine.system import files
 from engine.system.files import Refused
+from engine.verbs import BOUNCED, EXPIRED, REROUTED
+
+
+class MailActions(Protocol):
+    """What gives mail to the router of a spool, and asks its scheduler for deliveries."""
+
+    def stage(
+        self, opened: OpenControl, data: bytes, verb: str, lines: Sequence[LineChange]
+    ) -> AbstractContextManager[Callable[[], object]]:
+        """Write the mail of a verb (`marks.ENDINGS`) that ends some recipients of a control file,
+        and yield what sends it once their lines are durable.
+
+        Raises:
+            Unavailable: it cannot be written now.
+        """
+        ...
+
+    def recover(self, settle: Settle) -> object:
+        """Send or remove the mail of processes that were killed.
+
+        Raises:
+            Unavailable: it cannot be sent now.
+        """
+        ...
+
+    def wake(self, hosts: Collection[str]) -> None:
+        """Ask the scheduler to try these hosts now.
+
+        Raises:
+            Unavailable: it cannot be asked now.
+        """
+        ...
+
+
+_VERBS = {BOUNCED: "bounce", EXPIRED: "expire", REROUTED: "reroute"}
+
+
+def ending_verb(move: Move) -> str:
+    """The verb that ends a recipient with a mail; "" for any other change."""
+    old, new = move.old, move.new
+    if old is None or new is None or move.image or new.error == old.error:
+        return ""
+    return _VERBS.get(new.error, "")
 
 
 class LineChanges:
     """Changes the recipient lines of one spool."""
 
-    def __init__(self, folders: PostofficeFolders, reader: MessageReader) -> None:
-        self._folders, self._reader = folders, reader
+    def __init__(
+        self, folders: PostofficeFolders, reader: MessageReader, mail: MailActions | None = None
+    ) -> None:
+        """Without `mail`, no change may need one."""
+        self._folders, self._reader, self._mail = folders, reader, mail
         self.links = KeptLinks(folders)
 
     def apply(self, name: str, moves: Sequence[Move], scheduler: int | None) -> list[Outcome]:
@@ -54,6 +103,8 @@ class LineChanges:
         recipients = parse_control_file(data).recipients
         heads = {one.offset: one.head for one in recipients}
         before, outcomes = dict(heads), list[Outcome]()
+        ended: dict[str, list[LineChange]] = {}
+        hosts = set[str]()
         for move in moves:
             try:
                 at = self._check(move, opened.is_kept, seen, heads)
@@ -61,11 +112,30 @@ class LineChanges:
                 outcomes.append(Outcome(move, error=error))
                 continue
             end = move.new.state if move.new else None
-            heads[at] = marks.marked(heads[at], end)
+            if verb := ending_verb(move):
+                heads[at] = marks.with_mark(heads[at], marks.ENDINGS[verb])
+                ended.setdefault(verb, []).append(LineChange(at, before[at], heads[at]))
+            elif move.old is not None and move.old.state is end:
+                hosts.add(move.old.group)
+            else:
+                heads[at] = marks.marked(heads[at], end)
             outcomes.append(Outcome(move, revision(seen, heads[at]) if move.new else ""))
         changed = {at: head for at, head in heads.items() if head != before[at]}
         if changed:
-            self._write(opened, seen, changed, heads, scheduler)
+            with ExitStack() as staged:
+                if ended:
+                    self.links.keep(opened)  # after a kill both files are needed, to settle it
+                assert self._mail is not None or not (ended or hosts)
+                sends = [
+                    staged.enter_context(self._mail.stage(opened, data, verb, lines))
+                    for verb, lines in ended.items()
+                    if self._mail is not None
+                ]
+                self._write(opened, seen, changed, heads, scheduler)
+                if _send_all(sends):
+                    self._drop_links(opened, changed, heads, scheduler)
+        if hosts and self._mail is not None:
+            self._mail.wake(hosts)
         return outcomes
 
     def _check(
@@ -115,32 +185,101 @@ class LineChanges:
         files.fsync(opened.fd)
         if opened.is_kept and wakes:
             self.links.put_back(opened.name)
+
+    def _drop_links(
+        self,
+        opened: OpenControl,
+        changed: Mapping[int, bytes],
+        heads: Mapping[int, bytes],
+        scheduler: int | None,
+    ) -> None:
+        """Drop our links if the message needs none any more."""
+        wakes = any(marks.state_of(head) is State.PENDING for head in changed.values())
         is_finished = opened.is_kept and not wakes
         has_links = os.fstat(opened.fd).st_nlink > 1 or is_finished
         if has_links and not needs_links(heads.values(), scheduler is not None or is_finished):
             self.links.drop(opened.name)
+
+    def recover(self, scheduler: int | None) -> None:
+        """Complete or remove what killed processes have begun.
+
+        Raises:
+            Unavailable: a mail cannot be sent now.
+        """
+        if self._mail is None:
+            return
+        settled = set[str]()
+
+        def settle(commit: Commit) -> bool | None:
+            settled.add(commit.name)
+            return self._settle(commit)
+
+        self._mail.recover(settle)
+        for name in settled:
+            self._tidy_one(name, scheduler)
+
+    def _settle(self, commit: Commit) -> bool | None:
+        """Write the lines that a killed process has not written, if it has written one; else remove
+        what it has appended.
+        """
+        try:
+            with (
+                self._folders.open_control(commit.name, os.O_RDWR) as opened,
+                marks.write_lock(opened.fd),
+            ):
+                data, seen = read_whole(opened.fd)
+                heads = {
+                    one.offset: data[one.offset + 1 :][: len(one.after)] for one in commit.lines
+                }
+                is_made = any(heads[one.offset] == one.after for one in commit.lines)
+                if is_made:
+                    for one in commit.lines:
+                        if heads[one.offset] == one.before:
+                            marks.write_mark(opened.fd, one.offset, one.after)
+                elif commit.text.startswith(data[commit.size :]):
+                    os.ftruncate(opened.fd, commit.size)
+                files.utime(opened.fd, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+                files.fsync(opened.fd)
+                return is_made
+        except (OSError, Refused):
+            return None
 
     def tidy(self, scheduler: int | None, *, is_dry: bool = False) -> list[str]:
         """Remove our links to messages that need none; return their names. `is_dry`: only list
         them.
         """
         found = sorted(self.links.lone_messages())
-        for name in sorted(self._folders.list_kept()):
-            try:
-                with (
-                    self._folders.open_control(name, os.O_RDWR) as opened,
-                    marks.write_lock(opened.fd),
-                ):
-                    if _has_use(opened, scheduler):
-                        continue
-                    if not is_dry:
-                        self.links.drop(name)
-            except (OSError, Refused):
-                continue  # a scan shows it as a problem
-            found.append(name)
+        kept = sorted(self._folders.list_kept())
+        found += [name for name in kept if self._tidy_one(name, scheduler, is_dry=is_dry)]
         if not is_dry:
             self.links.drop_lone()
         return found
+
+    def _tidy_one(self, name: str, scheduler: int | None, *, is_dry: bool = False) -> bool:
+        """Remove our links to a message if it needs none; True if it does not."""
+        try:
+            with (
+                self._folders.open_control(name, os.O_RDWR) as opened,
+                marks.write_lock(opened.fd),
+            ):
+                if _has_use(opened, scheduler):
+                    return False
+                if not is_dry:
+                    self.links.drop(name)
+        except (OSError, Refused):
+            return False  # a scan shows it as a problem
+        return True
+
+
+def _send_all(sends: Iterable[Callable[[], object]]) -> bool:
+    """Send mail whose change is durable; False if one could not be sent: `recover` does it."""
+    is_sent = True
+    for send in sends:
+        try:
+            send()
+        except StoreError:
+            is_sent = False
+    return is_sent
 
 
 def _has_use(opened: OpenControl, scheduler: int | None) -> bool:

@@ -13,6 +13,7 @@ from engine.store import (
     ClaimRules,
     Control,
     Outlook,
+    SeenTask,
     StoreError,
     Unsupported,
     accept_all,
@@ -23,7 +24,7 @@ from engine.store import (
     sample_by_scan,
 )
 from engine.stores.zmailer import agents, permissions
-from engine.stores.zmailer.changes import LineChanges
+from engine.stores.zmailer.changes import LineChanges, MailActions
 from engine.stores.zmailer.folders import KEPT, TRANSPORT, PostofficeFolders
 from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.scan import SpoolScan
@@ -50,8 +51,14 @@ class ZmailerStore:
     words: Mapping[str, State] = {}
     claim_rules = ClaimRules()
 
-    def __init__(self, root: str, clock: Callable[[], float] = time.time) -> None:
-        """Open the folders of a spool, POSTOFFICE.
+    def __init__(
+        self,
+        root: str,
+        clock: Callable[[], float] = time.time,
+        mail: Callable[[PostofficeFolders], MailActions] | None = None,
+    ) -> None:
+        """Open the folders of a spool, POSTOFFICE. Without `mail`, nothing can be bounced, expired,
+        rerouted or woken.
 
         Raises:
             Unavailable: one is missing or cannot be opened.
@@ -61,8 +68,9 @@ class ZmailerStore:
         self.close = self._folders.close
         reader = MessageReader(self._folders)
         self._scan = SpoolScan(self._folders, reader)
-        self._changes = LineChanges(self._folders, reader)
-        self.verify, self.parts, self.size = reader.verify, reader.parts, reader.size
+        self._changes = LineChanges(self._folders, reader, mail and mail(self._folders))
+        self._all_edges = permissions.MAIL_EDGES if mail else permissions.EDGES
+        self._verify, self.parts, self.size = reader.verify, reader.parts, reader.size
         self.read, self.preview_problem = reader.read_part, reader.preview_problem
         self._checked = float("-inf")
         self._scheduler: int | None = None
@@ -82,7 +90,7 @@ class ZmailerStore:
             return
         self._checked = now
         self._scheduler = agents.find_scheduler(self._folders.fd, self._folders.transport_status)
-        self.edges = permissions.current_edges(self._folders, self._scheduler)
+        self.edges = permissions.current_edges(self._all_edges, self._folders, self._scheduler)
         why = permissions.write_refusal(self._folders)
         self.controls = {name: one._replace(refusal=why) for name, one in CONTROLS.items()}
 
@@ -122,6 +130,13 @@ class ZmailerStore:
 
     # ---- changing
 
+    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        """Yield the unchanged tasks; each control file is read once. First complete or remove what
+        killed processes have begun.
+        """
+        self._changes.recover(self._scheduler)
+        yield from self._verify(seen)
+
     def swap(self, old: Task | None, new: Task | None) -> str:
         """Make one change; it is durable on return.
 
@@ -140,6 +155,7 @@ class ZmailerStore:
         waiting = iter(moves)
         while batch := list(islice(waiting, MOVES_PER_BATCH)):
             self._refresh()
+            self._changes.recover(self._scheduler)
             yield from self._apply(batch)
 
     def _apply(self, batch: list[Move]) -> list[Outcome]:

@@ -21,6 +21,7 @@ from tui.cli.setup.setup import Format, Setup, folders_apart, load_function
 if TYPE_CHECKING:
     from engine.stores.zgb import ZgbStore
     from engine.stores.zgb.place import ZgbSettings
+    from engine.stores.zmailer.folders import PostofficeFolders
 
 
 def _open_nftban(setup: Setup) -> Store:
@@ -66,9 +67,25 @@ def _bullmq_settings(said: Any, at: Any) -> Any:
 
 
 def _open_zmailer(setup: Setup) -> Store:
+    from engine.mail.host import this_host
     from engine.stores.zmailer import ZmailerStore
+    from engine.zmailer.environment import read_files
+    from engine.zmailer.reports import ReportForm, ReportSettings
+    from engine.zmailer.spool_mail import SpoolMail, read_form
 
-    return ZmailerStore(setup.place)
+    def form() -> ReportForm:
+        return read_form(read_files(setup.settings, os.environ).forms)
+
+    def mail(folders: PostofficeFolders) -> SpoolMail:
+        return SpoolMail(folders, time.time, ReportSettings(this_host().name), form)
+
+    return ZmailerStore(setup.place, mail=mail)
+
+
+def _zmailer_settings(said: Any, at: Any) -> Any:
+    from engine.zmailer import environment
+
+    return environment.parse_settings(said, at)
 
 
 def _zgb_settings(said: Any, at: Any) -> Any:
@@ -153,6 +170,7 @@ FORMATS: dict[str, Format] = {
         # The clause of its scheduler has the retries.
         retry_policy=lambda setup: retries_of(NO_RETRY, is_exact=True),
         commands="zmailer",
+        parse_settings=_zmailer_settings,
         state_folder=lambda at, queue: f"{at.text}/.spooldeck",
         why_unworkable=lambda settings: "the agents of its scheduler deliver",
         claims="tag bytes",
