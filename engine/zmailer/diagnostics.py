@@ -120,10 +120,21 @@ def format_diagnostic(
 
     It has the offsets of the first header byte and of the recipient's DSN parameters; -1: none.
     """
-    end = data.index(b"\n", recipient) + 1
-    dsn = end + 2 if data[end : end + 1] == b"N" else -1
     at = data.find(b"\nm\n", recipient)
     headers = -1 if at < 0 else at + 3
+    return format_line(recipient, headers, dsn_offset(data, recipient), diagnostic, tag)
+
+
+def dsn_offset(data: bytes, recipient: int) -> int:
+    """Where the DSN parameters of a recipient begin; -1: it has none."""
+    end = data.index(b"\n", recipient) + 1
+    return end + 2 if data[end : end + 1] == b"N" else -1
+
+
+def format_line(
+    recipient: int, headers: int, dsn: int, diagnostic: Diagnostic, tag: bytes = UNREPORTED
+) -> bytes:
+    """The d line, with its LF, with the offsets of recipient, headers and DSN parameters."""
     place = b"%d:%d:%d::%d" % (recipient, headers, dsn, int(diagnostic.time))
     notary = b"\1".join(_clean(field, b"\r\n\t\1") for field in diagnostic.notary)
     return b"d%b%b\t%b\t%b\n" % (tag, place, notary, _clean(diagnostic.message, b"\n"))
