@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 from engine.policy import format_rough_duration
 from engine.store import Unavailable
@@ -18,7 +18,7 @@ from engine.stores.zmailer.control_file import (
     RecipientLine,
     parse_control_file,
 )
-from engine.stores.zmailer.folders import FolderCache, OpenControl, PostofficeFolders
+from engine.stores.zmailer.folders import OpenControl, PostofficeFolders
 from engine.stores.zmailer.marks import Commit, LineChange, Settle
 from engine.system import files
 from engine.system.files import Refused
@@ -135,8 +135,7 @@ class SpoolMail:
 
     @contextmanager
     def _open_message(self, opened: OpenControl) -> Iterator[int]:
-        with closing(FolderCache()) as cache:
-            _, path = self._folders.find_message(opened.name, opened.is_kept, cache, opened.folder)
+        _, path = self._folders.find_message(opened.name, opened.is_kept)
         above, name = os.path.split(path)
         with self._folders.open_below(self._folders.fd, above) as folder:
             fd = files.open_guarded(name, folder)

@@ -12,11 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 from engine.scheduling.agent_lines import Notary
 from engine.stores.zmailer.control_file import Diagnostic, RecipientLine
+from engine.stores.zmailer.marks import Commit, LineChange
 from engine.zmailer import reports
 from engine.zmailer.agents.jobs import AgentMessage, AgentOutcome, copy_file
 from engine.zmailer.diagnostics import Unreported
-from engine.zmailer.reports import Form, Report, ReportedMessage, ReportSettings
-from engine.zmailer.submit import Commit, LineChange, Router
+from engine.zmailer.reports import (
+    DeliveryReport,
+    ReportedMessage,
+    ReportForm,
+    ReportSettings,
+)
+from engine.zmailer.submit import Router
 
 _is_form_name = re.compile(rb"[a-z0-9][a-z0-9._-]{0,60}").fullmatch
 
@@ -25,7 +31,11 @@ class ErrormailAgent:
     """Writes a report into router/ for each job."""
 
     def __init__(
-        self, router: Router, settings: ReportSettings, read_form: Callable[[str], Form], name: str
+        self,
+        router: Router,
+        settings: ReportSettings,
+        read_form: Callable[[str], ReportForm],
+        name: str,
     ) -> None:
         """`read_form` reads the form with a name, or the default; `name` is that of the agent."""
         self._router, self._settings = router, settings
@@ -67,7 +77,7 @@ class ErrormailAgent:
 
     def _compose(
         self, message: ReportedMessage, recipients: list[RecipientLine], host: bytes, now: float
-    ) -> Report | None:
+    ) -> DeliveryReport | None:
         what = host.decode("utf-8", "replace")
         rows = [
             Unreported(
