@@ -10,7 +10,7 @@ from os import stat_result
 from typing import NamedTuple, Protocol
 
 from engine.model import STALLED_KEY, Move, Outcome, State, Task
-from engine.store import Gone, StoreError, Unavailable, Unsupported
+from engine.store import Control, Gone, Outlook, StoreError, Unavailable, Unsupported
 from engine.stores.zmailer import marks, names
 from engine.stores.zmailer.control_file import (
     FileLayout,
@@ -65,6 +65,24 @@ class MailActions(Protocol):
         Raises:
             Unavailable: it cannot be asked now.
         """
+        ...
+
+
+class MoreControls(Protocol):
+    """Controls of a spool beside those that only change our own folder."""
+
+    def describe(self, scheduler: int | None) -> Mapping[str, Control]:
+        """The controls as they are now; `scheduler` is the PID of a running one."""
+        ...
+
+    def run(self, name: str, target: str, value: str, hosts: Callable[[], Collection[str]]) -> str:
+        """As `Store.control`; `hosts` finds those with waiting recipients."""
+        ...
+
+    def forecast(
+        self, name: str, target: str, value: str, hosts: Callable[[], Collection[str]]
+    ) -> Outlook:
+        """As `Store.forecast`."""
         ...
 
 
