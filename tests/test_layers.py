@@ -32,7 +32,9 @@ PACKAGES = {
     "engine.stores.zgb": "engine.config",
     "engine.stores.bullmq": "engine.destinations",
     "engine.stores.zmailer": "engine.config",
-    "engine.zmailer": "engine.mail.message engine.stores.zmailer",
+    "engine.mailq": "engine.config",
+    "engine.zmailer": "engine.mail.message engine.scheduling engine.stores.zmailer",
+    "engine.zmailer.scheduler": "engine.mailq engine.zmailer",
     "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
     "engine.stores.bullmq engine.stores.zmailer",
     "engine.zmailer.agents": "engine.mail.send engine.scheduling engine.zmailer",

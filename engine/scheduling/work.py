@@ -5,7 +5,6 @@ Limits hold at every moment: an agent counts from its start to its end, also whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
@@ -95,6 +94,10 @@ class WorkTable:
         agent.thread, agent.host = thread, thread.key.host
         if thread.settings.maxthr > 1:
             self.table.start(thread)
+
+    def retire(self, agent: AgentWork) -> None:
+        """An idle agent was asked to end: it gets no thread any more."""
+        self._set_idle(agent, None)
 
     def end(self, agent: AgentWork, now: float) -> None:
         """An agent has ended; the jobs that it had wait for their thread."""
@@ -198,11 +201,6 @@ class WorkTable:
             idle.pop(agent.number, None)
             if not idle:
                 del self._idle[agent.ring]
-
-    def idle_agents(self) -> Iterator[AgentWork]:
-        """Yield the idle agents."""
-        for idle in self._idle.values():
-            yield from idle.values()
 
 
 def _wants_agent(thread: Thread) -> bool:

@@ -112,7 +112,7 @@ def test_limits_hold_at_every_moment(seed: int) -> None:
         engine.step(now)
         for agent in [*engine.start(), *list(engine.work.agents.values())]:
             work_on(engine, agent, "ok3", now)
-        for agent in list(engine.work.idle_agents()):
+        for agent in [one for one in engine.work.agents.values() if one.thread is None]:
             engine.work.end(agent, now)
     assert not engine.table.threads
 

@@ -239,6 +239,10 @@ zmailer | - | ZMailer: check the configuration of its scheduler; transport agent
 zmailer check | formats.zmailer:check | all errors of a scheduler.conf, with line and column; exit 0
         none, 1 some
     conf CONF | the file
+    --diff OLD | print what differs from this file, instead of the clauses
+    --spool POSTOFFICE | with --diff: also the waiting threads whose settings change
+zmailer doctor @place | queue.doctor:doctor | problems of a spool and its scheduler; exit 0 none, 1
+        some
 zmailer why | formats.zmailer:why | the clauses and settings of a channel/host; exit 1 if it has no
         command
     target CHANNEL/HOST | such as smtp/mx.example.org
@@ -350,7 +354,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
   spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
-  spooldeck zmailer ...         check, why (the scheduler.conf of ZMailer), agent
+  spooldeck zmailer ...         check, why, doctor, agent (the ZMailer scheduler)
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files
