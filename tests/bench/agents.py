@@ -41,7 +41,8 @@ def _bare(number: int) -> float:
     """Seconds: send the line of a job, read until its `#hungry`."""
     lines = [b"%b\t%b\n" % (path.encode(), HOST) for path in _paths(number)]
     ours, theirs = socket.socketpair()
-    with ours, subprocess.Popen(ARGV, stdin=theirs, stdout=theirs, env=CLEAN) as process:
+    end = theirs.fileno()
+    with ours, subprocess.Popen(ARGV, stdin=end, stdout=end, env=CLEAN) as process:
         theirs.close()
         ours.recv(100)
         began = time.perf_counter()
