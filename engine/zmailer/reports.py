@@ -322,8 +322,8 @@ def _delivery_status(
         original = f"{text(kind)};{text(_from_xtext(address))}" if address else ""
         blocks.append(
             {
-                "Original-RecipientLine": original,
-                "Final-RecipientLine": _address_field(text(one.address)),
+                "Original-Recipient": original,
+                "Final-Recipient": _address_field(text(one.address)),
                 "Action": one.action,
                 "Status": one.status,
                 "Remote-MTA": _typed(notary[4], "dns"),

@@ -18,7 +18,7 @@ from engine.zmailer.agents.errormail import ErrormailAgent
 from engine.zmailer.agents.hold import HoldAgent, WrongHold, is_due
 from engine.zmailer.agents.jobs import AgentJobs, Deliver
 from engine.zmailer.agents.smtp import SmtpAgent, host_list
-from engine.zmailer.reports import Form, ReportSettings
+from engine.zmailer.reports import ReportForm, ReportSettings
 from engine.zmailer.submit import Router
 from tests.mail.smtpd import DROP, HOST, Server, refusing
 from tests.stores.zmailed import Spool, recipient, write_lock
@@ -324,7 +324,7 @@ def test_a_held_message_that_is_due_goes_to_the_router_again(post: Post) -> None
 def errormail(post: Post) -> Deliver:
     """The agent, without forms."""
     router, settings = Router(post.folders.fd), ReportSettings("here.example")
-    return ErrormailAgent(router, settings, lambda name: Form(), "errormail[9]").deliver
+    return ErrormailAgent(router, settings, lambda name: ReportForm(), "errormail[9]").deliver
 
 
 def test_a_message_that_cannot_be_routed_returns_to_its_sender(post: Post) -> None:

@@ -105,8 +105,8 @@ def test_a_report_is_what_rfc_3464_describes(tmp_path: Path) -> None:
     assert of_message["Reporting-MTA"] == "dns; mta.example"
     assert of_message["Original-Envelope-Id"] == "a+b"
     assert dict(of_recipient.items()) == {
-        "Original-RecipientLine": "rfc822;c+x@d.example",
-        "Final-RecipientLine": "rfc822; c@d.example",
+        "Original-Recipient": "rfc822;c+x@d.example",
+        "Final-Recipient": "rfc822; c@d.example",
         "Action": "failed",
         "Status": "5.1.1",
         "Remote-MTA": "dns; mx.example",
