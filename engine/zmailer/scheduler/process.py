@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from random import Random
 from typing import NamedTuple
 
+from engine.mail.host import this_host
 from engine.mailq.acl import MailqUser, read_users
 from engine.mailq.job_text import dump_lines
 from engine.mailq.report_text import encode
@@ -153,7 +154,7 @@ class SchedulerProcess:
     def _report_settings(self) -> ReportSettings:
         params = self._conf.params
         keeps = "store-error-on-error" in params and bool(params["store-error-on-error"].value)
-        host = self._files.environ.get("HOSTNAME") or socket.getfqdn()
+        host = this_host().name
         return ReportSettings(host, not self._options.returns_headers, keeps)
 
     def _make_loop(self, folders: PostofficeFolders, random: Random) -> SchedulerLoop:
