@@ -26,6 +26,7 @@ from engine.stores.zmailer.folders import OpenControl, read_whole
 from engine.system import files
 from engine.system.files import Refused
 from engine.zmailer import diagnostics
+from engine.zmailer.diagnostics import Unreported
 from engine.zmailer.scheduler.message_places import MessagePlaces
 
 LIVE_LOCK_SECONDS = 32.0
@@ -234,16 +235,30 @@ def _clear_locks(fd: int, control: ControlFile) -> ControlFile:
     return control._replace(recipients=tuple(cleared)) if heads else control
 
 
+def lost_failures(control: ControlFile) -> list[RecipientLine]:
+    """The failed recipients without a diagnostic, of whose failure the sender wants to know: the
+    scheduler was killed, or its disk was full, before it wrote what the agent had answered."""
+    return [
+        one
+        for one in control.recipients
+        if one.head == marks.marked(one.head, State.DEAD)
+        and one.offset not in control.diagnostics
+        and not one.alternative
+        and diagnostics.is_wanted(Unreported(-1, one, _LOST))
+    ]
+
+
 def _append_lost_failures(fd: int, data: bytes, control: ControlFile, seen: stat_result) -> None:
-    """Append a diagnostic for each failed recipient without one: the scheduler ended before it
-    wrote what the agent had answered, and the sender must still be informed."""
     lines = []
-    for one in control.recipients:
-        is_failed = one.head == marks.marked(one.head, State.DEAD)
-        if is_failed and one.offset not in control.diagnostics and not one.alternative:
-            notary = (one.quad.user, b"failed", b"5.0.0", b"", b"", b"")
-            text = b"\rfailed; the reason was lost with the scheduler that was informed of it"
-            lost = Diagnostic(seen.st_mtime, notary, text)
-            lines.append(diagnostics.format_diagnostic(data, one.offset, lost))
+    for one in lost_failures(control):
+        diagnostic = _LOST._replace(time=seen.st_mtime)
+        lines.append(diagnostics.format_diagnostic(data, one.offset, diagnostic))
     if lines:
         append_lines(fd, b"".join(lines))
+
+
+_LOST = Diagnostic(
+    0,
+    (b"\3", b"failed", b"5.0.0", b"", b"", b""),
+    b"\rfailed; the reason was lost with the scheduler that was informed of it",
+)
