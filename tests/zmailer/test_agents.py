@@ -17,13 +17,17 @@ from engine.mail.send.smtp_client import SmtpDestination
 from engine.scheduling.agent_lines import AgentAnswer, AgentLine, JobLine, parse_agent_line
 from engine.scheduling.agent_process import Agent, agent_program, start_agent
 from engine.scheduling.agent_talk import Answered, Ready
+from engine.stores.zmailer.changes import LineChanges
 from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.reading import MessageReader
+from engine.zmailer import submit
 from engine.zmailer.agents import jobs
 from engine.zmailer.agents.errormail import ErrormailAgent
 from engine.zmailer.agents.hold import HoldAgent, WrongHold, is_due
 from engine.zmailer.agents.jobs import AgentJobs, Deliver
 from engine.zmailer.agents.smtp import SmtpAgent, host_list
 from engine.zmailer.reports import ReportForm, ReportSettings
+from engine.zmailer.spool_mail import SpoolMail
 from engine.zmailer.submit import Router
 from tests import command
 from tests.mail.smtpd import DROP, HOST, Server, refusing
@@ -322,6 +326,29 @@ def test_a_held_message_that_is_due_goes_to_the_router_again(post: Post) -> None
     assert [type(line).__name__ for line in post.serve(hold(post), "timeout:1", "hold")] == [
         "Resync"
     ]
+
+
+@pytest.mark.parametrize(
+    ("call", "mails"), [("rename", 1), ("fsync", 0)], ids=["after the tag", "before the tag"]
+)
+def test_a_mail_for_the_router_is_sent_once_if_the_agent_is_killed(
+    post: Post, monkeypatch: pytest.MonkeyPatch, call: str, mails: int
+) -> None:
+    """The tag decides: recovery sends the staged mail, or removes it and the recipient waits."""
+    path = post.put(recipient("hold", "timeout:1"))
+    pid = os.fork()
+    if pid == 0:
+        monkeypatch.setattr(submit.files, call, lambda *args, **how: os._exit(9))
+        post.serve(hold(post), "timeout:1", "hold")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    router = post.spool.root / "router"
+    assert list(router.iterdir()) == []
+
+    store = SpoolMail(post.folders, lambda: NOW, ReportSettings("here.example"))
+    LineChanges(post.folders, MessageReader(post.folders), store).recover(None)
+    assert len(list(router.iterdir())) == mails
+    assert post.spool.lines(path)[0].startswith("r+  " if mails else f"r~{pid:6}")
 
 
 # ---- errormail

@@ -27,15 +27,16 @@ class SchedulerLoop:
         parts: SchedulerParts,
         limits: AgentLimits,
         log_fd: int,
+        recover: Callable[[], None],
         *,
         is_synchronous: bool = False,
     ) -> None:
-        """`log_fd` gets the errors of agents; `is_synchronous`: read all files before the first
-        agent is started (option -S)."""
+        """`log_fd` gets the errors of agents; `recover` completes what one that died has begun;
+        `is_synchronous`: read all files before the first agent is started (option -S)."""
         self.parts = parts
         self.flow = MessageFlow(parts)
         self._selector = selectors.DefaultSelector()
-        handlers = AgentHandlers(self.flow.answered, self.flow.resync, parts.log)
+        handlers = AgentHandlers(self.flow.answered, self.flow.resync, parts.log, recover)
         self.agents = RunningAgents(parts.work, self._selector, handlers, limits, log_fd)
         self._is_synchronous = is_synchronous
         self._tidy_at = self._report_at = 0.0

@@ -7,6 +7,7 @@ import resource
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -151,6 +152,13 @@ class SchedulerProcess:
         mail = SpoolMail(folders, self._clocks.wall, self._report_settings())
         LineChanges(folders, StoreReader(folders), mail).recover(os.getpid())
 
+    def _recover_later(self, folders: PostofficeFolders) -> None:
+        """The same while it runs: what cannot be completed now is tried at the next start."""
+        try:
+            self._recover(folders)
+        except (OSError, Unavailable) as error:
+            self._write_log(f"recovery: {error}")
+
     def _report_settings(self) -> ReportSettings:
         params = self._conf.params
         keeps = "store-error-on-error" in params and bool(params["store-error-on-error"].value)
@@ -189,7 +197,11 @@ class SchedulerProcess:
         )
         agent_limits = AgentLimits(environ, options.start_rate, options.open_files)
         return SchedulerLoop(
-            parts, agent_limits, self._log.fd, is_synchronous=options.is_synchronous
+            parts,
+            agent_limits,
+            self._log.fd,
+            partial(self._recover_later, folders),
+            is_synchronous=options.is_synchronous,
         )
 
     # ---- sockets

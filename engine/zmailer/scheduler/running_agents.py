@@ -35,6 +35,8 @@ class AgentHandlers(NamedTuple):
     answered: Callable[[Job, AgentAnswer], None]
     resync: Callable[[Job], None]
     log: Callable[[str], None]
+    died: Callable[[], None]
+    """An agent has ended in the middle of a job."""
 
 
 class AgentLimits(NamedTuple):
@@ -206,6 +208,7 @@ class RunningAgents:
         if status or work.outstanding:
             how = f"signal {-status}" if status < 0 else f"exit {status}"
             self._handlers.log(f"agent {agent.pid}: {how}, {len(work.outstanding)} jobs open")
+            self._handlers.died()
         self._watch(agent, 0)
         self._selector.unregister(agent.pidfd)
         agent.close()
