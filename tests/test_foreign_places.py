@@ -88,6 +88,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("kannader", "recover"): (("--anyway",),),
     ("zmailer", "check"): (("{place}/.spooldeck/swept",),),
     ("zmailer", "why"): (("smtp/x", "--conf", "{place}/.spooldeck/swept"),),
+    ("zmailer", "agent"): (("hold",), ("smtp", "-l", "{place}/log")),
     ("install-units",): (("{place}/units",),),
     ("bullmq", "work"): (("--until-idle",),),
     ("bullmq", "add"): (("{place}", "mail", "send"),),

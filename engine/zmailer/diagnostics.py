@@ -14,9 +14,8 @@ from engine.stores.zmailer.control_file import (
     Diagnostic,
     RecipientLine,
     parse_diagnostic,
-    split_lines,
+    split_fields,
 )
-from engine.system.files import Refused
 
 UNREPORTED, REPORTED = b" ", b"+"
 """Tags of a d line."""
@@ -90,19 +89,28 @@ def dsn_parameter(line: bytes, name: str) -> bytes:
     return next((word[len(key) :] for word in words), b"")
 
 
+def fields_of(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The fields of a control file, each with its offset.
+
+    Raises:
+        Refused: the file is torn.
+    """
+    for start, lines in split_fields(data):
+        for line in lines:
+            yield start, line
+            start += len(line)
+
+
 def find_unreported(data: bytes, recipients: tuple[RecipientLine, ...]) -> Iterator[Unreported]:
     """The d lines of a control file that no report has, in their order."""
     by_offset: dict[int, RecipientLine] = {}
-    for line in split_lines(data):
-        if line.letter != b"d" or line.tag != UNREPORTED:
+    for offset, line in fields_of(data):
+        if line[:2] != b"d" + UNREPORTED:
             continue
-        try:
-            at, diagnostic = parse_diagnostic(line.value)
-        except Refused:
-            continue  # a scan shows it as damage
+        number = line[2:].partition(b"\t")[0].partition(b":")[0]
         by_offset = by_offset or {one.offset: one for one in recipients}
-        if recipient := by_offset.get(at):
-            yield Unreported(line.offset, recipient, diagnostic)
+        if number.isdigit() and (recipient := by_offset.get(int(number[:12]))):
+            yield Unreported(offset, recipient, parse_diagnostic(line[:-1]))
 
 
 def format_diagnostic(

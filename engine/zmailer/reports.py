@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 from engine.mail import header
 from engine.mail.message.bounce import ascii_address
-from engine.stores.zmailer.control_file import ControlLine, split_lines
 from engine.stores.zmailer.names import message_number, spool_id
 from engine.stores.zmailer.tasks import text
 from engine.text.safe import safe_line
 from engine.zmailer import diagnostics, submit
-from engine.zmailer.diagnostics import ACTIONS, Unreported, dsn_parameter
+from engine.zmailer.diagnostics import ACTIONS, Unreported, dsn_parameter, fields_of
 
 MAX_ENVELOPE_BYTES = 1 << 18
 """Bytes at the start of a message file in which envelope and headers are looked for."""
@@ -188,11 +187,12 @@ def _read_fields(message: ReportedMessage, recipient: int) -> _Fields:
     start = message.start
     found = {b"o": b"", b"n": b"", b"R": b""}
     headers = b""
-    for line in split_lines(message.data):
-        if line.letter in found:
-            found[line.letter] = line.value.strip()
-        elif line.letter == b"m" and line.offset > recipient and not headers:
-            headers = _block_text(line)
+    for offset, line in fields_of(message.data):
+        letter = line[:1]
+        if letter in found:
+            found[letter] = line[2:].strip()
+        elif letter == b"m" and offset > recipient and not headers:
+            headers = line.partition(b"\n")[2].rstrip(b"\n") + b"\n"
     begin = envelope_end(start)
     end = start.find(b"\n\n", begin)
     body = int(found[b"o"]) if found[b"o"].isdigit() else None
@@ -203,11 +203,6 @@ def _read_fields(message: ReportedMessage, recipient: int) -> _Fields:
     envid = dsn_parameter(found[b"n"], "ENVID") or found[b"n"]
     returns = (dsn_parameter(found[b"R"], "RET") or found[b"R"]).upper()
     return _Fields(body, envid, returns, headers)
-
-
-def _block_text(line: ControlLine) -> bytes:
-    """The headers of an m block, without its first line and the empty one."""
-    return line.raw.partition(b"\n")[2].rstrip(b"\n") + b"\n"
 
 
 def envelope_end(start: bytes) -> int:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from email import message_from_bytes
@@ -12,6 +15,8 @@ import pytest
 
 from engine.mail.send.smtp_client import SmtpDestination
 from engine.scheduling.agent_lines import AgentAnswer, AgentLine, JobLine, parse_agent_line
+from engine.scheduling.agent_process import Agent, agent_program, start_agent
+from engine.scheduling.agent_talk import Answered, Ready
 from engine.stores.zmailer.folders import PostofficeFolders
 from engine.zmailer.agents import jobs
 from engine.zmailer.agents.errormail import ErrormailAgent
@@ -20,6 +25,7 @@ from engine.zmailer.agents.jobs import AgentJobs, Deliver
 from engine.zmailer.agents.smtp import SmtpAgent, host_list
 from engine.zmailer.reports import ReportForm, ReportSettings
 from engine.zmailer.submit import Router
+from tests import command
 from tests.mail.smtpd import DROP, HOST, Server, refusing
 from tests.stores.zmailed import Spool, recipient, write_lock
 
@@ -383,3 +389,68 @@ def test_the_samples_are_delivered(post: Post) -> None:
 def _at_loopback(deliver: Deliver) -> Deliver:
     """The agent, with another host."""
     return lambda message, recipients, host: deliver(message, recipients, LOOPBACK.encode())
+
+
+# ---- the command
+
+
+def test_the_command_serves_a_scheduler(post: Post, tmp_path: Path) -> None:
+    """Started in transport/ on a socket pair, it answers its jobs and ends at the empty line; each
+    outcome is in its log."""
+    path = post.put(recipient(host=LOOPBACK), recipient("hold", "timeout:1"))
+    with Server() as server, (tmp_path / "log").open("ab") as log:
+        words = f"{sys.executable} -P -m tui.cli zmailer agent smtp -srl {tmp_path}/smtp"
+        program = agent_program(f"{words} -p {server.port}", "smtp", "", {}, None)
+        env = {**program.env, "PYTHONPATH": str(Path(__file__).parents[2])}
+        program = program._replace(cwd=str(path.parent), env=env)
+        agent: Agent[str] = start_agent(program, log.fileno(), 0.0)
+        events: list[object] = []
+        for event in _events(agent):
+            events.append(event)
+            if isinstance(event, Ready) and len(events) == 1:
+                assert agent.talk.room(0) == 1
+                agent.talk.give(JobLine("1001", LOOPBACK.encode()), "job", 0.0)
+                agent.write(0.0)
+            elif isinstance(event, Ready):
+                agent.end(0.0)
+        agent.close()
+
+    assert (tmp_path / "log").read_text() == ""
+    assert [type(event) for event in events] == [Ready, Answered, Ready]
+    assert (agent.status, len(server.mails)) == (0, 1)
+    assert post.spool.lines(path)[0].startswith("r+          smtp")
+    assert (tmp_path / "smtp").read_text().endswith(" c@d.example ok3 250 2.0.0 accepted\n")
+
+
+def _events(agent: Agent[str]) -> Iterator[object]:
+    while not agent.is_over:
+        fds = [agent.pidfd] if agent.is_closed else [agent.pidfd, agent.sock.fileno()]
+        if agent.pidfd in select.select(fds, [], [], 30)[0]:
+            agent.reap()
+        yield from agent.read(0.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["hold", "-x"], "option -x not recognized"),
+        (["smtp", "-p", "0"], "-p 0: expected a number from 1 to 65535"),
+        (["smtp", "-p", "25", "a", "b"], "b: expected at most one host"),
+        (["hold"], "expected the folder transport/ of a spool"),
+    ],
+)
+def test_a_wrong_start_is_one_line(post: Post, words: list[str], why: str) -> None:
+    """A wrong option, or another working directory."""
+    where = "queue" if words == ["hold"] else "transport"
+    run = command.run(
+        ["zmailer", "agent", *words],
+        cwd=post.spool.root / where,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+
+    assert (run.returncode, run.stdout) == (64, "")
+    assert run.stderr.startswith("spooldeck: ")
+    assert why in run.stderr
+    assert run.stderr.count("\n") == 1

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import email
 import email.policy
-from contextlib import closing
 from email.message import EmailMessage
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import pytest
 
-from engine.stores.zmailer.control_file import Diagnostic
-from engine.stores.zmailer.folders import PostofficeFolders, SpoolEntry
+from engine.stores.zmailer.control_file import ControlFile, Diagnostic, parse_control_file
 from engine.zmailer.diagnostics import (
     Unreported,
     find_unreported,
@@ -28,7 +26,7 @@ from engine.zmailer.reports import (
     compose_report,
     parse_form,
 )
-from tests.stores.zmailed import Spool, recipient
+from tests.stores.zmailed import FIRST, Spool, recipient
 
 NOW = 1_795_170_900.0
 SETTINGS = ReportSettings("mta.example")
@@ -39,7 +37,14 @@ FORM = parse_form(
 BODY = b"external\nFrom: a@b.example\nSubject: x\n\nall of it\n"
 
 
-def entry_of(root: Path, dsn: str = "", more: str = "", sender: str = "a@b.example") -> SpoolEntry:
+class ReadMessage(NamedTuple):
+    """A control file."""
+
+    data: bytes
+    control: ControlFile
+
+
+def entry_of(root: Path, dsn: str = "", more: str = "", sender: str = "a@b.example") -> ReadMessage:
     """A message with a recipient that failed."""
     spool = Spool(root).make()
     path = spool.put(1001, recipient(), dsn)
@@ -49,20 +54,16 @@ def entry_of(root: Path, dsn: str = "", more: str = "", sender: str = "a@b.examp
     at = text.index("\nr ") + 1
     notary = "c@d.example\1failed\0015.1.1\1smtp; 550 no\1dns; mx.example\1smtp[7]"
     path.write_text(f"{text}d {at}:-1:-1::{NOW:.0f}\t{notary}\t\r<<- RCPT\r->> 550 no\x1b[2J\n")
-    with closing(PostofficeFolders(str(root))) as folders:
-        entry = folders.read_entry("1001")
-    assert entry is not None
-    return entry
+    data = path.read_bytes()
+    return ReadMessage(data, parse_control_file(data))
 
 
 def compose(
-    entry: SpoolEntry, form: ReportForm = FORM, settings: ReportSettings = SETTINGS
+    entry: ReadMessage, form: ReportForm = FORM, settings: ReportSettings = SETTINGS
 ) -> DeliveryReport | None:
     """The report of all that is unreported."""
     rows = list(find_unreported(entry.data, entry.control.recipients))
-    message = ReportedMessage(
-        entry.name, entry.data, entry.control.sender, entry.message.st_mtime_ns, BODY
-    )
+    message = ReportedMessage("1001", entry.data, entry.control.sender, FIRST * 10**9, BODY)
     return compose_report(message, rows, form, settings, NOW)
 
 

@@ -76,8 +76,11 @@ def test_recipients_that_an_operator_gives_up_are_reported_once(
     first, second, _ = tasks(store)
     before = path.stat().st_mtime_ns
 
-    assert apply(store, verb, [first, second]) == [None, None]
+    moves = [Move(task, VERBS[verb].function(task, NOW)) for task in (first, second)]
+    outcomes = list(store.swap_all(moves))
 
+    assert [outcome.error for outcome in outcomes] == [None, None]
+    assert [outcome.rev for outcome in outcomes] == [task.rev for task in tasks(store)[:2]]
     (mail,) = mails(spool)
     assert mail.startswith("channel error\nerrormsg\n")
     assert mail.count(status) == 2

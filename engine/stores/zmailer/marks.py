@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +38,14 @@ ENDINGS: Mapping[str, bytes] = {
 }
 """Tag and word of a recipient that a verb has ended, for which a mail goes to the router."""
 
+MARK_BYTES = 3 + PID_SLOT_BYTES
+"""Bytes of a LF, the letter of a recipient line, its tag and our word after it."""
+
+_find_needing = {
+    may_vanish: re.compile(rb"\n[rX](?:%b[+-](?:held  |trash ))" % waiting).search
+    for may_vanish, waiting in ((False, b""), (True, b"[ ~]|"))
+}
+
 _POLL_SECONDS = 0.02
 
 
@@ -53,6 +62,23 @@ def state_of(head: bytes) -> State | None:
     """The state that tag and slots mean; None if the recipient was expunged."""
     tag, slot = head[:1], head[1 : 1 + PID_SLOT_BYTES]
     return _WORDS[slot] if tag in (DONE, FAILED) and slot in _WORDS else _TAGS[tag]
+
+
+def needs_links(head: bytes, may_vanish: bool) -> bool:
+    """True if our links must stay because of a recipient: it is held or in the trash, or it waits
+    and a scheduler could remove its file without knowing it (`may_vanish`).
+    """
+    state = state_of(head)
+    if may_vanish and state in (State.PENDING, State.ACTIVE):
+        return True
+    return state in (State.HELD, State.TRASH)
+
+
+def has_needing(part: bytes, may_vanish: bool) -> bool:
+    """True if a part of a control file has a line for which `needs_links` is true. A line of
+    headers that looks like one counts too: links that stay too long do no harm.
+    """
+    return _find_needing[may_vanish](part) is not None
 
 
 def marked(head: bytes, state: State | None) -> bytes:

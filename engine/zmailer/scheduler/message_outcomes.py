@@ -21,7 +21,7 @@ from engine.stores.zmailer.control_file import (
     Diagnostic,
     RecipientLine,
     parse_control_file,
-    split_lines,
+    parse_layout,
 )
 from engine.stores.zmailer.folders import OpenControl, read_whole
 from engine.system.files import Refused
@@ -126,10 +126,11 @@ class MessageOutcomes:
     ) -> None:
         """Append the diagnostic of an answer."""
         if message.number not in self._header_offsets:
-            blocks = (one for one in split_lines(read_whole(fd)[0]) if one.letter == b"m")
+            fields = diagnostics.fields_of(read_whole(fd)[0])
+            blocks = (at for at, line in fields if line[:1] == b"m")
             if len(self._header_offsets) >= _MAX_CACHED:
                 self._header_offsets.clear()
-            self._header_offsets[message.number] = tuple(one.offset + 2 for one in blocks)
+            self._header_offsets[message.number] = tuple(at + 2 for at in blocks)
         headers = (at for at in self._header_offsets[message.number] if at > answer.offset)
         dsn = diagnostics.dsn_offset(line, 0)
         append_lines(
@@ -270,8 +271,8 @@ class MessageOutcomes:
             ids = {names.spool_id(one.number, one.modified_ns).encode()}
             try:
                 if not named & ids:
-                    entry = self._places.folders.read_entry(file_name(one))
-                    ids = {entry.control.log_id} if entry else set()
+                    with self._places.folders.open_control(file_name(one)) as opened:
+                        ids = {parse_layout(read_whole(opened.fd)[0]).log_id}
                 if named & ids and self._owner(one) == self._owner(by):
                     found.append(one)
             except (OSError, Refused):

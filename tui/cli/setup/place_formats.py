@@ -69,17 +69,23 @@ def _bullmq_settings(said: Any, at: Any) -> Any:
 def _open_zmailer(setup: Setup) -> Store:
     from engine.mail.host import this_host
     from engine.stores.zmailer import ZmailerStore
-    from engine.zmailer.environment import read_files
-    from engine.zmailer.reports import ReportForm, ReportSettings
+    from engine.zmailer.environment import SchedulerFiles, read_files
+    from engine.zmailer.reports import ReportSettings
+    from engine.zmailer.spool_controls import SpoolControls
     from engine.zmailer.spool_mail import SpoolMail, read_form
 
-    def form() -> ReportForm:
-        return read_form(read_files(setup.settings, os.environ).forms)
+    def scheduler_files() -> SchedulerFiles:
+        return read_files(setup.settings, os.environ)
 
     def mail(folders: PostofficeFolders) -> SpoolMail:
-        return SpoolMail(folders, time.time, ReportSettings(this_host().name), form)
+        settings = ReportSettings(this_host().name)
+        return SpoolMail(folders, time.time, settings, lambda: read_form(scheduler_files().forms))
 
-    return ZmailerStore(setup.place, mail=mail)
+    return ZmailerStore(
+        setup.place,
+        mail=mail,
+        more_controls=lambda folders: SpoolControls(folders, mail(folders), scheduler_files),
+    )
 
 
 def _zmailer_settings(said: Any, at: Any) -> Any:
@@ -174,6 +180,7 @@ FORMATS: dict[str, Format] = {
         state_folder=lambda at, queue: f"{at.text}/.spooldeck",
         why_unworkable=lambda settings: "the agents of its scheduler deliver",
         claims="tag bytes",
+        doctor="formats.zmailer_doctor:check_spool",
     ),
     "nftban": Format(
         "an NFTBan queue",
