@@ -113,25 +113,24 @@ class MessageFlow:
             for old in self.parts.outcomes.find_obsolete(found.obsoletes, found.message, known):
                 self.kill(old)
 
-    def refresh(self, message: QueuedMessage) -> None:
-        """Read a message again, and finish the recipients that are finished in its file."""
-        parts, now = self.parts, self.parts.clock()
+    def resync(self, job: Job) -> None:
+        """An agent has found nothing to do in a file: read it again, and finish the recipients that
+        are finished there."""
+        parts, message = self.parts, job.message
+        if not parts.work.resync(job):
+            parts.log(f"{message.path}: read again too often, waits for its next time")
         try:
-            found = parts.reader.read(file_name(message), now)
-        except (OSError, StoreError) as error:
+            left = parts.reader.read_again(file_name(message))
+        except (OSError, StoreError, Refused) as error:
             parts.log(f"{message.path}: {error}")
             return
-        if isinstance(found, Postponed):
-            return  # an agent works on it
-        groups = found.groups if isinstance(found, Loaded) else ()
-        left = {offset for group in groups for offset in group.offsets}
-        for job in message.jobs:
-            for offset in job.todo:
-                if offset not in left:
-                    parts.table.finish(job, offset)
-        if isinstance(found, Parked) or found is None:
+        if left is None:
             parts.table.forget(message)
-        elif not message.open_jobs:
+            return
+        for offset in job.todo:  # other agents may not have answered yet for theirs
+            if offset not in left:
+                parts.table.finish(job, offset)
+        if not message.open_jobs:
             self._complete(message)
 
     # ---- outcomes
@@ -149,7 +148,6 @@ class MessageFlow:
         except (OSError, Refused) as error:
             # The agent has written the tag: reading the file again finds it, and what is missing.
             parts.log(f"{message.path}/{answer.offset}: not recorded: {error}")
-            self._incomplete[message.number] = now + RETRY_SECONDS
             groups = ()
         if answer.rule.is_failure:
             self._failed.add(message.number)
@@ -157,7 +155,7 @@ class MessageFlow:
         parts.table.finish(job, answer.offset)
         if groups:
             parts.table.add(message, groups, now)
-        if not message.open_jobs and message.number not in self._incomplete:
+        if not message.open_jobs:
             self._complete(message)
 
     def _count_end(self, job: Job, state: str, now: float, count: int = 1) -> None:
@@ -174,13 +172,6 @@ class MessageFlow:
         )
         for _ in range(count):
             self.parts.statistics(line)
-
-    def resync(self, job: Job) -> None:
-        """An agent has found nothing to do in a file."""
-        if self.parts.work.resync(job):
-            self.refresh(job.message)
-        else:
-            self.parts.log(f"{job.message.path}: read again too often, waits for its next time")
 
     def _expired(self, job: Job, now: float) -> None:
         try:
