@@ -20,7 +20,7 @@ from engine.scheduling.agent_talk import Answered, Ready
 from engine.stores.zmailer.changes import LineChanges
 from engine.stores.zmailer.folders import PostofficeFolders
 from engine.stores.zmailer.reading import MessageReader
-from engine.zmailer import submit
+from engine.system import files
 from engine.zmailer.agents import jobs
 from engine.zmailer.agents.errormail import ErrormailAgent
 from engine.zmailer.agents.hold import HoldAgent, WrongHold, is_due
@@ -338,7 +338,7 @@ def test_a_mail_for_the_router_is_sent_once_if_the_agent_is_killed(
     path = post.put(recipient("hold", "timeout:1"))
     pid = os.fork()
     if pid == 0:
-        monkeypatch.setattr(submit.files, call, lambda *args, **how: os._exit(9))
+        monkeypatch.setattr(files, call, lambda *args, **how: os._exit(9))
         post.serve(hold(post), "timeout:1", "hold")
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9

@@ -124,6 +124,8 @@ class SchedulerProcess:
         log_path = options.log
         if not log_path and "LOGDIR" in environ and options.detaches:
             log_path = f"{environ['LOGDIR']}/scheduler"
+        if options.detaches and not log_path:
+            raise Unavailable("no log: LOGDIR is not set, and there is no option -L")
         log_path, statistics = (
             os.path.abspath(one) if one else "" for one in (log_path, options.statistics)
         )
@@ -132,6 +134,7 @@ class SchedulerProcess:
         )
         self._log = SchedulerLog(log_path, self._clocks.wall)
         self._keep.callback(self._log.close)
+        self.log_fd = self._log.fd
         folders = PostofficeFolders(os.path.abspath(root))
         self._keep.callback(folders.close)
         os.fchdir(folders.transport)

@@ -6,17 +6,19 @@ import argparse
 import os
 import random
 import time
+from contextlib import suppress
 
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from engine.version import VERSION
-from engine.zmailer.environment import ZmailerSettings
 from engine.zmailer.options import WrongOption, parse_options
 from engine.zmailer.scheduler.process import Clocks, SchedulerProcess
+from tui.cli.formats.zmailer import zmailer_settings
 from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail
 from tui.cli.setup.setup import Setup
 
-_MAX_TEXT_BYTES = 4096
+EX_SOFTWARE = 70
+"""The scheduler was killed at its start (sysexits.h)."""
 
 
 def scheduler(setup: Setup, arguments: argparse.Namespace) -> int:
@@ -27,19 +29,20 @@ def scheduler(setup: Setup, arguments: argparse.Namespace) -> int:
         fail(EX_USAGE, safe_line(str(wrong)))
     if options.shows_version:
         print(f"spooldeck zmailer scheduler {VERSION}", flush=True)
-    report = _detach() if options.detaches else None
+    ready = _detach() if options.detaches else None
     try:
-        clocks = Clocks(time.time, time.monotonic)
-        environ = dict(os.environ)
-        process = SchedulerProcess(options, ZmailerSettings(), environ, clocks, random.Random())
+        process = SchedulerProcess(
+            options,
+            zmailer_settings(setup),
+            os.environ,
+            Clocks(time.time, time.monotonic),
+            random.Random(),
+        )
     except Unavailable as error:
-        if report is None:
-            fail(EX_CONFIG, safe_line(str(error)))
-        os.write(report, safe_line(str(error)).encode())
-        return EX_CONFIG
+        fail(EX_CONFIG, safe_line(str(error)))
     try:
-        if report is not None:
-            _end_detaching(report)
+        if ready is not None:
+            _leave_terminal(process.log_fd, ready)
         process.run()
     finally:
         process.close()
@@ -47,23 +50,32 @@ def scheduler(setup: Setup, arguments: argparse.Namespace) -> int:
 
 
 def _detach() -> int:
-    """Go on in a new process in a session of its own. The old one ends when the descriptor that is
-    returned is closed: with an error if a text was written to it."""
+    """Go on in a new process, in a session of its own and without descriptors of the caller. The
+    old one ends once a byte is written to the descriptor that is returned, or with the exit status
+    of the new one if that ends before.
+    """
     theirs, ours = os.pipe()
-    if os.fork() == 0:
+    pid = os.fork()
+    if pid == 0:
         os.close(theirs)
         os.setsid()
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(OSError):  # that of the listing is closed already
+                if int(name) > 2 and os.get_inheritable(int(name)):
+                    os.close(int(name))
         return ours
     os.close(ours)
-    text = os.read(theirs, _MAX_TEXT_BYTES).decode()
-    if text:
-        fail(EX_CONFIG, text)
-    os._exit(0)
+    if os.read(theirs, 1):
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    os._exit(code if code > 0 else EX_SOFTWARE)
 
 
-def _end_detaching(report: int) -> None:
+def _leave_terminal(log_fd: int, ready: int) -> None:
+    """Write what is printed from now on to the log, and let the old process end."""
     null = os.open(os.devnull, os.O_RDWR)
-    for fd in (0, 1, 2):
-        os.dup2(null, fd)
+    for fd, target in ((0, null), (1, log_fd), (2, log_fd)):
+        os.dup2(target, fd)
     os.close(null)
-    os.close(report)
+    os.write(ready, b"1")
+    os.close(ready)
