@@ -235,7 +235,7 @@ bullmq add | formats.bullmq_worker:add | add a job and print its id
     --id ID | its id; else the next number of the queue
 bullmq doctor @place | queue.doctor:doctor | problems of the server and its queues; exit 0 none, 1
         some
-zmailer | - | ZMailer: check the configuration of its scheduler; transport agents
+zmailer | - | ZMailer: its scheduler, transport agents, checks of a configuration
 zmailer check | formats.zmailer:check | all errors of a scheduler.conf, with line and column; exit 0
         none, 1 some
     conf CONF | the file
@@ -247,6 +247,11 @@ zmailer why | formats.zmailer:why | the clauses and settings of a channel/host; 
         command
     target CHANNEL/HOST | such as smtp/mx.example.org
     --conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
+zmailer scheduler | formats.zmailer_scheduler:scheduler | run the scheduler of a ZMailer spool:
+        detached, or with -i or -v in the foreground
+    words OPTION... +rest | the letters of scheduler(8zm): -d -i -v -F -H -n -Q -S -V -W, -f CONF,
+        -E FILES,SECONDS, -L LOG, -l STATISTICS, -M 1|2, -N FILES, -p CHANNEL/HOST, -P POSTOFFICE,
+        -q DUMP, -R STARTS, -Z ZMAILER.CONF
 zmailer agent | formats.zmailer_agent:agent | serve the jobs of a scheduler on standard input, in
         the folder transport/ of a spool
     kind {smtp,hold,errormail} | smtp: to mail servers; hold: until a condition is met; errormail:
@@ -354,7 +359,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
   spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
-  spooldeck zmailer ...         check, why, doctor, agent (the ZMailer scheduler)
+  spooldeck zmailer ...         scheduler, agent, check, why, doctor (ZMailer)
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files

@@ -305,7 +305,7 @@ def _is_notified(line: bytes, word: str) -> bool:
 
 
 def _diagnostic_of(answer: AgentAnswer, now: float) -> Diagnostic:
-    """The diagnostic of an answer. Its action fits the status word, whatever the agent has sent."""
+    """The diagnostic of an answer. Its action fits the status word."""
     action, status = (b"failed", b"5.0.0") if answer.rule.is_failure else (b"delivered", b"2.0.0")
     fits = {action} if answer.rule.is_failure else {b"delivered", b"relayed", b"expanded"}
     notary = answer.notary or Notary()

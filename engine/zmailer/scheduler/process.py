@@ -70,6 +70,35 @@ class Clocks(NamedTuple):
     monotonic: Callable[[], float]
 
 
+class SchedulerOutputs:
+    """What a scheduler writes: its log, the statistics log, syslog."""
+
+    def __init__(
+        self, log: SchedulerLog, statistics: str, clock: Callable[[], float], *, has_syslog: bool
+    ) -> None:
+        """`statistics` is the path of that log; "": none."""
+        self._log, self._statistics, self._clock = log, statistics, clock
+        self._has_syslog = has_syslog
+
+    def log(self, text: str) -> None:
+        """Write a line to the log."""
+        with suppress(OSError):  # a full disk must not stop the mail
+            self._log.write(text)
+
+    def statistics(self, line: StatisticsLine) -> None:
+        """Write a line to the statistics log."""
+        if self._statistics:
+            try:
+                files.append(self._statistics, format_line(line).encode("utf-8", "replace"))
+            except OSError as error:
+                self.log(f"{self._statistics}: {error.strerror}")
+
+    def syslog(self, text: str) -> None:
+        """Send a line to syslog, if SYSLOGFLG of zmailer.conf has a C."""
+        if self._has_syslog:
+            syslog_lines.send(SYSLOG_SOCKET, text, self._clock())
+
+
 class SchedulerProcess:
     """A scheduler of one spool in this process."""
 
@@ -138,37 +167,28 @@ class SchedulerProcess:
         folders = PostofficeFolders(os.path.abspath(root))
         self._keep.callback(folders.close)
         os.fchdir(folders.transport)
+        self._report_settings = _report_settings(self._conf, options)
         pid_file = PidFile.claim(folders.fd, folders.transport_status)
         self._keep.callback(pid_file.release)
-        self._recover(folders)
-        self._statistics = statistics
+        mail = SpoolMail(folders, self._clocks.wall, self._report_settings)
+        changes = LineChanges(folders, StoreReader(folders), mail)
+        changes.recover(os.getpid())
+        has_syslog = "c" in environ.get("SYSLOGFLG", "").lower()
+        self._outputs = SchedulerOutputs(
+            self._log, statistics, self._clocks.wall, has_syslog=has_syslog
+        )
         self._clauses = ClauseTable(self._conf)
-        self.loop = self._make_loop(folders, random)
+        recover = partial(_recover, changes, self._outputs.log)
+        self.loop = self._make_loop(folders, recover, random)
         self._queue = SchedulerQueue(self.loop)
         self._open_sockets(folders.root)
         self._signals = SignalReader()
         self._keep.callback(self._signals.close)
         self.loop.add_reader(self._signals.fileno(), self._handle_signals)
 
-    def _recover(self, folders: PostofficeFolders) -> None:
-        """Complete what killed processes have begun: reports, changes of operators."""
-        mail = SpoolMail(folders, self._clocks.wall, self._report_settings())
-        LineChanges(folders, StoreReader(folders), mail).recover(os.getpid())
-
-    def _recover_later(self, folders: PostofficeFolders) -> None:
-        """The same while it runs: what cannot be completed now is tried at the next start."""
-        try:
-            self._recover(folders)
-        except (OSError, Unavailable) as error:
-            self._write_log(f"recovery: {error}")
-
-    def _report_settings(self) -> ReportSettings:
-        params = self._conf.params
-        keeps = "store-error-on-error" in params and bool(params["store-error-on-error"].value)
-        host = this_host().name
-        return ReportSettings(host, not self._options.returns_headers, keeps)
-
-    def _make_loop(self, folders: PostofficeFolders, random: Random) -> SchedulerLoop:
+    def _make_loop(
+        self, folders: PostofficeFolders, recover: Callable[[], None], random: Random
+    ) -> SchedulerLoop:
         options, environ = self._options, self._files.environ
         slots = AgentSlots(_most_agents())
         table = ThreadTable(slots, random, _selector(options.only))
@@ -179,9 +199,9 @@ class SchedulerProcess:
         reader = MessageReader(places, self._clauses.find)
         reports = SenderReports(
             folders,
-            self._report_settings(),
+            self._report_settings,
             lambda: read_form(self._files.forms, FORM),
-            self._send_syslog,
+            self._outputs.syslog,
         )
         clock = self._clocks.monotonic
         limits = ScanLimits(options.scan_files, options.scan_seconds)
@@ -192,9 +212,9 @@ class SchedulerProcess:
             reader,
             MessageOutcomes(places, reader, reports.report),
             Arrivals(folders, table.messages, clock, limits),
-            self._write_statistics,
-            self._write_log,
-            self._send_syslog,
+            self._outputs.statistics,
+            self._outputs.log,
+            self._outputs.syslog,
             self._clocks.wall,
             clock,
         )
@@ -203,7 +223,7 @@ class SchedulerProcess:
             parts,
             agent_limits,
             self._log.fd,
-            partial(self._recover_later, folders),
+            recover,
             is_synchronous=options.is_synchronous,
         )
 
@@ -218,7 +238,7 @@ class SchedulerProcess:
         try:
             listener = _listen(params.get("mailqsock", ""))
         except Unavailable as error:
-            self._write_log(f"no MAILQ server: {error}")
+            self._outputs.log(f"no MAILQ server: {error}")
             return
         self._server = MailqServer(
             [listener],
@@ -237,7 +257,7 @@ class SchedulerProcess:
             return () if self._options.mailq_version == 2 else None
         users, wrong = read_users(path)
         for text in wrong:
-            self._write_log(f"{path}: {text}")
+            self._outputs.log(f"{path}: {text}")
         return users
 
     def _read_notices(self) -> None:
@@ -259,7 +279,7 @@ class SchedulerProcess:
             try:
                 actions[wish]()
             except (OSError, Unavailable) as error:
-                self._write_log(f"{wish}: {error}")
+                self._outputs.log(f"{wish}: {error}")
 
     def _exit(self) -> None:
         self.loop.is_ended = True
@@ -269,7 +289,7 @@ class SchedulerProcess:
         old, self._files = self._files, self._read_conf()
         assert old.conf is not None
         for line in conf_changes.conf_changes(old.conf, self._conf):
-            self._write_log(f"{self._files.conf_path}: {line}")
+            self._outputs.log(f"{self._files.conf_path}: {line}")
         self._clauses = ClauseTable(self._conf)
         self.loop.parts.reader.find_settings = self._clauses.find
         controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
@@ -280,23 +300,6 @@ class SchedulerProcess:
         data = b"".join(encode(f"{line}\n") for line in lines)
         files.replace_file(self._rendezvous, data, _DUMP_MODE)
 
-    # ---- logs
-
-    def _write_log(self, text: str) -> None:
-        with suppress(OSError):  # a full disk must not stop the mail
-            self._log.write(text)
-
-    def _write_statistics(self, line: StatisticsLine) -> None:
-        if self._statistics:
-            try:
-                files.append(self._statistics, format_line(line).encode("utf-8", "replace"))
-            except OSError as error:
-                self._write_log(f"{self._statistics}: {error.strerror}")
-
-    def _send_syslog(self, text: str) -> None:
-        if "c" in self._files.environ.get("SYSLOGFLG", "").lower():
-            syslog_lines.send(SYSLOG_SOCKET, text, self._clocks.wall())
-
     # ---- its life
 
     def run(self) -> None:
@@ -304,13 +307,29 @@ class SchedulerProcess:
         interval = self._conf.params.get("global-report-interval")
         seconds = float(interval.value) if interval else DEFAULT_REPORT_SECONDS  # type: ignore[arg-type]
         self.loop.report_every(seconds)
-        self._write_log(f"started, PID {os.getpid()}")
+        self._outputs.log(f"started, PID {os.getpid()}")
         self.loop.run()
-        self._write_log("ended")
+        self._outputs.log("ended")
 
     def close(self) -> None:
         """Close all; agents that are running finish the job that they have."""
         self._keep.close()
+
+
+def _report_settings(conf: SchedulerConf, options: SchedulerOptions) -> ReportSettings:
+    keeps = "store-error-on-error" in conf.params and bool(
+        conf.params["store-error-on-error"].value
+    )
+    return ReportSettings(this_host().name, not options.returns_headers, keeps)
+
+
+def _recover(changes: LineChanges, log: Callable[[str], None]) -> None:
+    """Complete what an agent has begun that died; what cannot be completed now waits for the next
+    start."""
+    try:
+        changes.recover(os.getpid())
+    except (OSError, Unavailable) as error:
+        log(f"recovery: {error}")
 
 
 def _most_agents() -> int:
