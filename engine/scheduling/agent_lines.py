@@ -133,7 +133,8 @@ class JobLine(NamedTuple):
     @property
     def ident(self) -> int:
         """The number in its answers."""
-        return int(_leading_number(self.path.rpartition("/")[2]) or 0)
+        found = _leading_number(self.path, self.path.rfind("/") + 1)
+        return int(found[0]) if found else 0
 
 
 _match_answer = re.compile(
@@ -143,13 +144,17 @@ _match_resync = re.compile(
     rb"#resync +(?:[A-Z]/){0,2}([0-9]{1,20})[A-Za-z0-9_.-]{0,40} *"
 ).fullmatch
 _match_time = re.compile(rb"(\+?)([0-9]{1,12})(?![^ ])").match
-_match_job = re.compile(rb"((?:[A-Z]/){0,2}[0-9][A-Za-z0-9_.-]{0,80})(?:\t([^\t]*))?").fullmatch
+_leading_number = re.compile(r"[0-9]+").match
+_match_job = re.compile(rb"((?:[A-Z]/){0,2}[0-9][A-Za-z0-9_.-]{0,80})(?:\t([^\t\n]*))?").fullmatch
+
+
+_HUNGRY = Hungry()
 
 
 def parse_agent_line(line: bytes) -> AgentLine:
     """Parse a line of an agent, without its LF. It never fails: other text is for the log."""
     if line == b"#hungry":
-        return Hungry()
+        return _HUNGRY
     if found := _match_answer(line):
         ident, offset, notary, status, text = found.groups()
         if status in STATUSES:
@@ -178,8 +183,9 @@ def format_job(job: JobLine) -> bytes:
     Raises:
         ValueError: path or host would be something else for the agent.
     """
-    line = job.path.encode() if job.host is None else b"%b\t%b" % (job.path.encode(), job.host)
-    if b"\n" in line or parse_job(line) != job:
+    path = job.path.encode()
+    line = path if job.host is None else b"%b\t%b" % (path, job.host)
+    if not _match_job(line) or b"\t" in path:
         raise ValueError(f"no job for an agent: {line!r}")
     return line + b"\n"
 
@@ -209,11 +215,6 @@ class LineBuffer:
         if len(data) >= MAX_LINE_BYTES or (lines and len(lines[0]) > MAX_LINE_BYTES):
             return [line[:MAX_LINE_BYTES] for line in lines]
         return lines
-
-
-def _leading_number(name: str) -> str:
-    found = re.match("[0-9]*", name)
-    return found[0] if found else ""
 
 
 def _clean(text: bytes) -> bytes:

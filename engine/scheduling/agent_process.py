@@ -129,29 +129,36 @@ def start_agent(
     priority: int | None = None,
 ) -> Agent[J]:
     """Start an agent, in our working directory; what it writes as errors goes to the descriptor
-    `log`. `nice` is added to our niceness, `priority` is the niceness itself.
+    `log`. `nice` is added to our niceness, `priority` is the niceness itself. We must have no other
+    threads.
 
     Raises:
         CannotRun: it cannot be started.
     """
     ours, theirs = socket.socketpair()
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    wanted = max(-20, min(19, own + nice if priority is None else priority))
+
+    def limit_ourselves() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
+        if wanted > own:
+            os.setpriority(os.PRIO_PROCESS, 0, wanted)
+
     try:
         with theirs:
-            pid = supervisor.spawn(program, theirs.fileno(), theirs.fileno(), log)
+            end = theirs.fileno()
+            pid = supervisor.spawn(program, end, end, log, limit_ourselves)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         ours.close()
         why = error.strerror if isinstance(error, OSError) else error
         raise CannotRun(f"{program.argv[0]}: {why}") from error
     ours.setblocking(False)
     agent: Agent[J] = Agent(pid, ours, now)
-    if priority is None:
-        priority = os.getpriority(os.PRIO_PROCESS, 0) + nice
-    try:
-        # It has begun, but it gets no job before this.
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (open_files, open_files))
-        os.setpriority(os.PRIO_PROCESS, pid, priority)
-    except OSError as error:
-        agent.warning = f"{program.argv[0]}: its limits cannot be set: {error.strerror}"
+    if wanted < own:
+        try:
+            os.setpriority(os.PRIO_PROCESS, pid, wanted)  # its user may not
+        except OSError as error:
+            agent.warning = f"{program.argv[0]}: its niceness cannot be set: {error.strerror}"
     return agent
 
 

@@ -29,9 +29,9 @@ class Start(NamedTuple):
 class AgentWork:
     """What an agent does."""
 
-    __slots__ = ("host", "idle_since", "number", "outstanding", "ring", "thread")
+    __slots__ = ("host", "idle_seconds", "idle_since", "number", "outstanding", "ring", "thread")
 
-    def __init__(self, number: int, ring: RingKey) -> None:
+    def __init__(self, number: int, ring: RingKey, idle_seconds: float) -> None:
         self.number = number
         """Its PID, or any other number that no living agent has."""
         self.ring = ring
@@ -41,6 +41,8 @@ class AgentWork:
         """Jobs that it was fed since it was last ready."""
         self.host = ""
         """Of its last thread."""
+        self.idle_seconds = idle_seconds
+        """How long it may be idle."""
         self.idle_since = 0.0
 
 
@@ -74,7 +76,7 @@ class WorkTable:
     def add(self, number: int, thread: Thread) -> AgentWork:
         """An agent was started for a thread."""
         self.slots.take(thread.ring)
-        agent = self.agents[number] = AgentWork(number, thread.ring)
+        agent = self.agents[number] = AgentWork(number, thread.ring, thread.settings.idle_seconds)
         self.assign(agent, thread)
         return agent
 

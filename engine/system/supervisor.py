@@ -570,9 +570,18 @@ def _spawn(program: Program, stdin: int, output: int) -> int:
     return spawn(program, stdin, output, output)
 
 
-def spawn(program: Program, stdin: int, output: int, errors: int) -> int:
+def spawn(
+    program: Program,
+    stdin: int,
+    output: int,
+    errors: int,
+    before_exec: Callable[[], None] | None = None,
+) -> int:
     """Start a program in its own session with these descriptors and those of `pass_fds`; return its
     PID, which the caller must wait for (waitid). Its `stdin` and `grace` are not used.
+
+    `before_exec` is called in the new process, with the rights of the program: only a process
+    without other threads may pass it.
 
     Raises:
         OSError, SubprocessError, ValueError: it cannot be started.
@@ -589,6 +598,7 @@ def spawn(program: Program, stdin: int, output: int, errors: int) -> int:
         user=program.account and program.account.uid,
         group=program.account and program.account.gid,
         extra_groups=program.account and program.account.groups,
+        preexec_fn=before_exec,
     )
     process.returncode = 0  # the caller waits for it
     return process.pid

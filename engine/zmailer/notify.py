@@ -12,7 +12,9 @@ import re
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+
+from engine.system import files
 
 NOTIFY_SOCKET = ".scheduler.notify"
 """Below the spool, unless PARAMnotifysock names another one."""
@@ -44,7 +46,8 @@ def send(path: str, control_file: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.setblocking(False)
         try:
-            sock.sendto(f"NEW {control_file}".encode(), path)
+            with _open_folder(path) as (folder_fd, name):
+                sock.sendto(f"NEW {control_file}".encode(), _address(folder_fd, name))
         except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
             return False
         except OSError as error:
@@ -52,6 +55,22 @@ def send(path: str, control_file: str) -> bool:
                 return False
             raise
     return True
+
+
+@contextmanager
+def _open_folder(path: str) -> Iterator[tuple[int, str]]:
+    """The open folder of a socket, and its name there."""
+    folder, name = os.path.split(path)
+    folder_fd = files.open_dir_path(folder or ".")
+    try:
+        yield folder_fd, name
+    finally:
+        os.close(folder_fd)
+
+
+def _address(folder_fd: int, name: str) -> str:
+    """The address of a socket in an open folder; a path may have only 107 bytes."""
+    return f"/proc/self/fd/{folder_fd}/{name}"
 
 
 class NotifySocket:
@@ -64,22 +83,30 @@ class NotifySocket:
             OSError: it cannot be made, or another kind of file is there.
         """
         self._path = path
-        with suppress(FileNotFoundError):
-            if not stat.S_ISSOCK(os.lstat(path).st_mode):
-                raise FileExistsError(errno.EEXIST, "expected a socket or no file", path)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        draft = f"{path}.{os.getpid()}"
+        self._socket.setblocking(False)
         try:
-            self._socket.setblocking(False)
-            self._socket.bind(draft)
-            os.chmod(draft, SOCKET_MODE)
-            self._seen = os.lstat(draft)
-            os.rename(draft, path)
+            with _open_folder(path) as (folder_fd, name):
+                self._seen = self._bind(folder_fd, name)
         except OSError:
             self._socket.close()
-            with suppress(FileNotFoundError):
-                os.unlink(draft)
             raise
+
+    def _bind(self, folder_fd: int, name: str) -> os.stat_result:
+        with suppress(FileNotFoundError):
+            seen = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            if not stat.S_ISSOCK(seen.st_mode):
+                raise FileExistsError(errno.EEXIST, "expected a socket or no file", self._path)
+        draft = f"{name}.{os.urandom(6).hex()}"
+        self._socket.bind(_address(folder_fd, draft))
+        try:
+            os.chmod(draft, SOCKET_MODE, dir_fd=folder_fd)
+            seen = os.stat(draft, dir_fd=folder_fd, follow_symlinks=False)
+            files.rename(draft, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
+        except OSError:
+            files.unlink_quietly(draft, folder_fd)
+            raise
+        return seen
 
     def fileno(self) -> int:
         """The descriptor to wait for."""
@@ -98,6 +125,7 @@ class NotifySocket:
     def close(self) -> None:
         """Close it, and remove it unless another process has put its own there."""
         self._socket.close()
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.lstat(self._path), self._seen):
-                os.unlink(self._path)
+        with suppress(FileNotFoundError), _open_folder(self._path) as (folder_fd, name):
+            there = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+            if os.path.samestat(there, self._seen):
+                os.unlink(name, dir_fd=folder_fd)

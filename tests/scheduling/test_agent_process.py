@@ -198,11 +198,12 @@ def test_an_agent_has_its_limits_and_works_where_the_scheduler_works(start: Star
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root changes the user")
 def test_an_agent_runs_as_its_user_without_our_groups(start: StartScript) -> None:
-    """Group and user are set, and no other group stays."""
-    agent = start("id -u; id -G", account=Account(12345, 54321, (54321,), "x", "/"))
+    """Group, user and limits are set, and no other group stays."""
+    account = Account(12345, 54321, (54321,), "x", "/")
+    agent = start("id -u; id -G; ulimit -n; nice", account=account, open_files=20, priority=7)
     lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
 
-    assert lines == [b"12345", b"54321"]
+    assert lines == [b"12345", b"54321", b"20", b"7"]
 
 
 def test_a_program_that_is_missing_is_reported(tmp_path: Path) -> None:
@@ -285,7 +286,8 @@ def test_a_flooding_agent_takes_bounded_memory_and_time(start: StartScript) -> N
 def test_a_stop_waits_for_the_job_that_an_agent_has(start: StartScript) -> None:
     """At the stop of the scheduler an agent without a job gets SIGQUIT, one with a job ends after
     it."""
-    idle, busy = start(SERVE), start("echo '#hungry'; read x; read y; printf '5/9\\t\\tok3 d\\n'")
+    idle = start("echo '#hungry'; exec sleep 20")  # it does not read: only the signal ends it
+    busy = start("echo '#hungry'; read x; read y; printf '5/9\\t\\tok3 d\\n'")
     feed(busy, 5)
     assert wait(idle, lambda events: Ready() in events) == [Ready()]
     idle.stop(1.0)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from email import message_from_bytes
@@ -12,14 +15,21 @@ import pytest
 
 from engine.mail.send.smtp_client import SmtpDestination
 from engine.scheduling.agent_lines import AgentAnswer, AgentLine, JobLine, parse_agent_line
+from engine.scheduling.agent_process import Agent, agent_program, start_agent
+from engine.scheduling.agent_talk import Answered, Ready
+from engine.stores.zmailer.changes import LineChanges
 from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.reading import MessageReader
+from engine.system import files
 from engine.zmailer.agents import jobs
 from engine.zmailer.agents.errormail import ErrormailAgent
 from engine.zmailer.agents.hold import HoldAgent, WrongHold, is_due
 from engine.zmailer.agents.jobs import AgentJobs, Deliver
 from engine.zmailer.agents.smtp import SmtpAgent, host_list
 from engine.zmailer.reports import ReportForm, ReportSettings
+from engine.zmailer.spool_mail import SpoolMail
 from engine.zmailer.submit import Router
+from tests import command
 from tests.mail.smtpd import DROP, HOST, Server, refusing
 from tests.stores.zmailed import Spool, recipient, write_lock
 
@@ -318,6 +328,29 @@ def test_a_held_message_that_is_due_goes_to_the_router_again(post: Post) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("call", "mails"), [("rename", 1), ("fsync", 0)], ids=["after the tag", "before the tag"]
+)
+def test_a_mail_for_the_router_is_sent_once_if_the_agent_is_killed(
+    post: Post, monkeypatch: pytest.MonkeyPatch, call: str, mails: int
+) -> None:
+    """The tag decides: recovery sends the staged mail, or removes it and the recipient waits."""
+    path = post.put(recipient("hold", "timeout:1"))
+    pid = os.fork()
+    if pid == 0:
+        monkeypatch.setattr(files, call, lambda *args, **how: os._exit(9))
+        post.serve(hold(post), "timeout:1", "hold")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    router = post.spool.root / "router"
+    assert list(router.iterdir()) == []
+
+    store = SpoolMail(post.folders, lambda: NOW, ReportSettings("here.example"))
+    LineChanges(post.folders, MessageReader(post.folders), store).recover(None)
+    assert len(list(router.iterdir())) == mails
+    assert post.spool.lines(path)[0].startswith("r+  " if mails else f"r~{pid:6}")
+
+
 # ---- errormail
 
 
@@ -383,3 +416,68 @@ def test_the_samples_are_delivered(post: Post) -> None:
 def _at_loopback(deliver: Deliver) -> Deliver:
     """The agent, with another host."""
     return lambda message, recipients, host: deliver(message, recipients, LOOPBACK.encode())
+
+
+# ---- the command
+
+
+def test_the_command_serves_a_scheduler(post: Post, tmp_path: Path) -> None:
+    """Started in transport/ on a socket pair, it answers its jobs and ends at the empty line; each
+    outcome is in its log."""
+    path = post.put(recipient(host=LOOPBACK), recipient("hold", "timeout:1"))
+    with Server() as server, (tmp_path / "log").open("ab") as log:
+        words = f"{sys.executable} -P -m tui.cli zmailer agent smtp -srl {tmp_path}/smtp"
+        program = agent_program(f"{words} -p {server.port}", "smtp", "", {}, None)
+        env = {**program.env, "PYTHONPATH": str(Path(__file__).parents[2])}
+        program = program._replace(cwd=str(path.parent), env=env)
+        agent: Agent[str] = start_agent(program, log.fileno(), 0.0)
+        events: list[object] = []
+        for event in _events(agent):
+            events.append(event)
+            if isinstance(event, Ready) and len(events) == 1:
+                assert agent.talk.room(0) == 1
+                agent.talk.give(JobLine("1001", LOOPBACK.encode()), "job", 0.0)
+                agent.write(0.0)
+            elif isinstance(event, Ready):
+                agent.end(0.0)
+        agent.close()
+
+    assert (tmp_path / "log").read_text() == ""
+    assert [type(event) for event in events] == [Ready, Answered, Ready]
+    assert (agent.status, len(server.mails)) == (0, 1)
+    assert post.spool.lines(path)[0].startswith("r+          smtp")
+    assert (tmp_path / "smtp").read_text().endswith(" c@d.example ok3 250 2.0.0 accepted\n")
+
+
+def _events(agent: Agent[str]) -> Iterator[object]:
+    while not agent.is_over:
+        fds = [agent.pidfd] if agent.is_closed else [agent.pidfd, agent.sock.fileno()]
+        if agent.pidfd in select.select(fds, [], [], 30)[0]:
+            agent.reap()
+        yield from agent.read(0.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["hold", "-x"], "option -x not recognized"),
+        (["smtp", "-p", "0"], "-p 0: expected a number from 1 to 65535"),
+        (["smtp", "-p", "25", "a", "b"], "b: expected at most one host"),
+        (["hold"], "expected the folder transport/ of a spool"),
+    ],
+)
+def test_a_wrong_start_is_one_line(post: Post, words: list[str], why: str) -> None:
+    """A wrong option, or another working directory."""
+    where = "queue" if words == ["hold"] else "transport"
+    run = command.run(
+        ["zmailer", "agent", *words],
+        cwd=post.spool.root / where,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+
+    assert (run.returncode, run.stdout) == (64, "")
+    assert run.stderr.startswith("spooldeck: ")
+    assert why in run.stderr
+    assert run.stderr.count("\n") == 1

@@ -12,6 +12,7 @@ import gc
 import os
 import sys
 from argparse import (
+    REMAINDER,
     SUPPRESS,
     Action,
     ArgumentError,
@@ -202,6 +203,9 @@ _ANY_TEXT = ("description", "payload", "recipient", "subject", "reason")
 """Positional arguments that may be any text; they follow another argument."""
 
 
+_HELP = ("-h", "--help")
+
+
 class _CommandParser(ArgumentParser):
     """Reports a wrong command line in one line."""
 
@@ -216,6 +220,12 @@ class _CommandParser(ArgumentParser):
         argparse treats an optional argument as missing at the first option, so a PLACE after an
         option is left unparsed. In that case parse the words again in two passes.
         """
+        first = next(iter(self._get_positional_actions()), None)
+        if args and first is not None and first.nargs == REMAINDER and args[0] not in _HELP:
+            # argparse takes an option in the first place for one of its own.
+            found, _ = super().parse_known_args([], namespace)
+            setattr(found, first.dest, list(args))
+            return found, []
         found, left = super().parse_known_args(args, namespace)
         if not left or not self.allows_any_order or args is None or "--" in args:
             return found, left

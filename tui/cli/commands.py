@@ -9,6 +9,7 @@ indent continues the row above.
     WORDS @NAME @NAME | ...                 its first arguments are the shared ones of these names
         name X | HELP                       an argument that the help calls X: X... one or more,
                                             [X] may be missing, [X...] any number
+        name X... +rest | HELP              all other words, also those with a dash
         --name | HELP                       an option without a value
         --name X | HELP                     an option with a value: X... may be repeated, {a,b} is a
                                             or b, X:count is a number from 1, X:number from 0
@@ -21,7 +22,7 @@ indent continues the row above.
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import REMAINDER, ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -235,7 +236,7 @@ bullmq add | formats.bullmq_worker:add | add a job and print its id
     --id ID | its id; else the next number of the queue
 bullmq doctor @place | queue.doctor:doctor | problems of the server and its queues; exit 0 none, 1
         some
-zmailer | - | the scheduler of ZMailer: check its configuration
+zmailer | - | ZMailer: its scheduler, transport agents, checks of a configuration
 zmailer check | formats.zmailer:check | all errors of a scheduler.conf, with line and column; exit 0
         none, 1 some
     conf CONF | the file
@@ -247,6 +248,17 @@ zmailer why | formats.zmailer:why | the clauses and settings of a channel/host; 
         command
     target CHANNEL/HOST | such as smtp/mx.example.org
     --conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
+zmailer scheduler | formats.zmailer_scheduler:scheduler | run the scheduler of a ZMailer spool:
+        detached, or with -i or -v in the foreground
+    words OPTION... +rest | the letters of scheduler(8zm): -d -i -v -F -H -n -Q -S -V -W, -f CONF,
+        -E FILES,SECONDS, -L LOG, -l STATISTICS, -M 1|2, -N FILES, -p CHANNEL/HOST, -P POSTOFFICE,
+        -q DUMP, -R STARTS, -Z ZMAILER.CONF
+zmailer agent | formats.zmailer_agent:agent | serve the jobs of a scheduler on standard input, in
+        the folder transport/ of a spool
+    kind {smtp,hold,errormail} | smtp: to mail servers; hold: until a condition is met; errormail:
+        back to the sender
+    words WORD... +rest | -c CHANNEL; smtp also -p PORT, -h HELO, -l LOG, -T SECONDS; then the host,
+        if jobs name none
 federation | - | signed and encrypted deliveries to other servers, by two BullMQ queues
 federation work @place @until-idle | formats.federation:work | run deliveries and health checks,
         until stopped
@@ -348,7 +360,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
   spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
-  spooldeck zmailer ...         check, why, doctor (the ZMailer scheduler)
+  spooldeck zmailer ...         scheduler, agent, check, why, doctor (ZMailer)
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files
@@ -448,8 +460,11 @@ def _parse_argument(row: str) -> Argument:
     value, *marks = words
     for mark in marks:
         key, _, other = mark.partition(":")
-        _check(mark == "+required" or (key == "+dest" and other), row, "+required or +dest:NAME")
+        is_known = mark in ("+required", "+rest") or (key == "+dest" and other)
+        _check(is_known, row, "+required, +rest or +dest:NAME")
         options[key[1:]] = other or True
+    if options.pop("rest", False):
+        return (name,), options | {"metavar": value.removesuffix("..."), "nargs": REMAINDER}
     return (name,), options | _parse_value(value, is_option, "required" in options, row)
 
 

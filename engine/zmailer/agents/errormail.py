@@ -12,16 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from engine.scheduling.agent_lines import Notary
 from engine.stores.zmailer.control_file import Diagnostic, RecipientLine
-from engine.stores.zmailer.marks import Commit, LineChange
+from engine.stores.zmailer.marks import Commit
 from engine.zmailer import reports
 from engine.zmailer.agents.jobs import AgentMessage, AgentOutcome, copy_file
 from engine.zmailer.diagnostics import Unreported
-from engine.zmailer.reports import (
-    DeliveryReport,
-    ReportedMessage,
-    ReportForm,
-    ReportSettings,
-)
+from engine.zmailer.reports import DeliveryReport, ReportedMessage, ReportForm, ReportSettings
 from engine.zmailer.submit import Router
 
 _is_form_name = re.compile(rb"[a-z0-9][a-z0-9._-]{0,60}").fullmatch
@@ -60,7 +55,7 @@ class ErrormailAgent:
                 message.record(outcomes)
                 return outcomes
             outcomes = [AgentOutcome(one, b"ok3", "returned to its sender") for one in recipients]
-            changes = tuple(LineChange(*one) for one in message.changes(outcomes))
+            commit = Commit(message.name, tuple(message.changes(outcomes)))
 
             def chunks() -> Iterator[bytes]:
                 yield report.head
@@ -69,7 +64,7 @@ class ErrormailAgent:
                     yield from copy_file(file)
                 yield report.tail
 
-            with self._router.stage(Commit(message.name, changes), chunks()) as send:
+            with self._router.stage(commit, chunks()) as send:
                 if message.record(outcomes):
                     send()
                     return outcomes

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from engine.scheduling.agent_lines import Notary
 from engine.stores.zmailer.control_file import RecipientLine
-from engine.stores.zmailer.marks import Commit, LineChange
+from engine.stores.zmailer.marks import Commit
 from engine.stores.zmailer.scheduler_conf import parse_interval
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
@@ -130,14 +130,14 @@ class HoldAgent:
         self, message: AgentMessage, recipients: list[RecipientLine], body: Iterator[bytes]
     ) -> Sequence[AgentOutcome]:
         outcomes = [AgentOutcome(one, b"ok3", "resubmitted") for one in recipients]
-        changes = tuple(LineChange(*one) for one in message.changes(outcomes))
+        commit = Commit(message.name, tuple(message.changes(outcomes)))
 
         def chunks() -> Iterator[bytes]:
             yield resubmission(self._host, message.sender(recipients[0]), recipients)
             yield message.headers(recipients[0]) + b"\n"
             yield from body
 
-        with self._router.stage(Commit(message.name, changes), chunks()) as send:
+        with self._router.stage(commit, chunks()) as send:
             if message.record(outcomes):
                 send()
                 return outcomes

@@ -32,6 +32,7 @@ from engine.stores.zmailer.control_file import (
     parse_quad,
 )
 from engine.stores.zmailer.folders import PostofficeFolders, read_whole
+from engine.stores.zmailer.marks import LineChange
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
@@ -175,12 +176,13 @@ class AgentMessage:
                     locked.append(one)
         return locked
 
-    def changes(self, outcomes: Iterable[AgentOutcome]) -> list[tuple[int, bytes, bytes]]:
-        """The bytes that `record` changes: offset, before, after."""
+    def changes(self, outcomes: Iterable[AgentOutcome]) -> list[LineChange]:
+        """The recipient lines that `record` changes."""
         found = []
         for one in outcomes:
             old = self._locks[one.recipient.offset]
-            found.append((one.recipient.offset + 1, old, _finished_head(old, one.status)))
+            new = _finished_head(old, one.status)
+            found.append(LineChange(one.recipient.offset, old, new))
         return found
 
     def record(self, outcomes: Sequence[AgentOutcome]) -> bool:
@@ -191,8 +193,8 @@ class AgentMessage:
         changes = self.changes(outcomes)
         with marks.write_lock(self._fd):
             for offset, before, _ in changes:
-                if os.pread(self._fd, len(before), offset) != before:
-                    self.remarks.append(f"the lock at offset {offset - 1} is not ours any more")
+                if os.pread(self._fd, len(before), offset + 1) != before:
+                    self.remarks.append(f"the lock at offset {offset} is not ours any more")
                     return False
             diagnostics = b"".join(
                 format_diagnostic(
@@ -206,8 +208,8 @@ class AgentMessage:
             if diagnostics:
                 self._append(diagnostics)
             for offset, _, after in changes:
-                marks.write_mark(self._fd, offset - 1, after)
-                del self._locks[offset - 1]
+                marks.write_mark(self._fd, offset, after)
+                del self._locks[offset]
             files.fsync(self._fd)
         return True
 

@@ -50,7 +50,7 @@ class Arrivals:
         self._waiting: set[str] = set()
         self._later: list[tuple[float, str]] = []
         """Postponed names by the time at which they are read again."""
-        self._scan_at = self._hash_scan_at = float("-inf")
+        self.scan_soon()
         self.is_cut = False
         """True if the last scan was ended by a limit: there is more."""
         self.problem = ""
@@ -64,6 +64,10 @@ class Arrivals:
         if self._heap:
             return float("-inf")
         return min(self._scan_at, self._later[0][0] if self._later else float("inf"))
+
+    def scan_soon(self) -> None:
+        """Let the next call of `scan` look into all folders."""
+        self._scan_at = self._hash_scan_at = float("-inf")
 
     def scan(self, now: float) -> None:
         """Scan transport/ if its time has come, and the hash folders if theirs has."""

@@ -31,6 +31,7 @@ from engine.zmailer.scheduler.message_reading import (
     MessageReader,
     active,
     append_lines,
+    lost_failures,
     write_heads,
 )
 
@@ -189,9 +190,10 @@ class MessageOutcomes:
         except TimeoutError as error:
             raise OSError(f"{message.path}: {error}") from error
 
-    def complete(self, message: QueuedMessage, now: float) -> bool:
-        """Report and remove a message whose recipients are all finished. False if its file has some
-        to do: read it again. `MessagePlaces.flush` makes the removal durable.
+    def complete(self, message: QueuedMessage, now: float) -> tuple[int, int] | None:
+        """Report and remove a message whose recipients are all finished. Return how many there
+        were, and how many of them have failed. None if its file has some to do, or a failure
+        without a diagnostic: read it again. `MessagePlaces.flush` makes the removal durable.
 
         Raises:
             OSError, Unavailable: that is not possible now; the message is still there.
@@ -199,20 +201,22 @@ class MessageOutcomes:
         try:
             with self._places.open(file_name(message)) as opened:
                 data, _ = read_whole(opened.fd)
-                recipients = parse_control_file(data).recipients
+                control = parse_control_file(data)
+                recipients = control.recipients
                 is_locked = any(one.head[:1] == marks.LOCKED for one in recipients)
-                if is_locked or active(recipients):
-                    return False
+                if is_locked or active(recipients) or lost_failures(control):
+                    return None
                 self._report_open(opened, data, message, now)
                 self._places.remove(opened)
         except FileNotFoundError:
-            return True
+            return 0, 0
         except Refused:
-            return False  # reading it parks it
+            return None  # reading it parks it
         except TimeoutError as error:
             raise OSError(f"{message.path}: {error}") from error
         self._header_offsets.pop(message.number, None)
-        return True
+        failed = sum(marks.state_of(one.head) is State.DEAD for one in recipients)
+        return len(recipients), failed
 
     def _report_open(
         self, opened: OpenControl, data: bytes, message: QueuedMessage, now: float
@@ -230,6 +234,29 @@ class MessageOutcomes:
             return
         except (TimeoutError, Refused) as error:
             raise OSError(f"{message.path}: {error}") from error
+
+    def drop(self, job: Job) -> None:
+        """Mark the recipients of a job as expunged: no diagnostic, no report.
+
+        Raises:
+            OSError: that is not possible now.
+        """
+        wanted = set(job.todo)
+        try:
+            with self._places.open(file_name(job.message)) as opened:
+                recipients = parse_control_file(read_whole(opened.fd)[0]).recipients
+                write_heads(
+                    opened.fd,
+                    {
+                        one.offset: marks.marked(one.head, None)
+                        for one in recipients
+                        if one.offset in wanted and one.head[:1] in (marks.TODO, marks.LOCKED)
+                    },
+                )
+        except FileNotFoundError:
+            return
+        except (TimeoutError, Refused) as error:
+            raise OSError(f"{job.message.path}: {error}") from error
 
     def find_obsolete(
         self, texts: Sequence[bytes], by: QueuedMessage, known: Sequence[QueuedMessage]
@@ -278,7 +305,7 @@ def _is_notified(line: bytes, word: str) -> bool:
 
 
 def _diagnostic_of(answer: AgentAnswer, now: float) -> Diagnostic:
-    """The diagnostic of an answer. Its action fits the status word, whatever the agent has sent."""
+    """The diagnostic of an answer. Its action fits the status word."""
     action, status = (b"failed", b"5.0.0") if answer.rule.is_failure else (b"delivered", b"2.0.0")
     fits = {action} if answer.rule.is_failure else {b"delivered", b"relayed", b"expanded"}
     notary = answer.notary or Notary()

@@ -7,7 +7,7 @@ freezer/ once it has not changed for a minute.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from os import stat_result
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from engine.stores.zmailer.folders import OpenControl, read_whole
 from engine.system import files
 from engine.system.files import Refused
 from engine.zmailer import diagnostics
+from engine.zmailer.diagnostics import Unreported
 from engine.zmailer.scheduler.message_places import MessagePlaces
 
 LIVE_LOCK_SECONDS = 32.0
@@ -113,7 +114,7 @@ class MessageReader:
         if control.name != os.fsencode(opened.name):
             raise Refused("its i line has another name")
         status, _ = self._places.folders.find_message(opened.name, is_kept=False)
-        if pid := self._find_live_lock(control, seen):
+        for pid in self._live_locks(control, seen):
             return Postponed(LIVE_LOCK_SECONDS, f"locked by PID {pid}")
         control = _clear_locks(opened.fd, control)
         _append_lost_failures(opened.fd, data, control, seen)
@@ -154,16 +155,38 @@ class MessageReader:
                 groups.append(JobGroup(settings, *words, tuple(offsets)))
         return tuple(groups), frozenset(unmatched)
 
-    def _find_live_lock(self, control: ControlFile, seen: stat_result) -> int:
-        """The PID of a running agent that has a recipient; 0: none."""
+    def read_again(self, name: str) -> frozenset[int] | None:
+        """The offsets of the recipients that are to do, or that a running agent has; the locks of
+        ended agents are cleared. None if the file is gone.
+
+        Raises:
+            Refused: it is no control file any more.
+            OSError: it cannot be read or changed now.
+        """
+        try:
+            with self._places.open(name) as opened:
+                data, seen = read_whole(opened.fd)
+                control = parse_control_file(_end_last_line(opened.fd, data))
+                live = self._live_locks(control, seen)
+                control = _clear_locks(opened.fd, control, live)
+        except FileNotFoundError:
+            return None
+        except TimeoutError as error:
+            raise OSError(f"{name}: {error}") from error
+        locked = [one.offset for one in control.recipients if one.head[:1] == marks.LOCKED]
+        return frozenset([*locked, *(one.offset for one in active(control.recipients))])
+
+    def _live_locks(self, control: ControlFile, seen: stat_result) -> frozenset[int]:
+        """The PIDs of running agents that have recipients."""
         transport = self._places.folders.transport_status
         pids = {
             marks.lock_pid(one.head) or 0
             for one in control.recipients
             if one.head[:1] == marks.LOCKED
         }
-        live = (pid for pid in pids if pid and not agents.has_ended(pid, seen.st_mtime, transport))
-        return next(live, 0)
+        return frozenset(
+            pid for pid in pids if pid and not agents.has_ended(pid, seen.st_mtime, transport)
+        )
 
     def _park_later(self, opened: OpenControl, why: str, now: float) -> Reading:
         if now - os.fstat(opened.fd).st_ctime < BROKEN_SECONDS:
@@ -222,28 +245,42 @@ def _end_last_line(fd: int, data: bytes) -> bytes:
     return data + b"\n"
 
 
-def _clear_locks(fd: int, control: ControlFile) -> ControlFile:
-    """Blank all locks: their agents have ended."""
+def _clear_locks(fd: int, control: ControlFile, live: Container[int | None] = ()) -> ControlFile:
+    """Blank the locks of agents that have ended: of all but the PIDs in `live`."""
     heads = {
         one.offset: marks.marked(one.head, State.PENDING)
         for one in control.recipients
-        if one.head[:1] == marks.LOCKED
+        if one.head[:1] == marks.LOCKED and marks.lock_pid(one.head) not in live
     }
     write_heads(fd, heads)
     cleared = (one._replace(head=heads.get(one.offset, one.head)) for one in control.recipients)
     return control._replace(recipients=tuple(cleared)) if heads else control
 
 
+def lost_failures(control: ControlFile) -> list[RecipientLine]:
+    """The failed recipients without a diagnostic, of whose failure the sender wants to know: the
+    scheduler was killed, or its disk was full, before it wrote what the agent had answered."""
+    return [
+        one
+        for one in control.recipients
+        if one.head == marks.marked(one.head, State.DEAD)
+        and one.offset not in control.diagnostics
+        and not one.alternative
+        and diagnostics.is_wanted(Unreported(-1, one, _LOST))
+    ]
+
+
 def _append_lost_failures(fd: int, data: bytes, control: ControlFile, seen: stat_result) -> None:
-    """Append a diagnostic for each failed recipient without one: the scheduler ended before it
-    wrote what the agent had answered, and the sender must still be informed."""
     lines = []
-    for one in control.recipients:
-        is_failed = one.head == marks.marked(one.head, State.DEAD)
-        if is_failed and one.offset not in control.diagnostics and not one.alternative:
-            notary = (one.quad.user, b"failed", b"5.0.0", b"", b"", b"")
-            text = b"\rfailed; the reason was lost with the scheduler that was informed of it"
-            lost = Diagnostic(seen.st_mtime, notary, text)
-            lines.append(diagnostics.format_diagnostic(data, one.offset, lost))
+    for one in lost_failures(control):
+        diagnostic = _LOST._replace(time=seen.st_mtime)
+        lines.append(diagnostics.format_diagnostic(data, one.offset, diagnostic))
     if lines:
         append_lines(fd, b"".join(lines))
+
+
+_LOST = Diagnostic(
+    0,
+    (b"\3", b"failed", b"5.0.0", b"", b"", b""),
+    b"\rfailed; the reason was lost with the scheduler that was informed of it",
+)

@@ -20,16 +20,20 @@ from engine.stores.zmailer.scheduler_conf import (
 )
 from engine.text.safe import safe_line
 from engine.zmailer.conf_changes import conf_changes, format_value
-from engine.zmailer.environment import parse_settings, read_files
+from engine.zmailer.environment import ZmailerSettings, parse_settings, read_files
 from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail
 from tui.cli.setup.setup import Setup
 
 
+def zmailer_settings(setup: Setup) -> ZmailerSettings:
+    """The section of our configuration."""
+    said, at = setup.config.stores.get("zmailer", (None, ConfigLocation("", "stores.zmailer")))
+    return parse_settings(said, at)
+
+
 def _read_conf(setup: Setup, path: str) -> tuple[str, SchedulerConf]:
     """Read and parse a file; without a path, the configured one or that below MAILSHARE."""
-    said, at = setup.config.stores.get("zmailer", (None, ConfigLocation("", "stores.zmailer")))
-    settings = parse_settings(said, at)
-    found = read_files(settings, os.environ, path)
+    found = read_files(zmailer_settings(setup), os.environ, path)
     if found.conf is None:
         hint = "" if found.conf_path else "; name one with --conf"
         fail(EX_CONFIG if found.conf_path else EX_USAGE, f"{safe_line(found.problem)}{hint}")
