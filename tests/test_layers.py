@@ -32,8 +32,9 @@ PACKAGES = {
     "engine.stores.bullmq": "engine.destinations",
     "engine.stores.zmailer": "engine.config",
     "engine.mailq": "engine.config",
+    "engine.stores.mailq": "engine.mailq",
     "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
-    "engine.stores.bullmq engine.stores.zmailer",
+    "engine.stores.bullmq engine.stores.zmailer engine.stores.mailq",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
     "engine.doctor": "engine.destinations engine.monitor engine.stores",

@@ -71,6 +71,19 @@ def _open_zmailer(setup: Setup) -> Store:
     return ZmailerStore(setup.place)
 
 
+def _open_mailq(setup: Setup) -> Store:
+    from engine.stores.mailq import MailqStore, parse_place
+
+    return MailqStore(parse_place(setup.address))
+
+
+def _is_mailq(at: Address) -> bool:
+    """True for the URL of a scheduler, and for a rendezvous file."""
+    if at.is_url:
+        return at.scheme in detect.MAILQ_SCHEMES
+    return detect.begins_with(at.text, detect.MAILQ_DUMP_HEADER)
+
+
 def _zgb_settings(said: Any, at: Any) -> Any:
     from engine.stores.zgb import place
 
@@ -156,6 +169,16 @@ FORMATS: dict[str, Format] = {
         state_folder=lambda at, queue: f"{at.text}/.spooldeck",
         why_unworkable=lambda settings: "the agents of its scheduler deliver",
         claims="tag bytes",
+    ),
+    "mailq": Format(
+        "a ZMailer scheduler",
+        is_here=_is_mailq,
+        open_store=_open_mailq,
+        retry_policy=lambda setup: retries_of(NO_RETRY, is_exact=True),
+        commands="zmailer",
+        no_destinations="the scheduler has the state of its hosts",
+        why_unworkable=lambda settings: "the agents of its scheduler deliver",
+        claims="agents",
     ),
     "nftban": Format(
         "an NFTBan queue",
