@@ -62,17 +62,17 @@ def test_a_task_is_a_message_in_a_thread(store: MailqStore) -> None:
     tasks = {task.id: task for task in seen}
 
     assert [task.id for task in seen[-4:]] == [
-        "G/W/3268638/smtp/a.test",
-        "I/F/3276785/smtp/a.test",
-        "I/F/3276785/smtp/b.test",
-        "S/O/3268942/hold/ns:c.test/any",
+        "hold/ns:c.test/any/S/O/3268942",
+        "smtp/a.test/G/W/3268638",
+        "smtp/a.test/I/F/3276785",
+        "smtp/b.test/I/F/3276785",
     ]
-    task = tasks["G/W/3268638/smtp/a.test"]
+    task = tasks["smtp/a.test/G/W/3268638"]
     assert (task.kind, task.group, task.queue) == ("smtp", "a.test", "smtp/a.test")
     assert (task.state, task.due, task.attempts) == (State.PENDING, NOW + 60, 4)
     assert (task.error, task.payload) == ("last line", "G/W/3268638")
     assert task.extra["errors to"] == "alice@local.test"
-    assert tasks["I/F/3276785/smtp/b.test"].description == "2 recipients"
+    assert tasks["smtp/b.test/I/F/3276785"].description == "2 recipients"
     assert store.count_tasks() == {State.PENDING: 4, State.ACTIVE: 0}
     assert b"first\nlast line" in store.read(task)
 
@@ -80,19 +80,19 @@ def test_a_task_is_a_message_in_a_thread(store: MailqStore) -> None:
 @pytest.mark.parametrize(
     ("ident", "parts"),
     [
-        ("I/F/3276785/smtp/a.test", ("I/F/3276785", "smtp", "a.test")),
-        ("3276785/hold/ns:a.test/any", ("3276785", "hold", "ns:a.test/any")),
-        ("Z/3312477-2/smtp/((a)(b c))", ("Z/3312477-2", "smtp", "((a)(b c))")),
+        ("smtp/a.test/I/F/3276785", ("smtp", "a.test", "I/F/3276785")),
+        ("hold/ns:a.test/any/3276785", ("hold", "ns:a.test/any", "3276785")),
+        ("smtp/((a)(b c))/Z/3312477-2", ("smtp", "((a)(b c))", "Z/3312477-2")),
         ("smtp/a.test", None),
-        ("I/F/3276785", None),
+        ("smtp", None),
         ("", None),
-        ("7/smtp/a\0", None),
+        ("smtp/a\0/7", None),
     ],
 )
-def test_an_id_has_a_path_a_channel_and_a_host(
+def test_an_id_has_a_channel_a_host_and_a_path(
     ident: str, parts: tuple[str, str, str] | None
 ) -> None:
-    """An id is read as the control file, the channel, and a host that may have slashes."""
+    """An id is read as the channel, a host that may have slashes, and the control file."""
     assert parse_id(ident) == parts
 
 
@@ -135,7 +135,7 @@ def test_edges_follow_the_rights(
         assert store.controls["kill-thread"].refusal.startswith(kill)
         assert not any(edge.exact for edge in store.edges.values())
         if kill:
-            task = found(store, f"{TWO_THREADS}/smtp/a.test")
+            task = found(store, f"smtp/a.test/{TWO_THREADS}")
             with pytest.raises(Unsupported, match="no right KILL"):
                 store.swap(task, None)
             with pytest.raises(Unsupported, match="no right KILL"):
@@ -168,7 +168,7 @@ def test_a_kill_removes_the_message_from_all_threads(
 def test_an_answer_alone_is_no_success(running: RunningServer, store: MailqStore) -> None:
     """If the server says OK and does nothing, a deletion and a start are failures."""
     running.queue.is_lying = True
-    task = found(store, f"{TWO_THREADS}/smtp/a.test")
+    task = found(store, f"smtp/a.test/{TWO_THREADS}")
 
     for new in (None, verbs.promote(task, NOW)):
         with pytest.raises(Unavailable, match="but the task is as before"):
@@ -180,13 +180,36 @@ def test_an_answer_alone_is_no_success(running: RunningServer, store: MailqStore
 
 def test_a_task_that_has_changed_is_not_killed(running: RunningServer, store: MailqStore) -> None:
     """A message that was tried again since it was seen is gone for the plan, and stays."""
-    task = found(store, "G/W/3268638/smtp/a.test")
+    task = found(store, "smtp/a.test/G/W/3268638")
     running.queue.all_jobs[2] = running.queue.all_jobs[2]._replace(attempts=5)
 
     with pytest.raises(Gone):
         store.swap(task, None)
     assert running.queue.asked[-1:] != ["KILL MSG G/W/3268638"]
     assert not [*store.verify([(task.id, task.state, task.rev)])]
+
+
+def test_of_two_rivals_one_wins(running: RunningServer, store: MailqStore) -> None:
+    """A message that another client has deleted or started is gone for the later one."""
+    seen = tasks_in(store)
+    with closing(store_of(running)) as other:
+        for ident, end in (("hold/ns:c.test/any/S/O/3268942", None), ("smtp/b.test", "promote")):
+            task = next(task for task in seen.values() if task.id.startswith(ident))
+            new = verbs.promote(task, NOW) if end else None
+            other.swap(task, new)
+            with pytest.raises(Gone):
+                store.swap(task, new)
+
+
+def test_a_start_is_only_now(store: MailqStore) -> None:
+    """A due time in the future is refused, in the form and by the store."""
+    task = found(store, "smtp/a.test/G/W/3268638")
+
+    assert "only be started now" in store.edges[State.PENDING, State.PENDING].value_problem(
+        "due", NOW + 9, NOW
+    )
+    with pytest.raises(Unsupported, match="only be started now"):
+        store.swap(task, verbs.edit(task, NOW, due=NOW + 9))
 
 
 def test_a_start_makes_all_messages_of_the_host_due(
@@ -246,7 +269,7 @@ def test_controls_report_what_they_did(running: RunningServer, store: MailqStore
     assert store.control("kill-thread", "smtp/a.test") == "messages deleted in smtp/a.test: 2"
     assert store.control("start", "b.test") == "+OK; an ETRN started something."
     assert store.control("kill-message", TWO_THREADS) == f"message deleted: {TWO_THREADS}"
-    assert [*tasks_in(store)] == ["S/O/3268942/hold/ns:c.test/any"]
+    assert [*tasks_in(store)] == ["hold/ns:c.test/any/S/O/3268942"]
     for target in ("smtp/none", "smtp", "/x"):
         with pytest.raises(Unsupported, match=r"no such thread|expected CHANNEL/HOST"):
             store.control("kill-thread", target)
@@ -277,9 +300,9 @@ def test_a_server_of_version_1_is_only_shown(tmp_path: Path) -> None:
     ):
         tasks = tasks_in(store)
         assert (store.edges, store.controls) == ({}, {})
-        assert tasks["5/smtp/c.test"].state is State.ACTIVE
-        assert tasks["5/smtp/c.test"].lease is not None
-        assert (tasks["6/smtp/c.test"].word, tasks["6/smtp/c.test"].due) == ("limited", 0.0)
+        assert tasks["smtp/c.test/5"].state is State.ACTIVE
+        assert tasks["smtp/c.test/5"].lease is not None
+        assert (tasks["smtp/c.test/6"].word, tasks["smtp/c.test/6"].due) == ("limited", 0.0)
         running.queue.all_jobs.pop()
         assert len(tasks_in(store)) == 5
 
@@ -292,8 +315,8 @@ def test_a_rendezvous_file_is_shown_as_of_its_time(tmp_path: Path) -> None:
     with closing(MailqStore(parse_place(parse_address(str(path))))) as store:
         tasks = tasks_in(store)
         assert len(tasks) == 17
-        assert tasks["J/N/3268707/hold/ns:etrn.test/any"].due == NOW + 15
-        assert tasks["S/O/3268942/uucp/uucphost"].word == "inactive"
+        assert tasks["hold/ns:etrn.test/any/J/N/3268707"].due == NOW + 15
+        assert tasks["uucp/uucphost/S/O/3268942"].word == "inactive"
         assert store.changes.wait is not None
         assert not store.changes.wait(0.0)
         text = path.read_text().replace("try again (retry", "other (retry", 1)
@@ -326,12 +349,12 @@ def test_polling_names_what_has_changed(
     names = wait(5.0)
     assert names is not None
     assert {*names} == {
-        "G/W/3268638/smtp/a.test",
-        "9/smtp/new.test",
-        "I/F/3276785/smtp/b.test",
-    } | {"I/F/3276785/smtp/a.test"}
+        "smtp/a.test/G/W/3268638",
+        "smtp/new.test/9",
+        "smtp/b.test/I/F/3276785",
+    } | {"smtp/a.test/I/F/3276785"}
     gone = next(item for item in store.scan(names) if isinstance(item, Missing))
-    assert gone.id == "I/F/3276785/smtp/b.test"
+    assert gone.id == "smtp/b.test/I/F/3276785"
 
 
 def test_polls_are_spaced_by_their_cost() -> None:
@@ -416,7 +439,7 @@ def test_a_bad_address_is_refused(text: str, words: str) -> None:
 
 def test_a_size_is_never_invented(store: MailqStore) -> None:
     """The size of a message is unknown: MAILQ does not show it."""
-    task: Task = found(store, "G/W/3268638/smtp/a.test")
+    task: Task = found(store, "smtp/a.test/G/W/3268638")
 
     with pytest.raises(Unavailable, match="sizes"):
         store.size(task)

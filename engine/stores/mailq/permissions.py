@@ -7,6 +7,14 @@ from collections.abc import Mapping
 from engine.mailq.acl import Right
 from engine.model import Edge, Edges, State
 
+
+def check_due(name: str, value: object, now: float) -> str:
+    """Why a new due time is refused: a host can only be started now."""
+    if isinstance(value, int | float) and value > now:
+        return "the scheduler decides when: it can only be started now"
+    return ""
+
+
 _KILL = "the scheduler deletes the message for all its hosts, without a report to its sender"
 _START = "the scheduler starts all threads of the host, for all their messages"
 
@@ -18,7 +26,12 @@ _EDGES: Mapping[Right, Edges] = {
     },
     Right.ETRN: {
         (State.PENDING, State.PENDING): Edge(
-            frozenset({"due"}), warning=_START, undoable=False, exact=False, shared_field="group"
+            frozenset({"due"}),
+            warning=_START,
+            undoable=False,
+            value_problem=check_due,
+            exact=False,
+            shared_field="group",
         ),
     },
 }

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from engine.mailq.queue_view import JobView, JobWait
 from engine.model import Edges, Move, Outcome, State, Task
 from engine.store import Gone, SeenTask, StoreError, Unavailable, Unsupported, require_edge
+from engine.stores.mailq.permissions import check_due
 from engine.stores.mailq.source import ThreadSource
 from engine.stores.mailq.tasks import TaskName, parse_id, tasks_of
 
@@ -43,7 +44,7 @@ class TaskRequests:
     def read(self, names: Iterable[str]) -> dict[str, tuple[Task, JobView]]:
         """The tasks with these ids that are there, each with its job; one request a thread."""
         wanted = {ident for ident in names if parse_id(ident)}
-        threads = {parts[1:] for ident in wanted if (parts := parse_id(ident))}
+        threads = {parts[:2] for ident in wanted if (parts := parse_id(ident))}
         found = dict[str, tuple[Task, JobView]]()
         for channel, host in sorted(threads):
             try:
@@ -106,6 +107,8 @@ class TaskRequests:
         name = parse_id(old.id) if old is not None else None
         if old is None or name is None:
             raise Gone("no id of a message in a thread")
+        if new is not None and (why := check_due("due", new.due, self._clock())):
+            raise Unsupported(why)
         if not _is_as_seen(old, there) and not self._was_sent(old.id, name, old.state):
             raise Gone(f"{old.id}: changed")
         return _kill(name.path) if new is None else _start(name.host)

@@ -24,21 +24,22 @@ _WORDS_OF_WAITS = {
     JobWait.THREAD: LIMITED,
     JobWait.INACTIVE: INACTIVE,
 }
-_ID = re.compile(r"((?:[A-Z]/){0,2}\d[^/]*)/([^/]+)/(.+)", re.DOTALL)
+_ID = re.compile(r"([^/]+)/(.+?)/((?:[A-Z]/){0,2}\d[^/]*)", re.DOTALL)
+"""A host may have slashes. It is in lower case, so it does not end like a path begins."""
 
 
 class TaskName(NamedTuple):
-    """The parts of a task id, PATH/CHANNEL/HOST. All tasks of a message have ids that begin with
-    PATH, its control file."""
+    """The parts of a task id, CHANNEL/HOST/PATH."""
 
-    path: str
     channel: str
     host: str
+    path: str
+    """The control file of the message."""
 
 
 def task_id(job: JobView) -> str:
     """The id of the task of a job; it stays while the message is in the thread."""
-    return f"{job.path}/{job.channel}/{job.host}"
+    return f"{job.channel}/{job.host}/{job.path}"
 
 
 def parse_id(ident: str) -> TaskName | None:

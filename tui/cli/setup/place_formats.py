@@ -11,7 +11,7 @@ from engine.config import queue_config
 from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
 from engine.config.queue_config import Config, Queue, queue_settings_for
 from engine.policy import RetryPolicy, retries_of
-from engine.schedules import NO_RETRY
+from engine.schedules import NO_RETRY, fixed
 from engine.store import Store
 from engine.stores import detect
 from engine.system import files
@@ -174,7 +174,8 @@ FORMATS: dict[str, Format] = {
         "a ZMailer scheduler",
         is_here=_is_mailq,
         open_store=_open_mailq,
-        retry_policy=lambda setup: retries_of(NO_RETRY, is_exact=True),
+        # The clause of its scheduler has the retries; the limit is an age.
+        retry_policy=lambda setup: retries_of(fixed(0.0)),
         commands="zmailer",
         no_destinations="the scheduler has the state of its hosts",
         why_unworkable=lambda settings: "the agents of its scheduler deliver",
