@@ -35,7 +35,7 @@ class BadValue(Unavailable):
     """A value does not fit the type of its column."""
 
 
-class Answer(NamedTuple):
+class SqlAnswer(NamedTuple):
     """What a statement gives."""
 
     rows: list[tuple[Any, ...]]
@@ -69,7 +69,7 @@ class Dialect(NamedTuple):
     """A bound time, epoch seconds, as the value of a column for times."""
 
 
-class Database:
+class SqlDatabase:
     """A database by its address: `sqlite:///PATH` or `postgresql://...`."""
 
     def __init__(self, address: Address, patience: float = PATIENCE_SECONDS) -> None:
@@ -85,7 +85,7 @@ class Database:
         self.dialect = DIALECTS[address.scheme]
         self._idle: deque[PooledConnection] = deque()
 
-    def run(self, sql: str, values: Sequence[Value] = (), *, creates: bool = False) -> Answer:
+    def run(self, sql: str, values: Sequence[Value] = (), *, creates: bool = False) -> SqlAnswer:
         """Run one statement, with `?` for each value; it is committed on return.
 
         Raises:
@@ -101,7 +101,7 @@ class Database:
                     )
                     rows = done.fetchall() if done.description else []
                 is_whole = True
-                return Answer(rows, done.rowcount)
+                return SqlAnswer(rows, done.rowcount)
             finally:
                 # After an error the server may be another one, or the file gone: open all again.
                 self._idle.append(connection)

@@ -13,9 +13,9 @@ from queue import Empty, SimpleQueue
 from engine.config.queue_config import OutboxConfig
 from engine.destinations.database import (
     PATIENCE_SECONDS,
-    Answer,
     BadValue,
-    Database,
+    SqlAnswer,
+    SqlDatabase,
     Value,
 )
 from engine.schedules import Schedule, exponential
@@ -41,7 +41,7 @@ class Outbox:
         """
         if settings.database is None:
             raise Unavailable("outbox: no database is set")
-        self._database = Database(settings.database, patience)
+        self._database = SqlDatabase(settings.database, patience)
         self.table = settings.table
         self._table = ".".join(f'"{name}"' for name in settings.table.split("."))
         self._key = f'"{settings.key}"'
@@ -86,7 +86,7 @@ class Outbox:
         values: Sequence[Value] = (),
         after: str = "",
         lot: int = MAX_KEYS,
-    ) -> Iterator[Answer]:
+    ) -> Iterator[SqlAnswer]:
         """Run a statement for some keys at a time: they follow the IN at the end of `sql` and its
         other values, and `after` follows them."""
         for start in range(0, len(keys), lot):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from engine.config.place_address import Address
-from engine.destinations.database import PATIENCE_SECONDS, Answer, Database, NoTable, Value
+from engine.destinations.database import PATIENCE_SECONDS, NoTable, SqlAnswer, SqlDatabase, Value
 from engine.destinations.destination import Destination
 from engine.store import Gone, Unavailable
 from engine.text.safe import safe_line
@@ -16,7 +16,7 @@ from engine.text.safe import safe_line
 TABLE = "destinations"
 
 
-class Column(NamedTuple):
+class RegistryColumn(NamedTuple):
     """A column: its type in both databases, and how its value is written and read."""
 
     type: str
@@ -35,15 +35,15 @@ def _read_extra(value: Any) -> Mapping[str, object]:
     return found
 
 
-_TEXT = Column("TEXT NOT NULL", read=str)
-_TIME = Column("DOUBLE PRECISION", read=_read_time)
-_COUNT = Column("BIGINT NOT NULL", read=int)
+_TEXT = RegistryColumn("TEXT NOT NULL", read=str)
+_TIME = RegistryColumn("DOUBLE PRECISION", read=_read_time)
+_COUNT = RegistryColumn("BIGINT NOT NULL", read=int)
 
-COLUMNS: Mapping[str, Column] = {
-    "origin": Column("TEXT PRIMARY KEY", read=str),
+COLUMNS: Mapping[str, RegistryColumn] = {
+    "origin": RegistryColumn("TEXT PRIMARY KEY", read=str),
     "blocked": _TEXT,
     "blocked_since": _TIME,
-    "healthy": Column("SMALLINT NOT NULL", int, bool),
+    "healthy": RegistryColumn("SMALLINT NOT NULL", int, bool),
     "reason": _TEXT,
     "since": _TIME,
     "probes": _COUNT,
@@ -51,7 +51,7 @@ COLUMNS: Mapping[str, Column] = {
     "last_seen": _TIME,
     "last_success": _TIME,
     "last_failure": _TIME,
-    "extra": Column(
+    "extra": RegistryColumn(
         "TEXT NOT NULL", lambda extra: json.dumps(dict(extra), separators=(",", ":")), _read_extra
     ),
     "rev": _COUNT,
@@ -90,7 +90,7 @@ class SqlRegistry:
         Raises:
             Unavailable: there is no such kind of database.
         """
-        self._database, self._creates = Database(address, patience), creates
+        self._database, self._creates = SqlDatabase(address, patience), creates
 
     def get(self, origin: str) -> Destination:
         """See `Registry`."""
@@ -144,7 +144,7 @@ class SqlRegistry:
             raise NoTable(f"{error}: a worker creates it") from error
         return [self._parse(row) for row in rows]
 
-    def _change(self, sql: str, *values: Value) -> Answer:
+    def _change(self, sql: str, *values: Value) -> SqlAnswer:
         try:
             return self._database.run(sql, values)
         except NoTable as error:

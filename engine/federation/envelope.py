@@ -56,7 +56,7 @@ def decode(text: object, size: int | None = None) -> bytes:
     return data
 
 
-class Envelope(NamedTuple):
+class SealedPayload(NamedTuple):
     """An encrypted text."""
 
     key: bytes
@@ -75,7 +75,7 @@ class Envelope(NamedTuple):
         )
 
 
-def parse_envelope(value: object) -> Envelope:
+def parse_envelope(value: object) -> SealedPayload:
     """The envelope in a parsed JSON value.
 
     Raises:
@@ -83,7 +83,7 @@ def parse_envelope(value: object) -> Envelope:
     """
     if not isinstance(value, Mapping):
         raise BadEnvelope("expected an envelope")
-    return Envelope(
+    return SealedPayload(
         decode(value.get("ephemeralPublicKey"), KEY_BYTES),
         decode(value.get("iv"), IV_BYTES),
         decode(value.get("ciphertext")),
@@ -91,7 +91,7 @@ def parse_envelope(value: object) -> Envelope:
     )
 
 
-def seal(text: bytes, recipient: X25519PublicKey) -> Envelope:
+def seal(text: bytes, recipient: X25519PublicKey) -> SealedPayload:
     """Encrypt a text for a recipient.
 
     Raises:
@@ -102,14 +102,14 @@ def seal(text: bytes, recipient: X25519PublicKey) -> Envelope:
 
 def seal_with(
     text: bytes, recipient: X25519PublicKey, pair: X25519PrivateKey, iv: bytes
-) -> Envelope:
+) -> SealedPayload:
     """`seal` with a given pair and IV, each of which must be used once only."""
     sealed = AESGCM(_message_key(pair, recipient)).encrypt(iv, text, None)
     public = pair.public_key().public_bytes_raw()
-    return Envelope(public, iv, sealed[:-TAG_BYTES], sealed[-TAG_BYTES:])
+    return SealedPayload(public, iv, sealed[:-TAG_BYTES], sealed[-TAG_BYTES:])
 
 
-def unseal(envelope: Envelope, ours: X25519PrivateKey) -> bytes:
+def unseal(envelope: SealedPayload, ours: X25519PrivateKey) -> bytes:
     """Decrypt a text that is for us.
 
     Raises:

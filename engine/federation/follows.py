@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.destinations.database import Database
+from engine.destinations.database import SqlDatabase
 from engine.federation.acks import Follow
 
 TABLE = "follows"
@@ -12,7 +12,7 @@ _IS_FOLLOW = "follower_id = ? AND following_id = ? AND follower_server_url = ?"
 class SqlFollows:
     """Follows in SQLite or Postgres, in a table with the columns of Sipher."""
 
-    def __init__(self, database: Database, table: str = TABLE) -> None:
+    def __init__(self, database: SqlDatabase, table: str = TABLE) -> None:
         """`table`, with or without a schema, was checked (`validators.check_table`)."""
         self._database = database
         self._table = ".".join(f'"{name}"' for name in table.split("."))

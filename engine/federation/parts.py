@@ -21,7 +21,7 @@ PROBES = linear(300.0, 600.0, limit=5)
 """5, 15, 25, 35 and 45 minutes before the five probes."""
 
 
-class Send(Protocol):
+class HttpSend(Protocol):
     """Type of `HttpClient.send`."""
 
     def __call__(
@@ -62,7 +62,7 @@ class FederationParts(NamedTuple):
     origin: str
     """Our own origin, which peers know us by; "" if it is not configured."""
     registry: Registry
-    send: Send
+    send: HttpSend
     add_probe: AddProbe
     profile: Profile = Profile()
     policies: Mapping[str, Policy] = POLICIES

@@ -158,7 +158,7 @@ class OpenRows:
         self._read.pop(row, None)
 
 
-class OutcomeWriter(Protocol):
+class OutcomeRecorder(Protocol):
     """Writes an operation to the journal (`engine.operations.journal_writer.JournalWriter`)."""
 
     op: str
@@ -213,7 +213,7 @@ class PlanRun:
         store: ChangeableStore,
         plan: Plan,
         now: Callable[[], float],
-        pen: OutcomeWriter | None = None,
+        pen: OutcomeRecorder | None = None,
         *,
         allowed: RefusalCheck = always_allowed,
         images: Mapping[str, bytes] | None = None,
@@ -464,7 +464,7 @@ def apply_plan(
     store: ChangeableStore,
     plan: Plan,
     now: Callable[[], float],
-    pen: OutcomeWriter | None = None,
+    pen: OutcomeRecorder | None = None,
     *,
     told: Callable[[Mapping[RowResult, int]], None] = lambda counts: None,
     halted: Callable[[], bool] = lambda: False,

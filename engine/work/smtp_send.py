@@ -7,7 +7,7 @@ from engine.mail.model import BadMail, NotSent
 from engine.mail.send import smtp_client
 from engine.mail.send.smtp_client import (
     IN_DOUBT_PREFIX,
-    Destination,
+    SmtpDestination,
     UnreadableMessage,
     WireMessage,
 )
@@ -24,7 +24,7 @@ class SmtpSend:
     def __init__(
         self,
         open_letter: Callable[[Task], WireMessage],
-        destination: Destination,
+        destination: SmtpDestination,
         clock: Callable[[], float] = time.time,
         warn: Callable[[str], None] = lambda text: None,
         abandoned: str = WORKER_ENDED,

@@ -58,7 +58,7 @@ FAULTS: tuple[Fault, ...] = (
           ("PASSES = 3\n", "PASSES = 1\n")),
     fault("accepts an unsigned acknowledgement", "any server decides on a follow",
           "engine/federation/acks.py",
-          "tests/federation/test_delivery.py::test_row_15_a_bad_signature_is_given_up",
+          "tests/federation/test_delivery.py::test_rows_13_and_15_a_follow_is_not_acknowledged",
           ("if not is_signed(plain,", "if False and not is_signed(plain,")),
     fault("learns changed keys", "another server takes the place of a known one",
           "engine/federation/discovery.py",

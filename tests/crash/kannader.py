@@ -12,7 +12,7 @@ from engine.model import Move, Problem, State, Task
 from engine.store import Gone, StoreError
 from engine.stores.kannader import KannaderStore, enqueue, mail_format, make_spool, sidecar
 from engine.stores.kannader.enqueue import Recipient
-from engine.stores.kannader.mail_format import LinkTarget, Schedule
+from engine.stores.kannader.mail_format import LinkTarget, MailSchedule
 from engine.stores.kannader.moves import MailMover, SpoolLock
 from engine.stores.kannader.spool import QUARANTINE_DIR, STAGING_DIR, KannaderSpool
 from tests.crash.harness import Case, Ended
@@ -221,7 +221,7 @@ def send(store: KannaderStore, _: Task = ADDED) -> None:
         Recipient(ident, dest, mail_format.render_metadata("a@example.org", f"b{n}@h{n}.org"), note)
         for n, (ident, dest, note) in enumerate(zip(IDS, DESTS, NOTES, strict=True))
     ]
-    schedule = mail_format.render_schedule(Schedule(mail_format.to_nanoseconds(NOW)))
+    schedule = mail_format.render_schedule(MailSchedule(mail_format.to_nanoseconds(NOW)))
     enqueue.enqueue(spool, desk, recipients, enqueue.wire_chunks([TEXT]), schedule)
 
 

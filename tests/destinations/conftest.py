@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from engine.config.place_address import Address, parse_address
-from engine.destinations.database import Database
+from engine.destinations.database import SqlDatabase
 from engine.destinations.sql_registry import SqlRegistry
 
 OpenRegistry: TypeAlias = Callable[..., SqlRegistry]
@@ -25,7 +25,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
 @contextmanager
 def database_of(address: Address) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
     """Statements on a database as another program runs them."""
-    with closing(Database(address)) as database:
+    with closing(SqlDatabase(address)) as database:
         yield lambda sql, *values: database.run(sql, values, creates=True).rows
 
 

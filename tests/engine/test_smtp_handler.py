@@ -16,7 +16,7 @@ import pytest
 
 from engine.mail.model import BadMail
 from engine.mail.send import smtp_client
-from engine.mail.send.smtp_client import Destination, WireMessage, smtp_path
+from engine.mail.send.smtp_client import SmtpDestination, WireMessage, smtp_path
 from engine.mail.wire_format import CHUNK_BYTES
 from engine.model import State, Task
 from engine.stores.kannader.mail_format import encode_wire
@@ -58,7 +58,7 @@ def send(
     port = to if isinstance(to, int) else to.port
     usual: dict[str, Any] = {"host": HOST, "port": port, "helo": "here.example.org"}
     letters = [WireMessage(sender, recipient, io.BytesIO(contents))]
-    handler = SmtpSend(lambda task: letters.pop(), Destination(**{**usual, **settings}))
+    handler = SmtpSend(lambda task: letters.pop(), SmtpDestination(**{**usual, **settings}))
     with closing(handler):
         handler(TASK, Context(is_cancelled=cancelled))
 
@@ -295,7 +295,7 @@ def test_a_mail_goes_encrypted_unless_said(pem: Certificate, tmp_path: Path) -> 
     a server with a certificate of another, or with none that can be read, gets no mail; where
     encryption is required nothing goes without; where any will do, any certificate does."""
     hosts = ("127.0.0.1", "::1", "localhost", "relay.example.org", "192.0.2.1")
-    assert [Destination(host).encryption for host in hosts] == ["none"] * 3 + ["required"] * 2
+    assert [SmtpDestination(host).encryption for host in hosts] == ["none"] * 3 + ["required"] * 2
     assert smtp_client.TLS == TLS
     for tls in ("required", "wrapped"):
         with Server(tls=pem, smtps=tls == "wrapped") as server:
@@ -342,7 +342,7 @@ def test_a_login_that_fails_is_reported_without_the_password(tmp_path: Path) -> 
         said = failure(Failed, server, user="me", password_file=path)
         assert said.startswith("auth_missing: ")
     for tls in ("none", "opportunistic"):
-        to = Destination("relay.example.org", tls=tls, user="me", password_file=path)
+        to = SmtpDestination("relay.example.org", tls=tls, user="me", password_file=path)
         assert "without TLS" in to.fault
     said = failure(Failed, 25, host="192.0.2.1", tls="none", user="me", password_file=path)
     assert said.startswith("unavailable_configuration: ")
@@ -464,7 +464,7 @@ def test_unreadable_contents_are_no_failure_of_the_mail() -> None:
     for good in (0, 2):
         letter = WireMessage(SENDER, RECIPIENT, Failing(good))
         with Server() as server, pytest.raises(Postponed, match="Input/output error") as caught:
-            handler = SmtpSend(lambda task: letter, Destination(HOST, server.port), lambda: 7.0)  # noqa: B023
+            handler = SmtpSend(lambda task: letter, SmtpDestination(HOST, server.port), lambda: 7.0)  # noqa: B023
             handler(TASK, Context())
         assert caught.value.due == 7 + 3600
         assert server.mails == server.refused == []
@@ -483,7 +483,7 @@ def test_contents_that_shrink_are_broken_off() -> None:
         SENDER, RECIPIENT, Shrinking(encode_wire(b"Subject: x\n\n" + b"text\n" * 20))
     )
     with Server() as server, pytest.raises(Failed, match="shorter"):
-        SmtpSend(lambda task: letter, Destination(HOST, server.port))(TASK, Context())
+        SmtpSend(lambda task: letter, SmtpDestination(HOST, server.port))(TASK, Context())
     assert server.mails == server.refused == []
     assert letter.contents.closed
 
@@ -491,7 +491,7 @@ def test_contents_that_shrink_are_broken_off() -> None:
 def send_over_one(server: Server, senders: list[str]) -> None:
     """Send a mail from each by one handler, one after the other."""
     letters = [WireMessage(sender, RECIPIENT, io.BytesIO(MAIL)) for sender in senders]
-    to = Destination(HOST, server.port)
+    to = SmtpDestination(HOST, server.port)
     with closing(SmtpSend(lambda task: letters.pop(0), to)) as handler:
         for _ in senders:
             handler(TASK, Context())
@@ -522,7 +522,7 @@ def test_a_refused_mail_ends_its_connection() -> None:
     """The next mail begins on a new connection: no reply is mistaken for one to another mail."""
     letters = [WireMessage(sender, RECIPIENT, io.BytesIO(MAIL)) for sender in SENDERS]
     with Server(rcpt=["", "550 5.1.1 unknown"]) as server:
-        to = Destination(HOST, server.port)
+        to = SmtpDestination(HOST, server.port)
         with closing(SmtpSend(lambda task: letters.pop(0), to)) as handler:
             handler(TASK, Context())
             with pytest.raises(Fatal):
@@ -555,7 +555,8 @@ def test_an_unused_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None
 
     with listening(answer) as (port, _):
         handler = SmtpSend(
-            lambda task: WireMessage(SENDER, RECIPIENT, io.BytesIO(MAIL)), Destination(HOST, port)
+            lambda task: WireMessage(SENDER, RECIPIENT, io.BytesIO(MAIL)),
+            SmtpDestination(HOST, port),
         )
         handler(TASK, Context())
         assert ended.wait(60)
@@ -576,7 +577,7 @@ def test_one_thread_watches_all_attempts_of_a_handler() -> None:
         failures.append(caught.value)
 
     with Server(greeting=STALL) as server:
-        to = Destination(HOST, server.port)
+        to = SmtpDestination(HOST, server.port)
         handler = SmtpSend(lambda task: WireMessage(SENDER, RECIPIENT, io.BytesIO(MAIL)), to)
         threads = [threading.Thread(target=attempt) for _ in range(2)]
         for thread in threads:

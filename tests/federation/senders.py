@@ -16,7 +16,7 @@ from engine.config.place_address import parse_address
 from engine.config.queue_config import OutboxConfig
 from engine.delivery.http_client import HttpClient, trusted_certificates
 from engine.delivery.url_guard import UrlGuard, resolve_name
-from engine.destinations.database import Database, Value
+from engine.destinations.database import SqlDatabase, Value
 from engine.destinations.destination import Destination, origin_of
 from engine.destinations.outbox import Outbox
 from engine.destinations.registry import update
@@ -78,7 +78,7 @@ class Sender:
         self.names: dict[str, Sequence[str] | OSError] = {}
         """Answers of the resolver for names."""
         self.database = parse_address(database or f"sqlite://{folder}/app.db")
-        self.application = Database(self.database)
+        self.application = SqlDatabase(self.database)
         for table in TABLES:
             kind = TIME_TYPES[self.database.scheme]
             self.application.run(table.format(time=kind), creates=True)

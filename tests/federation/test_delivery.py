@@ -462,22 +462,31 @@ def spoilt(**changes: object) -> Fault:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [peers.ack_for_other_key, spoilt(data=None), spoilt(data={}), spoilt(data="text")],
-    ids=["other key", "null", "{}", "text"],
+    ("code", "answer"),
+    [
+        ("BAD_ACK", peers.ack_for_other_key),
+        ("BAD_ACK", spoilt(data=None)),
+        ("BAD_ACK", spoilt(data={})),
+        ("BAD_ACK", spoilt(data="text")),
+        ("BAD_SIGNATURE", peers.ack_signed_by_other),
+        ("BAD_SIGNATURE", spoilt(signature=None)),
+        ("BAD_SIGNATURE", spoilt(signature=encode(bytes(64)))),
+    ],
+    ids=["other key", "no data", "{}", "text", "other signer", "no signature", "zeros"],
 )
 @BOTH
-def test_row_13_a_follow_is_not_acknowledged_for_us(
-    make_sender: Make, peer: Peer, profile: str, answer: Fault
+def test_rows_13_and_15_a_follow_is_not_acknowledged(
+    make_sender: Make, peer: Peer, profile: str, code: str, answer: Fault
 ) -> None:
-    """An envelope for another key, or none: given up, the row deleted, the follow as it was."""
+    """An envelope for another key or none, or no signature by the server: given up, the row
+    deleted, the follow as it was."""
     sender = make_sender(profile)
     sender.know(peer)
     add_follow(sender, peer.url)
     peer.script.append(answer)
     ran = sender.deliver(peer.url, follow(), name=FOLLOW)
     assert (ran.kind, ran.row, peer.posts) == ("fatal", "deleted", 1)
-    assert ran.text.startswith("[BAD_ACK] ")
+    assert ran.text.startswith(f"[{code}] ")
     assert decision(sender) == (False, False)
 
 
@@ -505,26 +514,6 @@ def test_row_14_without_a_signing_key_it_is_given_up(
     ran = sender.deliver(peer.url, follow(), name=FOLLOW)
     assert (ran.kind, ran.row, peer.posts) == ("fatal", "kept", 1)
     assert ran.text.startswith("[NO_KEY] ")
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [peers.ack_signed_by_other, spoilt(signature=None), spoilt(signature=encode(bytes(64)))],
-    ids=["other", "null", "zeros"],
-)
-@BOTH
-def test_row_15_a_bad_signature_is_given_up(
-    make_sender: Make, peer: Peer, profile: str, answer: Fault
-) -> None:
-    """Signed by another server or not at all: the row is deleted, the follow as it was."""
-    sender = make_sender(profile)
-    sender.know(peer)
-    add_follow(sender, peer.url)
-    peer.script.append(answer)
-    ran = sender.deliver(peer.url, follow(), name=FOLLOW)
-    assert (ran.kind, ran.row, peer.posts) == ("fatal", "deleted", 1)
-    assert ran.text.startswith("[BAD_SIGNATURE] ")
-    assert decision(sender) == (False, False)
 
 
 def test_a_replayed_acknowledgement_decides_nothing(make_sender: Make, peer: Peer) -> None:

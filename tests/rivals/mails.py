@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.mail.send.smtp_client import Destination
+from engine.mail.send.smtp_client import SmtpDestination
 from engine.stores.kannader import KannaderStore
 from engine.stores.kannader import make_spool as make_kannader
 from engine.stores.kannader.settings import KannaderSettings, retry_policy
@@ -147,7 +147,7 @@ def _drain_kannader(at: Path, port: int) -> Iterator[int]:
         with closing(KannaderStore(f"{at}/s", clock)) as store:
             store.recover(anyway=True)
             policy = retry_policy(KannaderSettings())
-            with closing(make_handler(store, Destination(HOST, port), warn)) as handler:
+            with closing(make_handler(store, SmtpDestination(HOST, port), warn)) as handler:
                 worker = Worker(store, {"mail": handler}, policy, clock=clock)
                 worker.process_all(until_idle=True)
         yield sum(1 for word in ("queue", "inflight") for _ in (at / "s" / word).iterdir())

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from engine.stores.kannader import mail_format, sidecar
 from engine.stores.kannader.enqueue import wire_chunks
-from engine.stores.kannader.mail_format import LinkTarget, Schedule
+from engine.stores.kannader.mail_format import LinkTarget, MailSchedule
 from engine.system.files import Refused
 from tests.mail.letters import unwired
 from tests.stores.seen import naming
@@ -42,7 +42,7 @@ def test_files_of_kannader_are_written_as_they_were() -> None:
     assert [
         mail_format.render_schedule(mail_format.parse_schedule(data)) for data in found
     ] == found
-    assert Schedule(AT) in [mail_format.parse_schedule(data) for data in found]
+    assert MailSchedule(AT) in [mail_format.parse_schedule(data) for data in found]
 
 
 @given(
@@ -87,7 +87,7 @@ def test_a_schedule_is_read_as_kannader_reads_it() -> None:
         '\n {"at":"2026-11-20T09:36:59.058373202Z"} \n',
         '["2026-11-20T09:36:59.058373202Z",null]',
     ):
-        assert mail_format.parse_schedule(text.encode()) == Schedule(AT)
+        assert mail_format.parse_schedule(text.encode()) == MailSchedule(AT)
 
 
 def test_what_kannader_cannot_read_is_refused() -> None:

@@ -348,7 +348,7 @@ def test_an_unknown_count_of_attempts_is_none(kannader: Path, open_kannader: Ope
     ours; a broken note is reported with the mail, which is claimed all the same."""
     store = open_kannader()
     task = send(store)
-    schedule = mail_format.render_schedule(mail_format.Schedule(0, 0))
+    schedule = mail_format.render_schedule(mail_format.MailSchedule(0, 0))
     (kannader / "queue" / task.id / "schedule").write_bytes(schedule)
     assert found(store, task.id).attempts is None
     (claimed,) = store.take(NOW, "me", 1)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from engine.model import Edge, Edges, Move, Outcome, State, Task
 from engine.store import ClaimFilter, Gone, accept_all
 from engine.stores.zmailer import ZmailerStore, marks, names
-from engine.stores.zmailer.folders import SpoolFolders
+from engine.stores.zmailer.folders import PostofficeFolders
 
 FIRST = 1_795_160_000
 """Time of each message, in epoch seconds."""
@@ -131,7 +131,7 @@ class WorkedStore(ZmailerStore):
         for task in waiting[-limit:]:  # the newest
             parsed = names.parse_task_id(task.id)
             assert parsed is not None
-            folders = SpoolFolders(self._folders.root)
+            folders = PostofficeFolders(self._folders.root)
             with folders.open_control(parsed[0], os.O_RDWR) as opened:
                 marks.write_mark(opened.fd, parsed[1], b"~%6d" % self.gone_pid)
             folders.close()

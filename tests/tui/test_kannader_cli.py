@@ -24,7 +24,7 @@ from engine import verbs
 from engine.config.validators import ConfigError, ConfigLocation
 from engine.logs.task_events import EventKind
 from engine.mail.host import Host
-from engine.mail.send.smtp_client import Destination, UnreadableMessage
+from engine.mail.send.smtp_client import SmtpDestination, UnreadableMessage
 from engine.model import State, Task
 from engine.monitor import prometheus
 from engine.monitor.metrics_check import LAST_RUN, OLDEST_AGE
@@ -725,7 +725,7 @@ def test_each_setting_has_a_default() -> None:
     )
     assert KannaderSettings().work_refusal and not settled(host="relay.example.org").work_refusal
     to = destination(settled(host="relay.example.org", helo="here.example.org"))
-    assert to == Destination("relay.example.org", helo="here.example.org")
+    assert to == SmtpDestination("relay.example.org", helo="here.example.org")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.mail.send.mail_spool import MailSpool
-from engine.mail.send.smtp_client import Destination
+from engine.mail.send.smtp_client import SmtpDestination
 from engine.stores.kannader import KannaderStore
 from engine.stores.kannader.settings import KannaderSettings, retry_policy
 from engine.work.worker import Worker
@@ -161,7 +161,7 @@ def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(
         worker.kill()
         worker.communicate()
         (task,) = place.tasks()
-        to = Destination(HOST, server.port)
+        to = SmtpDestination(HOST, server.port)
         for hours in (2, 4):  # the lease lapses, then the wait
             clock = partial(float, task.created + hours * 3600)
             with closing(KannaderStore(str(place.path), clock)) as store:

@@ -50,7 +50,7 @@ IN_DOUBT_PREFIX = "in doubt: "
 """The beginning of the text of `InDoubt`."""
 
 
-class Destination(NamedTuple):
+class SmtpDestination(NamedTuple):
     """A mail server, and the connection settings for it."""
 
     host: str
@@ -97,7 +97,7 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def describe_obstacle(to: Destination) -> str:
+def describe_obstacle(to: SmtpDestination) -> str:
     """Return why the destination cannot be used, as far as can be known without connecting; "" if
     it can."""
     if to.fault:
@@ -160,7 +160,7 @@ def smtp_path(address: str) -> str:
 
 def send(
     message: WireMessage,
-    to: Destination,
+    to: SmtpDestination,
     cancelled: Callable[[], bool],
     connections: Connections,
 ) -> None:
@@ -337,7 +337,9 @@ class _Client(smtplib.SMTP):
 class _SmtpSession:
     """The SMTP dialogue of one attempt."""
 
-    def __init__(self, to: Destination, watch: _AttemptDeadline, connections: Connections) -> None:
+    def __init__(
+        self, to: SmtpDestination, watch: _AttemptDeadline, connections: Connections
+    ) -> None:
         self._to, self._watch, self._connections = to, watch, connections
         self._doing = "connecting"
         self._ended = False
@@ -643,7 +645,7 @@ def _word_for_code(code: int, word: str) -> str:
     return f"unavailable_{code}" if code < 500 else f"rejected_{code}"
 
 
-def _tls_context(to: Destination) -> ssl.SSLContext:
+def _tls_context(to: SmtpDestination) -> ssl.SSLContext:
     """Return a TLS context that verifies the server, except for `OPPORTUNISTIC`.
 
     Raises:

@@ -158,7 +158,7 @@ def render_json(value: Json) -> bytes:
 # ---- schedules
 
 
-class Schedule(NamedTuple):
+class MailSchedule(NamedTuple):
     """When a mail is to be sent, in nanoseconds since the epoch, UTC."""
 
     at: int
@@ -223,7 +223,7 @@ def to_nanoseconds(seconds: float) -> int:
 
 
 @lru_cache(_PARSED_FILES)
-def parse_schedule(data: bytes) -> Schedule:
+def parse_schedule(data: bytes) -> MailSchedule:
     """Parse a schedule in any form that Kannader reads.
 
     Raises:
@@ -240,10 +240,10 @@ def parse_schedule(data: bytes) -> Schedule:
         raise Refused("no object, expected at and last_attempt")
     if not isinstance(at, str) or not (last is None or isinstance(last, str)):
         raise Refused("at or last_attempt is no time")
-    return Schedule(parse_time(at), None if last is None else parse_time(last))
+    return MailSchedule(parse_time(at), None if last is None else parse_time(last))
 
 
-def render_schedule(schedule: Schedule) -> bytes:
+def render_schedule(schedule: MailSchedule) -> bytes:
     """Return a schedule as Kannader writes it."""
     last = schedule.last_attempt
     return render_json(

@@ -17,7 +17,7 @@ from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.stores.kannader import mail_format, parts, sidecar
 from engine.stores.kannader.cleanup import erase_link
 from engine.stores.kannader.folder import MailFolder
-from engine.stores.kannader.mail_format import METADATA, SCHEDULE, Schedule
+from engine.stores.kannader.mail_format import METADATA, SCHEDULE, MailSchedule
 from engine.stores.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.stores.kannader.spool import (
     STATES,
@@ -432,7 +432,7 @@ def _new_schedule(mail: MailEntry, old: Task, new: Task, now: float) -> bytes | 
             raise Refused("no due time, expected one")
         at = mail_format.to_nanoseconds(new.due or now)
     return mail_format.render_schedule(
-        Schedule(at, mail_format.to_nanoseconds(now) if counts else before.last_attempt)
+        MailSchedule(at, mail_format.to_nanoseconds(now) if counts else before.last_attempt)
     )
 
 

@@ -23,7 +23,7 @@ from engine.stores.kannader.cleanup import (
     require_erasable,
 )
 from engine.stores.kannader.damage import Damage, RepairAction
-from engine.stores.kannader.mail_format import SCHEDULE, LinkTarget, Schedule
+from engine.stores.kannader.mail_format import SCHEDULE, LinkTarget, MailSchedule
 from engine.stores.kannader.moves import FileDrafts, MailMove, MailMover, SpoolLock
 from engine.stores.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.stores.kannader.spool import (
@@ -391,7 +391,8 @@ class SpoolRepairs:
             drafts = FileDrafts(fd, self._spool.data.owner, {SCHEDULE: before.data}, durable=True)
             try:
                 drafts.write(
-                    SCHEDULE, mail_format.render_schedule(Schedule(mail_format.to_nanoseconds(now)))
+                    SCHEDULE,
+                    mail_format.render_schedule(MailSchedule(mail_format.to_nanoseconds(now))),
                 )
                 drafts.publish()
             finally:

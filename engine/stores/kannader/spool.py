@@ -365,7 +365,7 @@ def _arrival_seconds(moment: float) -> float:
     return moment if mail_format.EARLIEST_SECONDS <= moment <= mail_format.LATEST_SECONDS else 0.0
 
 
-def count_attempts(ours: sidecar.AttemptNote, schedule: mail_format.Schedule) -> int | None:
+def count_attempts(ours: sidecar.AttemptNote, schedule: mail_format.MailSchedule) -> int | None:
     """Number of attempts, from our note, because the format has no field for it; None if Kannader
     has recorded an attempt and we have no count.
     """
@@ -502,7 +502,7 @@ _TASK_FILE = ("not a task file", "not a plain file")
 """The file checks name the engine's own task files; here the file is another one."""
 
 
-def read_schedule(mail: MailEntry) -> mail_format.Schedule:
+def read_schedule(mail: MailEntry) -> mail_format.MailSchedule:
     """Parse the schedule of a mail.
 
     Raises:

@@ -44,7 +44,7 @@ from engine.stores.kannader import damage, enqueue, mail_format, parts, permissi
 from engine.stores.kannader.claims import MailClaims
 from engine.stores.kannader.enqueue import Recipient
 from engine.stores.kannader.folder import FOLDER_MODE
-from engine.stores.kannader.mail_format import METADATA, LinkTarget, Schedule
+from engine.stores.kannader.mail_format import METADATA, LinkTarget, MailSchedule
 from engine.stores.kannader.moves import MailMove, MailMover, SpoolLock
 from engine.stores.kannader.permissions import CONTROLS
 from engine.stores.kannader.permissions import EDGES as EDGES
@@ -504,7 +504,7 @@ class KannaderStore:
         metadata = mail_format.render_metadata("", task.destination)
         each = Recipient(mail_format.require_id(task.id), mail_format.new_uuid(), metadata, noted)
         schedule = mail_format.render_schedule(
-            Schedule(mail_format.to_nanoseconds(task.due or now))
+            MailSchedule(mail_format.to_nanoseconds(task.due or now))
         )
         contents = enqueue.wire_chunks(())
         enqueue.enqueue(self._spool, self._mover, [each], contents, schedule, task.created)
@@ -552,7 +552,7 @@ class KannaderStore:
                 for number, address in enumerate(recipients)
             ]
             schedule = mail_format.render_schedule(
-                Schedule(mail_format.to_nanoseconds(due or self._clock()))
+                MailSchedule(mail_format.to_nanoseconds(due or self._clock()))
             )
         except Refused as refusal:
             raise Unsupported(str(refusal)) from refusal

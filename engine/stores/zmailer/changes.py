@@ -10,9 +10,9 @@ from engine.model import STALLED_KEY, Move, Outcome, State, Task
 from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.stores.zmailer import marks, names
 from engine.stores.zmailer.control_file import parse_control_file
-from engine.stores.zmailer.folders import OpenControl, SpoolFolders, read_whole
+from engine.stores.zmailer.folders import OpenControl, PostofficeFolders, read_whole
 from engine.stores.zmailer.kept import KeptLinks
-from engine.stores.zmailer.reading import TaskReader
+from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.tasks import FINISHED, revision, task_state
 from engine.system import files
 from engine.system.files import Refused
@@ -21,7 +21,7 @@ from engine.system.files import Refused
 class LineChanges:
     """Changes the recipient lines of one spool."""
 
-    def __init__(self, folders: SpoolFolders, reader: TaskReader) -> None:
+    def __init__(self, folders: PostofficeFolders, reader: MessageReader) -> None:
         self._folders, self._reader = folders, reader
         self.links = KeptLinks(folders)
 

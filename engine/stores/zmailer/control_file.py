@@ -72,7 +72,7 @@ class Diagnostic(NamedTuple):
     """May have CR between its lines."""
 
 
-class Recipient(NamedTuple):
+class RecipientLine(NamedTuple):
     """A recipient line."""
 
     offset: int
@@ -97,7 +97,7 @@ class ControlFile(NamedTuple):
     """Message-id with brackets; empty if there is none."""
     sender: bytes
     """Address for errors; empty for a report."""
-    recipients: tuple[Recipient, ...]
+    recipients: tuple[RecipientLine, ...]
     diagnostics: dict[int, Diagnostic]
     """The last diagnostic of each recipient, by the offset of its line."""
     obsoletes: tuple[bytes, ...] = ()
@@ -159,7 +159,7 @@ class _FileReader:
         self.name = self.log_id = self.sender = b""
         self.slots = 0
         self.has_format = self.is_report = False
-        self.recipients: list[Recipient] = []
+        self.recipients: list[RecipientLine] = []
         self.diagnostics: dict[int, Diagnostic] = {}
         self.obsoletes: list[bytes] = []
         self.damage: list[str] = []
@@ -205,7 +205,7 @@ class _FileReader:
         if bits & PID_SLOTS:
             self.slots = PID_SLOT_BYTES + DELAY_SLOT_BYTES * bool(bits & DELAY_SLOTS)
 
-    def _parse_recipient(self, line: ControlLine) -> Recipient:
+    def _parse_recipient(self, line: ControlLine) -> RecipientLine:
         if line.tag not in _KNOWN_TAGS or not line.tag:
             raise Refused("recipient with an unknown tag")
         slots, alternative, raw = self.slots, b"", line.raw[:-1]
@@ -219,7 +219,7 @@ class _FileReader:
             # The form of the man page: an optional PID right after the tag.
             rest = raw[2:].lstrip(b"0123456789") if line.tag == b"~" else raw[2:]
             head = raw[1 : len(raw) - len(rest)]
-        return Recipient(line.offset, head, parse_quad(rest), slots, alternative)
+        return RecipientLine(line.offset, head, parse_quad(rest), slots, alternative)
 
     def _add_headers(self, block: bytes) -> None:
         at = block.lower().find(b"\nsubject:")

@@ -52,7 +52,7 @@ class OpenControl(NamedTuple):
         return f"{KEPT if self.is_kept else ''}/{TRANSPORT}/{self.folder}{self.name}".lstrip("/")
 
 
-class Entry(NamedTuple):
+class SpoolEntry(NamedTuple):
     """A control file as it was read, and the status of its message file."""
 
     name: str
@@ -66,7 +66,7 @@ class Entry(NamedTuple):
     """Below the spool."""
 
 
-class SpoolFolders:
+class PostofficeFolders:
     """The folders of one spool."""
 
     def __init__(self, root: str) -> None:
@@ -224,7 +224,7 @@ class SpoolFolders:
                     return
         raise Refused(why)
 
-    def read_entry(self, name: str) -> Entry | None:
+    def read_entry(self, name: str) -> SpoolEntry | None:
         """Read a control file, again if it is changed or replaced meanwhile; None for a file that
         is a request for a delivery (ETRN).
 
@@ -249,7 +249,7 @@ class SpoolFolders:
                 said = safe_line(control.name.decode("utf-8", "replace"))[:80]
                 raise Refused(f"its i line names {said}")
             message, path = self.find_message(name, is_kept)
-            return Entry(name, where, is_kept, data, seen, control, message, path)
+            return SpoolEntry(name, where, is_kept, data, seen, control, message, path)
         raise Changing(name)
 
     def _leads_to(self, opened: OpenControl, seen: stat_result) -> bool:

@@ -14,7 +14,7 @@ from os import stat_result
 
 from engine.store import Gone, Unavailable
 from engine.stores.zmailer import names
-from engine.stores.zmailer.folders import KEPT, QUEUE, TRANSPORT, OpenControl, SpoolFolders
+from engine.stores.zmailer.folders import KEPT, QUEUE, TRANSPORT, OpenControl, PostofficeFolders
 from engine.system import files
 
 FOLDER_MODE = 0o700
@@ -23,7 +23,7 @@ FOLDER_MODE = 0o700
 class KeptLinks:
     """Our links in one spool."""
 
-    def __init__(self, folders: SpoolFolders) -> None:
+    def __init__(self, folders: PostofficeFolders) -> None:
         self._folders = folders
 
     def keep(self, opened: OpenControl) -> None:

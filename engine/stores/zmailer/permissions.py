@@ -6,7 +6,7 @@ import os
 import stat
 
 from engine.model import STALLED_KEY, Edge, Edges, State, Task
-from engine.stores.zmailer.folders import SpoolFolders
+from engine.stores.zmailer.folders import PostofficeFolders
 from engine.stores.zmailer.tasks import FINISHED, FINISHED_KEY, FIXED_KEY
 
 _UNSTORED = frozenset({"attempts", "due"})
@@ -60,7 +60,7 @@ EDGES: Edges = {
 _LATER = "the scheduler (PID {}) delivers it only after it reads the file again, at its next start"
 
 
-def current_edges(folders: SpoolFolders, scheduler: int | None) -> Edges:
+def current_edges(folders: PostofficeFolders, scheduler: int | None) -> Edges:
     """The edges as they are now."""
     if why := write_refusal(folders):
         return {way: edge._replace(refusal=why) for way, edge in EDGES.items()}
@@ -76,7 +76,7 @@ def _with_scheduler(end: State | None, edge: Edge, scheduler: int) -> Edge:
     return edge._replace(warning="; ".join(words))
 
 
-def write_refusal(folders: SpoolFolders) -> str:
+def write_refusal(folders: PostofficeFolders) -> str:
     """Why this user must not change the spool; "" if it may."""
     for path, fd in ((folders.root, folders.fd), (f"{folders.root}/transport", folders.transport)):
         if os.fstat(fd).st_mode & stat.S_IWOTH:

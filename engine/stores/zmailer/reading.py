@@ -13,8 +13,8 @@ from engine.stores.zmailer.folders import (
     KEPT,
     TRANSPORT,
     Changing,
-    Entry,
-    SpoolFolders,
+    PostofficeFolders,
+    SpoolEntry,
     problem_at,
 )
 from engine.stores.zmailer.tasks import tasks_of
@@ -25,17 +25,17 @@ from engine.text.safe import safe_line
 TASK_PART, CONTROL_PART, MESSAGE_PART = "task", "control", "message"
 
 
-class TaskReader:
+class MessageReader:
     """Reads single files of one spool."""
 
-    def __init__(self, folders: SpoolFolders) -> None:
+    def __init__(self, folders: PostofficeFolders) -> None:
         self._folders = folders
 
     def has_ended(self, pid: int, locked_at: float) -> bool:
         """True if the agent that wrote a lock at that time has ended."""
         return agents.has_ended(pid, locked_at, self._folders.transport_status)
 
-    def read(self, name: str) -> Entry | Problem | None:
+    def read(self, name: str) -> SpoolEntry | Problem | None:
         """Read a control file; None if it is gone, or no message."""
         try:
             return self._folders.read_entry(name)
@@ -159,7 +159,7 @@ class TaskReader:
         except OSError as error:
             raise Unavailable(f"{path}: {error.strerror}") from error
 
-    def _read_unchanged(self, task: Task) -> Entry:
+    def _read_unchanged(self, task: Task) -> SpoolEntry:
         parsed = names.parse_task_id(task.id)
         entry = self.read(parsed[0]) if parsed else None
         if isinstance(entry, Problem):
@@ -172,7 +172,7 @@ class TaskReader:
         return entry
 
 
-def _image(task: Task, entry: Entry) -> bytes:
+def _image(task: Task, entry: SpoolEntry) -> bytes:
     """The id of a task, and its line as it is stored."""
     offset = int(task.id.rpartition("/")[2])
     end = entry.data.index(b"\n", offset) + 1

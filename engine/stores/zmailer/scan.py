@@ -8,8 +8,8 @@ from itertools import islice
 
 from engine.model import Missing, Problem, State, Task
 from engine.stores.zmailer import names
-from engine.stores.zmailer.folders import KEPT, TRANSPORT, Entry, SpoolFolders, problem_at
-from engine.stores.zmailer.reading import TaskReader
+from engine.stores.zmailer.folders import KEPT, TRANSPORT, PostofficeFolders, SpoolEntry, problem_at
+from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.tasks import STATES, expunged_ids, tasks_of
 from engine.system.files import Refused
 
@@ -22,7 +22,7 @@ TIDY_HINT = "finished since its recipients were released: control tidy removes o
 class SpoolScan:
     """Scans of one spool."""
 
-    def __init__(self, folders: SpoolFolders, reader: TaskReader) -> None:
+    def __init__(self, folders: PostofficeFolders, reader: MessageReader) -> None:
         self._folders = folders
         self._read, self._has_ended = reader.read, reader.has_ended
         self.expected_files = 0
@@ -39,7 +39,7 @@ class SpoolScan:
         listed, twice = self._folders.list_controls()
         kept = self._folders.list_kept()
         for name in islice(listed, SAMPLE_FILES):
-            if isinstance(entry := self._read(name), Entry):
+            if isinstance(entry := self._read(name), SpoolEntry):
                 yield from tasks_of(entry, self._has_ended)
         ordered = sorted({*listed, *kept}, key=lambda name: f"{name}/")
         self.expected_files = len(ordered)
@@ -142,7 +142,7 @@ class SpoolScan:
             yield Missing(f"{name}/")
             return
         yield from self._scan_file(name)
-        if isinstance(entry, Entry):
+        if isinstance(entry, SpoolEntry):
             yield from map(Missing, expunged_ids(entry))
 
     def _names_in(self, letter: str) -> Iterator[str]:
@@ -152,7 +152,7 @@ class SpoolScan:
     def _look_up_message(self, spool_id: str, name: str) -> Iterator[Task | Missing]:
         entry = self._read(name)
         if (
-            isinstance(entry, Entry)
+            isinstance(entry, SpoolEntry)
             and names.spool_id(int(name), entry.message.st_mtime_ns) == spool_id
         ):
             yield from tasks_of(entry, self._has_ended)

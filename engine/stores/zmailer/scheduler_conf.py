@@ -30,7 +30,7 @@ class Setting(NamedTuple):
     line: int
 
 
-class Clause(NamedTuple):
+class SchedulerClause(NamedTuple):
     """A clause with its own settings."""
 
     pattern: str
@@ -42,7 +42,7 @@ class Clause(NamedTuple):
 class SchedulerConf(NamedTuple):
     """A parsed file."""
 
-    clauses: tuple[Clause, ...]
+    clauses: tuple[SchedulerClause, ...]
     params: Mapping[str, Setting]
     errors: tuple[Remark, ...]
     warnings: tuple[Remark, ...]
@@ -51,7 +51,7 @@ class SchedulerConf(NamedTuple):
 class Match(NamedTuple):
     """The settings of a channel/host."""
 
-    clauses: tuple[Clause, ...]
+    clauses: tuple[SchedulerClause, ...]
     """The clauses that match, in the order of the file, until one with a command."""
     settings: Mapping[str, Setting]
     warning: str
@@ -253,7 +253,7 @@ def parse_conf(text: str, environ: Mapping[str, str]) -> SchedulerConf:
     """Parse the text of a file; `environ` has the values of ${NAME} in PARAM lines."""
     errors: list[Remark] = []
     warnings: list[Remark] = []
-    clauses: list[Clause] = []
+    clauses: list[SchedulerClause] = []
     params: dict[str, Setting] = {}
     for token in _tokens(text, errors):
         try:
@@ -286,7 +286,7 @@ class _At(Exception):
         self.where, self.text = where, text
 
 
-def _open_clause(token: _Token) -> Clause:
+def _open_clause(token: _Token) -> SchedulerClause:
     if token.value is not None:
         raise _At((token.line, token.column), "a setting in the first column, expected a pattern")
     channel, slash, host = token.name.partition("/")
@@ -295,10 +295,10 @@ def _open_clause(token: _Token) -> Clause:
             _glob(part)
         except _Wrong as wrong:
             raise _At((token.line, token.column), f"{token.name}: {wrong}") from wrong
-    return Clause(f"{channel}/{host if slash else '*'}", token.line, {})
+    return SchedulerClause(f"{channel}/{host if slash else '*'}", token.line, {})
 
 
-def _add_setting(token: _Token, clauses: list[Clause]) -> None:
+def _add_setting(token: _Token, clauses: list[SchedulerClause]) -> None:
     name = token.name.lower()
     name = _ALIASES.get(name, name)
     here = token.line, token.column
@@ -388,7 +388,7 @@ def _glob_regex(pattern: str) -> str:
     return found
 
 
-def _matches(clause: Clause, channel: str, host: str) -> bool:
+def _matches(clause: SchedulerClause, channel: str, host: str) -> bool:
     channels, _, hosts = clause.pattern.partition("/")
     return bool(_glob(channels)(channel) and _glob(hosts)(host))
 
@@ -401,7 +401,7 @@ def find_settings(conf: SchedulerConf, channel: str, host: str) -> Match:
     with a command. An empty clause has those of the next one that is not.
     """
     channel, host = channel.lower(), host.lower()
-    used: list[Clause] = []
+    used: list[SchedulerClause] = []
     settings = {name: Setting(value, 0) for name, value in DEFAULTS.items()}
     for number, clause in enumerate(conf.clauses):
         if _matches(clause, channel, host):

@@ -24,8 +24,8 @@ from engine.store import (
 )
 from engine.stores.zmailer import agents, permissions
 from engine.stores.zmailer.changes import LineChanges
-from engine.stores.zmailer.folders import KEPT, TRANSPORT, SpoolFolders
-from engine.stores.zmailer.reading import TaskReader
+from engine.stores.zmailer.folders import KEPT, TRANSPORT, PostofficeFolders
+from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.scan import SpoolScan
 from engine.stores.zmailer.tasks import STATES
 
@@ -57,9 +57,9 @@ class ZmailerStore:
             Unavailable: one is missing or cannot be opened.
         """
         self._clock = clock
-        self._folders = SpoolFolders(root)
+        self._folders = PostofficeFolders(root)
         self.close = self._folders.close
-        reader = TaskReader(self._folders)
+        reader = MessageReader(self._folders)
         self._scan = SpoolScan(self._folders, reader)
         self._changes = LineChanges(self._folders, reader)
         self.verify, self.parts, self.size = reader.verify, reader.parts, reader.size

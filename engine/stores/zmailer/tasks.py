@@ -7,8 +7,8 @@ from os import stat_result
 
 from engine.model import STALLED_KEY, Lease, State, Task
 from engine.stores.zmailer import names
-from engine.stores.zmailer.control_file import Diagnostic, Recipient
-from engine.stores.zmailer.folders import Entry
+from engine.stores.zmailer.control_file import Diagnostic, RecipientLine
+from engine.stores.zmailer.folders import SpoolEntry
 from engine.stores.zmailer.marks import lock_pid, state_of
 from engine.text.safe import clean_error, safe_line
 
@@ -46,7 +46,7 @@ def revision(seen: stat_result, head: bytes) -> str:
 
 
 def tasks_of(
-    entry: Entry, has_ended: AgentCheck, offsets: Collection[int] | None = None
+    entry: SpoolEntry, has_ended: AgentCheck, offsets: Collection[int] | None = None
 ) -> Iterator[Task]:
     """Make the tasks of a control file, or of the recipients at some offsets in it, in the order of
     their ids.
@@ -71,7 +71,7 @@ def task_state(is_kept: bool, head: bytes) -> State | None:
     return None if is_kept and state in (State.DONE, State.DEAD) else state
 
 
-def expunged_ids(entry: Entry) -> Iterator[str]:
+def expunged_ids(entry: SpoolEntry) -> Iterator[str]:
     """The ids of the recipients that are no tasks."""
     for one in entry.control.recipients:
         if task_state(entry.is_kept, one.head) is None:
@@ -79,7 +79,11 @@ def expunged_ids(entry: Entry) -> Iterator[str]:
 
 
 def _task_of(
-    entry: Entry, facts: Mapping[str, str], one: Recipient, state: State, has_ended: AgentCheck
+    entry: SpoolEntry,
+    facts: Mapping[str, str],
+    one: RecipientLine,
+    state: State,
+    has_ended: AgentCheck,
 ) -> Task:
     control, quad = entry.control, one.quad
     channel, host = text(quad.channel), text(quad.host)
@@ -113,7 +117,7 @@ def _task_of(
     )
 
 
-def _message_facts(entry: Entry) -> dict[str, str]:
+def _message_facts(entry: SpoolEntry) -> dict[str, str]:
     """The extra values that all tasks of a message have."""
     control, number = entry.control, names.message_number(entry.name) or 0
     values = {
@@ -126,7 +130,9 @@ def _message_facts(entry: Entry) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def _recipient_facts(one: Recipient, diagnostic: Diagnostic | None) -> Iterator[tuple[str, str]]:
+def _recipient_facts(
+    one: RecipientLine, diagnostic: Diagnostic | None
+) -> Iterator[tuple[str, str]]:
     """The extra values of one recipient."""
     notary = () if diagnostic is None else diagnostic.notary[2:5]
     values = [("notify", one.dsn), ("alternatives", one.alternative)]

@@ -148,7 +148,7 @@ def _services(setup: Setup, slots: Mapping[str, int]) -> WorkerServices:
 def _handlers(
     setup: Setup, place: RedisPlace, services: WorkerServices, stack: ExitStack
 ) -> Mapping[str, Handler]:
-    from engine.destinations.database import Database
+    from engine.destinations.database import SqlDatabase
     from engine.destinations.outbox import Outbox
     from engine.federation.acks import AckParts
     from engine.federation.delivery import DeliveryHandler
@@ -164,7 +164,7 @@ def _handlers(
         stack.callback(outbox.close)
     follows = None
     if settings.follows and address is not None:
-        follows = SqlFollows(stack.enter_context(closing(Database(address))), settings.follows)
+        follows = SqlFollows(stack.enter_context(closing(SqlDatabase(address))), settings.follows)
     try:
         plan_missing_probes(parts)
     except StoreError as error:

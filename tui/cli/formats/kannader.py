@@ -20,7 +20,7 @@ from engine.mail.message import bounce
 from engine.mail.message.bounce import Undelivered
 from engine.mail.model import BadMail
 from engine.mail.send import smtp_client
-from engine.mail.send.smtp_client import Destination, UnreadableMessage, WireMessage, smtp_path
+from engine.mail.send.smtp_client import SmtpDestination, UnreadableMessage, WireMessage, smtp_path
 from engine.model import State, Task
 from engine.monitor.prometheus import QueueGauges
 from engine.operations.journal_writer import mask_addresses
@@ -256,9 +256,9 @@ def _store(setup: Setup) -> KannaderStore:
     return store
 
 
-def destination(settings: KannaderSettings) -> Destination:
+def destination(settings: KannaderSettings) -> SmtpDestination:
     """The SMTP server of the settings."""
-    return Destination(
+    return SmtpDestination(
         host=settings.host,
         port=settings.port,
         tls=settings.tls,
@@ -272,7 +272,9 @@ def destination(settings: KannaderSettings) -> Destination:
     )
 
 
-def make_handler(store: KannaderStore, to: Destination, warn: Callable[[str], None]) -> SmtpSend:
+def make_handler(
+    store: KannaderStore, to: SmtpDestination, warn: Callable[[str], None]
+) -> SmtpSend:
     """The handler that sends the mails of a store; `warn` logs that a mail may arrive twice."""
     return SmtpSend(message_opener(store), to, warn=warn, abandoned=ABANDONED_ERROR)
 
