@@ -247,7 +247,7 @@ def describe_added(plan: Plan) -> tuple[str, ...]:
     """A warning if tasks were added to a plan."""
     if not plan.added:
         return ()
-    return (f"{plan.added:,} more tasks change with them: added to this plan",)
+    return (f"{plan.added:,} more affected: added to this plan",)
 
 
 def transition_of(verb: str, row: Row) -> Transition | None:

@@ -9,6 +9,7 @@ indent continues the row above.
     WORDS @NAME @NAME | ...                 its first arguments are the shared ones of these names
         name X | HELP                       an argument that the help calls X: X... one or more,
                                             [X] may be missing, [X...] any number
+        name X... +rest | HELP              all other words, also those with a dash
         --name | HELP                       an option without a value
         --name X | HELP                     an option with a value: X... may be repeated, {a,b} is a
                                             or b, X:count is a number from 1, X:number from 0
@@ -21,7 +22,7 @@ indent continues the row above.
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import REMAINDER, ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -239,6 +240,11 @@ zmailer why | formats.zmailer:why | the clauses and settings of a channel/host; 
         command
     target CHANNEL/HOST | such as smtp/mx.example.org
     --conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
+zmailer mailq | formats.zmailer_mailq:mailq +listing | the queue of a scheduler, as mailq(1zm)
+        prints it
+    words WORD... +rest | ADDRESS: a host, URL or rendezvous file; -p PORT or socket, -U USER,
+        --password-file FILE, -c CHANNEL, -h HOST, -v, or -Q, -QQ, -QQQ, -QQQQ: threads, groups,
+        totals, counters
 federation | - | signed and encrypted deliveries to other servers, by two BullMQ queues
 federation work @place @until-idle | formats.federation:work | run deliveries and health checks,
         until stopped
@@ -339,7 +345,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
   spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
-  spooldeck zmailer ...         check, why (the scheduler.conf of ZMailer)
+  spooldeck zmailer ...         check, why (the scheduler.conf of ZMailer), mailq
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files
@@ -439,8 +445,11 @@ def _parse_argument(row: str) -> Argument:
     value, *marks = words
     for mark in marks:
         key, _, other = mark.partition(":")
-        _check(mark == "+required" or (key == "+dest" and other), row, "+required or +dest:NAME")
+        is_known = mark in ("+required", "+rest") or (key == "+dest" and other)
+        _check(is_known, row, "+required, +rest or +dest:NAME")
         options[key[1:]] = other or True
+    if options.pop("rest", False):
+        return (name,), options | {"metavar": value.removesuffix("..."), "nargs": REMAINDER}
     return (name,), options | _parse_value(value, is_option, "required" in options, row)
 
 

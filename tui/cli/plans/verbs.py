@@ -19,7 +19,7 @@ from engine.operations import plans, trash
 from engine.operations.execute import Report
 from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace, rest_problem
-from engine.store import ChangeableStore, ReadableStore
+from engine.store import ChangeableStore, ReadableStore, Unavailable
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.cli.plans import plan_command, replay_options
@@ -246,9 +246,13 @@ def _measured_tasks(
 ) -> Iterator[Task]:
     from engine.operations.sizes import MAX_MEASURED_TASKS, task_bytes
 
+    shows_sizes = True
     for task in tasks:
-        if len(sizes) < MAX_MEASURED_TASKS:
-            sizes[task.id] = task_bytes(store, task)
+        if shows_sizes and len(sizes) < MAX_MEASURED_TASKS:
+            try:
+                sizes[task.id] = task_bytes(store, task)
+            except Unavailable:
+                shows_sizes = False  # then the plan has none
         yield task
 
 
