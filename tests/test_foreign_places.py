@@ -88,6 +88,10 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("kannader", "recover"): (("--anyway",),),
     ("zmailer", "check"): (("{place}/.spooldeck/swept",),),
     ("zmailer", "why"): (("smtp/x", "--conf", "{place}/.spooldeck/swept"),),
+    ("zmailer", "mailq"): (
+        ("{place}/.spooldeck/swept",),
+        ("-U", "x", "--password-file", "{place}/.spooldeck/swept", "-p", "{place}/swept"),
+    ),
     ("install-units",): (("{place}/units",),),
     ("bullmq", "work"): (("--until-idle",),),
     ("bullmq", "add"): (("{place}", "mail", "send"),),

@@ -51,6 +51,7 @@ deliver.httpx_loop  | deliver on nftban, 16 at once: <= 1.25 x a bare httpx loop
 deliver.dead_peers  | 100 of 1,000 destinations dead, breaker on: <= 1.05 x without dead ones
 deliver.bullmq      | deliver on BullMQ: <= 1.43 x on nftban (>= 0.7 x its rate)
 federation.envelope | envelope and signature of 4 KiB: <= 1.3 x the bare calls of `cryptography`
+mailq.threads       | SHOW QUEUE THREADS, 10,000 threads: <= 2 x writing the same bytes
 mail.send           | `mail send` by curl: <= 5 x curl alone
 """
 """MODULE.FUNCTION | TARGET: the function measures the row; the module is the group."""
