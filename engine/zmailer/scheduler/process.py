@@ -27,7 +27,7 @@ from engine.stores.zmailer.folders import PostofficeFolders
 from engine.stores.zmailer.reading import MessageReader as StoreReader
 from engine.stores.zmailer.scheduler_conf import SchedulerConf
 from engine.system import files
-from engine.zmailer import conf_changes, notify, syslog_lines
+from engine.zmailer import conf_changes, notify, spool_controls, syslog_lines
 from engine.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
 from engine.zmailer.log_file import SchedulerLog
 from engine.zmailer.notify import NotifySocket
@@ -167,6 +167,7 @@ class SchedulerProcess:
         folders = PostofficeFolders(os.path.abspath(root))
         self._keep.callback(folders.close)
         os.fchdir(folders.transport)
+        self._folders = folders
         self._report_settings = _report_settings(self._conf, options)
         pid_file = PidFile.claim(folders.fd, folders.transport_status)
         self._keep.callback(pid_file.release)
@@ -178,6 +179,7 @@ class SchedulerProcess:
             self._log, statistics, self._clocks.wall, has_syslog=has_syslog
         )
         self._clauses = ClauseTable(self._conf)
+        self._record_conf()
         recover = partial(_recover, changes, self._outputs.log)
         self.loop = self._make_loop(folders, recover, random)
         self._queue = SchedulerQueue(self.loop)
@@ -192,7 +194,6 @@ class SchedulerProcess:
         options, environ = self._options, self._files.environ
         slots = AgentSlots(_most_agents())
         table = ThreadTable(slots, random, _selector(options.only))
-        table.ready.is_frozen = options.is_frozen
         hash_text = environ.get("SCHEDULERDIRHASH", "")
         levels = int(hash_text) if hash_text in ("1", "2") else options.hash_levels
         places = MessagePlaces(folders, levels)
@@ -225,6 +226,7 @@ class SchedulerProcess:
             self._log.fd,
             recover,
             is_synchronous=options.is_synchronous,
+            is_frozen=lambda: options.is_frozen or spool_controls.is_frozen(folders),
         )
 
     # ---- sockets
@@ -291,8 +293,16 @@ class SchedulerProcess:
         for line in conf_changes.conf_changes(old.conf, self._conf):
             self._outputs.log(f"{self._files.conf_path}: {line}")
         self._clauses = ClauseTable(self._conf)
+        self._record_conf()
         self.loop.parts.reader.find_settings = self._clauses.find
         controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
+
+    def _record_conf(self) -> None:
+        """Keep what is in use, so that the console can show what a reread would change."""
+        try:
+            spool_controls.record_conf(self._folders, self._files.text)
+        except OSError as error:
+            self._outputs.log(f"{spool_controls.FOLDER}: {error.strerror}")
 
     def _dump(self) -> None:
         view = self._queue.view(with_jobs=not self._options.has_short_dump)
