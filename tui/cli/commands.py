@@ -259,7 +259,7 @@ zmailer agent | zmailer.agent:agent | serve the jobs of a scheduler on standard 
         back to the sender
     words WORD... +rest | -c CHANNEL; smtp also -p PORT, -h HELO, -l LOG, -T SECONDS; then the host,
         if jobs name none
-zmailer mailq | formats.zmailer_mailq:mailq +listing | the queue of a scheduler, as mailq(1zm)
+zmailer mailq | zmailer.mailq:mailq +listing | the queue of a scheduler, as mailq(1zm)
         prints it
     words WORD... +rest | ADDRESS: a host, URL or rendezvous file; -p PORT or socket, -U USER,
         --password-file FILE, -c CHANNEL, -h HOST, -v, or -Q, -QQ, -QQQ, -QQQQ: threads, groups,
