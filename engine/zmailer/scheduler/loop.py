@@ -93,8 +93,9 @@ class SchedulerLoop:
         return max(0.0, min(waits))
 
     def check_now(self) -> None:
-        """Look for new files in the next step."""
+        """Look in the next step for new files, and whether the spool is frozen."""
         self.parts.arrivals.scan_soon()
+        self._frozen_at = float("-inf")
 
     def report_every(self, seconds: float) -> None:
         """Report what has failed in unfinished messages so often; also now."""
