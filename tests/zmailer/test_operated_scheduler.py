@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from engine.mailq.client import MailqClient
 from engine.mailq.connection import ServerAddress
 from engine.store import Unavailable
@@ -55,10 +57,11 @@ def open_store(root: Path) -> ZmailerStore:
     )
 
 
+@pytest.mark.deep
 def test_our_scheduler_obeys_an_operator(tmp_path: Path) -> None:
     """Frozen before its start, it starts no agent; thawed, it delivers. A changed configuration is
     shown as a difference and then used; a slow stop ends it."""
-    office = Office.fill(tmp_path, Day(messages=2, recipients=2, hosts=1, kills=0))
+    office = Office.fill(tmp_path, Day(messages=1, recipients=1, hosts=1, kills=0))
     conf = tmp_path / "scheduler.conf"
     with closing(open_store(tmp_path)) as store, watching(office):
         store.control("freeze", value="on")
