@@ -144,7 +144,7 @@ class MessageReader:
         others are finished."""
         found: dict[tuple[bytes, bytes], list[int]] = {}
         for one in recipients:
-            found.setdefault((one.quad.channel, one.quad.host), []).append(one.offset)
+            found.setdefault(one.quad[:2], []).append(one.offset)
         groups, unmatched = [], set()
         for (channel, host), offsets in found.items():
             words = os.fsdecode(channel), os.fsdecode(host)
