@@ -29,7 +29,6 @@ from engine.zmailer import diagnostics
 from engine.zmailer.scheduler.message_places import MessagePlaces
 from engine.zmailer.scheduler.message_reading import (
     MessageReader,
-    active,
     append_lines,
     lost_failures,
     write_heads,
@@ -115,7 +114,7 @@ class MessageOutcomes:
         }
         write_heads(fd, heads)
         left = [one for one in recipients if one.alternative == own.alternative]
-        left = active(one for one in left if one.offset not in heads and one is not own)
+        left = marks.to_do(one for one in left if one.offset not in heads and one is not own)
         if is_failure and left:
             return self._reader.find_groups(left)[0]
         if is_failure or _is_notified(line, answer.rule.notify):
@@ -205,7 +204,7 @@ class MessageOutcomes:
                 control = parse_control_file(data)
                 recipients = control.recipients
                 is_locked = any(one.head[:1] == marks.LOCKED for one in recipients)
-                if is_locked or active(recipients) or lost_failures(control):
+                if is_locked or marks.to_do(recipients) or lost_failures(control):
                     return None
                 self._report_open(opened, data, message, now)
                 self._places.remove(opened)

@@ -128,7 +128,7 @@ class MessageReader:
             created=seen.st_ctime,
             sender=os.fsdecode(control.sender),
         )
-        groups, unmatched = self.find_groups(active(control.recipients))
+        groups, unmatched = self.find_groups(marks.to_do(control.recipients))
         if groups:
             return Loaded(message, groups, control.obsoletes)
         if unmatched:
@@ -174,7 +174,7 @@ class MessageReader:
         except TimeoutError as error:
             raise OSError(f"{name}: {error}") from error
         locked = [one.offset for one in control.recipients if one.head[:1] == marks.LOCKED]
-        return frozenset([*locked, *(one.offset for one in active(control.recipients))])
+        return frozenset([*locked, *(one.offset for one in marks.to_do(control.recipients))])
 
     def _live_locks(self, control: ControlFile, seen: stat_result) -> frozenset[int]:
         """The PIDs of running agents that have recipients."""
@@ -192,24 +192,6 @@ class MessageReader:
         if now - os.fstat(opened.fd).st_ctime < BROKEN_SECONDS:
             return Postponed(BROKEN_SECONDS, why)
         return Parked(self._places.park(opened), why)
-
-
-def active(recipients: Iterable[RecipientLine]) -> list[RecipientLine]:
-    """The recipients to do. Of those that are mutually exclusive (X) it is the first that has not
-    failed; none if one of them is done."""
-    recipients = list(recipients)
-    taken = {
-        one.alternative
-        for one in recipients
-        if one.alternative and marks.state_of(one.head) is State.DONE
-    }
-    found = []
-    for one in recipients:
-        if marks.state_of(one.head) is State.PENDING and one.alternative not in taken:
-            found.append(one)
-            if one.alternative:
-                taken.add(one.alternative)
-    return found
 
 
 def write_heads(fd: int, heads: dict[int, bytes]) -> None:
