@@ -186,6 +186,8 @@ class ConnectedWorker(NamedTuple):
     queues: tuple[str, ...]
     age: float
     """Seconds since it connected."""
+    text: str = ""
+    """What it does, instead of address, age and queues."""
 
 
 class Missing(NamedTuple):

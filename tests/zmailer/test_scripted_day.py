@@ -150,14 +150,19 @@ class Watch:
                 check_limits(scheduler)
                 continue
             quiet = 0.0
-            self._rest += os.read(self._fd, 4096)
-            *lines, self._rest = self._rest.split(b"\n")
-            for line in lines:
-                user, _, pid = line.decode().partition(" ")
-                self.deliveries.append((user, int(pid)))
+            self._read()
             check_limits(scheduler)
             if self._random.random() < 0.03:
                 self._kill_agent(scheduler)
+        while select.select([self._fd], [], [], 0)[0]:
+            self._read()  # the last ones, whose message is gone already
+
+    def _read(self) -> None:
+        self._rest += os.read(self._fd, 4096)
+        *lines, self._rest = self._rest.split(b"\n")
+        for line in lines:
+            user, _, pid = line.decode().partition(" ")
+            self.deliveries.append((user, int(pid)))
 
     def _kill_agent(self, scheduler: int) -> None:
         if agents := children(scheduler):

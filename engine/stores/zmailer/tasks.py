@@ -222,7 +222,11 @@ def _fixed_facts(one: RecipientLine) -> dict[str, str]:
 def _diagnostic_facts(diagnostic: Diagnostic) -> dict[str, str]:
     """The extra values of a recipient with a diagnostic."""
     parts = zip(("status", "report", "remote host"), diagnostic.notary[2:5], strict=False)
-    return {name: text(value) for name, value in parts if value}
+    found = {name: text(value) for name, value in parts if value}
+    lines = [line for line in diagnostic.message.split(b"\r") if line.strip()]
+    if len(lines) > 1:  # the error is only the last one
+        found["diagnostic"] = " | ".join(map(text, lines))
+    return found
 
 
 def describe(diagnostic: Diagnostic) -> str:
