@@ -246,6 +246,15 @@ def test_a_wrong_start_has_one_line(place: Place, words: list[str], text: str) -
     assert not (place.root / ".pid.scheduler").exists()
 
 
+def test_a_world_writable_spool_is_refused(place: Place) -> None:
+    """Any user could put files there that root would move and remove."""
+    (place.root / "transport").chmod(0o777)
+    own = ["-i", "-P", str(place.root), "-f", str(place.conf)]
+    done = command.run(["zmailer", "scheduler", *own], capture_output=True, text=True)
+    assert "is world-writable: run chmod o-w" in done.stderr
+    assert done.returncode not in (0, 1)
+
+
 def test_a_detached_scheduler_runs_on(place: Place) -> None:
     """Without an option the command ends when the scheduler has started, which goes on."""
     path = place.put(70, "good")

@@ -24,6 +24,7 @@ from engine.scheduling.work import WorkTable
 from engine.store import Unavailable
 from engine.stores.zmailer.changes import LineChanges
 from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.permissions import write_refusal
 from engine.stores.zmailer.reading import MessageReader as StoreReader
 from engine.stores.zmailer.scheduler_conf import SchedulerConf
 from engine.system import files
@@ -166,6 +167,8 @@ class SchedulerProcess:
         self.log_fd = self._log.fd
         folders = PostofficeFolders(os.path.abspath(root))
         self._keep.callback(folders.close)
+        if why := write_refusal(folders):
+            raise Unavailable(why)
         os.fchdir(folders.transport)
         self._report_settings = _report_settings(self._conf, options)
         pid_file = PidFile.claim(folders.fd, folders.transport_status)
