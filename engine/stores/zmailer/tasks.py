@@ -230,7 +230,10 @@ def _diagnostic_facts(diagnostic: Diagnostic) -> dict[str, str]:
 
 
 def describe(diagnostic: Diagnostic) -> str:
-    """The last line of a diagnostic's message, else the report of the remote host."""
-    lines = [line for line in diagnostic.message.split(b"\r") if line.strip()]
+    """The last line of a diagnostic's message, without the sign of what the remote host said; else
+    its report.
+    """
+    said = (line.removeprefix(b"->> ") for line in diagnostic.message.split(b"\r"))
+    lines = [line for line in said if line.strip()]
     report = diagnostic.notary[3] if len(diagnostic.notary) > 3 else b""
     return clean_error((lines[-1] if lines else report).decode("utf-8", "replace"))

@@ -23,7 +23,7 @@ from engine.policy import format_rough_duration
 from engine.store import StoreError, Unavailable
 from engine.stores.zmailer import agents
 from engine.stores.zmailer.folders import PostofficeFolders
-from engine.stores.zmailer.scheduler_conf import SchedulerConf, find_settings
+from engine.stores.zmailer.scheduler_conf import SchedulerConf, Value, find_settings
 from engine.zmailer import spool_controls
 from engine.zmailer.conf_changes import format_value
 from engine.zmailer.environment import SchedulerFiles, read_files
@@ -115,7 +115,7 @@ def _clause_rows(conf: SchedulerConf, channel: str, host: str) -> tuple[str, lis
         return "(no clause)", [("clause", "none matches: it is not delivered")]
     last = match.clauses[-1]
     said = " ".join(
-        f"{name}={format_value(match.settings[name].value)}"
+        f"{name}={_words(name, match.settings[name].value)}"
         for name in SHOWN_SETTINGS
         if name in match.settings and match.settings[name].line
     )
@@ -126,6 +126,11 @@ def _clause_rows(conf: SchedulerConf, channel: str, host: str) -> tuple[str, lis
     # A ring is a clause with the channel that it is used for.
     pattern = last.pattern.partition("/")
     return f"{channel}/{pattern[2]}", rows
+
+
+def _words(name: str, value: Value) -> str:
+    is_time = name in ("interval", "expiry") and isinstance(value, int)
+    return format_rough_duration(value) if is_time else format_value(value)  # type: ignore[arg-type]
 
 
 def read_threads(found: SchedulerFiles, clock: Callable[[], float]) -> Threads:
