@@ -15,10 +15,8 @@ from engine.zmailer.scheduler.running_agents import AgentHandlers, AgentLimits, 
 
 TIDY_SECONDS = 10.0
 """How often idle and stuck agents are looked for."""
-FROZEN_SECONDS = 1.0
-"""How often it is looked whether an operator has frozen the spool."""
-MAX_WAIT_SECONDS = 5.0
-"""The longest wait: the clock of the expiry may be set while the loop waits."""
+MAX_WAIT_SECONDS = 1.0
+"""The longest wait: meanwhile the clock may be set, or the spool frozen."""
 
 
 class SchedulerLoop:
@@ -32,21 +30,20 @@ class SchedulerLoop:
         recover: Callable[[], None],
         *,
         is_synchronous: bool = False,
-        is_frozen: Callable[[], bool] = lambda: False,
     ) -> None:
         """`log_fd` gets the errors of agents; `recover` completes what one that died has begun;
-        `is_synchronous`: read all files before the first agent is started (option -S);
-        `is_frozen`: start none, asked each `FROZEN_SECONDS`."""
+        `is_synchronous`: read all files before the first agent is started (option -S)."""
         self.parts = parts
         self.flow = MessageFlow(parts)
         self._selector = selectors.DefaultSelector()
         handlers = AgentHandlers(self.flow.answered, self.flow.resync, parts.log, recover)
         self.agents = RunningAgents(parts.work, self._selector, handlers, limits, log_fd)
         self._is_synchronous = is_synchronous
-        self._is_frozen, self._frozen_at = is_frozen, float("-inf")
         self._tidy_at = self._report_at = 0.0
         self._report_seconds = float("inf")
         self.is_ended = False
+        self.is_frozen: Callable[[], bool] = lambda: False
+        """Asked in each turn: while it is true, no agent is started."""
 
     # ---- one turn
 
@@ -71,9 +68,7 @@ class SchedulerLoop:
         if now >= self._report_at and self._report_seconds < float("inf"):
             self._report_at = now + self._report_seconds
             self.flow.report_failures()
-        if not 0 <= now - self._frozen_at < FROZEN_SECONDS:
-            self._frozen_at = now
-            self.parts.table.ready.is_frozen = self._is_frozen()
+        self.parts.table.ready.is_frozen = self.is_frozen()
         if not self._is_synchronous:
             self.agents.start_all(now)
         self.parts.places.flush()
@@ -93,9 +88,8 @@ class SchedulerLoop:
         return max(0.0, min(waits))
 
     def check_now(self) -> None:
-        """Look in the next step for new files, and whether the spool is frozen."""
+        """Look for new files in the next step."""
         self.parts.arrivals.scan_soon()
-        self._frozen_at = float("-inf")
 
     def report_every(self, seconds: float) -> None:
         """Report what has failed in unfinished messages so often; also now."""

@@ -29,7 +29,6 @@ from engine.zmailer import diagnostics
 from engine.zmailer.scheduler.message_places import MessagePlaces
 from engine.zmailer.scheduler.message_reading import (
     MessageReader,
-    active,
     append_lines,
     lost_failures,
     write_heads,
@@ -41,6 +40,7 @@ MAX_LINE_BYTES = 1 << 16
 UNKNOWN_ADDRESS = b"\3"
 """In place of an address: a report has that of the recipient line (ZMailer 3.0.1)."""
 
+_FORMAT_BYTES = 64
 _MAX_CACHED = 100
 
 
@@ -82,7 +82,7 @@ class MessageOutcomes:
                 if line[:1] == b"X":
                     return self._record_alternative(opened.fd, message, answer, line, now)
                 if line[1:2] in (marks.TODO, marks.LOCKED):
-                    _finish(opened.fd, answer.offset, end)
+                    _finish(opened.fd, answer.offset, line, end)
                 if rule.notify and _is_notified(line, rule.notify):
                     self._append(opened.fd, message, answer, line, now)
         except FileNotFoundError:
@@ -114,7 +114,7 @@ class MessageOutcomes:
         }
         write_heads(fd, heads)
         left = [one for one in recipients if one.alternative == own.alternative]
-        left = active(one for one in left if one.offset not in heads and one is not own)
+        left = marks.to_do(one for one in left if one.offset not in heads and one is not own)
         if is_failure and left:
             return self._reader.find_groups(left)[0]
         if is_failure or _is_notified(line, answer.rule.notify):
@@ -204,7 +204,7 @@ class MessageOutcomes:
                 control = parse_control_file(data)
                 recipients = control.recipients
                 is_locked = any(one.head[:1] == marks.LOCKED for one in recipients)
-                if is_locked or active(recipients) or lost_failures(control):
+                if is_locked or marks.to_do(recipients) or lost_failures(control):
                     return None
                 self._report_open(opened, data, message, now)
                 self._places.remove(opened)
@@ -289,11 +289,12 @@ def file_name(message: QueuedMessage) -> str:
     return f"{message.number}{message.suffix}"
 
 
-def _finish(fd: int, offset: int, end: State) -> None:
-    """Write the tag that an agent has not written."""
-    for one in parse_control_file(read_whole(fd)[0]).recipients:
-        if one.offset == offset:
-            write_heads(fd, {offset: marks.marked(one.head, end)})
+def _finish(fd: int, offset: int, line: bytes, end: State) -> None:
+    """Write the tag that an agent has not written. The format of the file is in its first line."""
+    first = os.pread(fd, _FORMAT_BYTES, 0).partition(b"\n")[0]
+    own = line.partition(b"\n")[0]
+    (found,) = parse_control_file(b"%b\ni 0\n%b\n" % (first, own)).recipients
+    write_heads(fd, {offset: marks.marked(found.head, end)})
 
 
 def _is_notified(line: bytes, word: str) -> bool:
