@@ -15,18 +15,17 @@ from engine.stores.zmailer import marks, names
 from engine.stores.zmailer.control_file import (
     FileLayout,
     RecipientLine,
-    parse_layout,
     parse_recipient,
 )
 from engine.stores.zmailer.folders import (
+    Changing,
     FolderCache,
     OpenControl,
     PostofficeFolders,
     read_line,
-    read_whole,
 )
 from engine.stores.zmailer.kept import KeptLinks
-from engine.stores.zmailer.reading import MessageReader
+from engine.stores.zmailer.reading import MessageReader, find_layout
 from engine.stores.zmailer.tasks import FINISHED, revision, revision_prefix, task_state
 from engine.system import files
 from engine.system.files import Refused
@@ -85,12 +84,10 @@ class LineChanges:
 
     def _open_lines(self, opened: OpenControl) -> _OpenLines:
         """The lines of an open control file; it is read in whole only if its layout is unknown."""
-        seen = os.fstat(opened.fd)
-        layout = self._folders.layouts.get(opened.name, seen)
-        if layout is None:
-            data, seen = read_whole(opened.fd)
-            layout = parse_layout(data)
-            self._folders.layouts.keep(opened.name, seen, layout)
+        try:
+            seen, layout = find_layout(self._folders.versions, opened.name, opened.fd)
+        except Changing as error:
+            raise Unavailable(f"{opened.name}: cut while it was read") from error
         with closing(FolderCache()) as folders:
             message, _ = self._folders.find_message(
                 opened.name, opened.is_kept, folders, opened.folder
@@ -136,7 +133,8 @@ class LineChanges:
         a message that it has finished is linked back last, when its recipient waits.
         """
         wakes = any(marks.state_of(head) is State.PENDING for head in heads.values())
-        if any(marks.needs_links(head, scheduler is not None) for head in heads.values()):
+        keeps = any(marks.needs_links(head, scheduler is not None) for head in heads.values())
+        if keeps:
             self.links.keep(opened)
         for offset, head in heads.items():
             marks.write_mark(opened.fd, offset, head)
@@ -147,8 +145,10 @@ class LineChanges:
             self.links.put_back(opened.name)
         is_finished = opened.is_kept and not wakes
         has_links = os.fstat(opened.fd).st_nlink > 1 or is_finished
-        if has_links and not needs_links(
-            opened.fd, scheduler is not None or is_finished, min(heads)
+        if (
+            has_links
+            and not keeps
+            and not needs_links(opened.fd, scheduler is not None or is_finished, min(heads))
         ):
             self.links.drop(opened.name)
 

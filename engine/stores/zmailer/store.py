@@ -36,7 +36,7 @@ RECHECK_SECONDS = 1.0
 """Seconds for which the PID of the scheduler is current."""
 
 RESCAN_SECONDS = 30.0
-"""Seconds between full scans: new hash folders are watched only after a restart."""
+"""Seconds between full scans."""
 
 CONTROLS: Mapping[str, Control] = {
     "tidy": Control("remove our links to finished messages", has_forecast=True),
@@ -60,7 +60,7 @@ class ZmailerStore:
         self._folders = PostofficeFolders(root)
         self.close = self._folders.close
         reader = MessageReader(self._folders)
-        self._scan = SpoolScan(self._folders, reader)
+        self._scan = SpoolScan(self._folders, reader, self._watch_folders)
         self._changes = LineChanges(self._folders, reader)
         self.verify, self.parts, self.size = reader.verify, reader.parts, reader.size
         self.read, self.preview_problem = reader.read_part, reader.preview_problem
@@ -70,10 +70,16 @@ class ZmailerStore:
         self.controls: Mapping[str, Control] = CONTROLS
         self.expected_tasks = 0
         self._refresh()
-        below = [f"{root}/{TRANSPORT}/{folder}" for folder in self._folders.list_folders()]
-        ours = f"{root}/{KEPT}/{TRANSPORT}"
-        paths = (*(path.rstrip("/") for path in below), *([ours] if os.path.isdir(ours) else []))
-        self.changes = ChangeSource(paths, rescan_seconds=RESCAN_SECONDS)
+        self.changes = ChangeSource(rescan_seconds=RESCAN_SECONDS, can_interleave=True)
+        self._watch_folders([*self._folders.list_folders()])
+
+    def _watch_folders(self, hashed: Collection[str]) -> None:
+        """Set the folders in which changes are seen: those for control files, and ours."""
+        root, ours = self._folders.root, f"{self._folders.root}/{KEPT}/{TRANSPORT}"
+        paths = [f"{root}/{TRANSPORT}/{folder}".rstrip("/") for folder in sorted(hashed)]
+        paths += [ours] if os.path.isdir(ours) else []
+        if self.changes.paths != (*paths,):
+            self.changes = self.changes._replace(paths=(*paths,))
 
     def _expect(self, tasks: int) -> None:
         self.expected_tasks = tasks

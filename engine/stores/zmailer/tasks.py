@@ -14,12 +14,11 @@ from engine.stores.zmailer.control_file import (
     Diagnostic,
     RecipientLine,
     parse_diagnostic,
-    parse_quad,
     parse_recipient,
-    split_address,
 )
 from engine.stores.zmailer.folders import SpoolEntry, problem_at
 from engine.stores.zmailer.marks import lock_pid, state_of
+from engine.stores.zmailer.names import parse_quad, split_address
 from engine.system.files import Refused
 from engine.text.safe import clean_error, safe_line
 
@@ -101,7 +100,7 @@ def items_of(
     their ids: for one that was expunged, that it is missing; for one that is damaged, a problem.
     """
     layout, make = entry.layout, _TaskMaker(entry, has_ended).make
-    wanted = layout.recipients
+    wanted: Sequence[int] = layout.recipients
     if offsets is not None:
         wanted = sorted(filter(layout.has_recipient, offsets))
     for offset in in_id_order(wanted):
@@ -121,13 +120,13 @@ def tasks_of(
 
 def in_id_order(offsets: Sequence[int]) -> Iterator[int]:
     """Yield ascending offsets in the order of their digits, as ids are sorted. Those with the same
-    first digit are sorted at a time, so that few texts are in memory.
+    first two digits are sorted at a time, so that few texts are in memory.
     """
     if len(offsets) < MAX_SORTED:
         yield from sorted(offsets, key=str)
         return
-    for first in range(1, 10):
-        some: list[int] = []
+    for first in range(10, 100):
+        some = [first // 10] if first % 10 == 0 and first // 10 in offsets[:10] else []
         scale = 1
         while scale <= offsets[-1]:
             low = bisect_left(offsets, first * scale)
