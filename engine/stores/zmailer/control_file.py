@@ -48,11 +48,12 @@ _TAGS = frozenset((b" ", b"~", b"+", b"-"))
 _ALTERNATIVE = ord("X")
 _LF = b"\n"
 _IS_RECIPIENT = bytes(letter in b"rX" for letter in range(256))
-_find_fields = re.compile(rb"[@ilesxmd]|(?<![rX])N").finditer
-"""Letters with a meaning here, besides recipients and the N lines right after them."""
+_find_fields = re.compile(rb"[@ilesxmdN]").finditer
+"""Letters with a meaning here, besides recipients."""
 _are_recipients = re.compile(rb"(?:[rX]N?)+").fullmatch
 _LINES = re.compile(rb"[^\n]*\n").findall
-_DIAGNOSTIC, _NOTIFY, _HEADERS = b"dNm"
+_FORMAT, _NAME, _LOG_ID, _SENDER = _LAST_COUNTS = b"@ile"
+_DIAGNOSTIC, _NOTIFY, _HEADERS, _OBSOLETES = b"dNmx"
 
 
 class Diagnostic(NamedTuple):
@@ -267,7 +268,7 @@ def _has_same_lines(
     if low >= high or not after or old.notify_lines:
         return False
     try:
-        if start < offsets[0] and parse_layout([read(0, offsets[0])])[:5] != old[:5]:
+        if start < offsets[0] and parse_layout(split_fields([read(0, offsets[0])]))[:5] != old[:5]:
             return False
         runs = list(split_fields([read(offsets[low], after[0])]))
     except Refused:
@@ -300,7 +301,7 @@ def parse_control_file(data: bytes) -> ControlFile:
     Raises:
         Refused: it cannot be used: torn, no name, an unknown format.
     """
-    layout, lines = parse_layout(cut(data)), partial(line_in, data)
+    layout, lines = parse_layout(split_fields(cut(data))), partial(line_in, data)
     recipients, damage = list[RecipientLine](), list(layout.damage)
     for offset in layout.recipients:
         try:
@@ -328,8 +329,8 @@ def line_in(data: bytes, offset: int) -> bytes:
     return data[offset : data.find(b"\n", offset)]
 
 
-def parse_layout(chunks: Iterable[bytes]) -> FileLayout:
-    """Find the fields of a control file, which is given in chunks.
+def parse_layout(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
+    """Find the fields of a control file, which are given as by `split_fields`.
 
     Raises:
         Refused: it cannot be used: torn, no name, an unknown format.
@@ -337,47 +338,50 @@ def parse_layout(chunks: Iterable[bytes]) -> FileLayout:
     recipients = array("I")
     notify_lines: dict[int, int] = {}
     diagnostics: dict[int, int] = {}
-    others: dict[int, list[bytes]] = {}
     subjects: list[tuple[int, bytes]] = []
+    obsoletes: list[bytes] = []
     damage: list[str] = []
-    size, before = 0, b""
-    for start, fields in split_fields(chunks):
+    last: dict[int, bytes] = {}
+    is_report, size, before = False, 0, b""
+    for start, fields in runs:
         letters = bytes([raw[0] for raw in fields])
         offsets = [*accumulate(map(len, fields), initial=start)]
         size = offsets[-1]
         recipients.extend(compress(offsets, letters.translate(_IS_RECIPIENT)))
-        for found in _find_fields(before + letters):
+        # An N line right after its recipient needs no note.
+        noted = (before + letters).replace(b"rN", b"r.").replace(b"XN", b"X.")
+        for found in _find_fields(noted):
             at = found.start() - len(before)
             if at < 0:
                 continue
-            letter, offset, raw = letters[at], offsets[at], fields[at]
-            if letter == _DIAGNOSTIC:
+            letter, raw = letters[at], fields[at]
+            if letter in _LAST_COUNTS:
+                last[letter] = raw[2:-1]
+            elif letter == _DIAGNOSTIC:
                 number = _diagnosed(raw)
                 if number is None:
-                    damage.append(f"diagnostic without an offset at offset {offset}")
+                    damage.append(f"diagnostic without an offset at offset {offsets[at]}")
                 else:
-                    diagnostics[number] = offset
+                    diagnostics[number] = offsets[at]
             elif letter == _NOTIFY:
-                if index := bisect_left(recipients, offset):
-                    notify_lines[recipients[index - 1]] = offset
+                if index := bisect_left(recipients, offsets[at]):
+                    notify_lines[recipients[index - 1]] = offsets[at]
             elif letter == _HEADERS:
-                subjects.append((offset, _find_subject(raw)))
+                subjects.append((offsets[at], _find_subject(raw)))
+            elif letter == _OBSOLETES:
+                obsoletes.append(raw[2:-1])
             else:
-                others.setdefault(letter, []).append(raw[2:-1])
+                is_report = is_report or raw[2:-1].split(b" ")[0] == b"error"
         before = letters[-1:]
-
-    def last(letter: bytes) -> bytes:
-        return others[letter[0]][-1] if letter[0] in others else b""
-
-    if not (name := last(b"i").strip()):
+    name = last.get(_NAME, b"").strip()
+    if not name:
         raise Refused("no i line with the name of the message file")
-    is_report = any(one.split(b" ")[0] == b"error" for one in others.get(ord("s"), ()))
     layout = FileLayout(
         name,
-        last(b"l"),
-        b"" if is_report else last(b"e"),
-        tuple(others.get(ord("x"), ())),
-        _parse_format(last(b"@")) if ord("@") in others else None,
+        last.get(_LOG_ID, b""),
+        b"" if is_report else last.get(_SENDER, b""),
+        tuple(obsoletes),
+        _parse_format(last[_FORMAT]) if _FORMAT in last else None,
         recipients,
         tuple(subjects),
         notify_lines,

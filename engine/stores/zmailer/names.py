@@ -19,7 +19,8 @@ ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123abcdefghijklmnopqrstuvwxyz4567890-"
 _match_name = re.compile(r"([0-9]{1,20})(?:-[A-Za-z0-9_.-]{1,40})?").fullmatch
 _match_spool_id = re.compile(r"S([0-9]{1,20})A[A-Za-z0-9-]{7}(?:[A-Za-z0-9-]{5})?").fullmatch
 _match_task_id = re.compile(r"([0-9][A-Za-z0-9_.-]*)/([0-9]{1,12})").fullmatch
-_is_thread = re.compile(rb'[^ "()\\]+ [^ "()\\]+').fullmatch
+is_thread = re.compile(rb'[^ "()\\]+ [^ "()\\]+').fullmatch
+"""Matches channel and host of an address of the usual form: two plain words before the last two."""
 _has_groups = re.compile(rb'["()\\]').search
 _HASH_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -109,16 +110,6 @@ def parse_quad(text: bytes) -> Quad:
     if not channel or not host or not privilege.lstrip(b"-").isdigit():
         raise Refused("no channel, host, user and privilege")
     return Quad(channel.lower(), host.lower(), user.strip(b" "), privilege)
-
-
-def split_address(address: bytes) -> tuple[bytes, bytes]:
-    """Split an address of the usual form, which `parse_quad` reads in the same way, into thread
-    ("channel host") and user; no bytes as thread if it has another form.
-    """
-    words = address.rsplit(b" ", 2)
-    if len(words) == 3 and words[2].isdigit() and _is_thread(words[0]):
-        return words[0], words[1]
-    return b"", b""
 
 
 def _word_end(text: bytes) -> int:

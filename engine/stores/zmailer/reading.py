@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from itertools import islice
 from os import stat_result
@@ -22,6 +22,7 @@ from engine.stores.zmailer.control_file import (
     last_sum,
     line_in,
     parse_layout,
+    split_fields,
     update_layout,
 )
 from engine.stores.zmailer.folders import (
@@ -76,13 +77,12 @@ class EntryReader:
             Changing: it changed each time.
             OSError: it cannot be read now.
         """
-        with closing(FolderCache()) as own:
-            for _ in range(READ_TRIES):
-                try:
-                    return self._read_first(name, wanted, opened or own, likely)
-                except Changing:
-                    own.close()
-                    opened = None  # a folder may have been replaced
+        if opened is not None:
+            with suppress(Changing):  # a folder may have been replaced
+                return self._read_first(name, wanted, opened, likely)
+        for _ in range(READ_TRIES):
+            with closing(FolderCache()) as own, suppress(Changing):
+                return self._read_first(name, wanted, own, likely)
         raise Changing(name)
 
     def _read_first(
@@ -135,7 +135,7 @@ class EntryReader:
             data, seen = read_whole(fd)
             if data[:1] == TRIGGER:
                 return None
-            layout = parse_layout([data])
+            layout = parse_layout(split_fields([data]))
             return seen, _require_name(layout, name), partial(line_in, data), None
         is_layout_enough = wanted is not None
         version = find_version(self._folders.versions, name, fd, seen, is_layout_enough)
@@ -163,7 +163,7 @@ def find_layout(versions: VersionCache, name: str, fd: int) -> tuple[stat_result
     seen = os.fstat(fd)
     if seen.st_size < LARGE_BYTES:
         data, seen = read_whole(fd)
-        return seen, parse_layout([data])
+        return seen, parse_layout(split_fields([data]))
     return seen, find_version(versions, name, fd, seen, True).layout
 
 
@@ -186,7 +186,7 @@ def find_version(
     if known is not None and known.seen.st_ino == seen.st_ino:
         version = _update_version(known.version, fd, seen.st_size)
     if version is None:
-        layout = parse_layout(_read_chunks(fd, seen.st_size, sums))
+        layout = parse_layout(split_fields(_read_chunks(fd, seen.st_size, sums)))
         version = FileVersion(layout, tuple(sums))
     versions.keep(name, seen, version)
     return version

@@ -104,17 +104,14 @@ class SpoolScan:
         if isinstance(entry, Problem):
             yield entry
         elif entry is not None:
-            is_empty = offsets is None
             try:
-                for item in items_of(entry, self._has_ended, offsets):
-                    is_empty = is_empty and not isinstance(item, Task)
-                    yield item
+                yield from items_of(entry, self._has_ended, offsets)
             except Changing:
                 yield problem_at(entry.where, "changed while it was read", entry.seen)
                 return
             for what in entry.layout.damage:
                 yield problem_at(entry.where, what, entry.seen)
-            if entry.is_kept and is_empty:
+            if entry.is_kept and offsets is None and not any(tasks_of(entry, self._has_ended)):
                 yield problem_at(entry.where, TIDY_HINT, entry.seen)
 
     def _changed_items(
