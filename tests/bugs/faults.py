@@ -28,6 +28,24 @@ def fault(
 
 
 FAULTS: tuple[Fault, ...] = (
+    fault("looks for held recipients behind the changed one only", "a held recipient is lost",
+          "engine/stores/zmailer/changes.py",
+          "tests/stores/test_zmailer_store.py::test_our_links_stay_for_another_held_recipient",
+          ("spans = ((begin, size), (0, min(begin + overlap, size)))", "spans = ((begin, size),)")),
+    fault("takes the time of a file for its content", "our changes of a large file are not shown",
+          "engine/stores/zmailer/folders.py",
+          "tests/stores/test_zmailer_store.py::test_lookups_of_a_large_file_show_what_changed",
+          ("self.seen.st_ctime_ns == now.st_ctime_ns", "True"),
+          ("return is_same and self.is_settled", "return is_same")),
+    fault("keeps the lines of a part that changed", "a task is shown where there is none any more",
+          "engine/stores/zmailer/control_file.py",
+          "tests/stores/test_zmailer_store.py::test_lookups_of_a_large_file_show_what_changed",
+          ("            if not _has_same_lines(old, start, end, read):\n"
+           "                return None\n", "")),
+    fault("watches no folder that is found later", "new messages are shown half a minute late",
+          "engine/live/folder_watch.py",
+          "tests/engine/test_inspector.py::test_a_folder_that_is_made_later_is_watched",
+          ("if changes.paths == known:", "if True:"), patience=20.0),
     fault("swaps any revision of a destination", "a block by an operator is lost to a worker",
           "engine/destinations/sql_registry.py",
           "tests/destinations/test_registry.py::test_a_swap_of_an_old_revision_changes_nothing",

@@ -15,7 +15,7 @@ from engine import verbs
 from engine.model import STALLED_KEY, Missing, Move, Problem, State, Task
 from engine.store import Gone, Unavailable, Unsupported
 from engine.stores.zmailer import ZmailerStore, marks
-from engine.stores.zmailer.folders import read_whole
+from engine.stores.zmailer.folders import read_span
 from tests.stores.seen import every_file, found, naming, problems_in, tasks_in
 from tests.stores.test_zmailer_form import SAMPLES
 from tests.stores.zmailed import FIRST, HEADERS, Spool, dead_pid, recipient, write_lock
@@ -115,6 +115,19 @@ def test_a_held_recipient_outlasts_its_message(spool: Spool, open_store: Opener)
     assert (spool.root / "queue" / "1001").read_text().endswith("all of it\n")
     assert states(store) == ["pending", "done"]
     assert new.stat().st_nlink == 1, "our links are removed"
+
+
+@pytest.mark.parametrize("released", [0, 1])
+def test_our_links_stay_for_another_held_recipient(
+    spool: Spool, open_store: Opener, released: int
+) -> None:
+    """Of two held recipients one is released, the one before the other or the one after it."""
+    path = spool.put(1001, recipient(), recipient())
+    store = open_store()
+    tasks = [hold(store, found(store, ident)) for ident in ("1001/91", "1001/137")]
+    store.swap(tasks[released], verbs.release(tasks[released], NOW))
+    spool.finish(path)
+    assert states(store) == ["held", "held"], "the released one waits for its scheduler"
 
 
 def test_a_finished_message_ends_with_its_last_held_recipient(
@@ -310,17 +323,17 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
 ) -> None:
     """What is shown is the file at the path; one that changes each time is a problem."""
     spool.put(1001, recipient())
-    store, read = open_store(), read_whole
+    store, read = open_store(), read_span
     left = [2]
 
-    def replacing(fd: int) -> tuple[bytes, os.stat_result]:
-        result = read(fd)
+    def replacing(fd: int, start: int, end: int) -> bytes:
+        result = read(fd, start, end)
         if left[0]:
             left[0] -= 1
             spool.put(1001, recipient(user=f"new{left[0]}@d.example"))
         return result
 
-    monkeypatch.setattr("engine.stores.zmailer.reading.read_whole", replacing)
+    monkeypatch.setattr("engine.stores.zmailer.reading.read_span", replacing)
     assert found(store, "1001/91").destination == "new0@d.example"
     left[0] = 9
     (problem,) = store.scan({"1001"})

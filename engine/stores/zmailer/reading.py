@@ -39,7 +39,6 @@ from engine.stores.zmailer.folders import (
     problem_at,
     read_line,
     read_span,
-    read_whole,
 )
 from engine.stores.zmailer.tasks import tasks_of
 from engine.system import files
@@ -132,7 +131,7 @@ class EntryReader:
         seen = os.fstat(fd)
         self._folders.require_plain(name, seen)
         if seen.st_size < LARGE_BYTES:
-            data, seen = read_whole(fd)
+            data = read_span(fd, 0, seen.st_size)
             if data[:1] == TRIGGER:
                 return None
             layout = parse_layout(split_fields([data]))
@@ -162,8 +161,7 @@ def find_layout(versions: VersionCache, name: str, fd: int) -> tuple[stat_result
     """
     seen = os.fstat(fd)
     if seen.st_size < LARGE_BYTES:
-        data, seen = read_whole(fd)
-        return seen, parse_layout(split_fields([data]))
+        return seen, parse_layout(split_fields([read_span(fd, 0, seen.st_size)]))
     return seen, find_version(versions, name, fd, seen, True).layout
 
 
