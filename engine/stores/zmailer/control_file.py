@@ -36,6 +36,9 @@ TRIGGER = b"T"
 CHUNK_BYTES = 1 << 20
 """Files are split in chunks of so many bytes, so that few lines are in memory at a time."""
 
+MAX_DAMAGE = 100
+"""Damaged lines that are named of a file."""
+
 MAX_FIELD_BYTES = 16 << 20
 """No field is longer, also no block of headers."""
 
@@ -136,8 +139,7 @@ class FileLayout(NamedTuple):
 
     def has_recipient(self, offset: int) -> bool:
         """True if there is a recipient line at an offset."""
-        at = bisect_left(self.recipients, offset)
-        return at < len(self.recipients) and self.recipients[at] == offset
+        return _find(self.recipients, offset) >= 0
 
     def has_lines_of(self, other: FileLayout) -> bool:
         """True if the header, the recipients and their subjects are in the same places as there."""
@@ -151,6 +153,12 @@ class FileLayout(NamedTuple):
         """The subject of the recipient at an offset."""
         at = bisect_left(self.subjects, (offset,))
         return self.subjects[at][1] if at < len(self.subjects) else b""
+
+
+def _find(offsets: array[int], offset: int) -> int:
+    """The index of an offset in ascending ones; -1 if it is not there."""
+    at = bisect_left(offsets, offset)
+    return at if at < len(offsets) and offsets[at] == offset else -1
 
 
 def split_fields(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
@@ -286,7 +294,7 @@ def recipients_in(
 ) -> set[int]:
     """The offsets of the recipients whose lines or diagnostics are in parts of a file."""
     found = set[int]()
-    for start, end in spans:
+    for start, end in spans if layout.recipients else ():
         low = max(bisect_right(layout.recipients, start) - 1, 0)
         found.update(layout.recipients[low : bisect_left(layout.recipients, end)])
         if low + 1 == len(layout.recipients) or end > layout.recipients[-1]:
@@ -359,10 +367,14 @@ def parse_layout(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
                 last[letter] = raw[2:-1]
             elif letter == _DIAGNOSTIC:
                 number = _diagnosed(raw)
-                if number is None:
-                    damage.append(f"diagnostic without an offset at offset {offsets[at]}")
-                else:
+                if number is not None and _find(recipients, number) >= 0:
                     diagnostics[number] = offsets[at]
+                elif len(damage) < MAX_DAMAGE:
+                    damage.append(
+                        f"diagnostic without an offset at offset {offsets[at]}"
+                        if number is None
+                        else f"diagnostic of offset {number}, no recipient there"
+                    )
             elif letter == _NOTIFY:
                 if index := bisect_left(recipients, offsets[at]):
                     notify_lines[recipients[index - 1]] = offsets[at]
@@ -376,7 +388,7 @@ def parse_layout(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
     name = last.get(_NAME, b"").strip()
     if not name:
         raise Refused("no i line with the name of the message file")
-    layout = FileLayout(
+    return FileLayout(
         name,
         last.get(_LOG_ID, b""),
         b"" if is_report else last.get(_SENDER, b""),
@@ -389,11 +401,6 @@ def parse_layout(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
         tuple(damage),
         size,
     )
-    if not diagnostics:
-        return layout
-    strange = sorted(at for at in diagnostics if not layout.has_recipient(at))
-    more = (f"diagnostic of offset {at}, no recipient there" for at in strange)
-    return layout._replace(damage=(*damage, *more))
 
 
 def _find_subject(block: bytes) -> bytes:

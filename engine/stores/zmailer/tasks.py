@@ -12,6 +12,7 @@ from engine.model import STALLED_KEY, Lease, Missing, Problem, State, Task
 from engine.stores.zmailer import names
 from engine.stores.zmailer.control_file import (
     DELAY_SLOT_BYTES,
+    MAX_DAMAGE,
     PID_SLOT_BYTES,
     Diagnostic,
     RecipientLine,
@@ -113,6 +114,7 @@ def items_of(
     wanted: Sequence[int] = layout.recipients
     if offsets is not None:
         wanted = sorted(filter(layout.has_recipient, offsets))
+    damaged = 0
     for offset in in_id_order(wanted):
         task = make_plain(offset)
         if task is not None:
@@ -121,7 +123,10 @@ def items_of(
         try:
             yield make(parse_recipient(layout, offset, entry.line_at))
         except Refused as refusal:
-            yield problem_at(entry.where, f"{refusal} at offset {offset}", entry.seen)
+            damaged += 1
+            if damaged <= MAX_DAMAGE:
+                what = f"{refusal} at offset {offset}"
+                yield problem_at(entry.where, what, entry.seen)
 
 
 def tasks_of(
