@@ -137,7 +137,7 @@ def codec(bench: Bench) -> Figures:
     yield compare("all recipients as values", "us CPU", a_line["all"], a_line["bare"], beside, None)
 
 
-def scan(bench: Bench) -> Figures:
+def recipients(bench: Bench) -> Figures:
     """CPU of a full scan, a recipient: many messages, and one with all recipients."""
     number = 10_000 if bench.quick else 100_000
     for messages in (number // OF_A_MESSAGE, 1):
@@ -149,13 +149,13 @@ def scan(bench: Bench) -> Figures:
             }
             costs = interleave(ways, bench.rounds)
         a_task = {way: [1e6 * spent / number for spent in of] for way, of in costs.items()}
-        what = f"{number:,} recipients in {messages:,} files"
+        what = f"{number:,} recipients in {messages:,} file{'s' * (messages > 1)}"
         beside = f"tuples by {PYTHON}"
-        yield compare(what, "us CPU", a_task["ours"], a_task["tuples"], beside, 4.0)
+        yield compare(what, "us CPU", a_task["ours"], a_task["tuples"], beside, 5.0)
         yield compare("the same", "us CPU", a_task["ours"], a_task["read"], "reading", None)
 
 
-def changes(bench: Bench) -> Figures:
+def tag_change(bench: Bench) -> Figures:
     """Time by the clock until a changed tag in a large file is looked up, and of a plan's batch."""
     sizes = ((10_000, 30.0),) if bench.quick else ((100_000, 30.0), (1_000_000, None))
     for number, limit in sizes:
