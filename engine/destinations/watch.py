@@ -138,6 +138,8 @@ class DestinationAction(NamedTuple):
     """What it changes, in words: the plan is outdated if that is different."""
     opposite: str = ""
     """The verb that undoes it; "" if none does."""
+    has_job: bool = False
+    """True if the place may have a job that is to run now."""
 
 
 def _block_fact(one: Destination) -> str:
@@ -178,10 +180,11 @@ ACTIONS: Mapping[str, DestinationAction] = {
     "probe": DestinationAction(
         "probe",
         "probed",
-        "its next probe is due now: the next delivery that starts is tried",
+        "its next probe is due now: its job, or the next delivery that starts",
         lambda one, reason, now: one._replace(next_probe=now),
         _why_no_probe,
         _probe_fact,
+        has_job=True,
     ),
 }
 """By verb."""

@@ -13,12 +13,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from engine.config.federation_config import FederationConfig
-from engine.model import Task
+from engine.model import State, Task
 from engine.store import Gone, StoreError, Unavailable
 from engine.stores.bullmq import BullmqStore, RedisPlace, parse_place
 from engine.stores.bullmq.image import NewJob
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
+from engine.verbs import promote
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
 from tui.cli.formats.bullmq_worker import FORMAT, worker_name
@@ -36,6 +37,7 @@ from tui.cli.setup.errors import (
 from tui.cli.setup.setup import Setup
 
 if TYPE_CHECKING:
+    from engine.destinations.destination import Destination
     from engine.destinations.registry import Registry
     from engine.federation.jobs import QueuedJob
     from engine.federation.keys import OwnKeys
@@ -257,6 +259,33 @@ def _add_probe(adder: JobAdder, server: str, number: int, delay: float) -> None:
         return  # it is planned already
 
 
+def run_probe_now(setup: Setup, server: Destination) -> None:
+    """Make the job of a server's next probe due now; add it if it was lost, or if all probes have
+    failed. A destination without keys of the federation has none.
+
+    Raises:
+        StoreError: the queue cannot be used; the text says that the registry was changed.
+    """
+    if find_spec("cryptography") is None:
+        return  # no key of a server was ever learned here
+    from engine.federation.jobs import HEALTH_QUEUE, probe_id, probe_job
+    from engine.federation.parts import keys_of
+
+    if not keys_of(server).signing:
+        return
+    task_id = f"{HEALTH_QUEUE}/{probe_id(server.origin, server.probes)}"
+    place = parse_place(setup.address, setup.settings)._replace(queues=(HEALTH_QUEUE,))
+    try:
+        with closing(BullmqStore(place)) as store:
+            found = next(iter(store.scan({task_id})))
+            if not isinstance(found, Task):
+                store.add_job(NewJob(**probe_job(server.origin, server.probes, 0.0)._asdict()))
+            elif found.state is State.PENDING:
+                store.swap(found, promote(found, 0.0))
+    except StoreError as error:
+        raise type(error)(f"planned for now in the registry, but not its job: {error}") from error
+
+
 # ---- enqueue
 
 
@@ -337,7 +366,11 @@ def _own_keys(settings: FederationConfig) -> OwnKeys:
 
 
 def _is_empty(folder: str) -> bool:
+    """True if there are no keys, once what a killed process has left is finished."""
+    from engine.federation.keys import finish_keys
+
     try:
+        finish_keys(folder)
         return not files.list_names(folder)
     except FileNotFoundError:
         return True

@@ -144,6 +144,7 @@ FORMATS: dict[str, Format] = {
         why_unworkable=lambda settings: "",
         claims="job locks",
         complete_place="formats.bullmq:complete_place",
+        probe_job="formats.federation:run_probe_now",
         doctor="formats.bullmq:check_server",
     ),
     "zmailer": Format(

@@ -110,6 +110,10 @@ class Format(NamedTuple):
     """Why tasks do not name the destination of their delivery; "" if they do."""
     complete_place: str = ""
     """Function of a Setup and a `Place` that adds to it what only this format has."""
+    probe_job: str = ""
+    """Function of a Setup and a `Destination` that makes the job of its next probe due now; "" if
+    probes are no jobs of this format.
+    """
     doctor: str = ""
     """Function of a Setup that yields (name of a check, `Finding`); "" for the checks that fit any
     store.
