@@ -42,8 +42,14 @@ CANCEL_INTERVAL_SECONDS = 0.5
 KEPT_CONNECTIONS, KEPT_SECONDS = 64, 30.0
 """Number of idle connections that are kept, and for how long."""
 
-_CREDENTIALS = frozenset({"authorization", "cookie"})
-"""Headers that are not sent to another origin after a redirect."""
+_UNBOUND = frozenset(
+    (
+        *("accept", "accept-language", "content-type", "content-language", "content-encoding"),
+        *("idempotency-key", "user-agent", "x-request-id"),
+    )
+)
+"""Headers that are sent to another origin after a redirect. Any other one may be a credential
+(Authorization, Cookie, X-Api-Key), or made for the first origin only."""
 
 _KEEPS_METHOD = frozenset({301, 302, 307, 308})
 """Redirects after which method and body are sent again; after 303 the answer is read by GET."""
@@ -297,7 +303,7 @@ class HttpClient:
                     return answer
                 source, target = target, self._redirected(target, place)
                 if _origin(source) != _origin(target):
-                    headers = {k: v for k, v in headers.items() if k.lower() not in _CREDENTIALS}
+                    headers = {k: v for k, v in headers.items() if k.lower() in _UNBOUND}
         except (OSError, httpcore.ProtocolError, httpcore.NetworkError, zlib.error) as error:
             raise run.error(_code_of(error, run), network_errors.describe_error(error)) from error
         raise run.error(network_errors.BAD_ANSWER, f"more than {MAX_REDIRECTS} redirects")

@@ -96,7 +96,7 @@ def test_a_successful_probe_admits_all(make: Callable[..., Breaker], clock: Cloc
 def test_failed_probes_follow_the_schedule_and_then_deliveries_are_tried(
     make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock
 ) -> None:
-    """After the last probe the next delivery starts the probes again if it fails too."""
+    """After the last probe one delivery of all workers is tried, and the probes start again."""
     one, waits = make(), list[float | None]()
     due = one.record(PEER, "DNS", is_probe=False)
     while due is not None:
@@ -106,9 +106,12 @@ def test_failed_probes_follow_the_schedule_and_then_deliveries_are_tried(
         due = one.record(PEER, "DNS", is_probe=True)
     assert waits == [60, 120, 180]
 
-    assert wait_of(one, clock) is None
+    other = make()
+    assert [wait_of(each, clock) for each in (one, other, one)] == [None, 60, 60]
     assert one.record(PEER, "DNS", is_probe=False) == clock.now + 60
     assert registry.get(PEER).probes == 0
+    clock.now += 60
+    assert other.admit(PEER) is True
 
 
 def test_of_two_workers_one_probes(make: Callable[..., Breaker], clock: Clock) -> None:

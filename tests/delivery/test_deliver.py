@@ -195,8 +195,8 @@ def test_without_the_breaker_each_task_uses_its_attempts(deliveries: Deliveries)
 
 
 def test_a_cancelled_delivery_says_nothing_about_its_destination(deliveries: Deliveries) -> None:
-    """The worker ended it: the attempt failed, and the destination stays as it was."""
-    with peer() as one, pytest.raises(Failed, match=r"^\[CANCELLED\]"):
+    """The worker ended it: it counts as no attempt, and the destination stays as it was."""
+    with peer() as one, pytest.raises(Postponed, match=r"^\[CANCELLED\]"):
         deliveries.handler(gates=True)(
             TASK, Context(data=data_for(one.url), is_cancelled=lambda: True)
         )

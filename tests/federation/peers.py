@@ -12,6 +12,7 @@ import json
 import socket
 import struct
 import threading
+import urllib.error
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -232,6 +233,9 @@ class Peer:
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return 200, {"method": "PROXY_RESPONSE", "payload": json.load(answer)}
+        except urllib.error.HTTPError as error:
+            details = json.load(error)
+            return 502, {"method": "PROXY_RESPONSE", "error": "failed", "details": details}
         except OSError as error:
             return self._refuse(502, f"target: {error}")
 
@@ -245,7 +249,10 @@ class Peer:
             return self._refuse(401, "signature of the relayed request")
         inner = json.loads(plain)
         own = urlsplit(inner["targetUrl"])
-        return self.deliver(own.path, inner["headers"], json.loads(inner["body"]), is_relayed=True)
+        answered, said = self.deliver(
+            own.path, inner["headers"], json.loads(inner["body"]), is_relayed=True
+        )
+        return answered, said if answered == 200 else {"status": answered, "error": said}
 
 
 class _Server(ThreadingHTTPServer):

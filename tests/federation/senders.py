@@ -170,11 +170,12 @@ class Sender:
         context = Context(data=said, is_cancelled=lambda: is_cancelled)
         return self._run(handler, f"{DELIVERY_QUEUE}/1", name, context, attempts)
 
-    def probe(self, server: str, number: int) -> Ran:
+    def probe(self, server: str, number: int, *, is_cancelled: bool = False) -> Ran:
         """Run one probe."""
         ident = f"{HEALTH_QUEUE}/{probe_id(server, number)}"
         data = json.dumps({"serverUrl": server}).encode()
-        return self._run(ProbeHandler(self.parts), ident, "health-check", Context(data=data))
+        context = Context(data=data, is_cancelled=lambda: is_cancelled)
+        return self._run(ProbeHandler(self.parts), ident, "health-check", context)
 
     def _run(
         self,

@@ -208,9 +208,10 @@ def test_a_server_that_did_not_register_us_is_asked_again(
 
 
 def test_a_cancelled_delivery_asks_nobody(sender: Sender, peer: Peer) -> None:
-    """A worker that is to end at once does not wait for discovery either; the job is run again."""
+    """A worker that is to end at once does not wait for discovery either; the job is run again, and
+    no attempt is counted."""
     ran = sender.deliver(peer.url, is_cancelled=True)
-    assert (ran.kind, ran.row) == ("retry", "kept")
+    assert (ran.kind, ran.after) == ("postponed", 0.0)
     assert ran.text.startswith("[CANCELLED] ")
     assert peer.discoveries == peer.posts == 0
 
@@ -378,6 +379,14 @@ def test_retry_after_is_honoured_but_not_by_sipher(make_sender: Make, peer: Peer
         sender.know(peer)
         peer.script.append(peers.status(429, Retry_After="90"))
         assert sender.deliver(peer.url).after == after
+
+
+def test_a_busy_server_that_did_not_register_us_sets_the_time(sender: Sender, peer: Peer) -> None:
+    """429 with 90 seconds from a server that may not know us: the next attempt is due then."""
+    peer.register_script.append(peers.status(502))
+    peer.script.append(peers.status(429, Retry_After="90"))
+    ran = sender.deliver(peer.url)
+    assert (ran.kind, ran.after) == ("retry", 90.0)
 
 
 def test_a_conflict_on_a_repetition_means_applied(make_sender: Make, peer: Peer) -> None:

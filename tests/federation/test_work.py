@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +22,7 @@ from engine.federation.jobs import (
     POST,
     delivery_job,
     probe_id,
+    probe_job,
 )
 from engine.federation.keys import write_keys
 from engine.stores.bullmq import BullmqStore, parse_place
@@ -332,6 +334,25 @@ def test_stored_delays_of_probes_are_those_of_the_real_scale(site: Site, peer: P
         site.promote(f"{HEALTH_QUEUE}/{probe_id(peer.url, number)}")
     assert [round(delay, -3) for delay in delays] == [300000, 900000, 1500000, 2100000, 2700000]
     until(lambda: site.sender.destination(peer.url).next_probe is None)
+
+
+@pytest.mark.parametrize("planned", ["later", "lost", "ended"])
+def test_a_probe_now_runs_the_job_of_the_probe(site: Site, peer: Peer, planned: str) -> None:
+    """`destinations probe` makes the job of the next probe due now; it adds one that was lost, and
+    one after the last."""
+    number = 5 if planned == "ended" else 2
+    due = None if planned == "ended" else site.sender.now + 900
+    site.sender.know(peer, healthy=False, reason="REFUSED", probes=number, next_probe=due)
+    if planned == "later":
+        with closing(BullmqStore(parse_place(parse_address(site.url)))) as store:
+            store.add_job(NewJob(**probe_job(peer.url, number, 900.0)._asdict()))
+    words = ["--config", str(site.folder / "config.yaml"), "destinations", "probe", peer.url]
+    ran = command.run([*words, site.url, "--apply", "1"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    waiting = site.client.lrange(f"bull:{HEALTH_QUEUE}:wait", 0, -1)
+    assert (waiting, site.count("delayed", HEALTH_QUEUE)) == ([probe_id(peer.url, number)], 0)
+    seen = site.sender.destination(peer.url)
+    assert seen.next_probe == pytest.approx(time.time(), abs=60)
 
 
 def test_enqueue_adds_a_job_with_the_options_of_the_queue(site: Site, peer: Peer) -> None:
