@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 from rich.cells import cell_len
 
 from engine.locks.token_buckets import BucketState
-from engine.logs.log_filter import WARN, level_rank
+from engine.logs.log_filter import INFO, LEVEL_RANKS, WARN
 from engine.logs.log_tail import LogLine
 from engine.logs.task_events import EventKind, parse_event
 from engine.model import State, count_by_words
@@ -420,16 +420,18 @@ def recent_warnings(
     the lines from another level on.
     """
     found: list[tuple[float, str, LogLine]] = []
+    rank_of = LEVEL_RANKS.get
     for name, log in logs:
-        when = 0.0
-        some = []
-        for line in log:
-            when = when if line.when is None else line.when
-            if level_rank(line.level) >= level:
-                some.append((when, name, line))
-        found += some[-2 * most :]
+        numbers = [at for at, line in enumerate(log) if rank_of(line.level, INFO) >= level]
+        found += [(_time_at(log, at), name, log[at]) for at in numbers[-2 * most :]]
     found.sort(key=lambda item: item[0])
     return join_failures((name, line) for _, name, line in found)[-most:] if most else []
+
+
+def _time_at(log: Sequence[LogLine], number: int) -> float:
+    """The time of a line, or of the last one before it that has one; 0 if none has."""
+    times = (log[at].when for at in range(number, -1, -1))
+    return next((when for when in times if when is not None), 0.0)
 
 
 _AFTER_FAILURE = {EventKind.WAITS: "retry", EventKind.BURIED: "given up"}
