@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,6 +34,7 @@ from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.task.screen import TaskScreen
+from tui.transports.mixed_table import MAX_ROWS
 from tui.transports.screen import TransportsScreen
 from tui.transports.suspend_screen import SuspendScreen
 
@@ -270,6 +272,16 @@ def test_destinations_are_listed(config: list[str], spooldeck: Run) -> None:
     assert "down.example unhealthy" in spooldeck("status", *config).stdout
     assert rows[FINE]["fingerprints"] == {"signing key": SHA}
     assert rows[SHUT]["blocked_since"] == NOW - 7200
+
+
+def test_all_destinations_are_listed(
+    deliveries: Deliveries, config: list[str], spooldeck: Run
+) -> None:
+    """The screen has 200 rows and names this command; the command has one for each."""
+    for number in range(MAX_ROWS + 1):
+        deliveries.registry.swap(None, Destination(f"https://p{number}.example"))
+    listed = spooldeck("destinations", *config).stdout
+    assert len(re.findall(r"^ *p\d+\.example ", listed, re.MULTILINE)) == MAX_ROWS + 1
 
 
 def test_a_destination_is_blocked_after_a_preview(
