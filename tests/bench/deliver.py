@@ -291,4 +291,4 @@ def _swaps(bench: Bench, url: str, bare: Any, beside: str) -> Figures:
             5 * bench.rounds,
         )
     what = f"a compare-and-swap in {parse_address(url).scheme}"
-    yield from _compare(what, costs["ours"], costs["bare"], beside, 2)
+    yield from _compare(what, costs["ours"], costs["bare"], beside, 2.5)

@@ -30,6 +30,7 @@ from tui.cli.setup.destination_controls import place_destinations
 from tui.cli.setup.place_formats import setup_for
 from tui.format import keys
 from tui.operations.screen import OperationsScreen
+from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
@@ -174,6 +175,28 @@ async def test_a_probe_is_due_now(deliveries: Deliveries) -> None:
         await desk.opens(TransportsScreen, "y")
         await desk.until(lambda: " now " in desk.rows)
         assert (await deliveries.now(DOWN)).next_probe == NOW
+
+
+async def test_the_overview_lists_destinations(deliveries: Deliveries) -> None:
+    """Below the mail transports, what needs an operator first; Enter opens one. They stay while
+    time is frozen."""
+    place = a_place(deliveries.memory, destinations=deliveries.desk)
+    async with a_desk(place, size=(120, 40)) as desk:
+        desk.console.navigator.goto(Target(keys.OVERVIEW))
+        await desk.opens(OverviewScreen)
+        await desk.sees("Transports and destinations", "!", "3 wait, 3 failed")
+        rows = [line for line in desk.text.splitlines() if " wait, " in line]
+        names = [row.partition(".example")[0].split()[-1] for row in rows]
+        assert names == ["down", "fine", "shut", "new"]
+        await desk.press("p")
+        await desk.until(lambda: "3 wait, 3 failed" in desk.text)
+        await desk.press("p")
+        screen = desk.console.screen
+        assert isinstance(screen, OverviewScreen)
+        while screen._pane != "transports":
+            await desk.press("tab")
+        await desk.opens(TransportsScreen, "enter")
+        await desk.sees("acts on down.example")
 
 
 def test_what_workers_record_meanwhile_is_kept(deliveries: Deliveries) -> None:
