@@ -120,13 +120,16 @@ MAX_DESTINATION_ROWS = 5000
 """Maximum counts of destinations, one for each state and error code."""
 
 _DESTINATIONS = f"""
-SELECT domain, state, CASE WHEN state={STATE_NUMBERS[State.DEAD]} AND error LIKE '[%]%'
-    THEN substr(error, 2, min(40, instr(error, ']') - 2)) ELSE '' END AS bracketed,
+SELECT domain, state, CASE WHEN state<>{STATE_NUMBERS[State.DEAD]} THEN ''
+    WHEN error LIKE '[%]%' THEN substr(error, 2, min(40, instr(error, ']') - 2))
+    WHEN error LIKE '!_%!_ %' ESCAPE '!' THEN substr(error, 2, min(40, instr(error, '_ ') - 2))
+    ELSE '' END AS bracketed,
     count(*), min(created)
 FROM task WHERE state IN ({STATE_NUMBERS[State.PENDING]}, {STATE_NUMBERS[State.DEAD]})
     AND domain >= 'http' AND domain < 'httq' AND domain LIKE '%://%'
 GROUP BY domain, state, bracketed ORDER BY domain LIMIT {MAX_DESTINATION_ROWS}"""
-# The range is one of the index by state and domain: mail addresses are not read.
+# The range is one of the index by state and domain: mail addresses are not read. NFTBan's files
+# have `_` in the place of the brackets around a code.
 
 
 def count_destinations(reader: Reader) -> Mapping[str, DestinationTasks]:

@@ -16,6 +16,7 @@ from engine.config.place_address import parse_address
 from engine.config.queue_config import Config
 from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
+from engine.destinations.watch import NO_TASKS, DestinationState, SeenDestination
 from engine.federation.jobs import POST, delivery_job
 from engine.model import State, Task
 from engine.operations.journal import Journal
@@ -35,6 +36,7 @@ from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.task.screen import TaskScreen
+from tui.transports.destination_lines import detail_lines
 from tui.transports.mixed_table import MAX_ROWS
 from tui.transports.screen import TransportsScreen
 from tui.transports.suspend_screen import SuspendScreen
@@ -279,9 +281,13 @@ def config(deliveries: Deliveries, tmp_path: Path, root: str) -> list[str]:
     return ["--config", str(path), "--root", root]
 
 
-def test_destinations_are_listed(config: list[str], spooldeck: Run) -> None:
-    """Exit 1 if one is unhealthy. A format whose tasks name no destination says so, instead of 0
-    tasks."""
+def test_destinations_are_listed(config: list[str], spooldeck: Run, root: str) -> None:
+    """Exit 1 if one is unhealthy. A delivery of an NFTBan queue counts for the destination in its
+    payload."""
+    payload = Path(root, "mailspool", "request.json")
+    payload.parent.mkdir(exist_ok=True)
+    payload.write_text(json.dumps({"url": f"{DOWN}/in", "method": "POST"}))
+    assert spooldeck("queue", *config, "add", "deliver", "a request", payload).returncode == 0
     ended = spooldeck("destinations", *config, COLUMNS="100")
     told = json.loads(spooldeck("destinations", *config, "--json").stdout)
 
@@ -289,12 +295,19 @@ def test_destinations_are_listed(config: list[str], spooldeck: Run) -> None:
     first, second, *_ = ended.stdout.splitlines()[1:]
     assert first.split()[:3] == ["!", "down.example", "UNHEALTHY"]
     assert second.split()[:2] == ["shut.example", "BLOCKED"]
-    assert "? tasks of this format do not name their destination" in ended.stdout
     rows = {row["destination"]: row for row in told["destinations"]}
     assert (rows[DOWN]["state"], rows[DOWN]["reason"]) == ("unhealthy", "REFUSED")
+    assert (rows[DOWN]["waiting"], rows[FINE]["waiting"]) == (1, 0)
     assert "down.example unhealthy" in spooldeck("status", *config).stdout
     assert rows[FINE]["fingerprints"] == {"signing key": SHA}
     assert rows[SHUT]["blocked_since"] == NOW - 7200
+
+
+def test_tasks_that_name_no_destination_are_unknown() -> None:
+    """A format whose tasks name none says so, instead of 0 tasks."""
+    one = SeenDestination(Destination(FINE), NO_TASKS, DestinationState.OK)
+    lines = detail_lines(one, "tasks of this format do not", NOW, 80)
+    assert "? tasks of this format do not" in "".join(text for line in lines for text, _ in line)
 
 
 def test_all_destinations_are_listed(

@@ -106,6 +106,8 @@ class Format(NamedTuple):
     """How a task is claimed, for the screen."""
     mail_parts: tuple[str, ...] = ()
     """What its places have of our own mail sending: "transports", "mail spool"."""
+    is_delivering: bool = False
+    """True if its places have deliveries without a handler in our configuration."""
     no_destinations: str = "tasks of this format do not name their destination"
     """Why tasks do not name the destination of their delivery; "" if they do."""
     complete_place: str = ""
