@@ -120,6 +120,12 @@ class _Stream(httpcore.NetworkStream):
         self._socket, self._running = sock, running
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Read what has come, within the time and byte limits of the request; `timeout` of httpcore
+        is not used.
+
+        Raises:
+            DeliveryError: a limit is exceeded.
+        """
         run = self._running.request
         while True:
             self._socket.settimeout(run.seconds_left())
@@ -131,6 +137,12 @@ class _Stream(httpcore.NetworkStream):
             return data
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send all of the buffer within the time limit of the request.
+
+        Raises:
+            DeliveryError: the limit is exceeded.
+            WriteError: the peer has closed the connection.
+        """
         run, rest = self._running.request, memoryview(buffer)
         while rest:
             self._socket.settimeout(run.seconds_left())
@@ -143,9 +155,11 @@ class _Stream(httpcore.NetworkStream):
                 raise httpcore.WriteError(str(error)) from error
 
     def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
     def get_extra_info(self, info: str) -> Any:
+        """Whether the socket is readable; None for any other question of httpcore."""
         if info != "is_readable":  # asked of an idle connection: then the peer has closed it
             return None
         poll = select.poll()

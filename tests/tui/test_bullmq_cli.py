@@ -76,9 +76,10 @@ def test_a_control_has_queues_as_targets(client: redis.Redis, on_redis: Run) -> 
     assert (done.returncode, done.stdout) == (0, "sums is paused: jobs wait\n")
     assert [client.hexists(f"bull:{q}:meta", "paused") for q in ("mails", "sums")] == [False, True]
 
-    (line,) = on_redis("journal").stdout.splitlines()
-    assert "control | pause sums 1 | done" in line
-    back = on_redis("undo", line.split(" | ")[1], "--dry-run")
+    listed = on_redis("journal").stdout
+    assert listed.count("\n") == 1, listed
+    assert "control | pause sums 1 | done" in listed
+    back = on_redis("undo", listed.split(" | ")[1], "--dry-run")
     assert "pause sums was 0 before" in back.stdout + back.stderr
 
 

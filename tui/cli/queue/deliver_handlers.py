@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from engine.config.queue_config import Config, HandlerConfig
-from engine.doctor.finding import Finding, Grade
 from engine.model import Task
 from engine.schedules import NO_RETRY
 from engine.work.handlers import Context, Handler, HandlerResult
@@ -31,13 +30,12 @@ def delivered_kinds(config: Config) -> Mapping[str, HandlerConfig]:
     return {kind: h for kind, h in config.handlers.items() if h.deliver is not None}
 
 
-def missing_library(config: Config) -> Finding | None:
-    """A finding if a handler needs httpx and it is not installed."""
+def missing_library(config: Config) -> str:
+    """What is wrong if a handler needs httpx and it is not installed, else "" (see `INSTALL`)."""
     kinds = delivered_kinds(config)
     if not kinds or find_spec("httpx") is not None:
-        return None
-    said = f"handlers.{next(iter(kinds))}.deliver: httpx is not installed"
-    return Finding(Grade.BAD, said, INSTALL)
+        return ""
+    return f"handlers.{next(iter(kinds))}.deliver: httpx is not installed"
 
 
 def deliver_handlers(setup: Setup, closing: ExitStack) -> dict[str, Handler]:
@@ -50,7 +48,7 @@ def deliver_handlers(setup: Setup, closing: ExitStack) -> dict[str, Handler]:
     if not (kinds := delivered_kinds(config)):
         return {}
     if missing := missing_library(config):
-        fail(EX_CONFIG, f"{missing.problem}: {missing.fix}")
+        fail(EX_CONFIG, f"{missing}: {INSTALL}")
     registry = open_registry(config, creates=True)
     if registry is not None:
         closing.callback(registry.close)

@@ -14,7 +14,7 @@ from engine.doctor import store_checks
 from engine.doctor.finding import Finding, Grade, format_finding, needs_action
 from engine.store import Unavailable
 from tui.cli.plans import plan_command
-from tui.cli.queue.deliver_handlers import missing_library
+from tui.cli.queue.deliver_handlers import INSTALL, missing_library
 from tui.cli.setup.delivery_parts import open_registry
 from tui.cli.setup.setup import Setup, load_function
 
@@ -29,7 +29,7 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
     checks = load_function(setup.format.doctor or "queue.doctor:check_store")
     passwords = (("password", finding) for finding in _open_passwords(setup))
     missing = missing_library(setup.config)
-    library = [] if missing is None else [("handlers", missing)]
+    library = [("handlers", Finding(Grade.BAD, missing, INSTALL))] if missing else []
     return print_findings([*passwords, *library, *checks(setup), *_check_deliveries(setup)])
 
 
