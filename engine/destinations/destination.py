@@ -142,6 +142,14 @@ def waits_until(destination: Destination, now: float) -> float | None:
     return planned if waits else None
 
 
+def seconds_to_probe(destination: Destination, now: float) -> float | None:
+    """Seconds until its planned probe; 0 if it is due, also after a failure at a wrong time; None
+    without one."""
+    if destination.next_probe is None:
+        return None
+    return 0.0 if _is_probe_due(destination, now) else destination.next_probe - now
+
+
 def _is_probe_due(destination: Destination, now: float) -> bool:
     planned = destination.next_probe
     return planned is not None and (planned <= now or _was_clock_wrong(destination, now))

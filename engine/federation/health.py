@@ -11,6 +11,7 @@ from engine.destinations.destination import (
     mark_success,
     origin_of,
     restart_probes,
+    seconds_to_probe,
     waits_until,
 )
 from engine.destinations.registry import update
@@ -63,8 +64,9 @@ def plan_missing_probes(parts: FederationParts) -> None:
         return
     now = parts.clock()
     for one in parts.registry.all():
-        if not one.healthy and one.next_probe is not None and keys_of(one).signing:
-            parts.add_probe(one.origin, one.probes, max(0.0, one.next_probe - now))
+        delay = None if one.healthy else seconds_to_probe(one, now)
+        if delay is not None and keys_of(one).signing:
+            parts.add_probe(one.origin, one.probes, delay)
 
 
 def note_success(parts: FederationParts, server: str) -> None:

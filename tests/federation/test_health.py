@@ -80,6 +80,32 @@ def test_a_worker_that_starts_adds_lost_probes(make_sender: Make, peer: Peer, re
         assert set(sender.probes) == (expected if profile == "default" else set())
 
 
+@pytest.mark.parametrize("shift", [86_400.0, -86_400.0])
+def test_a_clock_that_was_a_day_off_delays_no_probe(
+    make_sender: Make, peer: Peer, shift: float
+) -> None:
+    """A server failed while our clock was a day ahead or behind. Once it is right, a worker that
+    starts adds the probe for now, a delivery goes although the breaker is on, and another failure
+    plans the probe again; a success after it marks the server healthy."""
+    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender.know(peer)
+    peer.close()
+    sender.now += shift
+    assert sender.deliver(peer.url).kind == "retry"
+    sender.now -= shift
+    sender.probes.clear()
+    plan_missing_probes(sender.parts)
+    assert sender.probes == [(peer.url, 0, 0.0)]
+    assert sender.deliver(peer.url).kind == "retry"
+    due = sender.destination(peer.url).next_probe
+    assert due is not None
+    assert 0 < due - sender.now <= 300.0
+    sender.now = due + 10.0
+    peer.open()
+    assert sender.deliver(peer.url).kind == "done"
+    assert sender.destination(peer.url).healthy
+
+
 def test_a_success_marks_healthy(make_sender: Make, peer: Peer) -> None:
     """A delivery that arrives; with `sipher` only a probe does."""
     for profile, healthy in (("default", True), ("sipher", False)):

@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +90,13 @@ class Site:
         """Run a command to its end."""
         return command.run(self.words(*words), capture_output=True, text=True, **options)
 
-    def add(self, server: str, row: str = "row", **options: object) -> str:
-        """Add a delivery of a post; return the id of its job."""
+    def add(
+        self, server: str, row: str = "row", payload: str | None = None, **options: object
+    ) -> str:
+        """Add a delivery, of a post without a payload; return the id of its job."""
         self.sender.add_row(row)
         target = f"{server}{PATHS[POST]}"
-        job = delivery_job(POST, server, target, json.dumps(post(row)), row)
+        job = delivery_job(POST, server, target, payload or json.dumps(post(row)), row)
         fields = job._replace(options=QUICK | options)._asdict()
         with closing(BullmqStore(parse_place(parse_address(self.url)))) as store:
             return store.add_job(NewJob(**fields)).id.partition("/")[2]
@@ -175,6 +177,46 @@ def test_row_18_the_fifth_failure_is_the_last(site: Site, peer: Peer) -> None:
     said = command.run(words, capture_output=True, text=True, check=True).stdout
     (cluster,) = map(json.loads, said.splitlines())
     assert (cluster["count"], cluster["error"][:8]) == (2, "[HTTP_50")
+
+
+OUTCOMES: Mapping[str, tuple[Sequence[Any], str, str]] = {
+    "404": ([peers.status(404)] * 5, "failed 1 kept", "failed 5 kept"),
+    "501": ([peers.status(501)] * 5, "failed 1 kept", "failed 5 kept"),
+    "503": ([peers.status(503)] * 5, "failed 5 kept", "failed 5 kept"),
+    "reset": ([peers.reset] * 5, "failed 5 kept", "failed 5 kept"),
+    "conflict": ([peers.applied_then(503)], "completed 2 deleted", "failed 5 kept"),
+    "html": ([peers.html], "failed 1 kept", "failed 1 kept"),
+    "bare": ([peers.says({"status": "ok"})], "completed 1 deleted", "failed 1 kept"),
+    "payload": ([], "failed 1 deleted", "failed 1 deleted"),
+    "blocked": ([], "failed 1 deleted", "failed 1 deleted"),
+}
+"""Faults of a peer; state and attempts of the job, and its row, by default and with `sipher`."""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("profile", ["default", "sipher"])
+def test_a_worker_ends_each_job_as_the_profile_says(site: Site, profile: str) -> None:
+    """State, attempts and row of the outbox of each failing job, as in the table of errors."""
+    site.configure(profile=profile)
+    with ExitStack() as closed:
+        jobs = {}
+        for case, (script, *_) in OUTCOMES.items():
+            one = closed.enter_context(Peer())
+            one.script.extend(script)
+            site.sender.know(one, blocked="spam" if case == "blocked" else "")
+            jobs[case] = site.add(one.url, case, payload="null" if case == "payload" else None)
+        site.work()
+        until(lambda: site.count("failed") + site.count("completed") == len(jobs))
+        expected = {case: said[1 + (profile == "sipher")] for case, said in OUTCOMES.items()}
+        gone = {case for case, said in expected.items() if said.endswith("deleted")}
+        until(lambda: site.rows() == set(jobs) - gone)
+    found = {}
+    for case, job in jobs.items():
+        (attempts,) = site.field(job, "atm")
+        is_done = site.client.zscore(f"bull:{DELIVERY_QUEUE}:completed", job) is not None
+        row = "deleted" if case in gone else "kept"
+        found[case] = f"{'completed' if is_done else 'failed'} {attempts} {row}"
+    assert found == expected
 
 
 @pytest.mark.deep
