@@ -39,9 +39,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Iterator[SqlRegistry]:
+def registry(memory_path: Path) -> Iterator[SqlRegistry]:
     """A registry in a file that does not exist yet."""
-    address = parse_address(f"sqlite://{tmp_path}/destinations.db")
+    address = parse_address(f"sqlite://{memory_path}/destinations.db")
     one = SqlRegistry(address, creates=True, patience=0.1)
     yield one
     one.close()
@@ -186,21 +186,21 @@ def test_successes_of_a_healthy_destination_are_seldom_written(
 
 
 def test_an_unreadable_registry_makes_tasks_wait(
-    make: Callable[..., Breaker], clock: Clock, tmp_path: Path
+    make: Callable[..., Breaker], clock: Clock, memory_path: Path
 ) -> None:
     """Nothing is sent to a destination that may be blocked, and no attempt is used."""
-    (tmp_path / "destinations.db").write_bytes(b"no database" * 100)
+    (memory_path / "destinations.db").write_bytes(b"no database" * 100)
     assert wait_of(make(), clock) == REGISTRY_RETRY_SECONDS
 
 
 def test_a_registry_that_cannot_be_written_is_reported_once(
-    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock, tmp_path: Path
+    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock, memory_path: Path
 ) -> None:
     """A delivery that was made counts, although its record is missing."""
     said = list[str]()
     one = make(warn=said.append)
     one.record(PEER, "", is_probe=False)
-    with sqlite3.connect(tmp_path / "destinations.db", isolation_level=None) as other:
+    with sqlite3.connect(memory_path / "destinations.db", isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         for _ in range(2):
             assert one.record(PEER, "REFUSED", is_probe=False) is None

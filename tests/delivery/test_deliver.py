@@ -20,7 +20,7 @@ from engine.destinations.sql_registry import SqlRegistry
 from engine.model import State, Task
 from engine.schedules import parse_schedule
 from engine.work.handlers import Context, Failed, Fatal, Postponed, Retry
-from tests.delivery.peers import Peer, answer, peer, silent
+from tests.delivery.peers import TLS, Peer, answer, peer, silent
 
 NOW = 1_795_170_000.0
 TASK = Task("1", "push", State.ACTIVE, NOW)
@@ -36,7 +36,7 @@ class Deliveries:
 
     def __init__(self, folder: Path) -> None:
         self.now = NOW
-        self.client = HttpClient(UrlGuard([parse_allowed("127.0.0.1")]))
+        self.client = HttpClient(UrlGuard([parse_allowed("127.0.0.1")]), TLS)
         address = parse_address(f"sqlite://{folder}/destinations.db")
         self.registry = SqlRegistry(address, creates=True)
 
@@ -59,9 +59,9 @@ class Deliveries:
 
 
 @pytest.fixture
-def deliveries(tmp_path: Path) -> Iterator[Deliveries]:
+def deliveries(memory_path: Path) -> Iterator[Deliveries]:
     """A client that may reach 127.0.0.1, and an empty registry."""
-    one = Deliveries(tmp_path)
+    one = Deliveries(memory_path)
     yield one
     one.close()
 

@@ -43,6 +43,7 @@ def test_other_data_is_no_request(data: bytes) -> None:
         (b"\xff\x00", ""),
         (b" " * 20_000 + b'{"url": "http://b.example"}', ""),
     ],
+    ids=["origin", "in a text", "both", "torn", "no URL", "number", "no text", "late"],
 )
 def test_the_destination_is_found_in_the_beginning(data: bytes, expected: str) -> None:
     """That of the health comes before the URL; a name in a text is none, and nothing fails."""

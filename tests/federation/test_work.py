@@ -29,7 +29,7 @@ from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.bullmq.image import NewJob
 from tests import command
 from tests.federation import peers
-from tests.federation.peers import Peer
+from tests.federation.peers import Fault, Peer
 from tests.federation.senders import Sender, post
 from tests.redis_server import TestServer
 from tests.stores.test_bullmq_node import install
@@ -179,7 +179,7 @@ def test_row_18_the_fifth_failure_is_the_last(site: Site, peer: Peer) -> None:
     assert (cluster["count"], cluster["error"][:8]) == (2, "[HTTP_50")
 
 
-OUTCOMES: Mapping[str, tuple[Sequence[Any], str, str]] = {
+OUTCOMES: Mapping[str, tuple[Sequence[Fault], str, str]] = {
     "404": ([peers.status(404)] * 5, "failed 1 kept", "failed 5 kept"),
     "501": ([peers.status(501)] * 5, "failed 1 kept", "failed 5 kept"),
     "503": ([peers.status(503)] * 5, "failed 5 kept", "failed 5 kept"),
@@ -207,7 +207,8 @@ def test_a_worker_ends_each_job_as_the_profile_says(site: Site, profile: str) ->
             jobs[case] = site.add(one.url, case, payload="null" if case == "payload" else None)
         site.work()
         until(lambda: site.count("failed") + site.count("completed") == len(jobs))
-        expected = {case: said[1 + (profile == "sipher")] for case, said in OUTCOMES.items()}
+        is_literal = profile == "sipher"
+        expected = {case: said[2] if is_literal else said[1] for case, said in OUTCOMES.items()}
         gone = {case for case, said in expected.items() if said.endswith("deleted")}
         until(lambda: site.rows() == set(jobs) - gone)
     found = {}
