@@ -79,6 +79,17 @@ class Breaker:
             raise Postponed(self._clock() + REGISTRY_RETRY_SECONDS, str(error)) from error
         raise Postponed(now + 1.0, f"{origin} is changed by other workers")
 
+    def why_blocked(self, origin: str) -> str:
+        """Why nothing is delivered to an origin; "" if it is not blocked.
+
+        Raises:
+            Postponed: that cannot be read now.
+        """
+        try:
+            return self._get(origin).blocked
+        except Unavailable as error:
+            raise Postponed(self._clock() + REGISTRY_RETRY_SECONDS, str(error)) from error
+
     def record(self, origin: str, code: str, *, is_probe: bool) -> float | None:
         """Record how a delivery ended: with an error code, or "" for an answer. Return the time at
         which tasks are tried again, None if they do not wait.

@@ -94,6 +94,7 @@ class DeliverHandler:
             request.body,
             min(self._timeout, request.timeout or self._timeout),
             context.is_cancelled,
+            (lambda origin: "") if self._breaker is None else self._breaker.why_blocked,
         )
 
     def _record(

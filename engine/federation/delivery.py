@@ -28,10 +28,10 @@ from engine.federation.health import note_failure, note_success, wait_for_probe
 from engine.federation.jobs import BadJob, DeliveryJob, parse_delivery, parse_method
 from engine.federation.parts import (
     FederationParts,
+    for_task,
     keys_of,
     own_headers,
     parse_object,
-    with_cancel,
 )
 from engine.federation.relay import CONFLICT, NoRelay, send_by_relay
 from engine.model import STALLED_BEFORE_KEY, Task
@@ -71,7 +71,7 @@ class DeliveryHandler:
         except BadJob as error:
             raise Fatal(f"[BAD_PAYLOAD] {error}") from error
         try:
-            return self._deliver(task, with_cancel(self._parts, context.is_cancelled), job)
+            return self._deliver(task, for_task(self._parts, context.is_cancelled), job)
         except StoreError as error:
             raise Failed(f"[DATABASE] {error}") from error
 

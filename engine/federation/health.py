@@ -17,7 +17,7 @@ from engine.destinations.destination import (
 from engine.destinations.registry import update
 from engine.federation.discovery import discover_url
 from engine.federation.jobs import BadJob, parse_server, probe_id
-from engine.federation.parts import FederationParts, keys_of, with_cancel
+from engine.federation.parts import FederationParts, for_task, keys_of
 from engine.model import Task
 from engine.store import Gone, StoreError
 from engine.work.handlers import Context, Failed, Fatal, Postponed
@@ -146,7 +146,7 @@ class ProbeHandler:
             self._repair_chain(task, server, seen)
             return f"skipped: {why}"
         try:
-            send = with_cancel(parts, context.is_cancelled).send
+            send = for_task(parts, context.is_cancelled).send
             answer = send("GET", discover_url(server), timeout=parts.timeouts.probe)
             failure = "" if 200 <= answer.status < 300 else f"status {answer.status}"
         except DeliveryError as error:

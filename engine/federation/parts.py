@@ -34,6 +34,7 @@ class HttpSend(Protocol):
         body: bytes = b"",
         timeout: float = 15.0,
         is_cancelled: Callable[[], bool] = lambda: False,
+        why_blocked: Callable[[str], str] = lambda origin: "",
     ) -> Answer:
         """Send a request and read its answer; raises DeliveryError."""
         ...
@@ -76,8 +77,9 @@ class FederationParts(NamedTuple):
     clock: Callable[[], float] = time.time
 
 
-def with_cancel(parts: FederationParts, is_cancelled: Callable[[], bool]) -> FederationParts:
-    """The parts for one task: what it sends ends when the worker cancels it, without an attempt."""
+def for_task(parts: FederationParts, is_cancelled: Callable[[], bool]) -> FederationParts:
+    """The parts for one task: what it sends ends when the worker cancels it, without an attempt,
+    and no redirect leads to a blocked server."""
 
     def send(
         method: str,
@@ -86,9 +88,10 @@ def with_cancel(parts: FederationParts, is_cancelled: Callable[[], bool]) -> Fed
         body: bytes = b"",
         timeout: float = 15.0,
         is_cancelled: Callable[[], bool] = is_cancelled,
+        why_blocked: Callable[[str], str] = lambda origin: parts.registry.get(origin).blocked,
     ) -> Answer:
         try:
-            return parts.send(method, url, headers, body, timeout, is_cancelled)
+            return parts.send(method, url, headers, body, timeout, is_cancelled, why_blocked)
         except DeliveryError as error:
             if error.code != CANCELLED:
                 raise

@@ -16,6 +16,8 @@ from engine.delivery.deliver import DeliverHandler
 from engine.delivery.http_client import HttpClient
 from engine.delivery.status_table import make_outcomes
 from engine.delivery.url_guard import UrlGuard
+from engine.destinations.destination import block
+from engine.destinations.registry import update
 from engine.destinations.sql_registry import SqlRegistry
 from engine.model import State, Task
 from engine.schedules import parse_schedule
@@ -192,6 +194,15 @@ def test_without_the_breaker_each_task_uses_its_attempts(deliveries: Deliveries)
     handler, url = deliveries.handler(gates=False), dead_url()
     assert [type(failure_of(handler, data_for(url))) for _ in range(2)] == [Failed] * 2
     assert not deliveries.registry.get(url).healthy
+
+
+def test_a_redirect_to_a_blocked_destination_is_not_followed(deliveries: Deliveries) -> None:
+    """The block list is asked about each origin, not only the first."""
+    with peer() as other, peer(answer(307, Location=f"{other.url}/x")) as one:
+        update(deliveries.registry, other.url, lambda old: block(old, "spam", NOW))
+        with pytest.raises(Fatal, match=r"^\[BLOCKED_URL\] redirect: .* is blocked: spam"):
+            deliveries.handler(gates=False)(TASK, Context(data=data_for(one.url)))
+    assert (len(one.received), other.received) == (1, [])
 
 
 def test_a_cancelled_delivery_says_nothing_about_its_destination(deliveries: Deliveries) -> None:

@@ -303,6 +303,17 @@ def test_a_redirect_is_judged_again(sender: Sender, peer: Peer, place: str) -> N
     assert ran.text.startswith("[BLOCKED_URL] ")
 
 
+def test_a_redirect_to_a_blocked_server_is_not_followed(sender: Sender, peer: Peer) -> None:
+    """Neither is a blocked server asked by discovery: nothing reaches it."""
+    with Peer() as other:
+        sender.know(peer)
+        sender.change(other.url, blocked="spam")
+        peer.script.append(peers.status(307, b"", Location=f"{other.url}{peers.POSTS}"))
+        ran = sender.deliver(peer.url)
+        assert (ran.kind, ran.row, other.posts) == ("fatal", "kept", 0)
+        assert ran.text == f"[BLOCKED_URL] redirect: {other.url} is blocked: spam"
+
+
 @BOTH
 def test_row_7_without_own_origin_nothing_is_sent(
     make_sender: Make, peer: Peer, profile: str
