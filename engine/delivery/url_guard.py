@@ -11,6 +11,7 @@ import ipaddress
 import socket
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import TypeAlias
 
 import httpx
@@ -93,7 +94,9 @@ class UrlGuard:
     ) -> None:
         self._allowed, self._resolve = tuple(allowed), resolve
 
-    def check_url(self, url: str | httpx.URL) -> httpx.URL:
+    @staticmethod
+    @lru_cache(512)
+    def check_url(url: str | httpx.URL) -> httpx.URL:
         """Parse a URL and check all of it but its addresses; its host is then in the one spelling
         that registry and blocks use.
 
