@@ -101,6 +101,11 @@ class Site:
         with closing(BullmqStore(parse_place(parse_address(self.url)))) as store:
             return store.add_job(NewJob(**fields)).id.partition("/")[2]
 
+    def add_probe(self, server: str, number: int, delay: float) -> None:
+        """Add the job of a probe."""
+        with closing(BullmqStore(parse_place(parse_address(self.url)))) as store:
+            store.add_job(NewJob(**probe_job(server, number, delay)._asdict()))
+
     def count(self, state: str, queue: str = DELIVERY_QUEUE) -> int:
         """The number of jobs in a sorted set of a queue."""
         return int(self.client.zcard(f"bull:{queue}:{state}"))
@@ -387,8 +392,7 @@ def test_a_probe_now_runs_the_job_of_the_probe(site: Site, peer: Peer, planned: 
     due = None if planned == "ended" else site.sender.now + 900
     site.sender.know(peer, healthy=False, reason="REFUSED", probes=number, next_probe=due)
     if planned == "later":
-        with closing(BullmqStore(parse_place(parse_address(site.url)))) as store:
-            store.add_job(NewJob(**probe_job(peer.url, number, 900.0)._asdict()))
+        site.add_probe(peer.url, number, 900.0)
     words = ["--config", str(site.folder / "config.yaml"), "destinations", "probe", peer.url]
     ran = command.run([*words, site.url, "--apply", "1"], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
@@ -396,6 +400,21 @@ def test_a_probe_now_runs_the_job_of_the_probe(site: Site, peer: Peer, planned: 
     assert (waiting, site.count("delayed", HEALTH_QUEUE)) == ([probe_id(peer.url, number)], 0)
     seen = site.sender.destination(peer.url)
     assert seen.next_probe == pytest.approx(time.time(), abs=60)
+
+
+@pytest.mark.deep
+def test_a_probe_that_a_wrong_clock_planned_is_made_due(site: Site, peer: Peer) -> None:
+    """A server failed while the clock was a day ahead: its probe is planned in a day. A worker that
+    starts, with the right clock, lets it run now."""
+    day = 86_400.0
+    ahead = site.sender.now + day
+    site.sender.know(
+        peer, healthy=False, reason="REFUSED", last_failure=ahead, next_probe=ahead + 300
+    )
+    site.add_probe(peer.url, 0, day + 300)
+    site.work()
+    until(lambda: site.sender.destination(peer.url).healthy)
+    assert site.count("delayed", HEALTH_QUEUE) == 0
 
 
 def test_enqueue_adds_a_job_with_the_options_of_the_queue(site: Site, peer: Peer) -> None:
