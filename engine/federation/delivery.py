@@ -120,12 +120,15 @@ class DeliveryHandler:
 
     def _count_attempt(self, task: Task, job: DeliveryJob) -> bool:
         """Count the attempt in the row; True if it is not the first one, by any sign: the attempts
-        of the task start again after an operator's retry, and are not counted for a killed worker.
+        of the task start again after an operator's retry, and are not counted for a worker that was
+        killed or cancelled it.
         """
         counted = 0
         if job.row and self._outbox is not None:
             counted = self._outbox.count_attempt(job.row, self._parts.clock())
-        return counted > 1 or bool(task.attempts or task.extra.get(STALLED_BEFORE_KEY))
+        was_cancelled = f"[{network_errors.CANCELLED}]" in task.error
+        is_later = task.attempts or task.extra.get(STALLED_BEFORE_KEY) or was_cancelled
+        return counted > 1 or bool(is_later)
 
     def _send(self, parts: FederationParts, job: DeliveryJob, body: bytes) -> Delivered:
         """POST the body directly, else by a relay."""

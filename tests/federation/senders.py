@@ -151,6 +151,7 @@ class Sender:
         *,
         name: str = POST,
         attempts: int = 0,
+        error: str = "",
         data: Mapping[str, object] = {},
         is_cancelled: bool = False,
     ) -> Ran:
@@ -168,7 +169,7 @@ class Sender:
         )
         handler = DeliveryHandler(self.parts, acks, self.outbox)
         context = Context(data=said, is_cancelled=lambda: is_cancelled)
-        return self._run(handler, f"{DELIVERY_QUEUE}/1", name, context, attempts)
+        return self._run(handler, f"{DELIVERY_QUEUE}/1", name, context, attempts, error)
 
     def probe(self, server: str, number: int, *, is_cancelled: bool = False) -> Ran:
         """Run one probe."""
@@ -184,9 +185,11 @@ class Sender:
         name: str,
         context: Context,
         attempts: int = 0,
+        error: str = "",
     ) -> Ran:
         queue = ident.partition("/")[0]
         task = Task(ident, queue, State.ACTIVE, self.now, group=name, attempts=attempts)
+        task = task._replace(error=error)
         try:
             result = handler(task, context)
         except Fatal as error:

@@ -414,6 +414,23 @@ def test_a_conflict_on_a_repetition_means_applied(make_sender: Make, peer: Peer)
 
 
 @pytest.mark.parametrize(
+    ("sign", "kind"),
+    [
+        ({"attempts": 1}, "done"),
+        ({"error": "waits: [CANCELLED] peer: cancelled by the worker"}, "done"),
+        ({"error": "waits: unhealthy"}, "fatal"),
+    ],
+)
+def test_a_repetition_is_known_by_any_sign(
+    sender: Sender, peer: Peer, sign: dict[str, Any], kind: str
+) -> None:
+    """Attempts of the task, or that a worker cancelled it; not that it waited for a probe."""
+    sender.know(peer)
+    assert sender.deliver(peer.url).kind == "done"
+    assert sender.deliver(peer.url, **sign).kind == kind
+
+
+@pytest.mark.parametrize(
     ("decided", "kind", "row"),
     [(None, "fatal", "kept"), ("accepted", "done", "deleted"), ("acknowledged", "done", "deleted")],
 )
