@@ -180,7 +180,8 @@ _has_control = re.compile(r"[\x00-\x1f\x7f]").search
 @lru_cache(4096)
 def normal_host(host: str) -> str:
     """The one spelling of a host, without brackets: a name in lower case and ASCII without a dot at
-    its end, an IPv4 address as four decimal numbers, an IPv6 address as in RFC 5952.
+    its end, an IPv4 address as four decimal numbers, also in IPv6 (::ffff:0:0/96), any other IPv6
+    address as in RFC 5952.
 
     Raises:
         ValueError: it is no host, or a name that IDNA 2003 and IDNA 2008 read differently.
@@ -190,7 +191,8 @@ def normal_host(host: str) -> str:
 
     text = host.lower().removesuffix(".")
     if ":" in text and "%" not in text:
-        return ipaddress.IPv6Address(text).compressed
+        address = ipaddress.IPv6Address(text)
+        return str(address.ipv4_mapped or address.compressed)
     name = text if text.isascii() else text.encode("idna").decode()
     if not _is_name(name) or (name != text and name.encode().decode("idna") != text):
         raise ValueError(f"expected a host name or an address, not {host[:80]!r}")
