@@ -53,6 +53,7 @@ postoffice.tag_change | a changed tag in a file of 100k recipients: <= 30 ms
 deliver.httpx_loop  | deliver on nftban, 16 at once: <= 1.25 x a bare httpx loop (>= 0.8 x its rate)
 deliver.dead_peers  | 100 of 1,000 destinations dead, breaker on: <= 1.05 x without dead ones
 deliver.bullmq      | deliver on BullMQ: <= 1.43 x on nftban (>= 0.7 x its rate)
+deliver.registry    | compare-and-swap of SQLite, Postgres: <= 2.5 x a bare UPDATE
 federation.envelope | envelope and signature of 4 KiB: <= 1.3 x the bare calls of `cryptography`
 mail.send           | `mail send` by curl: <= 5 x curl alone
 """
