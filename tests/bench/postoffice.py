@@ -12,7 +12,7 @@ from statistics import median
 from engine import verbs
 from engine.model import Move, Task
 from engine.stores.zmailer import ZmailerStore
-from engine.stores.zmailer.control_file import cut, parse_control_file, parse_layout, split_fields
+from engine.stores.zmailer.control_file import layout_of, parse_control_file, split_fields
 from tests.bench.measure import (
     PREPARE_SECONDS,
     PYTHON,
@@ -120,8 +120,8 @@ def codec(bench: Bench) -> Figures:
 
         def emit() -> None:
             data = _read(path)
-            runs = list(split_fields(cut(data)))
-            parse_layout(runs)
+            runs = list(split_fields(data))
+            layout_of(runs)
             b"".join(b"".join(fields) for _, fields in runs)
 
         ways: Ways = {

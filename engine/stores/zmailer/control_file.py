@@ -161,10 +161,19 @@ def _find(offsets: array[int], offset: int) -> int:
     return at if at < len(offsets) and offsets[at] == offset else -1
 
 
-def split_fields(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+def split_fields(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
     """Yield runs of fields in their order: the offset of the first, and all of them: lines with
     their LF, or one block of headers with the empty line that ends it. Together they are all bytes
-    of the file, which is given in chunks.
+    of the file.
+
+    Raises:
+        Refused: the file is torn: the last line has no LF, or a block has no end.
+    """
+    return split_chunks(data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
+
+
+def split_chunks(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield runs of fields as `split_fields` does, of a file that is given in chunks.
 
     Raises:
         Refused: the file is torn: the last line has no LF, or a block has no end.
@@ -276,9 +285,9 @@ def _has_same_lines(
     if low >= high or not after or old.notify_lines:
         return False
     try:
-        if start < offsets[0] and parse_layout(split_fields([read(0, offsets[0])]))[:5] != old[:5]:
+        if start < offsets[0] and parse_layout(read(0, offsets[0]))[:5] != old[:5]:
             return False
-        runs = list(split_fields([read(offsets[low], after[0])]))
+        runs = list(split_fields(read(offsets[low], after[0])))
     except Refused:
         return False
     if len(runs) != 1:
@@ -309,7 +318,7 @@ def parse_control_file(data: bytes) -> ControlFile:
     Raises:
         Refused: it cannot be used: torn, no name, an unknown format.
     """
-    layout, lines = parse_layout(split_fields(cut(data))), partial(line_in, data)
+    layout, lines = parse_layout(data), partial(line_in, data)
     recipients, damage = list[RecipientLine](), list(layout.damage)
     for offset in layout.recipients:
         try:
@@ -327,18 +336,22 @@ def parse_control_file(data: bytes) -> ControlFile:
     return ControlFile(*facts, tuple(recipients), found, layout.obsoletes, tuple(damage))
 
 
-def cut(data: bytes) -> Iterator[bytes]:
-    """The bytes of a file in chunks."""
-    return (data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
-
-
 def line_in(data: bytes, offset: int) -> bytes:
     """The line at an offset, without its LF."""
     return data[offset : data.find(b"\n", offset)]
 
 
-def parse_layout(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
-    """Find the fields of a control file, which are given as by `split_fields`.
+def parse_layout(data: bytes) -> FileLayout:
+    """Find the fields of a control file.
+
+    Raises:
+        Refused: it cannot be used: torn, no name, an unknown format.
+    """
+    return layout_of(split_fields(data))
+
+
+def layout_of(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
+    """The layout of a control file, whose fields are given as by `split_fields`.
 
     Raises:
         Refused: it cannot be used: torn, no name, an unknown format.

@@ -419,6 +419,18 @@ def problem_at(where: str, what: str, seen: stat_result | None = None) -> Proble
     return Problem(safe_line(where), safe_line(what), None, seen and seen.st_mtime)
 
 
+def read_whole(fd: int) -> tuple[bytes, stat_result]:
+    """All bytes of an open control file, and its status before.
+
+    Raises:
+        Refused: it is larger than `MAX_CONTROL_BYTES`.
+    """
+    seen = os.fstat(fd)
+    if seen.st_size > MAX_CONTROL_BYTES:
+        raise Refused(f"{seen.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")
+    return read_span(fd, 0, seen.st_size), seen
+
+
 def read_span(fd: int, start: int, end: int) -> bytes:
     """The bytes of an open file from one offset to another."""
     return os.pread(fd, end - start, start)

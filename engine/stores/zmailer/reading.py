@@ -20,9 +20,10 @@ from engine.stores.zmailer.control_file import (
     FileVersion,
     block_sums,
     last_sum,
+    layout_of,
     line_in,
     parse_layout,
-    split_fields,
+    split_chunks,
     update_layout,
 )
 from engine.stores.zmailer.folders import (
@@ -39,6 +40,7 @@ from engine.stores.zmailer.folders import (
     problem_at,
     read_line,
     read_span,
+    read_whole,
 )
 from engine.stores.zmailer.tasks import tasks_of
 from engine.system import files
@@ -134,7 +136,7 @@ class EntryReader:
             data = read_span(fd, 0, seen.st_size)
             if data[:1] == TRIGGER:
                 return None
-            layout = parse_layout(split_fields([data]))
+            layout = parse_layout(data)
             return seen, _require_name(layout, name), partial(line_in, data), None
         is_layout_enough = wanted is not None
         version = find_version(self._folders.versions, name, fd, seen, is_layout_enough)
@@ -161,7 +163,8 @@ def find_layout(versions: VersionCache, name: str, fd: int) -> tuple[stat_result
     """
     seen = os.fstat(fd)
     if seen.st_size < LARGE_BYTES:
-        return seen, parse_layout(split_fields([read_span(fd, 0, seen.st_size)]))
+        data, seen = read_whole(fd)
+        return seen, parse_layout(data)
     return seen, find_version(versions, name, fd, seen, True).layout
 
 
@@ -184,7 +187,7 @@ def find_version(
     if known is not None and known.seen.st_ino == seen.st_ino:
         version = _update_version(known.version, fd, seen.st_size)
     if version is None:
-        layout = parse_layout(split_fields(_read_chunks(fd, seen.st_size, sums)))
+        layout = layout_of(split_chunks(_read_chunks(fd, seen.st_size, sums)))
         version = FileVersion(layout, tuple(sums))
     versions.keep(name, seen, version)
     return version
