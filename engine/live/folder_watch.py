@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Collection
 
@@ -57,18 +56,6 @@ class FolderWatch:
         elif self._doorbell.wait is not None:
             threading.Thread(target=self._follow_bell, name="spooldeck-watch", daemon=True).start()
             self._ready.wait(patience)
-
-    def follow(self, changes: ChangeSource, patience: float) -> set[str]:
-        """Watch the folders of a change source that has others by now, as `start` does; return the
-        names of those that were not watched.
-        """
-        known, self._doorbell = self._doorbell.paths, changes
-        if changes.paths == known:
-            return set()
-        leave = self._leave
-        self.start(patience)
-        leave()
-        return {os.path.basename(path) for path in {*changes.paths} - {*known}}
 
     def stop(self) -> None:
         """Stop watching; does not wait for the thread."""

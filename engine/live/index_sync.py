@@ -231,8 +231,6 @@ class IndexSync:
             self._is_scan_wanted, self._scan_earliest = True, 0.0
             while not self._stopping:
                 self._do_due_work(index, wide, near)
-                # What is in new folders already may have been there before their watch.
-                self._names |= watch.follow(near.changes, WATCH_START_TIMEOUT_SECONDS)
                 self._take_requests(self._seconds_to_next())
 
     def _do_due_work(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> None:

@@ -42,10 +42,6 @@ FAULTS: tuple[Fault, ...] = (
           "tests/stores/test_zmailer_store.py::test_lookups_of_a_large_file_show_what_changed",
           ("            if not _has_same_lines(old, start, end, read):\n"
            "                return None\n", "")),
-    fault("watches no folder that is found later", "new messages are shown half a minute late",
-          "engine/live/folder_watch.py",
-          "tests/engine/test_inspector.py::test_a_folder_that_is_made_later_is_watched",
-          ("if changes.paths == known:", "if True:"), patience=20.0),
     fault("swaps any revision of a destination", "a block by an operator is lost to a worker",
           "engine/destinations/sql_registry.py",
           "tests/destinations/test_registry.py::test_a_swap_of_an_old_revision_changes_nothing",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from os import stat_result
 from typing import NamedTuple
@@ -23,6 +23,8 @@ from engine.system.files import Refused
 from engine.text.safe import safe_line
 
 TRANSPORT, QUEUE = "transport", "queue"
+FREEZER = "freezer"
+"""Where the scheduler puts control files that it cannot use."""
 KEPT = ".spooldeck/kept"
 """Our folder of second hard links, with transport/ and queue/ in it."""
 
@@ -228,9 +230,9 @@ class PostofficeFolders:
 
     # ---- listing
 
-    def list_controls(self, hashed: Iterable[str]) -> tuple[dict[str, str], list[str]]:
-        """The hash folder of each control file by its name, of those in some folders; and the paths
-        below transport/ of those that are there a second time.
+    def list_controls(self) -> tuple[dict[str, str], list[str]]:
+        """The hash folder of each control file by its name; and the paths below transport/ of those
+        that are there a second time.
 
         Raises:
             Unavailable: transport/ cannot be read.
@@ -238,7 +240,7 @@ class PostofficeFolders:
         found: dict[str, str] = {}
         twice: list[str] = []
         try:
-            for folder in hashed:
+            for folder in self.list_folders():
                 with suppress(FileNotFoundError), self.open_below(self.transport, folder) as fd:
                     for name in _entries(fd):
                         if names.message_number(name) is None or name.endswith("-etrn"):
@@ -258,6 +260,14 @@ class PostofficeFolders:
                 for two in filter(names.is_hash_folder, _entries(fd)):
                     with suppress(OSError), self.open_below(fd, two):
                         yield f"{one}/{two}/"
+
+    def list_parked(self) -> list[str]:
+        """Names of the files in freezer/."""
+        try:
+            with self.open_below(self.fd, FREEZER) as fd:
+                return sorted(_entries(fd))
+        except OSError:
+            return []  # most spools have none; what cannot be listed cannot be shown
 
     def _is_there(self, path: str) -> bool:
         """True if a file is still there, and not moved from one folder to the other meanwhile."""

@@ -55,6 +55,13 @@ def hash_folders(number: int) -> Iterator[str]:
     yield f"{_HASH_LETTERS[high]}/{_HASH_LETTERS[low]}/"
 
 
+def all_hash_folders() -> Iterator[str]:
+    """All folders on both levels, without a final slash."""
+    for one in _HASH_LETTERS:
+        yield one
+        yield from (f"{one}/{two}" for two in _HASH_LETTERS)
+
+
 def task_id(name: str, offset: int) -> str:
     """The id of a task: control file and byte offset of the recipient line in it."""
     return f"{name}/{offset}"

@@ -11,7 +11,15 @@ from itertools import islice
 from os import stat_result
 
 from engine.model import Part, Problem, State, Task
-from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, SeenTask, Unavailable, Unsupported
+from engine.store import (
+    MAX_PART_BYTES,
+    PREVIEW_BYTES,
+    Gone,
+    SeenTask,
+    StoreError,
+    Unavailable,
+    Unsupported,
+)
 from engine.stores.zmailer import agents, names
 from engine.stores.zmailer.control_file import (
     CHUNK_BYTES,
@@ -27,6 +35,7 @@ from engine.stores.zmailer.control_file import (
     update_layout,
 )
 from engine.stores.zmailer.folders import (
+    FREEZER,
     KEPT,
     LARGE_BYTES,
     MAX_CONTROL_BYTES,
@@ -46,6 +55,9 @@ from engine.stores.zmailer.tasks import tasks_of
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
+
+PREVIEWED = (f"{TRANSPORT}/", f"{KEPT}/", f"{FREEZER}/")
+"""Beginnings of the paths of problems that have bytes to show."""
 
 TASK_PART, CONTROL_PART, MESSAGE_PART = "task", "control", "message"
 
@@ -346,6 +358,23 @@ class MessageReader:
             raise Gone(f"{task.id} has no part {safe_line(part)}")
         return self._read_file(entry.message_path, MAX_PART_BYTES)
 
+    def read_parked(self, name: str) -> Problem | None:
+        """The problem of a file in freezer/; None if it is gone."""
+        where = f"{FREEZER}/{name}"
+        try:
+            with self._folders.open_below(self._folders.fd, FREEZER) as fd:
+                seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
+        except OSError:
+            return None
+        if not stat.S_ISREG(seen.st_mode):
+            return None
+        try:
+            parse_layout(self._read_file(where, MAX_PART_BYTES))
+            why = "the scheduler could not use it"
+        except (Refused, StoreError) as error:
+            why = str(error)
+        return problem_at(where, f"parked: {why}; move it back to {TRANSPORT}/ once mended", seen)
+
     def preview_problem(self, problem: Problem) -> bytes:
         """The first bytes of a control file with a problem.
 
@@ -355,7 +384,7 @@ class MessageReader:
             Unavailable: it cannot be read now.
         """
         folders = problem.where.split("/")
-        if ".." in folders or not problem.where.startswith((f"{TRANSPORT}/", f"{KEPT}/")):
+        if ".." in folders or not problem.where.startswith(PREVIEWED):
             raise Unsupported(f"{problem.where}: it cannot be previewed")
         return self._read_file(problem.where, PREVIEW_BYTES)
 

@@ -21,7 +21,7 @@ from engine.stores.zmailer.folders import (
     VersionCache,
     problem_at,
 )
-from engine.stores.zmailer.reading import MessageReader
+from engine.stores.zmailer.reading import PREVIEWED, MessageReader
 from engine.stores.zmailer.tasks import items_of, revision_prefix, tasks_of
 from engine.system.files import Refused
 
@@ -36,17 +36,12 @@ TIDY_HINT = "finished since its recipients were released: control tidy removes o
 class SpoolScan:
     """Scans of one spool."""
 
-    def __init__(
-        self,
-        folders: PostofficeFolders,
-        reader: MessageReader,
-        found_folders: Callable[[Collection[str]], None],
-    ) -> None:
-        """`found_folders` is called with the hash folders that a scan has found."""
-        self._folders, self._found_folders = folders, found_folders
+    def __init__(self, folders: PostofficeFolders, reader: MessageReader) -> None:
+        self._folders = folders
         self._shown = VersionCache()
         """The versions of large files that were yielded."""
         self._read, self._has_ended = reader.read, reader.has_ended
+        self._read_parked = reader.read_parked
 
     def scan_all(self, expect: Callable[[int], None]) -> Iterator[Task | Problem]:
         """Yield a sample, then all tasks in the order of their ids, then problems. Each file is
@@ -56,7 +51,7 @@ class SpoolScan:
             Unavailable: a folder cannot be read.
         """
         expect(0)
-        listed, twice = self._list()
+        listed, twice = self._folders.list_controls()
         kept = self._folders.list_kept()
         with closing(FolderCache()) as opened:
             some = dict(islice(listed.items(), SAMPLE_FILES))
@@ -79,12 +74,7 @@ class SpoolScan:
         for path in twice:
             yield problem_at(f"{TRANSPORT}/{path}", "is in another folder too")
         yield from self._hidden_links(kept & listed.keys())
-
-    def _list(self) -> tuple[dict[str, str], list[str]]:
-        """List the control files as `PostofficeFolders.list_controls` does."""
-        hashed = [*self._folders.list_folders()]
-        self._found_folders(hashed)
-        return self._folders.list_controls(hashed)
+        yield from filter(None, map(self._read_parked, self._folders.list_parked()))
 
     def _scan_files(
         self, likely: Mapping[str, str], opened: FolderCache, *, is_full: bool = False
@@ -149,7 +139,7 @@ class SpoolScan:
 
     def scan_states(self, wanted: Collection[State]) -> Iterator[Task]:
         """Yield all tasks in some states; each file is read once."""
-        listed, _ = self._list()
+        listed, _ = self._folders.list_controls()
         listed = dict.fromkeys(self._folders.list_kept(), "") | listed
         with closing(FolderCache()) as opened:
             for item in self._scan_files(listed, opened):
@@ -172,7 +162,7 @@ class SpoolScan:
                     yield from self._look_up_file(one)
             elif (number := names.spool_id_number(name)) is not None:
                 yield from self._look_up_message(name, str(number))
-            elif name.startswith((f"{TRANSPORT}/", f"{KEPT}/")):
+            elif name.startswith(PREVIEWED):
                 yield from self._look_up_file(name.rpartition("/")[2])
             else:
                 yield Missing(name)
@@ -196,9 +186,11 @@ class SpoolScan:
             yield Missing(f"{name}/")
         else:
             yield from self._changed_items(entry)
+        if parked := self._read_parked(name):
+            yield parked
 
     def _names_in(self, letter: str) -> Iterator[str]:
-        listed, _ = self._list()
+        listed, _ = self._folders.list_controls()
         return (name for name, folder in listed.items() if letter in folder.split("/"))
 
     def _look_up_message(self, spool_id: str, name: str) -> Iterator[Task | Missing]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
@@ -22,9 +21,9 @@ from engine.store import (
     require_edge,
     sample_by_scan,
 )
-from engine.stores.zmailer import agents, permissions
+from engine.stores.zmailer import agents, names, permissions
 from engine.stores.zmailer.changes import LineChanges
-from engine.stores.zmailer.folders import KEPT, TRANSPORT, PostofficeFolders
+from engine.stores.zmailer.folders import FREEZER, KEPT, TRANSPORT, PostofficeFolders
 from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.scan import SpoolScan
 from engine.stores.zmailer.tasks import STATES
@@ -60,7 +59,7 @@ class ZmailerStore:
         self._folders = PostofficeFolders(root)
         self.close = self._folders.close
         reader = MessageReader(self._folders)
-        self._scan = SpoolScan(self._folders, reader, self._watch_folders)
+        self._scan = SpoolScan(self._folders, reader)
         self._changes = LineChanges(self._folders, reader)
         self.verify, self.parts, self.size = reader.verify, reader.parts, reader.size
         self.read, self.preview_problem = reader.read_part, reader.preview_problem
@@ -70,16 +69,11 @@ class ZmailerStore:
         self.controls: Mapping[str, Control] = CONTROLS
         self.expected_tasks = 0
         self._refresh()
-        self.changes = ChangeSource(rescan_seconds=RESCAN_SECONDS, can_interleave=True)
-        self._watch_folders([*self._folders.list_folders()])
-
-    def _watch_folders(self, hashed: Collection[str]) -> None:
-        """Set the folders in which changes are seen: those for control files, and ours."""
-        root, ours = self._folders.root, f"{self._folders.root}/{KEPT}/{TRANSPORT}"
-        paths = [f"{root}/{TRANSPORT}/{folder}".rstrip("/") for folder in sorted(hashed)]
-        paths += [ours] if os.path.isdir(ours) else []
-        if self.changes.paths != (*paths,):
-            self.changes = self.changes._replace(paths=(*paths,))
+        # Also those that are made later: a watch follows them then.
+        below = (f"{TRANSPORT}/{folder}" for folder in names.all_hash_folders())
+        watched = (TRANSPORT, *below, f"{KEPT}/{TRANSPORT}", FREEZER)
+        paths = tuple(f"{root}/{folder}" for folder in watched)
+        self.changes = ChangeSource(paths, rescan_seconds=RESCAN_SECONDS, can_interleave=True)
 
     def _expect(self, tasks: int) -> None:
         self.expected_tasks = tasks
