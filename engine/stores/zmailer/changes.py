@@ -80,6 +80,7 @@ class LineChanges:
             outcomes.append(Outcome(move, file.revision(changed, False) if move.new else ""))
         if heads:
             self._write(opened, file.seen, heads, scheduler)
+            self._drop_links(opened, heads, scheduler)
         return outcomes
 
     def _open_lines(self, opened: OpenControl) -> _OpenLines:
@@ -133,8 +134,7 @@ class LineChanges:
         a message that it has finished is linked back last, when its recipient waits.
         """
         wakes = any(marks.state_of(head) is State.PENDING for head in heads.values())
-        keeps = any(marks.needs_links(head, scheduler is not None) for head in heads.values())
-        if keeps:
+        if any(marks.needs_links(head, scheduler is not None) for head in heads.values()):
             self.links.keep(opened)
         for offset, head in heads.items():
             marks.write_mark(opened.fd, offset, head)
@@ -143,13 +143,20 @@ class LineChanges:
         files.fsync(opened.fd)
         if opened.is_kept and wakes:
             self.links.put_back(opened.name)
+
+    def _drop_links(
+        self, opened: OpenControl, heads: Mapping[int, bytes], scheduler: int | None
+    ) -> None:
+        """Drop our links if the message needs none any more."""
+        wakes = any(marks.state_of(head) is State.PENDING for head in heads.values())
         is_finished = opened.is_kept and not wakes
-        has_links = os.fstat(opened.fd).st_nlink > 1 or is_finished
-        if (
-            has_links
-            and not keeps
-            and not needs_links(opened.fd, scheduler is not None or is_finished, min(heads))
-        ):
+        may_vanish = scheduler is not None or is_finished
+        if os.fstat(opened.fd).st_nlink < 2 and not is_finished:
+            return
+        # The changed ones first: then a large file is not read.
+        if any(marks.needs_links(head, may_vanish) for head in heads.values()):
+            return
+        if not needs_links(opened.fd, may_vanish, min(heads)):
             self.links.drop(opened.name)
 
     def tidy(self, scheduler: int | None, *, is_dry: bool = False) -> list[str]:
