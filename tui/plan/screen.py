@@ -308,7 +308,10 @@ async def show_plan(
     if asked.ids and not plan.rows:
         face.say("no plan: the tasks are gone or filtered")
         return
-    words, warned = asked.describe_scope(len(plan.rows)), plan_warnings(live, plan, asked)
+    words, warned = (
+        asked.describe_scope(len(plan.rows) - plan.added),
+        plan_warnings(live, plan, asked),
+    )
     pace = default_pace(plan, picked=asked.ids is not None)
     errors = asked.query if VERBS[asked.verb].paced_name else None
     face.app.push_screen(
