@@ -186,6 +186,8 @@ class ConnectedWorker(NamedTuple):
     queues: tuple[str, ...]
     age: float
     """Seconds since it connected."""
+    text: str = ""
+    """What it does, instead of address, age and queues."""
 
 
 class Missing(NamedTuple):
@@ -272,6 +274,9 @@ class Edge(NamedTuple):
     shared_field: str = ""
     """The name of a task field: the change also affects all other tasks with the same value there,
     such as those of one message. A plan adds them as rows. "": only the task itself."""
+    verbs: tuple[tuple[str, str], ...] = ()
+    """Verbs that do more along this edge than change the task, each with its own warning; verbs
+    with `is_named` are offered only where they are here."""
 
 
 Edges: TypeAlias = Mapping[tuple[State | None, State | None], Edge]

@@ -25,7 +25,7 @@ from engine.operations.plan_rows import (
     write_rows,
 )
 from engine.operations.plan_rows import Row as Row
-from engine.verbs import VERBS
+from engine.verbs import VERBS, edges_of
 
 RECENT_SECONDS = 900.0
 """Seconds: a younger task is excluded from a purge by default, because it may be in use."""
@@ -197,7 +197,7 @@ def _default_exclusion(created: float, noted: bool, now: float) -> str:
 
 def shared_field(edges: Edges, verb: str) -> str:
     """The field with whose value a verb affects all tasks; "" if it affects one task."""
-    ways = [edges[way] for way in VERBS[verb].edges if way in edges]
+    ways = edges_of(edges, verb).values()
     return next((edge.shared_field for edge in ways if edge.shared_field), "")
 
 
@@ -221,7 +221,7 @@ def freeze_shared_plan(
         Unavailable: there are many, and the disk is too full for a temporary table.
     """
     field = shared_field(edges, verb)
-    ways = [way for way in VERBS[verb].edges if way in edges and edges[way].shared_field]
+    ways = [way for way, edge in edges_of(edges, verb).items() if edge.shared_field]
     starts, deletes = {start for start, _ in ways}, any(end is None for _, end in ways)
     groups: dict[str, dict[str, Task]] = {}
     for task in tasks:
@@ -260,8 +260,7 @@ def transition_of(verb: str, row: Row) -> Transition | None:
 
 def has_bars(edges: Edges, verb: str) -> bool:
     """True if an edge of a verb may bar tasks: then a plan needs the tasks in full."""
-    ways = VERBS[verb].edges
-    return any(edges[way].bars is not bar_no_task for way in ways if way in edges)
+    return any(edge.bars is not bar_no_task for edge in edges_of(edges, verb).values())
 
 
 def bar_reason(
@@ -271,17 +270,20 @@ def bar_reason(
 
     `target` is the target state, if the verb does not decide it; None: any that the verb may have.
     """
-    ways = ((task.state, target),) if target is not None else VERBS[verb].edges
-    whys = [edges[way].bars(task, now) for way in ways if way[0] is task.state and way in edges]
+    if target is None:
+        found = edges_of(edges, verb, task.state)
+    else:
+        way = task.state, target
+        found = {way: edges[way]} if way in edges else {}
+    whys = [edge.bars(task, now) for edge in found.values()]
     return "" if "" in whys else next(iter(whys), "")
 
 
 def verb_refusal(edges: Edges, verb: str, state: State, word: str = "") -> str | None:
     """Why a verb is not offered for tasks in a state, which the store calls `word`; else None."""
-    ways = [way for way in VERBS[verb].edges if way[0] is state]
-    if not ways:
+    if not any(way[0] is state for way in VERBS[verb].edges):
         return f"not from {word or state}"
-    closed = [edges[way].refusal for way in ways if way in edges]
+    closed = [edge.refusal for edge in edges_of(edges, verb, state).values()]
     if not closed:
         return f"no {verb} from {word or state} here"
     return None if "" in closed else closed[0]
@@ -292,8 +294,15 @@ def row_refusal(edges: Edges, verb: str, row: Row) -> str:
     its = transition_of(verb, row)
     if its is None:
         return f"not from {row.state}"
-    edge = edges.get(its)
+    edge = _edge_at(edges, verb, its)
     return f"no transition from {its[0]} to {its[1]} here" if edge is None else edge.refusal
+
+
+def _edge_at(edges: Edges, verb: str, way: Transition) -> Edge | None:
+    """The edge that a verb uses for a transition. Undo and restore have rows with any target."""
+    if way in VERBS[verb].edges:
+        return edges_of(edges, verb).get(way)
+    return edges.get(way)
 
 
 def preview_transitions(
@@ -312,9 +321,8 @@ def preview_transitions(
 def _preview_transition(verb: str, row: Row, amount: int, edges: Edges) -> TransitionPreview:
     its = transition_of(verb, row)
     why = row_refusal(edges, verb, row)
-    return TransitionPreview(
-        its or (row.state, row.state), amount, why, edges.get(its, Edge()) if its else Edge()
-    )
+    edge = _edge_at(edges, verb, its) if its else None
+    return TransitionPreview(its or (row.state, row.state), amount, why, edge or Edge())
 
 
 def changed_rows(rows: Iterable[Row], there: Mapping[str, Row]) -> Iterator[tuple[Row, str]]:

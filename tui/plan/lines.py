@@ -31,6 +31,9 @@ EFFECTS: Mapping[str, str] = {
     "hold": "not taken until released",
     "release": "pending again",
     "kill": "no more retries, the attempt counts",
+    "bounce": "given up, a report to each sender",
+    "expire": "given up as too old, a report to each sender",
+    "reroute": "given to the router again, as new messages",
     "edit": "changed in place, new values below",
     "purge": "workers ignore the trash",
     "restore": "back to their former state, unchanged",
@@ -43,6 +46,9 @@ UNDO_TEXTS: Mapping[str, str] = {
     "retry": "24 h, until they run; tasks that already ran cannot be undone",
     "rerun": "24 h, until they run; tasks that already ran cannot be undone",
     "release": "24 h, until they run",
+    "bounce": "24 h: waits again; the report was sent",
+    "expire": "24 h: waits again; the report was sent",
+    "reroute": "none: the router has them",
     "expunge": "none: permanent. Instead: R restores tasks from the trash; the trash expires "
     "by age; purge or hold tasks that are not in it",
 }

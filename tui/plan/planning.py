@@ -16,7 +16,7 @@ from engine.operations.plans import NO_VALUES, Plan, describe_added
 from engine.policy import format_rough_duration
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError
-from engine.verbs import VERBS
+from engine.verbs import VERBS, edges_of
 from tui.format import keys
 from tui.format.present import Run
 from tui.plan.lines import PlanCounts, warn_of_whole_state
@@ -33,6 +33,8 @@ VERB_IN_STATE: Mapping[tuple[str, State | None], str] = {
     ("retry", State.TRASH): "restore",
     ("purge", State.TRASH): "expunge",
     ("retry", State.DONE): "rerun",
+    ("kill", State.PENDING): "bounce",
+    ("kill", State.HELD): "bounce",
 }
 """Verbs that a key means instead in some states."""
 
@@ -53,8 +55,8 @@ def verbs_elsewhere(edges: Edges, state: State | None) -> set[str]:
     """
     found = set()
     for key in keys.verb_keys():
-        ways = VERBS[verb_in_state(key.verb, state, edges)].edges
-        if not any(way in edges for way in ways if way[0] is state):
+        verb = verb_in_state(key.verb, state, edges)
+        if state is None or not edges_of(edges, verb, state):
             found.add(key.action)
     return found
 
@@ -63,8 +65,8 @@ def closed_verbs(edges: Edges, state: State | None) -> set[str]:
     """Actions of the verbs whose edges from a state the store refuses for all tasks now."""
     found = set()
     for key in keys.verb_keys():
-        ways = VERBS[verb_in_state(key.verb, state, edges)].edges
-        refusals = [edges[way].refusal for way in ways if way in edges and way[0] is state]
+        ways = edges_of(edges, verb_in_state(key.verb, state, edges), state)
+        refusals = [edge.refusal for edge in ways.values() if state is not None]
         if refusals and all(refusals):
             found.add(key.action)
     return found
@@ -124,13 +126,9 @@ async def prepare(face: BaseScreen, what: str, making: Awaitable[T]) -> T | None
 def verb_in_state(verb: str, state: State | None, edges: Edges) -> str:
     """The verb of a key in a state, in a store with these edges."""
     other = VERB_WITHOUT_EDGE.get(verb, "")
-    if other and _has_edge(edges, other, state) and not _has_edge(edges, verb, state):
+    if other and state and edges_of(edges, other, state) and not edges_of(edges, verb, state):
         return other
     return VERB_IN_STATE.get((verb, state), verb)
-
-
-def _has_edge(edges: Edges, verb: str, state: State | None) -> bool:
-    return any(way in edges for way in VERBS[verb].edges if way[0] is state)
 
 
 def include_single_task(plan: Plan) -> Plan:

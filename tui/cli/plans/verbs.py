@@ -1,5 +1,5 @@
 """Plan and apply a verb: `replay`, `rerun`, `purge`, `hold`, `release`, `promote`, `kill`,
-`restore`, `expunge`.
+`bounce`, `expire`, `reroute`, `restore`, `expunge`.
 
 --dry-run prints what would happen to each task, and the count; --apply with that count does it.
 """
@@ -21,7 +21,7 @@ from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace, rest_problem
 from engine.store import ChangeableStore, ReadableStore, Unavailable
 from engine.text.safe import safe_line
-from engine.verbs import VERBS
+from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, ShownPlan
 from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error
@@ -130,6 +130,9 @@ hold = partial(act, "hold")
 release = partial(act, "release")
 promote = partial(act, "promote")
 kill = partial(act, "kill")
+bounce = partial(act, "bounce")
+expire = partial(act, "expire")
+reroute = partial(act, "reroute")
 restore = partial(act, "restore")
 expunge = partial(act, "expunge")
 
@@ -198,8 +201,8 @@ def _words(
     usual state.
     """
     usual = VERBS[verb].edges[0][0]
-    ways = [way for way in VERBS[verb].edges if way in store.edges]
-    starts = tuple(dict.fromkeys(start for start, _ in ways))
+    ways = edges_of(store.edges, verb)
+    starts = tuple(dict.fromkeys(start for start, _ in ways if start is not None))
     if not starts:
         fail(
             EX_USAGE, f"{COMMAND_NAMES.get(verb, verb)}: not supported at {safe_line(setup.place)}"
