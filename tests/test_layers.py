@@ -65,8 +65,8 @@ PACKAGES = {
     "tui.cli.setup": "engine.destinations engine.stores engine.work engine.zmailer tui.session",
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
     "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
-    "tui.cli.formats": "engine.federation engine.zmailer.agents engine.zmailer.scheduler "
-    "tui.cli.queue",
+    "tui.cli.formats": "engine.federation tui.cli.queue",
+    "tui.cli.formats.zmailer": "engine.zmailer.agents engine.zmailer.scheduler tui.cli.queue",
     "tui.cli.mail": "tui.cli.queue",
     "tui.cli": "engine.demo engine.federation tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",

@@ -292,6 +292,7 @@ class SchedulerProcess:
             self._outputs.log(f"{self._files.conf_path}: {line}")
         self._clauses = ClauseTable(self._conf)
         self.loop.parts.reader.find_settings = self._clauses.find
+        self._queue.forget_view()
         controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
 
     def _dump(self) -> None:
