@@ -175,6 +175,9 @@ def test_a_deletion_adds_the_other_threads_of_the_message(
     assert len(json.loads(done.stdout)["done"]) == 2, done.stderr
     assert [job.path for job in running.queue.all_jobs] == ["G/W/3268638"]
     assert PASSWORD not in shown.stdout + done.stdout
+    done = spooldeck(*words[:2], "promote", "--id", "smtp/a.test/G/W/3268638", url, "--apply", "1")
+    assert "1  promoted" in done.stdout, done.stderr
+    assert "undo" not in done.stdout, "a request cannot be undone"
 
 
 def test_other_commands_know_a_store_with_two_states(
@@ -196,6 +199,7 @@ def test_other_commands_know_a_store_with_two_states(
     ):
         done = spooldeck(*base, *words.split())
         assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
+        assert "oldest" not in done.stdout or words != "status", "MAILQ shows no ages"
 
 
 def test_the_console_sweeps_a_place_without_a_trash(running: RunningServer, tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ class PlanScreen(PlanOptions):
             hint = self._live.worker_hint(facts.plan.verb) if self.report else ""
             if hint or not self.report or not self.report.op:
                 return words._replace(stage=stage, key="", does=hint)
-            undo = "; u again undoes it" if VERBS[facts.plan.verb].is_undoable else ""
+            undo = "; u again undoes it" if self.report.is_undoable else ""
             return words._replace(stage=stage, key="u", does=f"opens it in operations{undo}")
         if not facts.amount:
             return words._replace(key="Esc", does="discards the plan")
