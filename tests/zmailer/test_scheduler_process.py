@@ -188,6 +188,35 @@ def test_a_trigger_file_starts_a_queueonly_thread(place: Place) -> None:
         until(lambda: not (path.exists() or trigger.exists()))
 
 
+def test_an_operator_freezes_and_thaws(place: Place) -> None:
+    """While the marker of the console is there, no agent is started."""
+    (place.root / ".spooldeck").mkdir()
+    marker = place.root / ".spooldeck/frozen"
+    marker.touch()
+    path = place.put(70, "good")
+    with place.running() as scheduler:
+        until(lambda: "pend=Frozen" in place.ask())
+        marker.unlink()
+        scheduler.send_signal(signal.SIGALRM)
+        until(lambda: not path.exists())
+
+
+def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
+    """A recipient that was held when the file was read joins its message when the notify socket
+    names the file."""
+    place.configure("queueonly")
+    held = recipient("good", "y").replace("r       ", "r+held  ", 1)
+    path = place.spool.put(70, recipient("good", "x"), held)
+    os.utime(place.root / "queue/70")
+    with place.running():
+        until(lambda: "good/x/0" in place.ask())
+        assert "good/y/0" not in place.ask()
+        path.write_bytes(path.read_bytes().replace(b"r+held  ", b"r       "))
+        notify.send(f"{place.root}/{notify.NOTIFY_SOCKET}", "70")
+        until(lambda: "good/y/0" in place.ask())
+        assert "good/x/0" in place.ask()
+
+
 def test_only_one_thread_runs_with_p(place: Place) -> None:
     """Option -p delivers one CHANNEL/HOST; the others show why they wait."""
     place.write_agent("bad", GOOD)
@@ -215,6 +244,15 @@ def test_a_wrong_start_has_one_line(place: Place, words: list[str], text: str) -
     assert done.stderr.count("\n") == 1
     assert text in done.stderr
     assert not (place.root / ".pid.scheduler").exists()
+
+
+def test_a_world_writable_spool_is_refused(place: Place) -> None:
+    """Any user could put files there that root would move and remove."""
+    (place.root / "transport").chmod(0o777)
+    own = ["-i", "-P", str(place.root), "-f", str(place.conf)]
+    done = command.run(["zmailer", "scheduler", *own], capture_output=True, text=True)
+    assert "is world-writable: run chmod o-w" in done.stderr
+    assert done.returncode not in (0, 1)
 
 
 def test_a_detached_scheduler_runs_on(place: Place) -> None:

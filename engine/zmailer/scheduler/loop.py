@@ -15,8 +15,8 @@ from engine.zmailer.scheduler.running_agents import AgentHandlers, AgentLimits, 
 
 TIDY_SECONDS = 10.0
 """How often idle and stuck agents are looked for."""
-MAX_WAIT_SECONDS = 5.0
-"""The longest wait: the clock of the expiry may be set while the loop waits."""
+MAX_WAIT_SECONDS = 1.0
+"""The longest wait: meanwhile the clock may be set, or the spool frozen."""
 
 
 class SchedulerLoop:
@@ -42,6 +42,8 @@ class SchedulerLoop:
         self._tidy_at = self._report_at = 0.0
         self._report_seconds = float("inf")
         self.is_ended = False
+        self.is_frozen: Callable[[], bool] = lambda: False
+        """Asked in each turn: while it is true, no agent is started."""
 
     # ---- one turn
 
@@ -66,6 +68,7 @@ class SchedulerLoop:
         if now >= self._report_at and self._report_seconds < float("inf"):
             self._report_at = now + self._report_seconds
             self.flow.report_failures()
+        self.parts.table.ready.is_frozen = self.is_frozen()
         if not self._is_synchronous:
             self.agents.start_all(now)
         self.parts.places.flush()

@@ -113,6 +113,23 @@ class MessageFlow:
             for old in self.parts.outcomes.find_obsolete(found.obsoletes, found.message, known):
                 self.kill(old)
 
+    def notice(self, path: str) -> None:
+        """The router, or an operator, has named a control file: a new one, or one with recipients
+        that were released."""
+        parts, name = self.parts, path.rpartition("/")[2]
+        message = parts.table.messages.get(names.message_number(name) or 0)
+        if message is None or file_name(message) != name:
+            parts.arrivals.notice(path)
+            return
+        known = {offset for job in message.jobs for offset in job.todo}
+        try:
+            groups = parts.reader.find_released(name, known)
+        except (OSError, Refused) as error:
+            parts.log(f"{path}: {error}")
+            return
+        self._count(recipients_in=sum(len(group.offsets) for group in groups))
+        parts.table.add(message, groups, parts.clock())
+
     def resync(self, job: Job) -> None:
         """An agent has found nothing to do in a file: read it again, and finish the recipients that
         are finished there."""

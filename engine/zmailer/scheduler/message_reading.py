@@ -176,6 +176,23 @@ class MessageReader:
         locked = [one.offset for one in control.recipients if one.head[:1] == marks.LOCKED]
         return frozenset([*locked, *(one.offset for one in marks.to_do(control.recipients))])
 
+    def find_released(self, name: str, known: Container[int]) -> tuple[JobGroup, ...]:
+        """The recipients to do whose offsets are not known: an operator has released them.
+
+        Raises:
+            Refused: it is no control file any more.
+            OSError: it cannot be read now.
+        """
+        try:
+            with self._places.open(name) as opened:
+                recipients = parse_control_file(read_whole(opened.fd)[0]).recipients
+        except FileNotFoundError:
+            return ()
+        except TimeoutError as error:
+            raise OSError(f"{name}: {error}") from error
+        new = (one for one in marks.to_do(recipients) if one.offset not in known)
+        return self.find_groups(new)[0]
+
     def _live_locks(self, control: ControlFile, seen: stat_result) -> frozenset[int]:
         """The PIDs of running agents that have recipients."""
         transport = self._places.folders.transport_status

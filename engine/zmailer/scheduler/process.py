@@ -24,11 +24,12 @@ from engine.scheduling.work import WorkTable
 from engine.store import Unavailable
 from engine.stores.zmailer.changes import LineChanges
 from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.permissions import write_refusal
 from engine.stores.zmailer.reading import MessageReader as StoreReader
 from engine.stores.zmailer.scheduler_conf import SchedulerConf
 from engine.system import files
-from engine.zmailer import conf_changes, notify, syslog_lines
-from engine.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
+from engine.zmailer import conf_changes, notify, spool_controls, syslog_lines
+from engine.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files, read_text
 from engine.zmailer.log_file import SchedulerLog
 from engine.zmailer.notify import NotifySocket
 from engine.zmailer.options import SchedulerOptions
@@ -166,6 +167,8 @@ class SchedulerProcess:
         self.log_fd = self._log.fd
         folders = PostofficeFolders(os.path.abspath(root))
         self._keep.callback(folders.close)
+        if why := write_refusal(folders):
+            raise Unavailable(why)
         os.fchdir(folders.transport)
         self._report_settings = _report_settings(self._conf, options)
         pid_file = PidFile.claim(folders.fd, folders.transport_status)
@@ -180,6 +183,9 @@ class SchedulerProcess:
         self._clauses = ClauseTable(self._conf)
         recover = partial(_recover, changes, self._outputs.log)
         self.loop = self._make_loop(folders, recover, random)
+        self.loop.is_frozen = lambda: options.is_frozen or spool_controls.is_frozen(folders)
+        self._folders = folders
+        self._record_conf()
         self._queue = SchedulerQueue(self.loop)
         self._open_sockets(folders.root)
         self._signals = SignalReader()
@@ -192,7 +198,6 @@ class SchedulerProcess:
         options, environ = self._options, self._files.environ
         slots = AgentSlots(_most_agents())
         table = ThreadTable(slots, random, _selector(options.only))
-        table.ready.is_frozen = options.is_frozen
         hash_text = environ.get("SCHEDULERDIRHASH", "")
         levels = int(hash_text) if hash_text in ("1", "2") else options.hash_levels
         places = MessagePlaces(folders, levels)
@@ -262,7 +267,7 @@ class SchedulerProcess:
 
     def _read_notices(self) -> None:
         for path in self._notify.receive():
-            self.loop.parts.arrivals.notice(path)
+            self.loop.flow.notice(path)
 
     # ---- signals
 
@@ -290,10 +295,18 @@ class SchedulerProcess:
         assert old.conf is not None
         for line in conf_changes.conf_changes(old.conf, self._conf):
             self._outputs.log(f"{self._files.conf_path}: {line}")
+        self._record_conf()
         self._clauses = ClauseTable(self._conf)
         self.loop.parts.reader.find_settings = self._clauses.find
         self._queue.forget_view()
         controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
+
+    def _record_conf(self) -> None:
+        """Keep what is in use, for the console."""
+        try:
+            spool_controls.record_conf(self._folders, read_text(self._files.conf_path))
+        except OSError as error:
+            self._outputs.log(f"{self._files.conf_path}: not recorded: {error}")
 
     def _dump(self) -> None:
         view = self._queue.view(with_jobs=not self._options.has_short_dump)
