@@ -323,9 +323,10 @@ def test_a_rendezvous_file_is_shown_as_of_its_time(tmp_path: Path) -> None:
     path = tmp_path / "rendezvous"
     path.write_bytes((FOLDER / "dump.txt").read_bytes())
     os.utime(path, (NOW, NOW))
-    with closing(MailqStore(parse_place(parse_address(str(path))))) as store:
+    with closing(MailqStore(parse_place(parse_address(str(path))), lambda: NOW + 60)) as store:
         tasks = tasks_in(store)
         assert len(tasks) == 17
+        assert problems_in(store) == {str(path): "an old dump: the queue has changed"}
         assert tasks["hold/ns:etrn.test/any/J/N/3268707"].due == NOW + 15
         assert tasks["uucp/uucphost/S/O/3268942"].word == "inactive"
         assert store.changes.wait is not None

@@ -97,7 +97,7 @@ class MailqStore:
         order = {state: number for number, state in enumerate(STATES)}
         found.sort(key=lambda task: (order[task.state], task.id))
         yield from found
-        yield from problems
+        yield from [*problems, *self._source.problems(self._clock())]
 
     def _threads(self, problems: list[Problem] | None = None) -> Iterator[list[Task]]:
         """The tasks of each thread; a server is asked for one after the other. What cannot be a
