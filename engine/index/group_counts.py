@@ -40,6 +40,8 @@ class TaskGroup(NamedTuple):
     """The error of its task that died last; if none has died, of the one created last."""
     error_at: float | None = None
     """That time in epoch seconds UTC; None if unknown."""
+    payloads: int | None = None
+    """Number of different payloads, such as the messages of recipients; None if not counted."""
 
     @property
     def total(self) -> int:
@@ -74,7 +76,7 @@ _COUNTS = ", ".join(f"sum(state={number})" for number in range(len(STATES)))
 _GROUPS = f"""
 SELECT {{column}}, {_COUNTS}, min(created),
        min(CASE WHEN state={STATE_NUMBERS[State.PENDING]} THEN due END),
-       count(*) OVER (), sum(count(*)) OVER ()
+       {{payloads}}, count(*) OVER (), sum(count(*)) OVER ()
 FROM task NOT INDEXED WHERE {{met}} GROUP BY {{column}}
 ORDER BY {{first}} count(*) DESC, {{column}} LIMIT {MAX_GROUPS}"""
 # SQLite takes a bare column from the row of the maximum only if there is one maximum in the query.
@@ -84,7 +86,13 @@ WHERE error<>'' AND {met} AND {column} IN (SELECT value FROM json_each(?)) GROUP
 
 
 def query_groups(
-    reader: Reader, query: Query, by: str, now: float, first: State | None = None
+    reader: Reader,
+    query: Query,
+    by: str,
+    now: float,
+    first: State | None = None,
+    *,
+    counts_payloads: bool = False,
 ) -> GroupTable:
     """Group the tasks that match a query at `now` (epoch seconds UTC); the largest groups first, of
     tasks in the state `first` if there is one.
@@ -100,15 +108,17 @@ def query_groups(
     groupings = tuple(key for key, (_, high) in ranges.items() if high) or (by,)
     column = GROUP_COLUMNS[by]
     order = "" if first is None else f"sum(state={STATE_NUMBERS[first]}) DESC,"
-    rows = reader.fetch(_GROUPS.format(column=column, met=met, first=order), values)
+    payloads = "count(DISTINCT payload)" if counts_payloads else "NULL"
+    form = _GROUPS.format(column=column, met=met, first=order, payloads=payloads)
+    rows = reader.fetch(form, values)
     if not rows:
         return GroupTable(by, groupings)
     names = json.dumps([row[0] for row in rows])
     last = reader.fetch(_ERRORS.format(column=column, met=met), (*values, names))
     errors = {name: (error, at) for name, error, at in last}
     groups = tuple(
-        TaskGroup(name, tuple(counts), oldest, due, *errors.get(name, ("", None)))
-        for name, *counts, oldest, due, _, _ in rows
+        TaskGroup(name, tuple(counts), oldest, due, *errors.get(name, ("", None)), payloads)
+        for name, *counts, oldest, due, payloads, _, _ in rows
     )
     *_, amount, total = rows[0]
     rest = total - sum(group.total for group in groups)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
 from os import stat_result
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from engine.model import STALLED_KEY, Move, Outcome, State, Task
-from engine.store import Gone, StoreError, Unavailable, Unsupported
+from engine.store import Control, Gone, Outlook, StoreError, Unavailable, Unsupported
 from engine.stores.zmailer import marks, names
 from engine.stores.zmailer.control_file import (
     FileLayout,
@@ -23,22 +23,91 @@ from engine.stores.zmailer.folders import (
     OpenControl,
     PostofficeFolders,
     read_line,
+    read_whole,
 )
 from engine.stores.zmailer.kept import KeptLinks
+from engine.stores.zmailer.marks import Commit, LineChange, Settle
 from engine.stores.zmailer.reading import MessageReader, find_layout
 from engine.stores.zmailer.tasks import FINISHED, revision, revision_prefix, task_state
 from engine.system import files
 from engine.system.files import Refused
+from engine.verbs import BOUNCED, EXPIRED, REROUTED
 
 WINDOW_BYTES = 256 << 10
 """Bytes that are searched for held recipients at a time."""
 
 
+class MailActions(Protocol):
+    """What gives mail to the router of a spool, and asks its scheduler for deliveries."""
+
+    def stage(
+        self, opened: OpenControl, data: bytes, verb: str, lines: Sequence[LineChange]
+    ) -> AbstractContextManager[Callable[[], object]]:
+        """Write the mail of a verb (`marks.ENDINGS`) that ends some recipients of a control file,
+        and yield what sends it once their lines are durable.
+
+        Raises:
+            Unavailable: it cannot be written now.
+        """
+        ...
+
+    def recover(self, settle: Settle) -> object:
+        """Send or remove the mail of processes that were killed.
+
+        Raises:
+            Unavailable: it cannot be sent now.
+        """
+        ...
+
+    def wake(self, hosts: Collection[str]) -> None:
+        """Ask the scheduler to try these hosts now.
+
+        Raises:
+            Unavailable: it cannot be asked now.
+        """
+        ...
+
+
+class MoreControls(Protocol):
+    """Controls of a spool beside those that only change our own folder."""
+
+    def describe(self, scheduler: int | None) -> Mapping[str, Control]:
+        """The controls as they are now; `scheduler` is the PID of a running one."""
+        ...
+
+    def run(self, name: str, target: str, value: str, hosts: Callable[[], Collection[str]]) -> str:
+        """As `Store.control`; `hosts` finds those with waiting recipients."""
+        ...
+
+    def forecast(
+        self, name: str, target: str, value: str, hosts: Callable[[], Collection[str]]
+    ) -> Outlook:
+        """As `Store.forecast`."""
+        ...
+
+
+_VERBS = {BOUNCED: "bounce", EXPIRED: "expire", REROUTED: "reroute"}
+
+
+def ending_verb(move: Move) -> str:
+    """The verb that ends a recipient with a mail; "" for any other change."""
+    old, new = move.old, move.new
+    if old is None or new is None or move.image or new.error == old.error:
+        return ""
+    return _VERBS.get(new.error, "")
+
+
 class LineChanges:
     """Changes the recipient lines of one spool."""
 
-    def __init__(self, folders: PostofficeFolders, reader: MessageReader) -> None:
-        self._folders, self._reader = folders, reader
+    def __init__(
+        self,
+        folders: PostofficeFolders,
+        reader: MessageReader,
+        mail: MailActions | None = None,
+    ) -> None:
+        """Without `mail`, no change may need one."""
+        self._folders, self._reader, self._mail = folders, reader, mail
         self.links = KeptLinks(folders)
 
     def apply(self, name: str, moves: Sequence[Move], scheduler: int | None) -> list[Outcome]:
@@ -68,6 +137,8 @@ class LineChanges:
     ) -> list[Outcome]:
         file = self._open_lines(opened)
         heads, outcomes = dict[int, bytes](), list[Outcome]()
+        ended: dict[str, list[LineChange]] = {}
+        hosts = set[str]()
         for move in moves:
             try:
                 one = self._check(move, file, heads)
@@ -75,13 +146,61 @@ class LineChanges:
                 outcomes.append(Outcome(move, error=error))
                 continue
             end = move.new.state if move.new else None
-            heads[one.offset] = marks.marked(one.head, end)
+            if verb := ending_verb(move):
+                heads[one.offset] = marks.with_mark(one.head, marks.ENDINGS[verb])
+                line = LineChange(one.offset, one.head, heads[one.offset])
+                ended.setdefault(verb, []).append(line)
+            elif move.old is not None and move.old.state is end:
+                hosts.add(move.old.group)
+                outcomes.append(Outcome(move, move.old.rev))
+                continue
+            else:
+                heads[one.offset] = marks.marked(one.head, end)
             changed = one._replace(head=heads[one.offset])
             outcomes.append(Outcome(move, file.revision(changed, False) if move.new else ""))
-        if heads:
+        if ended:
+            self._end(opened, file.seen, ended, heads, scheduler)
+            outcomes = self._with_revisions(opened, outcomes)  # of their new diagnostics
+        elif heads:
             self._write(opened, file.seen, heads, scheduler)
             self._drop_links(opened, heads, scheduler)
+        if hosts and self._mail is not None:
+            self._mail.wake(hosts)
         return outcomes
+
+    def _end(
+        self,
+        opened: OpenControl,
+        seen: stat_result,
+        ended: Mapping[str, Sequence[LineChange]],
+        heads: Mapping[int, bytes],
+        scheduler: int | None,
+    ) -> None:
+        """Write heads, with the mail of those that a verb ends."""
+        assert self._mail is not None  # else no edge names these verbs
+        data, _ = read_whole(opened.fd)
+        self.links.keep(opened)  # after a kill both files are needed, to settle it
+        with ExitStack() as staged:
+            sends = [
+                staged.enter_context(self._mail.stage(opened, data, verb, lines))
+                for verb, lines in ended.items()
+            ]
+            self._write(opened, seen, heads, scheduler)
+            if _send_all(sends):
+                self._drop_links(opened, heads, scheduler)
+
+    def _with_revisions(self, opened: OpenControl, outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """Outcomes with the revisions that a scan has now."""
+        file = self._open_lines(opened)
+        found = []
+        for outcome in outcomes:
+            parsed = names.parse_task_id(outcome.move.old.id) if outcome.move.old else None
+            if outcome.error is None and outcome.move.new is not None and parsed is not None:
+                line_at = partial(read_line, opened.fd)
+                one = parse_recipient(file.layout, parsed[1], line_at)
+                outcome = outcome._replace(rev=file.revision(one, False))
+            found.append(outcome)
+        return found
 
     def _open_lines(self, opened: OpenControl) -> _OpenLines:
         """The lines of an open control file; it is read in whole only if its layout is unknown."""
@@ -159,27 +278,86 @@ class LineChanges:
         if not needs_links(opened.fd, may_vanish, min(heads)):
             self.links.drop(opened.name)
 
+    def recover(self, scheduler: int | None) -> None:
+        """Complete or remove what killed processes have begun.
+
+        Raises:
+            Unavailable: a mail cannot be sent now.
+        """
+        if self._mail is None:
+            return
+        settled = set[str]()
+
+        def settle(commit: Commit) -> bool | None:
+            settled.add(commit.name)
+            return self._settle(commit)
+
+        self._mail.recover(settle)
+        for name in settled:
+            self._tidy_one(name, scheduler)
+
+    def _settle(self, commit: Commit) -> bool | None:
+        """Write the lines that a killed process has not written, if it has written one; else remove
+        what it has appended.
+        """
+        try:
+            with (
+                self._folders.open_control(commit.name, os.O_RDWR) as opened,
+                marks.write_lock(opened.fd),
+            ):
+                data, seen = read_whole(opened.fd)
+                heads = {
+                    one.offset: data[one.offset + 1 :][: len(one.after)] for one in commit.lines
+                }
+                is_made = any(heads[one.offset] == one.after for one in commit.lines)
+                if is_made:
+                    for one in commit.lines:
+                        if heads[one.offset] == one.before:
+                            marks.write_mark(opened.fd, one.offset, one.after)
+                elif commit.text.startswith(data[commit.size :]):
+                    os.ftruncate(opened.fd, commit.size)
+                files.utime(opened.fd, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+                files.fsync(opened.fd)
+                return is_made
+        except (OSError, Refused):
+            return None
+
     def tidy(self, scheduler: int | None, *, is_dry: bool = False) -> list[str]:
         """Remove our links to messages that need none; return their names. `is_dry`: only list
         them.
         """
         found = sorted(self.links.lone_messages())
-        for name in sorted(self._folders.list_kept()):
-            try:
-                with (
-                    self._folders.open_control(name, os.O_RDWR) as opened,
-                    marks.write_lock(opened.fd),
-                ):
-                    if _has_use(opened, scheduler):
-                        continue
-                    if not is_dry:
-                        self.links.drop(name)
-            except (OSError, Refused):
-                continue  # a scan shows it as a problem
-            found.append(name)
+        kept = sorted(self._folders.list_kept())
+        found += [name for name in kept if self._tidy_one(name, scheduler, is_dry=is_dry)]
         if not is_dry:
             self.links.drop_lone()
         return found
+
+    def _tidy_one(self, name: str, scheduler: int | None, *, is_dry: bool = False) -> bool:
+        """Remove our links to a message if it needs none; True if it does not."""
+        try:
+            with (
+                self._folders.open_control(name, os.O_RDWR) as opened,
+                marks.write_lock(opened.fd),
+            ):
+                if _has_use(opened, scheduler):
+                    return False
+                if not is_dry:
+                    self.links.drop(name)
+        except (OSError, Refused):
+            return False  # a scan shows it as a problem
+        return True
+
+
+def _send_all(sends: Iterable[Callable[[], object]]) -> bool:
+    """Send mail whose change is durable; False if one could not be sent: `recover` does it."""
+    is_sent = True
+    for send in sends:
+        try:
+            send()
+        except StoreError:
+            is_sent = False
+    return is_sent
 
 
 def _has_use(opened: OpenControl, scheduler: int | None) -> bool:

@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from os import stat_result
 from typing import NamedTuple
 
@@ -338,14 +338,17 @@ class PostofficeFolders:
         raise Refused(why)
 
     def find_message(
-        self, name: str, is_kept: bool, opened: FolderCache, likely: str
+        self, name: str, is_kept: bool, opened: FolderCache | None = None, likely: str = ""
     ) -> tuple[stat_result, str]:
         """Status and path of the message file of a control file; `likely` is the hash folder to try
-        first.
+        first, `opened` has folders open from other reads.
 
         Raises:
             Refused: there is none, or it is no plain file.
         """
+        if opened is None:
+            with closing(FolderCache()) as own:
+                return self.find_message(name, is_kept, own, likely)
         for folder in self._message_folders(name, is_kept, likely):
             try:
                 at = opened.open(self.fd, folder[:-1])

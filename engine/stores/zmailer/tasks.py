@@ -271,11 +271,18 @@ def _fixed_facts(one: RecipientLine) -> dict[str, str]:
 def _diagnostic_facts(diagnostic: Diagnostic) -> dict[str, str]:
     """The extra values of a recipient with a diagnostic."""
     parts = zip(("status", "report", "remote host"), diagnostic.notary[2:5], strict=False)
-    return {name: text(value) for name, value in parts if value}
+    found = {name: text(value) for name, value in parts if value}
+    lines = [line for line in diagnostic.message.split(b"\r") if line.strip()]
+    if len(lines) > 1:  # the error is only the last one
+        found["diagnostic"] = " | ".join(map(text, lines))
+    return found
 
 
 def describe(diagnostic: Diagnostic) -> str:
-    """The last line of a diagnostic's message, else the report of the remote host."""
-    lines = [line for line in diagnostic.message.split(b"\r") if line.strip()]
+    """The last line of a diagnostic's message, without the sign of what the remote host said; else
+    its report.
+    """
+    said = (line.removeprefix(b"->> ") for line in diagnostic.message.split(b"\r"))
+    lines = [line for line in said if line.strip()]
     report = diagnostic.notary[3] if len(diagnostic.notary) > 3 else b""
     return clean_error((lines[-1] if lines else report).decode("utf-8", "replace"))
