@@ -28,6 +28,20 @@ def fault(
 
 
 FAULTS: tuple[Fault, ...] = (
+    fault("looks for held recipients behind the changed one only", "a held recipient is lost",
+          "engine/stores/zmailer/changes.py",
+          "tests/stores/test_zmailer_store.py::test_our_links_stay_for_another_held_recipient",
+          ("spans = ((begin, size), (0, min(begin + overlap, size)))", "spans = ((begin, size),)")),
+    fault("takes the time of a file for its content", "our changes of a large file are not shown",
+          "engine/stores/zmailer/folders.py",
+          "tests/stores/test_zmailer_store.py::test_lookups_of_a_large_file_show_what_changed",
+          ("self.seen.st_ctime_ns == now.st_ctime_ns", "True"),
+          ("return is_same and self.is_settled", "return is_same")),
+    fault("keeps the lines of a part that changed", "a task is shown where there is none any more",
+          "engine/stores/zmailer/control_file.py",
+          "tests/stores/test_zmailer_store.py::test_lookups_of_a_large_file_show_what_changed",
+          ("            if not _has_same_lines(old, start, end, read):\n"
+           "                return None\n", "")),
     fault("believes the answer to a KILL", "a deletion that did not happen is reported as done",
           "engine/stores/mailq/requests.py",
           "tests/stores/test_mailq_store.py::test_an_answer_alone_is_no_success",
