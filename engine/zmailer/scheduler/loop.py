@@ -30,14 +30,18 @@ class SchedulerLoop:
         recover: Callable[[], None],
         *,
         is_synchronous: bool = False,
+        is_verbose_later: bool = False,
     ) -> None:
         """`log_fd` gets the errors of agents; `recover` completes what one that died has begun;
-        `is_synchronous`: read all files before the first agent is started (option -S)."""
+        `is_synchronous`: read all files before the first agent is started (option -S);
+        `is_verbose_later`: log the lines of agents only after that (option -W)."""
         self.parts = parts
         self.flow = MessageFlow(parts)
         self._selector = selectors.DefaultSelector()
         handlers = AgentHandlers(self.flow.answered, self.flow.resync, parts.log, recover)
         self.agents = RunningAgents(parts.work, self._selector, handlers, limits, log_fd)
+        self.agents.is_verbose = limits.is_verbose and not is_verbose_later
+        self._is_verbose_later = limits.is_verbose and is_verbose_later
         self._is_synchronous = is_synchronous
         self._tidy_at = self._report_at = 0.0
         self._report_seconds = float("inf")
@@ -115,3 +119,5 @@ class SchedulerLoop:
             self.flow.take(name)
         if not (len(arrivals) or arrivals.is_cut):
             self._is_synchronous = False
+            if self._is_verbose_later:
+                self.agents.is_verbose = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from engine.scheduling import agent_state
@@ -46,6 +47,8 @@ class AgentLimits(NamedTuple):
     """Values of zmailer.conf."""
     start_rate: int = 30
     open_files: int = OPEN_FILES
+    is_verbose: bool = False
+    """Log each line between the scheduler and its agents (option -v)."""
 
 
 class RunningAgents:
@@ -68,6 +71,8 @@ class RunningAgents:
         self._wait_until = 0.0
         """No agent is started before: the rate is reached."""
         self.is_stopping = False
+        self.is_verbose = False
+        """True: log all lines of the agents that are started from now on."""
 
     # ---- starts
 
@@ -115,10 +120,16 @@ class RunningAgents:
             return
         if agent.warning:
             self._handlers.log(agent.warning)
+        if self.is_verbose:
+            self._handlers.log(f"agent {agent.pid}: started for {channel}/{host}")
+            agent.talk.trace = partial(self._trace, agent.pid)
         self.agents[agent.pid] = agent
         self._work.add(agent.pid, thread)
         self._selector.register(agent.sock, selectors.EVENT_READ, agent)
         self._selector.register(agent.pidfd, selectors.EVENT_READ, agent)
+
+    def _trace(self, pid: int, direction: str, line: bytes) -> None:
+        self._handlers.log(f"agent {pid} {direction} {line.decode('utf-8', 'replace')}")
 
     # ---- conversation
 
