@@ -46,6 +46,8 @@ class SchedulerLoop:
         self._tidy_at = self._report_at = 0.0
         self._report_seconds = float("inf")
         self.is_ended = False
+        self.every_turn: list[Callable[[], object]] = []
+        """Called in each turn, at least once a second."""
         self.is_frozen: Callable[[], bool] = lambda: False
         """Asked in each turn: while it is true, no agent is started."""
 
@@ -62,6 +64,8 @@ class SchedulerLoop:
                 key.data()
             elif key.data.pid in self.agents.agents:
                 self.agents.handle(key.data, self.parts.clock())
+        for call in self.every_turn:
+            call()
         now = self.parts.clock()
         self.agents.handle_left(now)
         self._take_arrivals()
@@ -72,6 +76,7 @@ class SchedulerLoop:
         if now >= self._report_at and self._report_seconds < float("inf"):
             self._report_at = now + self._report_seconds
             self.flow.report_failures()
+            self.flow.report_delays()
         self.parts.table.ready.is_frozen = self.is_frozen()
         if not self._is_synchronous:
             self.agents.start_all(now)

@@ -258,6 +258,7 @@ class SchedulerProcess:
         )
         self._keep.callback(self._server.close)
         self.loop.add_reader(self._server.fileno(), self._server.step)
+        self.loop.every_turn.append(self._server.step)  # ends connections that are too old
 
     def _read_users(self, path: str) -> tuple[MailqUser, ...] | None:
         """The users of MAILQ version 2; None for version 1."""
