@@ -35,9 +35,10 @@ PACKAGES = {
     "engine.mailq": "engine.config",
     "engine.zmailer": "engine.mail.message engine.scheduling engine.stores.zmailer",
     "engine.zmailer.scheduler": "engine.mailq engine.zmailer",
-    "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
-    "engine.stores.bullmq engine.stores.zmailer",
     "engine.zmailer.agents": "engine.mail.send engine.scheduling engine.zmailer",
+    "engine.stores.mailq": "engine.mailq",
+    "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
+    "engine.stores.bullmq engine.stores.zmailer engine.stores.mailq",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
     "engine.doctor": "engine.destinations engine.monitor engine.stores",
