@@ -274,6 +274,9 @@ class Edge(NamedTuple):
     verbs: tuple[tuple[str, str], ...] = ()
     """Verbs that do more along this edge than change the task, each with its own warning; verbs
     with `is_named` are offered only where they are here."""
+    shared_field: str = ""
+    """The name of a task field: the change also affects all other tasks with the same value there,
+    such as those of one message. A plan adds them as rows. "": only the task itself."""
 
 
 Edges: TypeAlias = Mapping[tuple[State | None, State | None], Edge]

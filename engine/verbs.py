@@ -297,7 +297,7 @@ VERBS: Mapping[str, Verb] = {
         Verb(
             "expunge",
             "expunged",
-            ((State.DEAD, None), (State.TRASH, None), (State.DONE, None)),
+            ((State.DEAD, None), (State.TRASH, None), (State.DONE, None), (State.PENDING, None)),
             expunge,
             keeps_bytes=True,
             excludes_suspicious=True,

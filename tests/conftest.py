@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -83,12 +84,33 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
         db.execute(f"DROP SCHEMA {name} CASCADE")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--deep-slice K/N`: of the tests marked deep only every N-th, of N equal parts the K-th."""
+    parser.addoption("--deep-slice", default="0/1", metavar="K/N", help="a part of the deep tests")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the deep tests of other slices. The name decides, so a test stays in its slice."""
+    part, parts = map(int, config.getoption("--deep-slice").split("/"))
+    others = [
+        item
+        for item in items
+        if item.get_closest_marker("deep") and crc32(item.nodeid.encode()) % parts != part
+    ]
+    if others:
+        left_out = set(others)
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=others)
+
+
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     """Name what this run did not include, and the command that does."""
     if "not deep" in config.option.markexpr:
         terminalreporter.write_line("not run: tests marked deep; make test-all runs them")
+    if (slice_ := config.getoption("--deep-slice")) != "0/1":
+        terminalreporter.write_line(f"of the tests marked deep: slice {slice_}")
     terminalreporter.write_line(
         "not run: planted faults, every crash point by strace, fuzz, soak; make deep runs them"
     )

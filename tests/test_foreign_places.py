@@ -94,6 +94,10 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("zmailer", "scheduler"): (("-i", "-P", "{place}", "-f", "{place}/scheduler.conf"),),
     ("zmailer", "doctor"): ((),),
     ("zmailer", "agent"): (("hold",), ("smtp", "-l", "{place}/log")),
+    ("zmailer", "mailq"): (
+        ("{place}/.spooldeck/swept",),
+        ("-U", "x", "--password-file", "{place}/.spooldeck/swept", "-p", "{place}/swept"),
+    ),
     ("install-units",): (("{place}/units",),),
     ("bullmq", "work"): (("--until-idle",),),
     ("bullmq", "add"): (("{place}", "mail", "send"),),

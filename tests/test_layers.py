@@ -35,9 +35,10 @@ PACKAGES = {
     "engine.mailq": "engine.config",
     "engine.zmailer": "engine.mail.message engine.scheduling engine.stores.zmailer",
     "engine.zmailer.scheduler": "engine.mailq engine.zmailer",
-    "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
-    "engine.stores.bullmq engine.stores.zmailer",
     "engine.zmailer.agents": "engine.mail.send engine.scheduling engine.zmailer",
+    "engine.stores.mailq": "engine.mailq",
+    "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
+    "engine.stores.bullmq engine.stores.zmailer engine.stores.mailq",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
     "engine.doctor": "engine.destinations engine.monitor engine.stores",
@@ -91,9 +92,20 @@ def package_of(name: str) -> str:
     return name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
 
 
-def imported(name: str) -> Iterator[str]:
+@cache
+def tree(name: str) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(MODULES[name].read_text())
+
+
+@cache
+def imported(name: str) -> frozenset[str]:
     """The modules that a module imports, also inside functions, by their full names."""
-    for node in ast.walk(ast.parse(MODULES[name].read_text())):
+    return frozenset(_imports(name))
+
+
+def _imports(name: str) -> Iterator[str]:
+    for node in ast.walk(tree(name)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -154,7 +166,7 @@ def test_a_package_has_4_to_14_modules() -> None:
     assert {name for name, size in sizes.items() if size < 4} == SMALL
     for name in MODULES:
         if MODULES[name].name == "__init__.py":
-            charter = ast.get_docstring(ast.parse(MODULES[name].read_text()))
+            charter = ast.get_docstring(tree(name))
             assert charter, name
             assert len(charter.splitlines()[0]) <= 97, name
 
@@ -196,7 +208,7 @@ def test_only_the_terminal_uses_private_names_of_textual() -> None:
     """
     screens = [n for n in MODULES if n.startswith("tui") and not n.startswith("tui.cli")]
     above = [n for n in screens if package_of(n) != "tui.terminal"]
-    nodes = [node for n in above for node in ast.walk(ast.parse(MODULES[n].read_text()))]
+    nodes = [node for n in above for node in ast.walk(tree(n))]
     used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     stored = {
         node.attr
@@ -256,7 +268,7 @@ def test_a_class_has_at_most_15_methods() -> None:
     methods = {
         f"{name}.{node.name}": sum(isinstance(part, FUNCTIONS) for part in node.body)
         for name in MODULES
-        for node in ast.walk(ast.parse(MODULES[name].read_text()))
+        for node in ast.walk(tree(name))
         if isinstance(node, ast.ClassDef)
     }
 
@@ -293,7 +305,7 @@ def test_a_format_is_named_only_by_its_own_modules_and_the_table() -> None:
         }
         wrong |= {
             f"{name}:{node.lineno} has {node.value!r}"
-            for node in ast.walk(ast.parse(MODULES[name].read_text()))
+            for node in ast.walk(tree(name))
             if isinstance(node, ast.Constant) and node.value in FORMATS
             if OTHER_MEANINGS.get(name) != node.value
         }

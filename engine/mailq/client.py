@@ -9,7 +9,8 @@ from typing import TypeVar
 from engine.mailq import job_text, report_text
 from engine.mailq.acl import Right
 from engine.mailq.connection import ANSWER_SECONDS, MailqConnection, ServerAddress, shown_answer
-from engine.mailq.queue_view import CounterView, GroupView, JobView, QueueView, TotalsView
+from engine.mailq.job_text import ThreadJobs
+from engine.mailq.queue_view import CounterView, GroupView, QueueView, TotalsView
 from engine.mailq.report_text import BadReport, decode
 from engine.mailq.session import MULTI_LINE
 from engine.store import Unavailable, Unsupported
@@ -106,11 +107,12 @@ class MailqClient:
         """The totals."""
         return self._parsed("SHOW SNMP", report_text.parse_totals)
 
-    def jobs(self, channel: str, host: str) -> tuple[JobView, ...]:
-        """The jobs of a thread; () if there is none."""
+    def jobs(self, channel: str, host: str) -> ThreadJobs:
+        """A thread and its jobs."""
         parse = job_text.parse_thread_jobs
         return self._parsed(
-            f"SHOW THREAD {channel} {host}", lambda lines: parse(lines, channel, host)
+            f"SHOW THREAD {channel} {host}",
+            lambda lines: parse(lines, channel, host, self._clock()),
         )
 
     def counters(self) -> tuple[CounterView, ...]:

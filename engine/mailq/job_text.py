@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from typing import NamedTuple
 
 from engine.mailq.queue_view import JobView, JobWait, KeyList, QueueView, ThreadView
 from engine.mailq.report_text import (
@@ -13,6 +14,7 @@ from engine.mailq.report_text import (
     bad_line,
     parse_report,
     parse_short_time,
+    parse_thread,
     report_lines,
     short_time,
     thread_details,
@@ -188,23 +190,32 @@ def thread_lines(thread: ThreadView, jobs: Iterable[JobView], now: float) -> Ite
             yield f"{job.path}\t{number}\t{job.error_address}\t{offset}\t{rest}"
 
 
-def parse_thread_jobs(lines: Iterable[str], channel: str, host: str) -> tuple[JobView, ...]:
-    """Parse the answer to `SHOW THREAD` for one thread; lines that begin with # have no job.
+class ThreadJobs(NamedTuple):
+    """The answer to `SHOW THREAD`."""
+
+    thread: ThreadView | None
+    """None if there is no such thread."""
+    jobs: tuple[JobView, ...]
+
+
+def parse_thread_jobs(lines: Iterable[str], channel: str, host: str, now: float) -> ThreadJobs:
+    """Parse the answer to `SHOW THREAD` for one thread.
 
     Brackets around an error address, as scheduler(8zm) has them, are removed.
 
     Raises:
         BadReport: a line has another form.
     """
-    rows = (
-        _parse_recipient(line, number, channel, host)
-        for number, line in enumerate(lines, 1)
-        if not line.startswith("#")
-    )
-    found = list[JobView]()
+    thread: ThreadView | None = None
+    rows, found = list[JobView](), list[JobView]()
+    for number, line in enumerate(lines, 1):
+        if line.startswith("#"):
+            thread = parse_thread(f"    {line[1:]}", number, now)
+        else:
+            rows.append(_parse_recipient(line, number, channel, host))
     for job, same in groupby(rows, lambda row: row._replace(offsets=())):
         found.append(job._replace(offsets=tuple(one.offsets[0] for one in same)))
-    return tuple(found)
+    return ThreadJobs(thread, tuple(found))
 
 
 def _parse_recipient(line: str, number: int, channel: str, host: str) -> JobView:

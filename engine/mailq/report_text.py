@@ -45,17 +45,20 @@ def encode(text: str) -> bytes:
 # ---- times
 
 
-@lru_cache(4096)
 def short_time(seconds: int) -> str:
     """Seconds as the original writes them: 2d23h, 13m18s, 4d1m6s, -1d28s, 0s.
 
     Minutes and seconds are there only if days or hours are 0.
     """
-    left = abs(seconds)
-    parts = [(left // 86400, "d"), (left // 3600 % 24, "h")]
-    if not (parts[0][0] and parts[1][0]):
-        parts += [(left // 60 % 60, "m"), (left % 60, "s")]
-    return "-" * (seconds < 0) + ("".join(f"{n}{unit}" for n, unit in parts if n) or "0s")
+    if seconds <= 0:
+        return f"-{short_time(-seconds)}" if seconds else "0s"
+    days, rest = divmod(seconds, 86400)
+    hours, rest = divmod(rest, 3600)
+    text = (f"{days}d" if days else "") + (f"{hours}h" if hours else "")
+    if days and hours:
+        return text
+    minutes, rest = divmod(rest, 60)
+    return text + (f"{minutes}m" if minutes else "") + (f"{rest}s" if rest else "")
 
 
 SHORT_TIME = r"-?(?:\d+d)?(?:\d+h)?(?:\d+m)?(?:\d+s)?"
@@ -80,9 +83,10 @@ def parse_short_time(text: str) -> int:
 # ---- threads
 
 
-def thread_label(thread: ThreadView) -> str:
+@lru_cache(1 << 16)
+def thread_label(channel: str, host: str, withhost: int) -> str:
     """The name of a thread with the blanks before it and the TABs behind it."""
-    label = f"    {thread.channel}/{thread.host}/{thread.withhost}"
+    label = f"    {channel}/{host}/{withhost}"
     width = len(encode(label)) + 7
     tabs = "\t" * sum(width < stop for stop in TAB_STOPS)
     return label + tabs + ("\t" if width < LAST_STOP else " ")
@@ -91,11 +95,14 @@ def thread_label(thread: ThreadView) -> str:
 def thread_details(thread: ThreadView, now: float) -> str:
     """The numbers of a thread, as they follow its label."""
     t = thread
-    start = f"N={t.jobs:<3d} R={t.recipients:<3d} A={t.attempts:<2d}"
-    waits = " channelwait" * t.is_channel_wait + " threadwait" * t.is_thread_wait
-    if not t.agents and t.wakeup is not None and t.wakeup > now:  # most threads, without a list
-        return f"{start} W={int(t.wakeup - now)}s QA={short_time(int(now - t.oldest_at))}{waits}"
-    return f"{start}{''.join(f' {word}' for word in _words(t, now))}{waits}"
+    start = f"N={t.jobs:<3d} R={t.recipients:<3d} A={t.attempts:<2d} "
+    if t.agents or t.wakeup is None or t.wakeup <= now:
+        start += " ".join(_words(t, now))
+    else:  # most threads
+        start += f"W={int(t.wakeup - now)}s QA={short_time(int(now - t.oldest_at))}"
+    if t.is_channel_wait or t.is_thread_wait:
+        start += " channelwait" * t.is_channel_wait + " threadwait" * t.is_thread_wait
+    return start
 
 
 def _words(thread: ThreadView, now: float) -> Iterator[str]:
@@ -208,7 +215,8 @@ def group_lines(group: GroupView, now: float, *, with_threads: bool) -> Iterator
     yield f"{g.channel}/{g.host}/{g.withhost}"
     if with_threads:
         for thread in g.threads:
-            yield thread_label(thread) + thread_details(thread, now)
+            label = thread_label(thread.channel, thread.host, thread.withhost)
+            yield label + thread_details(thread, now)
     yield (
         f"\tThreads: {_pair(g.thread_count, 4)} Msgs: {g.messages:5d} Procs: {_pair(g.agents, 3)}"
         f" Idle: {_pair(g.idle, 3)} Plim: {g.max_agents:3d} Flim: {g.overfeed:3d}"

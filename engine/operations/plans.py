@@ -3,6 +3,10 @@
 A plan acts on what was on the screen. Each row holds the state and the revision in which its task
 was seen; a task that has changed when the plan is applied is skipped, as gone
 (`engine.operations.execute`). Nothing here writes.
+
+An edge may name a field (`Edge.shared_field`): a change then affects all tasks with the same value
+there, such as those of one message. A plan has all of them as rows, and excludes or includes them
+together.
 """
 
 from __future__ import annotations
@@ -57,6 +61,11 @@ class Plan(NamedTuple):
     """True if the operator includes all rows that are only suspicious."""
     generation: int = -1
     """The generation of the index that the rows are from, or an older one; -1: not known."""
+    companions: Mapping[str, frozenset[str]] = NO_VALUES
+    """By id: the ids of all tasks that change together with it, its own too; only if there are
+    others. They are included and excluded together."""
+    added: int = 0
+    """The number of rows that were added because they change together with others."""
 
     def exclusion_reason(self, row: Row) -> str:
         """Why a row is excluded; "" if it is not."""
@@ -184,6 +193,61 @@ def _default_exclusion(created: float, noted: bool, now: float) -> str:
     if noted:
         return REASON_NOTED
     return REASON_RECENT if now - created < RECENT_SECONDS else ""
+
+
+def shared_field(edges: Edges, verb: str) -> str:
+    """The field with whose value a verb affects all tasks; "" if it affects one task."""
+    ways = [edges[way] for way in VERBS[verb].edges if way in edges]
+    return next((edge.shared_field for edge in ways if edge.shared_field), "")
+
+
+def freeze_shared_plan(
+    verb: str,
+    chosen: Collection[str],
+    tasks: Iterable[Task],
+    now: float,
+    *,
+    edges: Edges,
+    filter: str = "",
+    noted: frozenset[str] = frozenset(),
+) -> Plan:
+    """Make a plan for the tasks with the `chosen` ids, and for all that change with them.
+
+    `tasks` are all tasks that share a value with a chosen one, as they were seen. Of a deletion,
+    also those in states that the verb has no edge from: they bar it. If one is barred or has a note
+    (`noted`), that is so for all with the same value.
+
+    Raises:
+        Unavailable: there are many, and the disk is too full for a temporary table.
+    """
+    field = shared_field(edges, verb)
+    ways = [way for way in VERBS[verb].edges if way in edges and edges[way].shared_field]
+    starts, deletes = {start for start, _ in ways}, any(end is None for _, end in ways)
+    groups: dict[str, dict[str, Task]] = {}
+    for task in tasks:
+        if task.state in starts or deletes:
+            groups.setdefault(getattr(task, field) or task.id, {})[task.id] = task
+    rows, companions = [], dict[str, frozenset[str]]()
+    for group in groups.values():
+        why = ""
+        for task in group.values():
+            stays = "" if task.state in starts else f"{task.id} is {task.state}, and changes too"
+            why = why or stays or bar_reason(edges, verb, task, now=now)
+        rows += [(t.id, t.state, t.rev, t.created, why) for t in group.values()]
+        if len(group) > 1:
+            companions |= dict.fromkeys(group, frozenset(group))
+        if noted.intersection(group):
+            noted |= group.keys()
+    plan = freeze_rows(verb, rows, now, filter=filter, noted=noted)
+    added = sum(row[0] not in chosen for row in rows)
+    return plan._replace(companions=companions, added=added)
+
+
+def describe_added(plan: Plan) -> tuple[str, ...]:
+    """A warning if tasks were added to a plan."""
+    if not plan.added:
+        return ()
+    return (f"{plan.added:,} more affected: added to this plan",)
 
 
 def transition_of(verb: str, row: Row) -> Transition | None:

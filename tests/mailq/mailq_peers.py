@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from engine.mailq.acl import MailqUser, parse_users
 from engine.mailq.queue_view import (
+    AgentView,
     CounterView,
     GroupView,
     JobView,
@@ -75,6 +76,11 @@ class SampleQueue:
                     sum(len(job.offsets) for job in jobs),
                     sum(job.attempts or 0 for job in jobs),
                     self.now - 120,
+                    agents=tuple(
+                        AgentView(job.pid, self.now, job.fed_at, 1, "STUFF")
+                        for job in jobs
+                        if job.wait is JobWait.RUNNING
+                    ),
                     wakeup=jobs[0].wakeup,
                 )
                 for key, jobs in threads.items()
@@ -118,7 +124,9 @@ class SampleQueue:
         self.asked.append(f"ETRN {host}")
         return self._change(
             [
-                job._replace(wait=JobWait.INACTIVE, wakeup=self.now) if job.host == host else job
+                job._replace(wait=JobWait.INACTIVE, wakeup=None, fed_at=job.fed_at + 1)
+                if job.host == host
+                else job
                 for job in self.all_jobs
             ]
         )

@@ -83,9 +83,12 @@ def test_all_that_a_server_shows_is_read(running: RunningServer) -> None:
         groups = tuple(group._replace(threads=()) for group in view.groups)
         assert client.groups() == (groups, view.totals)
         assert client.totals() == view.totals
-        assert client.jobs("smtp", "a.test") == (SAMPLE_JOBS[0], SAMPLE_JOBS[2])
-        assert client.jobs("hold", "ns:c.test/any") == (SAMPLE_JOBS[3],)
-        assert client.jobs("smtp", "none") == ()
+        assert client.jobs("smtp", "a.test").jobs == (SAMPLE_JOBS[0], SAMPLE_JOBS[2])
+        assert client.jobs("hold", "ns:c.test/any") == (
+            view.groups[0].threads[0],
+            (SAMPLE_JOBS[3],),
+        )
+        assert client.jobs("smtp", "none") == (None, ())
         assert client.counters()[0] == CounterView("SYS.SchedulerMasterPID", "7", "NOT PRESENT!")
 
 

@@ -98,9 +98,8 @@ def test_jobs_of_a_thread_are_rendered_again() -> None:
         if not said.startswith("SHOW THREAD ") or len(lines) < 3:
             continue
         channel, host = said.split()[2:]
-        jobs = job_text.parse_thread_jobs(lines[1:-1], channel, host)
-        words = f"    {lines[1][1:].replace('  N=', ' N=')}"
-        thread = report_text.parse_thread(words, 1, NOW)
+        thread, jobs = job_text.parse_thread_jobs(lines[1:-1], channel, host, NOW)
+        assert thread is not None
 
         assert [*job_text.thread_lines(thread, jobs, NOW)] == lines[1:-1]
         assert len(jobs) == thread.jobs
@@ -159,7 +158,7 @@ def test_version_2_shows_fewer_waits() -> None:
     for wait in JobWait:
         job = JobView("7", "smtp", "a.test", (10, 20), "x\ty", wait, NOW + 4, attempts=3)
         lines = [*job_text.thread_lines(thread, [job], NOW)]
-        (found,) = job_text.parse_thread_jobs(lines, "smtp", "a.test")
+        (found,) = job_text.parse_thread_jobs(lines, "smtp", "a.test", NOW).jobs
 
         shown = wait in (JobWait.RETRY, JobWait.CHANNEL, JobWait.THREAD)
         assert found == job._replace(wait=wait if shown else JobWait.UNKNOWN)
@@ -169,7 +168,8 @@ def test_an_error_address_may_be_in_brackets() -> None:
     """An error address in the brackets of scheduler(8zm) is read without them."""
     line = "7\t0\t<a@x.test>\t10\t0\t0\t0\t1\tchannel\t"
 
-    assert job_text.parse_thread_jobs([line], "smtp", "h")[0].error_address == "a@x.test"
+    (job,) = job_text.parse_thread_jobs([line], "smtp", "h", NOW).jobs
+    assert job.error_address == "a@x.test"
 
 
 BAD_DUMPS = [
@@ -222,4 +222,4 @@ def test_any_bytes_are_a_view_or_a_bad_report(data: bytes, at: int) -> None:
 def test_a_bad_line_of_a_thread_is_refused(line: str) -> None:
     """A line of `SHOW THREAD` with too few fields, no number or an unknown wait is refused."""
     with pytest.raises(BadReport, match="line 1"):
-        job_text.parse_thread_jobs([line], "smtp", "h")
+        job_text.parse_thread_jobs([line], "smtp", "h", NOW)

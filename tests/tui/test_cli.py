@@ -79,7 +79,7 @@ def test_what_every_command_keeps(
         ("mail send | mail.send:send | a summary", "the row of its group above it"),
         ("    @place @json", "@place above it"),
         ("    place", "NAME VALUE | HELP"),
-        ("    --to A +must | a text", "+required or +dest:NAME"),
+        ("    --to A +must | a text", "+required, +rest or +dest:NAME"),
         ("    --to [A]", "X, or [X] if no option"),
         ("    --to N:float", "no type but count and number"),
         ("    --to N:count=x", "a number after ="),

@@ -381,6 +381,7 @@ async def test_a_key_for_a_task_that_just_changed_is_refused(
     memory = a_memory(some_tasks())
     async with a_desk(a_place(memory)) as desk:
         screen = queue_of(desk.console)
+        await desk.until(lambda: screen.list.rows.view.task_here is not None)
         task = screen.list.rows.view.task_here
         assert task is not None and task.state is State.PENDING
         with memory.condition:

@@ -56,6 +56,9 @@ UNDO_TEXTS: Mapping[str, str] = {
 
 DEFAULT_UNDO = "24 h, by any operator (u)"
 
+UNDO_OF_REQUEST = "none: the server does it for good"
+"""Shown if all edges are requests that cannot be undone."""
+
 SENT_AS_REQUEST = "sent as a request: the server decides"
 """Shown where `Edge.exact` is False."""
 
@@ -246,6 +249,13 @@ def _transition_lines(
     return lines
 
 
+def _undo_text(about: PlanCounts, sight: PlanView) -> str:
+    edges = [would.edge for would in about.transitions]
+    if edges and not any(edge.exact or edge.undoable for edge in edges):
+        return UNDO_OF_REQUEST
+    return sight.undo or UNDO_TEXTS.get(about.plan.verb, DEFAULT_UNDO)
+
+
 def _facts(about: PlanCounts, sight: PlanView) -> list[Run]:
     plan, changed = about.plan, sum(amount for _, amount in about.changed)
     rows: list[Run] = []
@@ -256,7 +266,7 @@ def _facts(about: PlanCounts, sight: PlanView) -> list[Run]:
     rows += [(f"new {name}", describe_value(name, value)) for name, value in plan.values.items()]
     rows += sight.facts
     rows += [
-        ("undo", sight.undo or UNDO_TEXTS.get(plan.verb, DEFAULT_UNDO)),
+        ("undo", _undo_text(about, sight)),
         ("check", f"{RECHECK_NOTE}; changed now: {changed:,}"),
     ]
     if sight.reason:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 
@@ -19,7 +19,7 @@ from engine.operations import plans, trash
 from engine.operations.execute import Report
 from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace, rest_problem
-from engine.store import ChangeableStore, ReadableStore
+from engine.store import ChangeableStore, ReadableStore, Unavailable
 from engine.text.safe import safe_line
 from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
@@ -150,10 +150,10 @@ def _planned_tasks(
     sizes: dict[str, int] = {}
     seen = _measured_tasks(store, _tasks(verb, store, words, arguments, filter, now), sizes)
     noted = setup.notes().noted_ids() if careful else frozenset()
-    plan = plans.freeze_plan(verb, seen, now, edges=store.edges, filter=filter.text, noted=noted)
+    plan = _freeze(verb, store, seen, now, filter.text, noted)
     if careful:
         plan = _include_suspicious(plan, arguments)
-    known = ShownPlan(plan, "", sizes)
+    known = ShownPlan(plan, "", sizes, warnings=[*plans.describe_added(plan)])
     if verb == "restore":
         back = trash.plan_restore(store, setup.journal(), plan, now, setup.queue.retention_days)
         late = (
@@ -170,6 +170,28 @@ def _planned_tasks(
         )
         known = known._replace(warnings=[*known.warnings, *whole])
     return known._replace(scope=_scope(plan, words, arguments))
+
+
+def _freeze(
+    verb: str,
+    store: ReadableStore,
+    seen: Iterable[Task],
+    now: float,
+    filter: str,
+    noted: frozenset[str],
+) -> Plan:
+    """The plan for some tasks, and for those that change together with them."""
+    edges = store.edges
+    field = plans.shared_field(edges, verb)
+    if not field:
+        return plans.freeze_plan(verb, seen, now, edges=edges, filter=filter, noted=noted)
+    chosen = {task.id: task for task in seen}
+    values = {getattr(task, field) for task in chosen.values()} - {""}
+    found = (each for each in store.scan() if isinstance(each, Task)) if values else ()
+    sharing = {task.id: task for task in found if getattr(task, field) in values}
+    return plans.freeze_shared_plan(
+        verb, chosen, (sharing | chosen).values(), now, edges=edges, filter=filter, noted=noted
+    )
 
 
 def _words(
@@ -227,9 +249,13 @@ def _measured_tasks(
 ) -> Iterator[Task]:
     from engine.operations.sizes import MAX_MEASURED_TASKS, task_bytes
 
+    shows_sizes = True
     for task in tasks:
-        if len(sizes) < MAX_MEASURED_TASKS:
-            sizes[task.id] = task_bytes(store, task)
+        if shows_sizes and len(sizes) < MAX_MEASURED_TASKS:
+            try:
+                sizes[task.id] = task_bytes(store, task)
+            except Unavailable:
+                shows_sizes = False  # then the plan has none
         yield task
 
 
@@ -242,6 +268,7 @@ def _include_suspicious(plan: Plan, arguments: Namespace) -> Plan:
                 EX_USAGE,
                 f"--include {safe_line(ident)}: expected the id of a task that this plan excludes",
             )
+    named = named.union(*(plan.companions.get(ident, ()) for ident in named))
     return plan._replace(included_ids=named, includes_suspicious=arguments.include_all)
 
 

@@ -11,7 +11,7 @@ from engine.config import queue_config
 from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
 from engine.config.queue_config import Config, Queue, queue_settings_for
 from engine.policy import RetryPolicy, retries_of
-from engine.schedules import NO_RETRY
+from engine.schedules import NO_RETRY, fixed
 from engine.store import Store
 from engine.stores import detect
 from engine.system import files
@@ -92,6 +92,19 @@ def _zmailer_settings(said: Any, at: Any) -> Any:
     from engine.zmailer import environment
 
     return environment.parse_settings(said, at)
+
+
+def _open_mailq(setup: Setup) -> Store:
+    from engine.stores.mailq import MailqStore, parse_place
+
+    return MailqStore(parse_place(setup.address))
+
+
+def _is_mailq(at: Address) -> bool:
+    """True for the URL of a scheduler, and for a rendezvous file."""
+    if at.is_url:
+        return at.scheme in detect.MAILQ_SCHEMES
+    return detect.begins_with(at.text, detect.MAILQ_DUMP_HEADER)
 
 
 def _zgb_settings(said: Any, at: Any) -> Any:
@@ -182,6 +195,17 @@ FORMATS: dict[str, Format] = {
         claims="tag bytes",
         complete_place="formats.zmailer.watch:complete_place",
         doctor="formats.zmailer.doctor:check_spool",
+    ),
+    "mailq": Format(
+        "a ZMailer scheduler",
+        is_here=_is_mailq,
+        open_store=_open_mailq,
+        # The clause of its scheduler has the retries; the limit is an age.
+        retry_policy=lambda setup: retries_of(fixed(0.0)),
+        commands="zmailer",
+        no_destinations="the scheduler has the state of its hosts",
+        why_unworkable=lambda settings: "the agents of its scheduler deliver",
+        claims="agents",
     ),
     "nftban": Format(
         "an NFTBan queue",
