@@ -31,10 +31,12 @@ class SchedulerLoop:
         *,
         is_synchronous: bool = False,
         is_verbose_later: bool = False,
+        is_frozen: Callable[[], bool] = lambda: False,
     ) -> None:
         """`log_fd` gets the errors of agents; `recover` completes what one that died has begun;
         `is_synchronous`: read all files before the first agent is started (option -S);
-        `is_verbose_later`: log the lines of agents only after that (option -W)."""
+        `is_verbose_later`: log the lines of agents only after that (option -W);
+        `is_frozen`: start none, asked in each turn."""
         self.parts = parts
         self.flow = MessageFlow(parts)
         self._selector = selectors.DefaultSelector()
@@ -43,13 +45,12 @@ class SchedulerLoop:
         self.agents.is_verbose = limits.is_verbose and not is_verbose_later
         self._is_verbose_later = limits.is_verbose and is_verbose_later
         self._is_synchronous = is_synchronous
+        self._is_frozen = is_frozen
         self._tidy_at = self._report_at = 0.0
         self._report_seconds = float("inf")
         self.is_ended = False
         self.every_turn: list[Callable[[], object]] = []
         """Called in each turn, at least once a second."""
-        self.is_frozen: Callable[[], bool] = lambda: False
-        """Asked in each turn: while it is true, no agent is started."""
 
     # ---- one turn
 
@@ -77,7 +78,7 @@ class SchedulerLoop:
             self._report_at = now + self._report_seconds
             self.flow.report_failures()
             self.flow.report_delays()
-        self.parts.table.ready.is_frozen = self.is_frozen()
+        self.parts.table.ready.is_frozen = self._is_frozen()
         if not self._is_synchronous:
             self.agents.start_all(now)
         self.parts.places.flush()
