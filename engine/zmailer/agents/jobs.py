@@ -29,10 +29,10 @@ from engine.stores.zmailer.control_file import (
     Diagnostic,
     RecipientLine,
     parse_control_file,
-    parse_quad,
 )
 from engine.stores.zmailer.folders import PostofficeFolders, read_whole
 from engine.stores.zmailer.marks import LineChange
+from engine.stores.zmailer.names import parse_quad
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
