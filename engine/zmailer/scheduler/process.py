@@ -218,6 +218,7 @@ class SchedulerProcess:
             Arrivals(folders, table.messages, clock, limits),
             self._outputs.statistics,
             self._outputs.log,
+            self._trace,
             self._outputs.syslog,
             self._clocks.wall,
             clock,
@@ -301,6 +302,12 @@ class SchedulerProcess:
         self.loop.parts.reader.find_settings = self._clauses.find
         self._queue.forget_view()
         controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
+
+    def _trace(self, text: str) -> None:
+        """Log a step with -v; with -W too, only after the first files are read."""
+        options = self._options
+        if options.is_verbose and (self.loop.has_scanned or not options.is_verbose_later):
+            self._outputs.log(text)
 
     def _record_conf(self) -> None:
         """Keep what is in use, so that the console can show what a reread would change."""
