@@ -106,6 +106,10 @@ class SchedulerLoop:
         """Report what has failed in unfinished messages so often; also now."""
         self._report_seconds, self._report_at = seconds, 0.0
 
+    def end(self) -> None:
+        """End the loop after this turn; agents finish the job that they have by themselves."""
+        self.is_ended = True
+
     def stop(self) -> None:
         """Ask all agents to end, and end the loop when they have."""
         self.agents.stop(self.parts.clock())

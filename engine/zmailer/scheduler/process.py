@@ -240,6 +240,7 @@ class SchedulerProcess:
         self._notify = NotifySocket(notify.socket_path(params.get("notifysock", ""), root))
         self._keep.callback(self._notify.close)
         self.loop.add_reader(self._notify.fileno(), self._read_notices)
+        self._server: MailqServer | None = None
         users = self._read_users(params.get("authfile", ""))
         try:
             listener = _listen(params.get("mailqsock", ""))
@@ -276,7 +277,7 @@ class SchedulerProcess:
     def _handle_signals(self) -> None:
         actions: Mapping[SignalWish, Callable[[], object]] = {
             SignalWish.REOPEN_LOGS: self._log.reopen,
-            SignalWish.EXIT: self._exit,
+            SignalWish.EXIT: self.loop.end,
             SignalWish.SLOW_STOP: self.loop.stop,
             SignalWish.CHECK_NOW: self.loop.check_now,
             SignalWish.REREAD: self._reread,
@@ -288,9 +289,6 @@ class SchedulerProcess:
             except (OSError, Unavailable) as error:
                 self._outputs.log(f"{wish}: {error}")
 
-    def _exit(self) -> None:
-        self.loop.is_ended = True
-
     def _reread(self) -> None:
         """Read the configuration again. With an error in it the old one stays in use."""
         old, self._files = self._files, self._read_conf()
@@ -300,6 +298,9 @@ class SchedulerProcess:
         self._clauses = ClauseTable(self._conf)
         self._record_conf()
         self.loop.parts.reader.find_settings = self._clauses.find
+        if self._server is not None:
+            authfile = self._conf.params.get("authfile")
+            self._server.users = self._read_users(str(authfile.value) if authfile else "")
         self._queue.forget_view()
         controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
 
