@@ -571,7 +571,6 @@ BY_PATH: Mapping[str, str] = {
     "engine/config/queue_config.py": "our own configuration",
     "engine/destinations/database.py": "with the owner's rights",
     "engine/demo/traffic.py": "a folder of ours; --keep is refused where others can redirect it",
-    "engine/federation/keys.py": _OPENED,
     "engine/system/files.py": "the one place that resolves paths: walk, open_file",
     "engine/live/folder_events.py": "the limit of inotify, in /proc",
     "engine/locks/lock_holder.py": _MACHINE,

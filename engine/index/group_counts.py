@@ -4,10 +4,9 @@ last error (SQL GROUP BY)."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from engine.destinations.watch import DestinationTasks
+from engine.destinations.watch import CountedTasks, DestinationTasks
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, STATES, Query, query_condition
 from engine.model import State
@@ -130,22 +129,31 @@ MAX_DESTINATION_ROWS = 5000
 """Maximum counts of destinations, one for each state and error code."""
 
 _DESTINATIONS = f"""
-SELECT domain, state, CASE WHEN state={STATE_NUMBERS[State.DEAD]} AND error LIKE '[%]%'
-    THEN substr(error, 2, min(40, instr(error, ']') - 2)) ELSE '' END AS bracketed,
+SELECT domain, state, CASE WHEN state<>{STATE_NUMBERS[State.DEAD]} THEN ''
+    WHEN error LIKE '[%]%' THEN substr(error, 2, min(40, instr(error, ']') - 2))
+    WHEN error LIKE '!_%!_ %' ESCAPE '!' THEN substr(error, 2, min(40, instr(error, '_ ') - 2))
+    ELSE '' END AS bracketed,
     count(*), min(created)
 FROM task WHERE state IN ({STATE_NUMBERS[State.PENDING]}, {STATE_NUMBERS[State.DEAD]})
     AND domain >= 'http' AND domain < 'httq' AND domain LIKE '%://%'
-GROUP BY domain, state, bracketed ORDER BY domain LIMIT {MAX_DESTINATION_ROWS}"""
-# The range is one of the index by state and domain: mail addresses are not read.
+GROUP BY domain, state, bracketed ORDER BY domain LIMIT ?"""
+# The range is one of the index by state and domain: mail addresses are not read. NFTBan's files
+# have `_` in the place of the brackets around a code.
 
 
-def count_destinations(reader: Reader) -> Mapping[str, DestinationTasks]:
-    """The tasks of each destination that is an origin, such as https://peer.example."""
+def count_destinations(reader: Reader, most: int = MAX_DESTINATION_ROWS) -> CountedTasks:
+    """The tasks of each destination that is an origin, such as https://peer.example, as far as
+    there are fewer than `most` counts of them."""
     found: dict[str, DestinationTasks] = {}
-    for origin, state, code, number, oldest in reader.fetch(_DESTINATIONS, ()):
+    rows = reader.fetch(_DESTINATIONS, (most,))
+    for origin, state, code, number, oldest in rows:
         had = found.get(origin, DestinationTasks())
         if STATES[state] is State.PENDING:
             found[origin] = had._replace(waiting=number, oldest=oldest)
         else:
             found[origin] = had._replace(failed={**had.failed, code: number})
-    return found
+    if len(rows) < most:
+        return CountedTasks(found)
+    last = rows[-1][0]  # perhaps not with all of its codes
+    del found[last]
+    return CountedTasks(found, unknown_from=last)

@@ -128,7 +128,7 @@ def _demo_module(arguments: Namespace) -> str:
         return DEMO_ZMAILER_MODULE
     if not (arguments.redis or arguments.federation):
         return DEMO_MODULE
-    from tui.cli.demo_formats_redis import find_missing
+    from tui.cli.demo_formats_redis import find_missing, socket_in
 
     option = "--federation" if arguments.federation else "--redis"
     missing = find_missing()
@@ -136,6 +136,10 @@ def _demo_module(arguments: Namespace) -> str:
         missing = "needs more packages: pip install 'spooldeck[federation]'"
     if missing:
         fail(EX_UNAVAILABLE, f"demo {option}: {missing}")
+    try:
+        socket_in(arguments.keep or "/")  # the temporary folder is short
+    except OSError as error:
+        fail(EX_USAGE, f"demo {option} --keep {safe_line(arguments.keep)}: {error.strerror}")
     return DEMO_FEDERATION_MODULE if arguments.federation else DEMO_REDIS_MODULE
 
 
