@@ -56,6 +56,8 @@ class SchedulerFiles(NamedTuple):
     """None if it cannot be read."""
     problem: str = ""
     """Why a file cannot be read, or where none was found; "" if all were read."""
+    text: str = ""
+    """The text of scheduler.conf."""
 
     @property
     def forms(self) -> str:
@@ -83,7 +85,8 @@ def read_files(
         paths = [f"{share}/{name}" for name in CONF_NAMES if share]
     for path in paths:
         try:
-            return SchedulerFiles(values, path, parse_conf(read_text(path), values))
+            text = read_text(path)
+            return SchedulerFiles(values, path, parse_conf(text, values), text=text)
         except FileNotFoundError as error:
             if len(paths) == 1:
                 return SchedulerFiles(values, path, None, _problem(path, error))

@@ -136,14 +136,16 @@ class SpoolControls:
             return f"hosts woken: {len(wanted):,}"
         try:
             if name == "freeze":
-                return self._freeze(value)
+                answer = self._freeze(value)
+                if is_ours(self._folders):  # it sees the marker now, not at its next turn
+                    self._signal(signal.SIGALRM)
+                return answer
             if name == "reread":
                 self._changes()  # not with a file that it could not use
             # Only the process that has the flock gets it: another one could have started since.
             if not is_ours(self._folders):
                 raise Unavailable("no scheduler of spooldeck is running now")
-            status = self._folders.transport_status
-            pid = signal_scheduler(self._folders.fd, status, _SIGNALS[name])
+            pid = self._signal(_SIGNALS[name])
         except OSError as error:
             raise Unavailable(f"{error.strerror or error}") from error
         if pid is None:
@@ -162,6 +164,9 @@ class SpoolControls:
             wanted = sorted(self._targets(target, hosts))
             return Outlook("\n".join(wanted) or "no recipient is waiting", len(wanted))
         return self._changes()
+
+    def _signal(self, number: signal.Signals) -> int | None:
+        return signal_scheduler(self._folders.fd, self._folders.transport_status, number)
 
     @staticmethod
     def _targets(target: str, hosts: Callable[[], Collection[str]]) -> Collection[str]:

@@ -237,6 +237,7 @@ def test_the_demo_has_a_spool_with_all_sorts_of_recipients(tmp_path: Path, spool
     said = demo.make(str(tmp_path), now)
     demo.add(now)
     demo.add(now + 1)  # too soon
+    demo.close()
 
     config = tmp_path / "config.yaml"
     config.write_text("stores:\n" + said["stores"])
@@ -247,6 +248,7 @@ def test_the_demo_has_a_spool_with_all_sorts_of_recipients(tmp_path: Path, spool
     assert counts["waiting"] > 60 and counts["failed"] > 1 and counts["locked"] == 1
     assert len(list((tmp_path / "zmailer" / "transport").iterdir())) == 62
     doctor = spooldeck("--config", str(config), "doctor", place).stdout
+    assert "scheduler.conf: 4 clauses, no errors" in doctor
     assert "uucp/oldhost: no clause with a command" in doctor
     assert "freezer/4711: parked: torn" in doctor
     assert "1 recipient locked by agents that have ended" in doctor

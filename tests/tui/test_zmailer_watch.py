@@ -85,7 +85,7 @@ def test_a_running_scheduler_shows_agents_and_pending_reasons(running: Setup) ->
     figures = watch.figures()
     facts = watch.facts(["smtp/a.test", "smtp/b.test", "local/-"])
 
-    assert figures.has_worker is True
+    assert (figures.has_worker, len(figures.workers), watch.obstacle("smtp")) == (True, 1, "")
     rows = dict(figures.rows)
     assert rows["scheduler"].endswith("the original one")
     assert rows["threads"] == "3, 2 pending; 1 agents"
@@ -108,6 +108,7 @@ def test_of_a_stopped_spool_only_what_is_known_is_shown(spool: Spool) -> None:
 
     assert dict(watch.figures().rows)["scheduler"] == "not running"
     assert watch.figures().has_worker is False
+    assert watch.obstacle("smtp") == "no scheduler is running: its agents deliver"
     (facts,) = watch.facts(["smtp/b.test"]).values()
     assert (facts.ring, facts.agents, facts.wakeup) == ("smtp/*", None, None)
     (spool.root.parent / "scheduler.conf").unlink()

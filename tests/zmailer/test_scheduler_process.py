@@ -109,15 +109,15 @@ def place(tmp_path: Path) -> Place:
         ("exit 3", "exit 3, 0 jobs open"),
         ("exec cat /dev/zero", ""),
         ("while :; do echo '#hungry'; done", ""),
-        ("exec sleep 60", ""),
-        ("exec 0<&- 1>&-; exec sleep 60", ""),
+        ("exec sleep 9", ""),
+        ("exec 0<&- 1>&-; exec sleep 9", ""),
         (r"printf '#hungry\n'; read -r a; printf '70/9\t\tok3 x\n71/9\t\tok3 x\n'", "not to do"),
         (r"printf '#hungry\n'; read -r a; printf '70/89\t\tok3'", "1 jobs open"),
         (
             r"printf '#hungry\n'; while read -r a b; do printf '#resync %s\n#hungry\n' $a; done",
             "often",
         ),
-        ("sleep 60 & exit 0", ""),
+        ("sleep 9 & exit 0", ""),
     ],
 )
 def test_a_bad_agent_harms_no_other_mail(place: Place, script: str, shown: str) -> None:

@@ -83,7 +83,7 @@ demo | open_console:demo | make temporary places with traffic and open the conso
     --keep DIR | make the places in DIR and keep them
     --redis | also BullMQ queues, on a Redis or Valkey server made for the demo
     --federation | also three servers that deliveries go to; one dies and comes back
-    --zmailer | instead of these: also a ZMailer spool whose scheduler is stopped
+    --zmailer | instead of these: also a ZMailer spool, its scheduler and agents
     @console
 status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs
         attention, 2 unreadable
@@ -248,11 +248,6 @@ zmailer why | formats.zmailer.conf:why | the clauses and settings of a channel/h
         has no command
     target CHANNEL/HOST | such as smtp/mx.example.org
     --conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
-zmailer mailq | formats.zmailer.mailq:mailq +listing | the queue of a scheduler, as mailq(1zm)
-        prints it
-    words WORD... +rest | ADDRESS: a host, URL or rendezvous file; -p PORT or socket, -U USER,
-        --password-file FILE, -c CHANNEL, -h HOST, -v, or -Q, -QQ, -QQQ, -QQQQ: threads, groups,
-        totals, counters
 zmailer scheduler | formats.zmailer.scheduler:scheduler | run the scheduler of a ZMailer spool:
         detached, or with -i or -v in the foreground
     words OPTION... +rest | the letters of scheduler(8zm): -d -i -v -F -H -n -Q -S -V -W, -f CONF,
@@ -264,6 +259,11 @@ zmailer agent | formats.zmailer.agent:agent | serve the jobs of a scheduler on s
         back to the sender
     words WORD... +rest | -c CHANNEL; smtp also -p PORT, -h HELO, -l LOG, -T SECONDS; then the host,
         if jobs name none
+zmailer mailq | formats.zmailer.mailq:mailq +listing | the queue of a scheduler, as mailq(1zm)
+        prints it
+    words WORD... +rest | ADDRESS: a host, URL or rendezvous file; -p PORT or socket, -U USER,
+        --password-file FILE, -c CHANNEL, -h HOST, -v, or -Q, -QQ, -QQQ, -QQQQ: threads, groups,
+        totals, counters
 federation | - | signed and encrypted deliveries to other servers, by two BullMQ queues
 federation work @place @until-idle | formats.federation:work | run deliveries and health checks,
         until stopped
@@ -365,7 +365,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
   spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
-  spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor (ZMailer)
+  spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files

@@ -1,7 +1,7 @@
-"""The demo with a further place: a ZMailer spool whose scheduler is stopped, while mail arrives.
+"""The demo with a further place: a ZMailer spool with our scheduler, its agents and mail servers.
 
-The files are written as the router writes them; some have the tags and diagnostics that agents
-leave. An operator can hold, bounce, expire and reroute them.
+The files are written as the router writes them; those of the past have the tags and diagnostics
+that agents leave. No router runs: what is given to it stays in router/.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import threading
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ from engine.demo import traffic
 from engine.stores.zmailer.control_file import Diagnostic, parse_control_file
 from engine.system import files
 from engine.zmailer.diagnostics import format_diagnostic
-from tui.cli.demo_formats import HOUR, MINUTE, Mails, Registrations
+from tui.cli.demo_formats import HOUR, MINUTE, DemoSmtpServer, Mails, Registrations
+from tui.cli.setup.errors import program_command
 
 MAIL_INTERVAL_SECONDS = 4.0
 ENOUGH_MESSAGES = 200
@@ -24,18 +26,21 @@ ENOUGH_MESSAGES = 200
 
 FOLDERS = ("transport", "queue", "router", "freezer", "postman", "public")
 
+HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+"""Addresses of the mail servers; each is a thread of the scheduler."""
+
 CONF = """\
 # The clauses of the demo.
+PARAMmailqsock=UNIX:{folder}/mailq.sock
 */*
-    interval=1m expiry=3d retries="1 1 2 3 5 8 13 21 34" maxthr=1
-local/*
-    interval=10s maxchannel=2 command=mailbox
-smtp/*.example.org
-    maxring=2 command="smtp -s"
+    interval=20s expiry=3d retries="1 1 2 3 5 8 13 21 34" maxthr=1 overfeed=1
+    user={uid} group={gid}
+smtp/\\[127.0.0.3\\]
+    maxring=1 command="{program} zmailer agent smtp -p {port}"
 smtp/*
-    maxchannel=10 maxring=5 command="smtp -es"
+    maxchannel=10 maxring=2 command="{program} zmailer agent smtp -p {port}"
 hold/*
-    interval=5m maxchannel=1 command=hold
+    interval=1m maxchannel=1 command="{program} zmailer agent hold"
 """
 
 
@@ -55,30 +60,30 @@ class SampleMail(NamedTuple):
 SAMPLES = (
     SampleMail(
         "shop@example.net",
-        (("smtp", "mx.north.example.org", "anna{n}@north.example.org"),),
+        (("smtp", "[127.0.0.1]", "anna{n}@north.example.org"),),
         "Your order {n}",
         8,
     ),
     SampleMail(
         "news@example.net",
         (
-            ("smtp", "mx.north.example.org", "bert{n}@north.example.org"),
-            ("smtp", "mx.south.example.com", "carla{n}@south.example.com"),
-            ("local", "-", "dora"),
+            ("smtp", "[127.0.0.1]", "bert{n}@north.example.org"),
+            ("smtp", "[127.0.0.2]", "carla{n}@south.example.com"),
+            ("smtp", "[127.0.0.3]", "busy{n}@east.example.com"),
         ),
         "News of week {n}",
         4,
     ),
     SampleMail(
         "office@example.net",
-        (("smtp", "mx.south.example.com", "emil{n}@south.example.com"),),
+        (("smtp", "[127.0.0.2]", "busy{n}@south.example.com"),),
         "Minutes of meeting {n}",
         4,
         "450 4.2.0 mailbox busy, try again later",
     ),
     SampleMail(
         "office@example.net",
-        (("smtp", "mx.west.example.com", "finn{n}@west.example.com"),),
+        (("smtp", "[127.0.0.3]", "gone{n}@west.example.com"),),
         "Invoice {n}",
         3,
         "550 5.1.1 no such user here",
@@ -87,31 +92,44 @@ SAMPLES = (
     SampleMail(
         "list@example.net", (("uucp", "oldhost", "gina{n}"),), "A channel without a clause", 1
     ),
-    SampleMail("cron@example.net", (("hold", "home:hugo", "hugo"),), "Nightly report {n}", 1),
+    SampleMail("cron@example.net", (("hold", "age:1h", "hugo"),), "Nightly report {n}", 1),
 )
 
 
 class MailSpool:
     """A POSTOFFICE with waiting, deferred and failed recipients, a lock of a dead agent, and a
-    parked file.
+    parked file, for which a scheduler is started.
     """
 
     name = "zmailer"
     work: tuple[str, ...] = ()
-    """No worker: agents of a scheduler deliver, and none runs."""
+    """The scheduler; known once the place is made."""
 
     def __init__(self) -> None:
         self._random = random.Random(7)
         self._last = 0.0
         self._root = ""
+        self._servers: list[DemoSmtpServer] = []
 
     def make(self, folder: str, now: float) -> Mapping[str, str]:
         """Make the spool with the mail of the last hours, and its scheduler.conf."""
         self._root = f"{folder}/{self.name}"
         for name in FOLDERS:
             files.make_folders(f"{self._root}/{name}", 0o755)
+        first = DemoSmtpServer()
+        port = first.server_address[1]
+        self._servers = [first, *(DemoSmtpServer(host, port) for host in HOSTS[1:])]
         conf = f"{folder}/scheduler.conf"
-        files.replace_file(conf, CONF.encode())
+        words = CONF.format(
+            folder=folder,
+            program=" ".join(program_command()),
+            port=port,
+            uid=os.geteuid(),
+            gid=os.getegid(),
+        )
+        files.replace_file(conf, words.encode())
+        self.work = ("zmailer", "scheduler", "-i", "-P", self._root)
+        self.work += ("-f", conf, "-L", f"{folder}/scheduler.log")
         for number in range(60):
             self._put(self._choose(), now - 6 * HOUR + number * 6 * MINUTE)
         self._put(SAMPLES[0]._replace(tag="~"), now - 7 * HOUR)
@@ -119,7 +137,14 @@ class MailSpool:
         return {"stores": f"  zmailer: {{scheduler_conf: {conf}}}\n"}
 
     def open(self) -> None:
-        """Nothing to start."""
+        """Start the mail servers."""
+        for server in self._servers:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Close the mail servers."""
+        for server in self._servers:
+            server.server_close()
 
     def add(self, now: float) -> None:
         """Add a message every few seconds, as the router does."""

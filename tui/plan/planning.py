@@ -33,14 +33,12 @@ VERB_IN_STATE: Mapping[tuple[str, State | None], str] = {
     ("retry", State.TRASH): "restore",
     ("purge", State.TRASH): "expunge",
     ("retry", State.DONE): "rerun",
-    ("kill", State.PENDING): "bounce",
-    ("kill", State.HELD): "bounce",
 }
 """Verbs that a key means instead in some states."""
 
-VERB_WITHOUT_EDGE: Mapping[str, str] = {"purge": "expunge"}
+VERB_WITHOUT_EDGE: Mapping[str, str] = {"purge": "expunge", "kill": "bounce"}
 """Verbs that a key means instead where the store has an edge for them, and none for its own: a
-store without a trash only deletes."""
+store without a trash only deletes, and what waits has a sender but no worker."""
 
 
 def hint_words(edges: Edges, state: State | None) -> dict[str, str]:
@@ -129,6 +127,10 @@ def verb_in_state(verb: str, state: State | None, edges: Edges) -> str:
     if other and state and edges_of(edges, other, state) and not edges_of(edges, verb, state):
         return other
     return VERB_IN_STATE.get((verb, state), verb)
+
+
+def _has_edge(edges: Edges, verb: str, state: State | None) -> bool:
+    return state is not None and bool(edges_of(edges, verb, state))
 
 
 def include_single_task(plan: Plan) -> Plan:

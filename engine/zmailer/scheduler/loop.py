@@ -30,20 +30,23 @@ class SchedulerLoop:
         recover: Callable[[], None],
         *,
         is_synchronous: bool = False,
+        is_frozen: Callable[[], bool] = lambda: False,
     ) -> None:
         """`log_fd` gets the errors of agents; `recover` completes what one that died has begun;
-        `is_synchronous`: read all files before the first agent is started (option -S)."""
+        `is_synchronous`: read all files before the first agent is started (option -S);
+        `is_frozen`: start none, asked in each turn."""
         self.parts = parts
         self.flow = MessageFlow(parts)
         self._selector = selectors.DefaultSelector()
         handlers = AgentHandlers(self.flow.answered, self.flow.resync, parts.log, recover)
         self.agents = RunningAgents(parts.work, self._selector, handlers, limits, log_fd)
         self._is_synchronous = is_synchronous
+        self._is_frozen = is_frozen
         self._tidy_at = self._report_at = 0.0
         self._report_seconds = float("inf")
         self.is_ended = False
-        self.is_frozen: Callable[[], bool] = lambda: False
-        """Asked in each turn: while it is true, no agent is started."""
+        self.every_turn: list[Callable[[], object]] = []
+        """Called in each turn, at least once a second."""
 
     # ---- one turn
 
@@ -58,6 +61,8 @@ class SchedulerLoop:
                 key.data()
             elif key.data.pid in self.agents.agents:
                 self.agents.handle(key.data, self.parts.clock())
+        for call in self.every_turn:
+            call()
         now = self.parts.clock()
         self.agents.handle_left(now)
         self._take_arrivals()
@@ -68,7 +73,8 @@ class SchedulerLoop:
         if now >= self._report_at and self._report_seconds < float("inf"):
             self._report_at = now + self._report_seconds
             self.flow.report_failures()
-        self.parts.table.ready.is_frozen = self.is_frozen()
+            self.flow.report_delays()
+        self.parts.table.ready.is_frozen = self._is_frozen()
         if not self._is_synchronous:
             self.agents.start_all(now)
         self.parts.places.flush()

@@ -26,6 +26,7 @@ from engine.stores.zmailer.control_file import (
 from engine.stores.zmailer.folders import OpenControl, read_whole
 from engine.system.files import Refused
 from engine.zmailer import diagnostics
+from engine.zmailer.diagnostics import Unreported
 from engine.zmailer.scheduler.message_places import MessagePlaces
 from engine.zmailer.scheduler.message_reading import (
     MessageReader,
@@ -175,6 +176,35 @@ class MessageOutcomes:
         except (TimeoutError, Refused) as error:
             raise OSError(f"{message.path}: {error}") from error
 
+    def delay(self, job: Job, now: float) -> None:
+        """Inform the sender that recipients still wait, if it wants that and was not informed: by a
+        diagnostic with the action delayed, and a report.
+
+        Raises:
+            OSError, Unavailable, Refused: that is not possible now.
+        """
+        try:
+            with self._places.open(file_name(job.message)) as opened:
+                data, _ = read_whole(opened.fd)
+                control = parse_control_file(data)
+                age, last = _format_age(now - job.message.modified), _last_problem(job, now)
+                lines = []
+                for one in control.recipients:
+                    known = control.diagnostics.get(one.offset)
+                    if not job.is_todo(one.offset) or (known and b"delayed" in known.notary):
+                        continue
+                    text = diagnostics.timeout(one, last, age, now, is_final=False)
+                    if diagnostics.is_wanted(Unreported(-1, one, text)):
+                        lines.append(diagnostics.format_diagnostic(data, one.offset, text))
+                if lines:
+                    append_lines(opened.fd, b"".join(lines))
+                    data, _ = read_whole(opened.fd)
+                    self._report_open(opened, data, job.message, now)
+        except FileNotFoundError:
+            return
+        except TimeoutError as error:
+            raise OSError(f"{job.message.path}: {error}") from error
+
     def report(self, message: QueuedMessage, now: float) -> None:
         """Report the diagnostics of a message that is not finished yet.
 
@@ -321,10 +351,13 @@ def _diagnostic_of(answer: AgentAnswer, now: float) -> Diagnostic:
     )
 
 
+def _last_problem(job: Job, now: float) -> Diagnostic | None:
+    return Diagnostic(now, (), job.text) if job.text else None
+
+
 def _failure(one: RecipientLine, job: Job, age: str, now: float, why: str) -> Diagnostic:
     """The diagnostic of a recipient that is too old, or that an operator gave up."""
-    last = Diagnostic(now, (), job.text) if job.text else None
-    expired = diagnostics.timeout(one, last, age, now, is_final=True)
+    expired = diagnostics.timeout(one, _last_problem(job, now), age, now, is_final=True)
     if not why:
         return expired
     notary = (one.quad.user, b"failed", b"5.0.0", b"", b"", b"")

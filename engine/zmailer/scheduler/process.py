@@ -29,7 +29,7 @@ from engine.stores.zmailer.reading import MessageReader as StoreReader
 from engine.stores.zmailer.scheduler_conf import SchedulerConf
 from engine.system import files
 from engine.zmailer import conf_changes, notify, spool_controls, syslog_lines
-from engine.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files, read_text
+from engine.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
 from engine.zmailer.log_file import SchedulerLog
 from engine.zmailer.notify import NotifySocket
 from engine.zmailer.options import SchedulerOptions
@@ -170,6 +170,7 @@ class SchedulerProcess:
         if why := write_refusal(folders):
             raise Unavailable(why)
         os.fchdir(folders.transport)
+        self._folders = folders
         self._report_settings = _report_settings(self._conf, options)
         pid_file = PidFile.claim(folders.fd, folders.transport_status)
         self._keep.callback(pid_file.release)
@@ -181,11 +182,9 @@ class SchedulerProcess:
             self._log, statistics, self._clocks.wall, has_syslog=has_syslog
         )
         self._clauses = ClauseTable(self._conf)
+        self._record_conf()
         recover = partial(_recover, changes, self._outputs.log)
         self.loop = self._make_loop(folders, recover, random)
-        self.loop.is_frozen = lambda: options.is_frozen or spool_controls.is_frozen(folders)
-        self._folders = folders
-        self._record_conf()
         self._queue = SchedulerQueue(self.loop)
         self._open_sockets(folders.root)
         self._signals = SignalReader()
@@ -230,6 +229,7 @@ class SchedulerProcess:
             self._log.fd,
             recover,
             is_synchronous=options.is_synchronous,
+            is_frozen=lambda: options.is_frozen or spool_controls.is_frozen(folders),
         )
 
     # ---- sockets
@@ -255,6 +255,7 @@ class SchedulerProcess:
         )
         self._keep.callback(self._server.close)
         self.loop.add_reader(self._server.fileno(), self._server.step)
+        self.loop.every_turn.append(self._server.step)  # ends connections that are too old
 
     def _read_users(self, path: str) -> tuple[MailqUser, ...] | None:
         """The users of MAILQ version 2; None for version 1."""
@@ -295,18 +296,18 @@ class SchedulerProcess:
         assert old.conf is not None
         for line in conf_changes.conf_changes(old.conf, self._conf):
             self._outputs.log(f"{self._files.conf_path}: {line}")
-        self._record_conf()
         self._clauses = ClauseTable(self._conf)
+        self._record_conf()
         self.loop.parts.reader.find_settings = self._clauses.find
         self._queue.forget_view()
         controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
 
     def _record_conf(self) -> None:
-        """Keep what is in use, for the console."""
+        """Keep what is in use, so that the console can show what a reread would change."""
         try:
-            spool_controls.record_conf(self._folders, read_text(self._files.conf_path))
+            spool_controls.record_conf(self._folders, self._files.text)
         except OSError as error:
-            self._outputs.log(f"{self._files.conf_path}: not recorded: {error}")
+            self._outputs.log(f"{spool_controls.FOLDER}: {error.strerror}")
 
     def _dump(self) -> None:
         view = self._queue.view(with_jobs=not self._options.has_short_dump)

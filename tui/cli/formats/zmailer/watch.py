@@ -52,6 +52,7 @@ class SpoolWatch:
         self._figures = WholeQueueFigures()
         self._files = SchedulerFiles({}, "", None)
         self._threads: Threads = {}
+        self._is_frozen = False
 
     def figures(self) -> WholeQueueFigures:
         """The scheduler, its configuration and its agents.
@@ -68,6 +69,14 @@ class SpoolWatch:
             self._read()
         return {name: self._facts_of(*name.partition("/")[::2]) for name in names}
 
+    def obstacle(self, channel: str) -> str:
+        """Why no agent of a channel would be started now; "" if one may."""
+        with suppress(Unavailable):
+            self._read()
+        if not self._figures.has_worker:
+            return "no scheduler is running: its agents deliver"
+        return "frozen by an operator: no agent is started" if self._is_frozen else ""
+
     def _read(self) -> None:
         now = time.monotonic()
         if now < self._due:
@@ -77,7 +86,7 @@ class SpoolWatch:
         with closing(PostofficeFolders(self._setup.place)) as folders:
             scheduler = agents.find_scheduler(folders.fd, folders.transport_status)
             is_ours = scheduler is not None and spool_controls.is_ours(folders)
-            is_frozen = spool_controls.is_frozen(folders)
+            self._is_frozen = is_frozen = spool_controls.is_frozen(folders)
         self._threads, why = {}, ""
         if scheduler is not None:
             try:
@@ -87,6 +96,7 @@ class SpoolWatch:
         self._figures = WholeQueueFigures(
             tuple(_rows(scheduler, is_ours, is_frozen, self._files, self._threads, why)),
             tuple(_warnings(is_frozen, self._files)),
+            workers=() if scheduler is None else (scheduler,),
             has_worker=scheduler is not None,
             connected=tuple(_workers(self._threads, self._clock())),
         )
@@ -227,4 +237,9 @@ def complete_place(setup: Setup, place: Place) -> Place:
     watch = SpoolWatch(setup)
     groups = PlaceGroups(TITLES, watch.facts, share_payloads=True)
     # The clause of its thread has the retries, and the scheduler counts attempts in its memory.
-    return place._replace(queue_figures=watch.figures, groups=groups, max_attempts=attempts_allowed)
+    return place._replace(
+        queue_figures=watch.figures,
+        groups=groups,
+        max_attempts=attempts_allowed,
+        claim_obstacle=watch.obstacle,
+    )
