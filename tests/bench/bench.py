@@ -56,7 +56,7 @@ deliver.bullmq      | deliver on BullMQ: <= 1.43 x on nftban (>= 0.7 x its rate)
 deliver.registry    | compare-and-swap of SQLite, Postgres: <= 2.5 x a bare UPDATE
 agents.conversation | a job and its answer: <= 2.0 x a bare loop, with overfeed <= 1.0 x
 scheduling.agenda   | 100,000 threads, a step: <= 3 x `heapq` alone; growth <= 1.5 x its growth
-scheduling.memory   | 100,000 recipients that wait: <= 60 MiB
+scheduling.waiting  | 100,000 recipients that wait: <= 60 MiB
 federation.envelope | envelope and signature of 4 KiB: <= 1.3 x the bare calls of `cryptography`
 mailq.threads       | SHOW QUEUE THREADS, 10,000 threads: <= 2 x writing the same bytes
 mail.send           | `mail send` by curl: <= 5 x curl alone

@@ -93,9 +93,7 @@ class AgentMessage:
     def waiting(self, channel: bytes, host: bytes) -> list[RecipientLine]:
         """The recipients of a channel and host that are to do."""
         return [
-            one
-            for one in self.control.recipients
-            if one.head[:1] == marks.TODO and one.quad[:2] == (channel, host)
+            one for one in marks.to_do(self.control.recipients) if one.quad[:2] == (channel, host)
         ]
 
     # ---- what is to be sent

@@ -24,6 +24,7 @@ from engine.scheduling.work import WorkTable
 from engine.store import Unavailable
 from engine.stores.zmailer.changes import LineChanges
 from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.permissions import write_refusal
 from engine.stores.zmailer.reading import MessageReader as StoreReader
 from engine.stores.zmailer.scheduler_conf import SchedulerConf
 from engine.system import files
@@ -166,6 +167,8 @@ class SchedulerProcess:
         self.log_fd = self._log.fd
         folders = PostofficeFolders(os.path.abspath(root))
         self._keep.callback(folders.close)
+        if why := write_refusal(folders):
+            raise Unavailable(why)
         os.fchdir(folders.transport)
         self._folders = folders
         self._report_settings = _report_settings(self._conf, options)
@@ -252,6 +255,7 @@ class SchedulerProcess:
         )
         self._keep.callback(self._server.close)
         self.loop.add_reader(self._server.fileno(), self._server.step)
+        self.loop.every_turn.append(self._server.step)  # ends connections that are too old
 
     def _read_users(self, path: str) -> tuple[MailqUser, ...] | None:
         """The users of MAILQ version 2; None for version 1."""
@@ -264,7 +268,7 @@ class SchedulerProcess:
 
     def _read_notices(self) -> None:
         for path in self._notify.receive():
-            self.loop.parts.arrivals.notice(path)
+            self.loop.flow.notice(path)
 
     # ---- signals
 
@@ -295,6 +299,7 @@ class SchedulerProcess:
         self._clauses = ClauseTable(self._conf)
         self._record_conf()
         self.loop.parts.reader.find_settings = self._clauses.find
+        self._queue.forget_view()
         controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
 
     def _record_conf(self) -> None:

@@ -1,0 +1,1 @@
+"""The commands of `spooldeck zmailer`: scheduler, agents, MAILQ, checks."""

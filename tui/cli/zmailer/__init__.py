@@ -1,1 +1,0 @@
-"""The commands of `spooldeck zmailer`: configuration, scheduler, agents, checks of a spool."""
