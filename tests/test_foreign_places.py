@@ -601,7 +601,7 @@ BY_PATH: Mapping[str, str] = {
     "tui/cli/__init__.py": _MACHINE,
     "tui/cli/shell_and_units.py": "texts of our own",
     "tui/cli/demo_formats.py": "places of the demo",
-    "tui/cli/formats/zmailer/scheduler.py": _MACHINE,
+    "tui/cli/zmailer/scheduler.py": _MACHINE,
     "tui/cli/demo_formats_zmailer.py": "places of the demo",
     "tui/cli/formats/kannader.py": "the mail that the command line names: it may be a pipe",
     "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",

@@ -66,7 +66,7 @@ PACKAGES = {
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
     "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
     "tui.cli.formats": "engine.federation tui.cli.queue",
-    "tui.cli.formats.zmailer": "engine.zmailer.agents engine.zmailer.scheduler tui.cli.queue",
+    "tui.cli.zmailer": "engine.zmailer.agents engine.zmailer.scheduler tui.cli.queue",
     "tui.cli.mail": "tui.cli.queue",
     "tui.cli": "engine.demo engine.federation tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",
@@ -279,7 +279,7 @@ FORMATS = frozenset({"nftban", "kannader", "zgb", "bullmq", "zmailer"})
 NAMES_FORMATS = (
     *("engine.stores", "engine.zmailer", "engine.doctor", "engine.demo"),
     *("tui.cli.setup.place_formats", "tui.cli.queue", "tui.cli.formats", "tui.cli.mail"),
-    "tui.cli.demo_formats",
+    *("tui.cli.zmailer", "tui.cli.demo_formats"),
 )
 """The formats, their checks and demo places, the table of formats, and the commands of each."""
 

@@ -17,10 +17,10 @@ from tests.mailq.mailq_peers import SampleQueue, serving
 from tests.stores.zmailed import Spool, recipient
 from tests.tui.desks import a_desk
 from tests.zmailer.test_spool_controls import scheduler
-from tui.cli.formats.zmailer.watch import SpoolWatch, find_server
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
+from tui.cli.zmailer.watch import SpoolWatch, find_server
 
 NOW = 1_795_170_000.0
 CONF = """PARAMmailqsock=UNIX:{folder}/mailq.sock

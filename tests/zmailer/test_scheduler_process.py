@@ -188,6 +188,17 @@ def test_a_trigger_file_starts_a_queueonly_thread(place: Place) -> None:
         until(lambda: not (path.exists() or trigger.exists()))
 
 
+def test_starts_are_limited_to_a_rate(place: Place) -> None:
+    """With -R 1 the second agent starts a second later; meanwhile its thread shows why."""
+    paths = [place.spool.put(70 + n, recipient("good", f"h{n}")) for n in range(2)]
+    for path in paths:
+        os.utime(place.root / "queue" / path.name)
+    place.write_agent("good", "exec sleep 9")
+    with place.running("-R", "1"):
+        until(lambda: "pend=ForkRateLimit" in place.ask())
+        until(lambda: place.ask().count("S={LARVA}") == 2)
+
+
 def test_an_operator_freezes_and_thaws(place: Place) -> None:
     """While the marker of the console is there, no agent is started."""
     (place.root / ".spooldeck").mkdir()
@@ -215,6 +226,18 @@ def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
         notify.send(f"{place.root}/{notify.NOTIFY_SOCKET}", "70")
         until(lambda: "good/y/0" in place.ask())
         assert "good/x/0" in place.ask()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_v_logs_each_step(place: Place, late: bool) -> None:
+    """-v logs what is read, started, answered and completed; with -W not what is read at the
+    start."""
+    path = place.put(70, "good")
+    with place.running("-v", *(["-W"] * late)):
+        until(lambda: not path.exists() and "70: complete" in place.log())
+    assert ("70: 1 recipients in 1 threads" in place.log()) == (not late)
+    assert "started for good/x" in place.log()
+    assert "70: 89 ok3 sent" in place.log()
 
 
 def test_only_one_thread_runs_with_p(place: Place) -> None:

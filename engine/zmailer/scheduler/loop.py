@@ -38,13 +38,17 @@ class SchedulerLoop:
         self.parts = parts
         self.flow = MessageFlow(parts)
         self._selector = selectors.DefaultSelector()
-        handlers = AgentHandlers(self.flow.answered, self.flow.resync, parts.log, recover)
+        handlers = AgentHandlers(
+            self.flow.answered, self.flow.resync, parts.log, parts.trace, recover
+        )
         self.agents = RunningAgents(parts.work, self._selector, handlers, limits, log_fd)
         self._is_synchronous = is_synchronous
         self._is_frozen = is_frozen
         self._tidy_at = self._report_at = 0.0
         self._report_seconds = float("inf")
         self.is_ended = False
+        self.has_scanned = False
+        """True once all files that were there at the start have been read."""
         self.every_turn: list[Callable[[], object]] = []
         """Called in each turn, at least once a second."""
 
@@ -77,6 +81,7 @@ class SchedulerLoop:
         self.parts.table.ready.is_frozen = self._is_frozen()
         if not self._is_synchronous:
             self.agents.start_all(now)
+            self.agents.make_room(now)
         self.parts.places.flush()
 
     def _wait_seconds(self, most: float) -> float:
@@ -101,6 +106,10 @@ class SchedulerLoop:
         """Report what has failed in unfinished messages so often; also now."""
         self._report_seconds, self._report_at = seconds, 0.0
 
+    def end(self) -> None:
+        """End the loop after this turn; agents finish the job that they have by themselves."""
+        self.is_ended = True
+
     def stop(self) -> None:
         """Ask all agents to end, and end the loop when they have."""
         self.agents.stop(self.parts.clock())
@@ -120,4 +129,4 @@ class SchedulerLoop:
         for name in arrivals.batch():
             self.flow.take(name)
         if not (len(arrivals) or arrivals.is_cut):
-            self._is_synchronous = False
+            self._is_synchronous, self.has_scanned = False, True

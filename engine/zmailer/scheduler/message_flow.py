@@ -51,6 +51,8 @@ class SchedulerParts(NamedTuple):
     arrivals: Arrivals
     statistics: Callable[[StatisticsLine], None]
     log: Callable[[str], None]
+    trace: Callable[[str], None]
+    """As `log`, for each step; it does nothing if the log is not verbose."""
     syslog: Callable[[str], None]
     clock: Callable[[], float]
     """Epoch seconds UTC."""
@@ -108,6 +110,8 @@ class MessageFlow:
     def _add(self, found: Loaded, now: float) -> None:
         table = self.parts.table
         recipients = sum(len(group.offsets) for group in found.groups)
+        count = f"{recipients} recipients in {len(found.groups)} threads"
+        self.parts.trace(f"{found.message.path}: {count}")
         self._count(messages_in=1, recipients_in=recipients)
         table.add(found.message, found.groups, now)
         if found.obsoletes:
@@ -215,6 +219,7 @@ class MessageFlow:
             return
         parts.table.forget(message)
         self._delayed.pop(message.number, None)
+        parts.trace(f"{message.path}: {'read again' if counts is None else 'complete'}")
         if counts is None:
             self.take(file_name(message))
             return

@@ -218,6 +218,7 @@ class SchedulerProcess:
             Arrivals(folders, table.messages, clock, limits),
             self._outputs.statistics,
             self._outputs.log,
+            self._trace,
             self._outputs.syslog,
             self._clocks.wall,
             clock,
@@ -239,6 +240,7 @@ class SchedulerProcess:
         self._notify = NotifySocket(notify.socket_path(params.get("notifysock", ""), root))
         self._keep.callback(self._notify.close)
         self.loop.add_reader(self._notify.fileno(), self._read_notices)
+        self._server: MailqServer | None = None
         users = self._read_users(params.get("authfile", ""))
         try:
             listener = _listen(params.get("mailqsock", ""))
@@ -275,7 +277,7 @@ class SchedulerProcess:
     def _handle_signals(self) -> None:
         actions: Mapping[SignalWish, Callable[[], object]] = {
             SignalWish.REOPEN_LOGS: self._log.reopen,
-            SignalWish.EXIT: self._exit,
+            SignalWish.EXIT: self.loop.end,
             SignalWish.SLOW_STOP: self.loop.stop,
             SignalWish.CHECK_NOW: self.loop.check_now,
             SignalWish.REREAD: self._reread,
@@ -287,9 +289,6 @@ class SchedulerProcess:
             except (OSError, Unavailable) as error:
                 self._outputs.log(f"{wish}: {error}")
 
-    def _exit(self) -> None:
-        self.loop.is_ended = True
-
     def _reread(self) -> None:
         """Read the configuration again. With an error in it the old one stays in use."""
         old, self._files = self._files, self._read_conf()
@@ -299,8 +298,17 @@ class SchedulerProcess:
         self._clauses = ClauseTable(self._conf)
         self._record_conf()
         self.loop.parts.reader.find_settings = self._clauses.find
+        if self._server is not None:
+            authfile = self._conf.params.get("authfile")
+            self._server.users = self._read_users(str(authfile.value) if authfile else "")
         self._queue.forget_view()
         controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
+
+    def _trace(self, text: str) -> None:
+        """Log a step with -v; with -W too, only after the first files are read."""
+        options = self._options
+        if options.is_verbose and (self.loop.has_scanned or not options.is_verbose_later):
+            self._outputs.log(text)
 
     def _record_conf(self) -> None:
         """Keep what is in use, so that the console can show what a reread would change."""

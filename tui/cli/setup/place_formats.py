@@ -195,8 +195,8 @@ FORMATS: dict[str, Format] = {
         state_folder=lambda at, queue: f"{at.text}/.spooldeck",
         why_unworkable=lambda settings: "the agents of its scheduler deliver",
         claims="tag bytes",
-        complete_place="formats.zmailer.watch:complete_place",
-        doctor="formats.zmailer.doctor:check_spool",
+        complete_place="zmailer.watch:complete_place",
+        doctor="zmailer.doctor:check_spool",
     ),
     "mailq": Format(
         "a ZMailer scheduler",

@@ -13,9 +13,9 @@ from engine.text.safe import safe_line
 from engine.version import VERSION
 from engine.zmailer.options import WrongOption, parse_options
 from engine.zmailer.scheduler.process import Clocks, SchedulerProcess
-from tui.cli.formats.zmailer.conf import zmailer_settings
 from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail
 from tui.cli.setup.setup import Setup
+from tui.cli.zmailer.conf import zmailer_settings
 
 EX_SOFTWARE = 70
 """The scheduler was killed at its start (sysexits.h)."""

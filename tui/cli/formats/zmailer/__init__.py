@@ -1,1 +1,0 @@
-"""The commands of `spooldeck zmailer`: scheduler, agents, MAILQ, checks."""
