@@ -484,7 +484,7 @@ FAULTS: tuple[Fault, ...] = (
     fault("sends a mail whose tags were not written", "a suspended message goes out twice",
           "engine/zmailer/agents/hold.py",
           "tests/zmailer/test_agents.py::test_a_lock_that_was_taken_away_is_not_overwritten",
-          ("            if message.record(outcomes):\n", "            if message.record(outcomes) or True:\n")),
+          ("if message.record(outcomes, is_atomic=True):", "if message.record(outcomes) or True:")),
     fault("loses the log of a trashed job", "a restored job has no log",
           "engine/stores/bullmq/relocate.lua",
           "tests/stores/test_bullmq_store.py::test_a_job_comes_back_to_its_place",
