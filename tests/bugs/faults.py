@@ -326,7 +326,7 @@ FAULTS: tuple[Fault, ...] = (
            "            if False:")),
     fault("runs through a shell", "what an argument holds is run",
           "engine/system/supervisor.py", "tests/engine/test_handlers.py::test_nothing_is_expanded",
-          ("    if account is None and program.cwd is None", "    if False and program.cwd is None"),
+          ("    if program.account is None and program.cwd is None", "    if False and program.cwd is None"),
           ("        program.argv,\n        stdin", '        " ".join(program.argv),\n        stdin'),
           ("start_new_session=True,", "start_new_session=True, shell=True,")),
     fault("ends only the first process", "what a handler has started runs on when its time is over",
