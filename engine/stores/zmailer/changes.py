@@ -15,10 +15,10 @@ from engine.stores.zmailer import marks, names
 from engine.stores.zmailer.control_file import (
     FileLayout,
     RecipientLine,
-    parse_layout,
     parse_recipient,
 )
 from engine.stores.zmailer.folders import (
+    Changing,
     FolderCache,
     OpenControl,
     PostofficeFolders,
@@ -27,7 +27,7 @@ from engine.stores.zmailer.folders import (
 )
 from engine.stores.zmailer.kept import KeptLinks
 from engine.stores.zmailer.marks import Commit, LineChange, Settle
-from engine.stores.zmailer.reading import MessageReader
+from engine.stores.zmailer.reading import MessageReader, find_layout
 from engine.stores.zmailer.tasks import FINISHED, revision, revision_prefix, task_state
 from engine.system import files
 from engine.system.files import Refused
@@ -204,12 +204,10 @@ class LineChanges:
 
     def _open_lines(self, opened: OpenControl) -> _OpenLines:
         """The lines of an open control file; it is read in whole only if its layout is unknown."""
-        seen = os.fstat(opened.fd)
-        layout = self._folders.layouts.get(opened.name, seen)
-        if layout is None:
-            data, seen = read_whole(opened.fd)
-            layout = parse_layout(data)
-            self._folders.layouts.keep(opened.name, seen, layout)
+        try:
+            seen, layout = find_layout(self._folders.versions, opened.name, opened.fd)
+        except Changing as error:
+            raise Unavailable(f"{opened.name}: cut while it was read") from error
         with closing(FolderCache()) as folders:
             message, _ = self._folders.find_message(
                 opened.name, opened.is_kept, folders, opened.folder
@@ -271,10 +269,13 @@ class LineChanges:
         """Drop our links if the message needs none any more."""
         wakes = any(marks.state_of(head) is State.PENDING for head in heads.values())
         is_finished = opened.is_kept and not wakes
-        has_links = os.fstat(opened.fd).st_nlink > 1 or is_finished
-        if has_links and not needs_links(
-            opened.fd, scheduler is not None or is_finished, min(heads)
-        ):
+        may_vanish = scheduler is not None or is_finished
+        if os.fstat(opened.fd).st_nlink < 2 and not is_finished:
+            return
+        # The changed ones first: then a large file is not read.
+        if any(marks.needs_links(head, may_vanish) for head in heads.values()):
+            return
+        if not needs_links(opened.fd, may_vanish, min(heads)):
             self.links.drop(opened.name)
 
     def recover(self, scheduler: int | None) -> None:
