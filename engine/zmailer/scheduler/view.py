@@ -19,7 +19,7 @@ from engine.mailq.queue_view import (
     ThreadView,
     TotalsView,
 )
-from engine.mailq.report_text import COUNTERS_TITLE, decode
+from engine.mailq.report_text import decode
 from engine.scheduling import controls, retry
 from engine.scheduling.jobs import Job, QueuedMessage, RingKey
 from engine.scheduling.table import ThreadTable
@@ -196,7 +196,6 @@ class SchedulerQueue:
     def counters(self) -> Iterable[CounterView]:
         """The counters; gauges end in -G."""
         counts, agents = self._loop.flow.totals, self._parts.work.agents.values()
-        yield CounterView(COUNTERS_TITLE)
         for name, value in counts._asdict().items():
             yield CounterView(f"SC.{''.join(map(str.title, name.split('_')))}", str(value))
         gauges = {
