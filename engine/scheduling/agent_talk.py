@@ -7,7 +7,7 @@ only for a job that the agent was given: it may be wrong, or lie.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar
 
 from engine.scheduling import agent_state
@@ -60,8 +60,6 @@ class AgentTalk(Generic[J]):
         self.feed = AgentFeed(now)
         self.output = bytearray()
         """Bytes to write; the caller removes those that are written."""
-        self.trace: Callable[[str, bytes], None] | None = None
-        """Called with each line and its direction: `<` from the agent, `>` to it."""
         self._buffer = LineBuffer()
         self._lines: deque[bytes] = deque()
         self._given: dict[int, J] = {}
@@ -85,8 +83,6 @@ class AgentTalk(Generic[J]):
         """Yield what at most `LINES_PER_ROUND` lines mean."""
         for _ in range(min(LINES_PER_ROUND, len(self._lines))):
             line = self._lines.popleft()
-            if self.trace:
-                self.trace("<", line)
             parsed = parse_agent_line(line)
             if isinstance(parsed, Hungry):
                 had = self.feed.outstanding
@@ -119,15 +115,10 @@ class AgentTalk(Generic[J]):
         """
         if line.ident in self._given or len(self.output) >= MAX_OUTPUT_BYTES:
             return False
-        self._send(format_job(line))
+        self.output += format_job(line)
         self._given[line.ident] = job
         self.feed = agent_state.after_job(self.feed, now)
         return True
-
-    def _send(self, data: bytes) -> None:
-        self.output += data
-        if self.trace:
-            self.trace(">", data[:-1])
 
     def finish(self) -> None:
         """Its thread has no more jobs."""
@@ -140,11 +131,11 @@ class AgentTalk(Generic[J]):
     def idle(self) -> None:
         """Send `#idle`: it has no thread."""
         self._given.clear()
-        self._send(IDLE)
+        self.output += IDLE
         self.feed = agent_state.after_idle(self.feed)
 
     def end(self, now: float, *, is_slow_stop: bool = False) -> None:
         """Send the end; the caller shuts its side of the socket down once it is written."""
         if self.feed.ended_at is None:
-            self._send(END * (1 + is_slow_stop))
+            self.output += END * (1 + is_slow_stop)
             self.feed = agent_state.after_end(self.feed, now)

@@ -187,22 +187,6 @@ def test_an_idle_agent_gets_jobs_of_its_new_thread_when_it_is_hungry() -> None:
     assert talk.room(0) == 1
 
 
-def test_all_lines_can_be_traced() -> None:
-    """With their direction and without their LF, in their order."""
-    talk: AgentTalk[str] = AgentTalk(0.0)
-    seen: list[tuple[str, bytes]] = []
-    talk.trace = lambda direction, line: seen.append((direction, line))
-    talk.receive(HUNGRY + b"text\n")
-    list(talk.events(1.0))
-    talk.give(JobLine("A/7", HOST), "job", 1.0)
-    talk.idle()
-    talk.end(2.0)
-
-    assert seen == [
-        *(("<", b"#hungry"), ("<", b"text"), (">", b"A/7\tmx.example"), (">", b"#idle"), (">", b""))
-    ]
-
-
 FED = AgentFeed(0.0, AgentState.STUFFING, 0)
 
 

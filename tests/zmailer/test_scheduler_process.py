@@ -237,7 +237,7 @@ def test_v_logs_each_step(place: Place, late: bool) -> None:
         until(lambda: not path.exists() and "70: complete" in place.log())
     assert ("70: 1 recipients in 1 threads" in place.log()) == (not late)
     assert "started for good/x" in place.log()
-    assert "ok3 sent" in place.log()
+    assert "70: 89 ok3 sent" in place.log()
 
 
 def test_only_one_thread_runs_with_p(place: Place) -> None:

@@ -30,20 +30,18 @@ class SchedulerLoop:
         recover: Callable[[], None],
         *,
         is_synchronous: bool = False,
-        is_verbose_later: bool = False,
         is_frozen: Callable[[], bool] = lambda: False,
     ) -> None:
         """`log_fd` gets the errors of agents; `recover` completes what one that died has begun;
         `is_synchronous`: read all files before the first agent is started (option -S);
-        `is_verbose_later`: log the lines of agents only after that (option -W);
         `is_frozen`: start none, asked in each turn."""
         self.parts = parts
         self.flow = MessageFlow(parts)
         self._selector = selectors.DefaultSelector()
-        handlers = AgentHandlers(self.flow.answered, self.flow.resync, parts.log, recover)
+        handlers = AgentHandlers(
+            self.flow.answered, self.flow.resync, parts.log, parts.trace, recover
+        )
         self.agents = RunningAgents(parts.work, self._selector, handlers, limits, log_fd)
-        self.agents.is_verbose = limits.is_verbose and not is_verbose_later
-        self._is_verbose_later = limits.is_verbose and is_verbose_later
         self._is_synchronous = is_synchronous
         self._is_frozen = is_frozen
         self._tidy_at = self._report_at = 0.0
@@ -95,7 +93,7 @@ class SchedulerLoop:
             self.parts.arrivals.next_due() - self.parts.monotonic(),
             self._tidy_at - now,
             *([due - now] if due is not None else []),
-            *([self.agents.wait_until - now] if self.agents.wait_until > now else []),
+            *([self.agents.next_start() - now] if self.agents.next_start() > now else []),
             *([0.0] if self.agents.has_lines() else []),
         ]
         return max(0.0, min(waits))
@@ -132,5 +130,3 @@ class SchedulerLoop:
             self.flow.take(name)
         if not (len(arrivals) or arrivals.is_cut):
             self._is_synchronous, self.has_scanned = False, True
-            if self._is_verbose_later:
-                self.agents.is_verbose = True

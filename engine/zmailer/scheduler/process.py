@@ -223,16 +223,13 @@ class SchedulerProcess:
             self._clocks.wall,
             clock,
         )
-        agent_limits = AgentLimits(
-            environ, options.start_rate, options.open_files, options.is_verbose
-        )
+        agent_limits = AgentLimits(environ, options.start_rate, options.open_files)
         return SchedulerLoop(
             parts,
             agent_limits,
             self._log.fd,
             recover,
             is_synchronous=options.is_synchronous,
-            is_verbose_later=options.is_verbose_later,
             is_frozen=lambda: options.is_frozen or spool_controls.is_frozen(folders),
         )
 

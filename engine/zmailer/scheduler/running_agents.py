@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import selectors
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import NamedTuple
 
 from engine.scheduling import agent_state
@@ -36,6 +35,8 @@ class AgentHandlers(NamedTuple):
     answered: Callable[[Job, AgentAnswer], None]
     resync: Callable[[Job], None]
     log: Callable[[str], None]
+    trace: Callable[[str], None]
+    """For each step, if the log is verbose."""
     died: Callable[[], None]
     """An agent has ended in the middle of a job."""
 
@@ -47,8 +48,6 @@ class AgentLimits(NamedTuple):
     """Values of zmailer.conf."""
     start_rate: int = 30
     open_files: int = OPEN_FILES
-    is_verbose: bool = False
-    """Log each line between the scheduler and its agents (option -v)."""
 
 
 class RunningAgents:
@@ -68,17 +67,15 @@ class RunningAgents:
         self.agents: dict[int, Agent[Job]] = {}
         """By PID."""
         self._rate = StartRate(limits.start_rate)
-        self.wait_until = 0.0
+        self._wait_until = 0.0
         """No agent is started before: the rate is reached."""
         self.is_stopping = False
-        self.is_verbose = False
-        """True: log all lines of the agents that are started from now on."""
 
     # ---- starts
 
     def start_all(self, now: float) -> None:
         """Give an agent to each thread that may have one now."""
-        while not self.is_stopping and now >= self.wait_until:
+        while not self.is_stopping and now >= self._wait_until:
             start = self._work.next_start()
             if start is None:
                 return
@@ -87,9 +84,13 @@ class RunningAgents:
             elif self._rate.allow(now):
                 self._start(start.thread, now)
             else:
-                self.wait_until = now + RATE_RETRY_SECONDS / self._limits.start_rate
+                self._wait_until = now + RATE_RETRY_SECONDS / self._limits.start_rate
                 self._work.table.ready.push(start.thread)  # with the jobs that were chosen for it
                 start.thread.pending = FORK_RATE
+
+    def next_start(self) -> float:
+        """When agents may be started again after the rate was reached; a time that is past: now."""
+        return self._wait_until
 
     def _reuse(self, start: Start, now: float) -> None:
         agent = self.agents[start.agent]
@@ -117,16 +118,11 @@ class RunningAgents:
             return
         if agent.warning:
             self._handlers.log(agent.warning)
-        if self.is_verbose:
-            self._handlers.log(f"agent {agent.pid}: started for {channel}/{host}")
-            agent.talk.trace = partial(self._trace, agent.pid)
+        self._handlers.trace(f"agent {agent.pid} started for {channel}/{host}")
         self.agents[agent.pid] = agent
         self._work.add(agent.pid, thread)
         self._selector.register(agent.sock, selectors.EVENT_READ, agent)
         self._selector.register(agent.pidfd, selectors.EVENT_READ, agent)
-
-    def _trace(self, pid: int, direction: str, line: bytes) -> None:
-        self._handlers.log(f"agent {pid} {direction} {line.decode('utf-8', 'replace')}")
 
     # ---- conversation
 
@@ -135,6 +131,8 @@ class RunningAgents:
         agent.reap()
         for event in agent.read(now):
             if isinstance(event, Answered):
+                trace = self._handlers.trace
+                trace(f"agent {agent.pid}: {event.job.message.path}: {_shown(event.answer)}")
                 self._handlers.answered(event.job, event.answer)
             elif isinstance(event, NothingToDo):
                 self._handlers.resync(event.job)
@@ -258,3 +256,9 @@ class RunningAgents:
 
 
 _ENCODING = ("utf-8", "surrogateescape")
+
+
+def _shown(answer: AgentAnswer) -> str:
+    """An answer for the log."""
+    words = f"{answer.offset} {answer.status.decode()} {answer.text.decode(*_ENCODING)}"
+    return words.rstrip().replace("\r", " ")
