@@ -56,6 +56,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("console",): (("{place}",),),  # without a terminal; with one below
     ("demo",): (("--keep", "{place}/demo"),),
     ("status",): ((), ("--json",)),
+    ("completion",): (("bash",), ("--values", "ids", "bash")),
     ("overview",): ((), ("--at", "=-1m")),
     ("log",): (("--level", "DEBUG"),),
     ("destinations",): ((), ("block", "http://a.example", "--apply", "1")),
@@ -591,6 +592,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/index/writer.py": _PRIVATE,
     "tui/cli/__init__.py": _MACHINE,
     "tui/cli/shell_and_units.py": "texts of our own",
+    "tui/cli/completion.py": "texts of our own; a word of the command line is only tested",
     "tui/cli/demo_formats.py": "places of the demo",
     "tui/cli/formats/kannader.py": "the mail that the command line names: it may be a pipe",
     "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",
