@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from engine.version import VERSION
+from tui.packaging.backend import TOOLS
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci"}
@@ -127,6 +128,11 @@ def test_runtime_dependencies_are_bounded() -> None:
     lines = project["dependencies"] + [line for name in users for line in extras[name]]
     lines = [line for line in lines if not line.startswith("spooldeck[")]
     assert [line for line in lines if ">=" not in line or ",<" not in line] == []
+
+
+def test_the_tools_of_a_build_are_in_dev() -> None:
+    """What builds a wheel from a git tree is among the development tools, in the same versions."""
+    assert {*TOOLS} <= {*pyproject()["project"]["optional-dependencies"]["dev"]}
 
 
 def test_textual_is_exact_in_dev() -> None:
