@@ -186,6 +186,8 @@ class ConnectedWorker(NamedTuple):
     queues: tuple[str, ...]
     age: float
     """Seconds since it connected."""
+    text: str = ""
+    """What it does, instead of address, age and queues."""
 
 
 class Missing(NamedTuple):
@@ -269,6 +271,12 @@ class Edge(NamedTuple):
     """Why this one task cannot take this edge now: plans exclude it, and `Store.swap` refuses it.
     Called from any thread, also after the store is closed, so it reads nothing. Two that decide
     the same are equal: else the console would see changed edges at each scan."""
+    verbs: tuple[tuple[str, str], ...] = ()
+    """Verbs that do more along this edge than change the task, each with its own warning; verbs
+    with `is_named` are offered only where they are here."""
+    shared_field: str = ""
+    """The name of a task field: the change also affects all other tasks with the same value there,
+    such as those of one message. A plan adds them as rows. "": only the task itself."""
 
 
 Edges: TypeAlias = Mapping[tuple[State | None, State | None], Edge]

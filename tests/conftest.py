@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -33,6 +35,16 @@ os.environ["NFTBAN_MAIL_METHOD"] = "none"
 # Logs are written in local time. Tests of other time zones set them.
 os.environ["TZ"] = "UTC"
 time.tzset()
+
+
+@pytest.fixture
+def memory_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory, if this system has one: a database there waits for no disk."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    with TemporaryDirectory(prefix="sd", dir="/dev/shm") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -64,18 +64,31 @@ class Breaker:
                     raise Postponed(until, _describe_wait(found))
                 if not self._is_gating:
                     return False
-                probe = destinations.start_probe(found, now, self._patience)
-                if probe is None:
+                claimed = destinations.start_probe(
+                    found, now, self._patience
+                ) or destinations.restart_probes(found, now, self._probes)
+                if claimed is None:
                     return False
                 try:
-                    self._keep(self._registry.swap(found, probe))
+                    self._keep(self._registry.swap(found, claimed))
                 except Gone:  # another worker has claimed it
                     self._known.pop(origin, None)
                     continue
-                return True
+                return claimed.probes > 0
         except Unavailable as error:
             raise Postponed(self._clock() + REGISTRY_RETRY_SECONDS, str(error)) from error
         raise Postponed(now + 1.0, f"{origin} is changed by other workers")
+
+    def why_blocked(self, origin: str) -> str:
+        """Why nothing is delivered to an origin; "" if it is not blocked.
+
+        Raises:
+            Postponed: that cannot be read now.
+        """
+        try:
+            return self._get(origin).blocked
+        except Unavailable as error:
+            raise Postponed(self._clock() + REGISTRY_RETRY_SECONDS, str(error)) from error
 
     def record(self, origin: str, code: str, *, is_probe: bool) -> float | None:
         """Record how a delivery ended: with an error code, or "" for an answer. Return the time at

@@ -48,7 +48,8 @@ class DeliverHandler:
         """Make one attempt; return status and beginning of the answer.
 
         Raises:
-            Postponed: its destination is blocked or unhealthy, or the failed attempt was a probe.
+            Postponed: its destination is blocked or unhealthy, the failed attempt was a probe, or
+                the worker cancelled it.
             Fatal: the data is no request, or the answer excludes further attempts.
             Failed: any other error, with its code in brackets before the text; Retry if the answer
                 sets the time of the next attempt.
@@ -66,6 +67,8 @@ class DeliverHandler:
             answer = self._send(request, context)
             code, what = f"HTTP_{answer.status}", str(answer.status)
         except DeliveryError as error:
+            if error.code == network_errors.CANCELLED:
+                raise Postponed(self._clock(), str(error)) from error
             failure, code = error, error.code
             what = code
         outcome = status_table.outcome(self._outcomes, what)
@@ -91,6 +94,7 @@ class DeliverHandler:
             request.body,
             min(self._timeout, request.timeout or self._timeout),
             context.is_cancelled,
+            (lambda origin: "") if self._breaker is None else self._breaker.why_blocked,
         )
 
     def _record(

@@ -23,6 +23,7 @@ import httpx
 from engine.delivery import network_errors
 from engine.delivery.network_errors import DeliveryError
 from engine.delivery.url_guard import UrlGuard
+from engine.destinations.destination import origin_of
 from engine.version import VERSION
 
 MAX_ANSWER_BYTES = 1 << 20
@@ -42,8 +43,14 @@ CANCEL_INTERVAL_SECONDS = 0.5
 KEPT_CONNECTIONS, KEPT_SECONDS = 64, 30.0
 """Number of idle connections that are kept, and for how long."""
 
-_CREDENTIALS = frozenset({"authorization", "cookie"})
-"""Headers that are not sent to another origin after a redirect."""
+_UNBOUND = frozenset(
+    (
+        *("accept", "accept-language", "content-type", "content-language", "content-encoding"),
+        *("idempotency-key", "user-agent", "x-request-id"),
+    )
+)
+"""Headers that are sent to another origin after a redirect. Any other one may be a credential
+(Authorization, Cookie, X-Api-Key), or made for the first origin only."""
 
 _KEEPS_METHOD = frozenset({301, 302, 307, 308})
 """Redirects after which method and body are sent again; after 303 the answer is read by GET."""
@@ -290,9 +297,11 @@ class HttpClient:
         body: bytes = b"",
         timeout: float = 15.0,
         is_cancelled: Callable[[], bool] = lambda: False,
+        why_blocked: Callable[[str], str] = lambda origin: "",
     ) -> Answer:
         """Send a request and read its answer, with any status; `timeout` is for all of it, in
-        seconds: look-up, redirects and body.
+        seconds: look-up, redirects and body. `why_blocked` is asked about the origin of each
+        redirect; it returns "" if that may get the request.
 
         Raises:
             DeliveryError: there is no complete answer; its code says why.
@@ -311,7 +320,10 @@ class HttpClient:
                     return answer
                 source, target = target, self._redirected(target, place)
                 if _origin(source) != _origin(target):
-                    headers = {k: v for k, v in headers.items() if k.lower() not in _CREDENTIALS}
+                    if why := why_blocked(origin := origin_of(str(target))):
+                        text = f"redirect: {origin} is blocked: {why}"
+                        raise DeliveryError(network_errors.BLOCKED_URL, text)
+                    headers = {k: v for k, v in headers.items() if k.lower() in _UNBOUND}
         except (OSError, httpcore.ProtocolError, httpcore.NetworkError, zlib.error) as error:
             raise run.error(_code_of(error, run), network_errors.describe_error(error)) from error
         raise run.error(network_errors.BAD_ANSWER, f"more than {MAX_REDIRECTS} redirects")

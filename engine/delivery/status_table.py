@@ -21,7 +21,7 @@ PROFILES: Mapping[str, Outcomes] = {
         network_errors.BLOCKED_URL: FATAL,
         network_errors.TOO_LARGE: FATAL,  # each attempt would be delivered, and end in the same way
         **dict.fromkeys(("DNS", "REFUSED", "RESET", "TIMEOUT", "TLS", "UNKNOWN"), RETRY),
-        **dict.fromkeys((network_errors.BAD_ANSWER, network_errors.CANCELLED), RETRY),
+        network_errors.BAD_ANSWER: RETRY,
         "*": FATAL,
     },
     "sipher": {"2xx": DONE, "*": RETRY},

@@ -11,12 +11,14 @@ import ipaddress
 import socket
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import TypeAlias
 
 import httpx
 
 from engine.config.deliver_config import AllowedPeer
 from engine.delivery.network_errors import BLOCKED_URL, DeliveryError
+from engine.destinations.destination import normal_host, origin_of
 
 Resolver: TypeAlias = Callable[[str, int], Sequence[str]]
 """Host name, port -> its addresses; may raise OSError (`socket.gaierror`)."""
@@ -92,8 +94,11 @@ class UrlGuard:
     ) -> None:
         self._allowed, self._resolve = tuple(allowed), resolve
 
-    def check_url(self, url: str | httpx.URL) -> httpx.URL:
-        """Parse a URL and check all of it but its addresses.
+    @staticmethod
+    @lru_cache(512)
+    def check_url(url: str | httpx.URL) -> httpx.URL:
+        """Parse a URL and check all of it but its addresses; its host is then in the one spelling
+        that registry and blocks use.
 
         Raises:
             DeliveryError: BLOCKED_URL, with the reason.
@@ -113,7 +118,7 @@ class UrlGuard:
             raise DeliveryError(BLOCKED_URL, "no host name in the URL")
         if found.port is not None and not 0 < found.port < 65536:
             raise DeliveryError(BLOCKED_URL, f"port {found.port}, expected 1 to 65535")
-        return found
+        return _with_normal_host(found, str(url))
 
     def addresses(
         self,
@@ -121,8 +126,8 @@ class UrlGuard:
         port: int,
         wait: Callable[[Callable[[], Sequence[str]]], Sequence[str]] = lambda look_up: look_up(),
     ) -> Sequence[str]:
-        """Look up a host name and judge each of its addresses; a connection may be made to any of
-        them. `wait` runs the look-up, which blocks.
+        """Look up a `normal_host` and judge each of its addresses; a connection may be made to any
+        of them. `wait` runs the look-up, which blocks.
 
         Raises:
             DeliveryError: BLOCKED_URL: at least one of them is not allowed.
@@ -135,11 +140,10 @@ class UrlGuard:
         found = found or wait(lambda: self._resolve(host, port))
         if not found:
             raise socket.gaierror(socket.EAI_NONAME, "no address")
-        name = host.lower().rstrip(".")
         for address in found:
             parsed = ipaddress.ip_address(address)
             problem = address_problem(parsed)
-            if problem and not self._is_allowed(name, parsed, port):
+            if problem and not self._is_allowed(host, parsed, port):
                 said = host if is_literal else f"{host} is {address}"
                 raise DeliveryError(BLOCKED_URL, f"{said}: {problem}, not in deliver.allow")
         return found
@@ -155,3 +159,21 @@ class UrlGuard:
             )
             for peer in self._allowed
         )
+
+
+def _with_normal_host(found: httpx.URL, url: str) -> httpx.URL:
+    """The URL with its `normal_host`.
+
+    Raises:
+        DeliveryError: BLOCKED_URL: there is none, or the block list would read another host in it.
+    """
+    try:
+        host = normal_host(found.raw_host.decode("ascii"))
+        name = f"[{host}]" if ":" in host else host
+        port = "" if found.port is None else f":{found.port}"
+        is_same = origin_of(url) == f"{found.scheme}://{name}{port}"
+    except ValueError as error:
+        raise DeliveryError(BLOCKED_URL, str(error)) from error
+    if not is_same:
+        raise DeliveryError(BLOCKED_URL, "not a URL: its host can be read in two ways")
+    return found if found.raw_host == host.encode() else found.copy_with(host=host)

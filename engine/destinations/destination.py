@@ -5,7 +5,9 @@ Nothing here reads a clock or a database. Times are epoch seconds UTC.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from engine.model import EMPTY
@@ -106,6 +108,18 @@ def mark_probe(old: Destination, code: str, now: float, schedule: Schedule) -> D
     return old._replace(healthy=False, reason=code, next_probe=planned, last_failure=now)
 
 
+def restart_probes(old: Destination, now: float, schedule: Schedule) -> Destination | None:
+    """Claim the one delivery that is tried once all probes have failed: swap to this value, and of
+    two workers one succeeds. The others wait for the first probe of a new chain.
+
+    None: it is healthy, a probe is planned, or the schedule has none.
+    """
+    planned = _after(now, schedule.wait(0))
+    if old.healthy or old.blocked or old.next_probe is not None or planned is None:
+        return None
+    return old._replace(probes=0, next_probe=planned)
+
+
 def block(old: Destination, reason: str, now: float) -> Destination:
     """Deliver nothing to it until it is unblocked."""
     return old._replace(blocked=reason or "by an operator", blocked_since=now)
@@ -119,13 +133,21 @@ def unblock(old: Destination) -> Destination:
 def waits_until(destination: Destination, now: float) -> float | None:
     """The circuit breaker: the time until which tasks wait; None if one may be delivered now.
 
-    One whose probes have all failed gets deliveries again: the first that fails plans new probes.
+    One whose probes have all failed gets one delivery again, see `restart_probes`.
     """
     if destination.blocked:
         return now + BLOCKED_WAIT_SECONDS
     planned = destination.next_probe
     waits = not destination.healthy and not _is_probe_due(destination, now)
     return planned if waits else None
+
+
+def seconds_to_probe(destination: Destination, now: float) -> float | None:
+    """Seconds until its planned probe; 0 if it is due, also after a failure at a wrong time; None
+    without one."""
+    if destination.next_probe is None:
+        return None
+    return 0.0 if _is_probe_due(destination, now) else destination.next_probe - now
 
 
 def _is_probe_due(destination: Destination, now: float) -> bool:
@@ -149,8 +171,42 @@ def _is_recent(moment: float | None, now: float) -> bool:
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
+_is_name = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*").fullmatch
+_is_number = re.compile(r"[0-9]+|0x[0-9a-f]*").fullmatch
+"""The last label of an IPv4 address, in any form of inet_aton(3) such as 127.1 or 0x7f.1."""
+_has_control = re.compile(r"[\x00-\x1f\x7f]").search
+
+
+@lru_cache(4096)
+def normal_host(host: str) -> str:
+    """The one spelling of a host, without brackets: a name in lower case and ASCII without a dot at
+    its end, an IPv4 address as four decimal numbers, also in IPv6 (::ffff:0:0/96), any other IPv6
+    address as in RFC 5952.
+
+    Raises:
+        ValueError: it is no host, or a name that IDNA 2003 and IDNA 2008 read differently.
+    """
+    import ipaddress  # both slow to load, as below
+    import socket
+
+    text = host.lower().removesuffix(".")
+    if ":" in text and "%" not in text:
+        address = ipaddress.IPv6Address(text)
+        return str(address.ipv4_mapped or address.compressed)
+    name = text if text.isascii() else text.encode("idna").decode()
+    if not _is_name(name) or (name != text and name.encode().decode("idna") != text):
+        raise ValueError(f"expected a host name or an address, not {host[:80]!r}")
+    if not _is_number(name.rpartition(".")[2]):
+        return name
+    try:
+        return socket.inet_ntoa(socket.inet_aton(name))
+    except OSError:
+        raise ValueError(f"expected an IPv4 address, not {host[:80]!r}") from None
+
+
 def origin_of(url: str) -> str:
-    """The origin of a URL, as `scheme://host[:port]` in lower case, without the default port.
+    """The origin of a URL, as `scheme://host[:port]` with its `normal_host`, without the default
+    port. Registry, blocks, ids of probes and the HTTP client use this one spelling.
 
     Raises:
         ValueError: it is no http or https URL with a host and a port from 1 to 65535.
@@ -158,14 +214,13 @@ def origin_of(url: str) -> str:
     from urllib.parse import urlsplit  # slow to load, and not every worker delivers
 
     parts = urlsplit(url)
-    host = (parts.hostname or "").rstrip(".")
-    if parts.scheme not in _DEFAULT_PORTS or not host or not host.isprintable() or " " in host:
+    # urlsplit ignores tabs and ends of lines, which would hide another host.
+    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or _has_control(url):
         raise ValueError("expected a URL that begins with http://HOST or https://HOST")
     port = parts.port  # raises ValueError above 65535
     if port == 0:
         raise ValueError("expected a port from 1 to 65535, not 0")
-    if not host.isascii():
-        host = host.encode("idna").decode()
+    host = normal_host(parts.hostname)
     name = f"[{host}]" if ":" in host else host
     shown = "" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}"
     return f"{parts.scheme}://{name}{shown}"

@@ -130,10 +130,11 @@ class RowRemover:
         failures, rows = 0, list[str]()
         while not self._ending.is_set() or rows or not self._rows.empty():
             rows += self._waiting(block=not rows)
+            is_last = self._ending.is_set()  # not one that began before the end
             try:
                 self._outbox.remove(*rows)
             except Unavailable as error:
-                if self._ending.is_set():
+                if is_last:
                     what = f"{len(rows):,} rows stay without a task, doctor lists them"
                     self._log("ERROR", f"Outbox: {error}; {what}")
                     return

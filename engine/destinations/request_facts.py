@@ -3,12 +3,47 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from functools import lru_cache
+
+from engine.destinations.destination import origin_of
+from engine.text.safe import safe_line
 
 URLS = ("targetUrl", "url")
 """Fields with the URL: of a delivery to a federation, and of a request of any other kind."""
 BODIES: Mapping[str, float] = {"payload": 1.0, "body": 1.0, "body_base64": 0.75}
 """Fields with the body, and bytes per character."""
+
+
+DESTINATIONS = ("destination", "url")
+"""Fields with the destination of a request, the first that is there."""
+
+DESTINATION_CHARACTERS = 16384
+"""Characters of the data in which its destination must be."""
+
+
+def url_in(data: str, field: str) -> str:
+    """The URL in a field of JSON; "" without one. A name in a text is not found, as its quotes are
+    escaped there."""
+    found = re.search(rf'"{re.escape(field)}"\s*:\s*"([^"\\]*)"', data[:DESTINATION_CHARACTERS])
+    return found[1][:300] if found else ""
+
+
+def find_destination(data: bytes) -> str:
+    """The destination of a request, from the beginning of its data; "" without one."""
+    text = data[:DESTINATION_CHARACTERS].decode("utf-8", "replace")
+    found = (url_in(text, name) for name in DESTINATIONS)
+    return parse_destination(next(filter(None, found), ""))
+
+
+@lru_cache(maxsize=4096)
+def parse_destination(text: str) -> str:
+    """The origin of a URL; a text that is none, made safe."""
+    try:
+        return origin_of(text) if text else ""
+    except ValueError:
+        return safe_line(text)
 
 
 def request_facts(data: bytes) -> tuple[tuple[str, str], ...]:

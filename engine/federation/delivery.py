@@ -6,7 +6,6 @@ outbox stays.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, NoReturn
 
 from engine.delivery import network_errors
@@ -27,13 +26,17 @@ from engine.federation.discovery import DiscoveryFailed, discover, is_registered
 from engine.federation.envelope import BadEnvelope, seal, sign
 from engine.federation.health import note_failure, note_success, wait_for_probe
 from engine.federation.jobs import BadJob, DeliveryJob, parse_delivery, parse_method
-from engine.federation.parts import FederationParts, keys_of, own_headers, parse_object
-from engine.federation.relay import NoRelay, send_by_relay
+from engine.federation.parts import (
+    FederationParts,
+    for_task,
+    keys_of,
+    own_headers,
+    parse_object,
+)
+from engine.federation.relay import CONFLICT, NoRelay, send_by_relay
 from engine.model import STALLED_BEFORE_KEY, Task
 from engine.store import StoreError
 from engine.work.handlers import Context, Failed, Fatal, HandlerResult, Retry
-
-CONFLICT = 409
 
 
 class Delivered(NamedTuple):
@@ -60,15 +63,15 @@ class DeliveryHandler:
 
         Raises:
             Failed: by the class of the error: Failed and Retry for another attempt, else Fatal.
-            Postponed: its server is unhealthy, and deliveries wait for the next probe.
+            Postponed: its server is unhealthy, and deliveries wait for the next probe; or it was
+                cancelled.
         """
         try:
             job = parse_delivery(context.data)
         except BadJob as error:
             raise Fatal(f"[BAD_PAYLOAD] {error}") from error
-        send = partial(self._parts.send, is_cancelled=context.is_cancelled)
         try:
-            return self._deliver(task, self._parts._replace(send=send), job)
+            return self._deliver(task, for_task(self._parts, context.is_cancelled), job)
         except StoreError as error:
             raise Failed(f"[DATABASE] {error}") from error
 
@@ -102,7 +105,8 @@ class DeliveryHandler:
                 raise Fatal(f"[NO_DECISION] {why}")
             return _finish(job, "applied by an earlier attempt")
         if not is_registered(known) and 400 <= status < 500:
-            raise Failed(f"[HTTP_{status}] {origin} does not know us: it did not register us")
+            why = f"[HTTP_{status}] {origin} does not know us: it did not register us"
+            raise self._try_again(done.answer, why)
         self._check_status(done.answer)
         ack = self._find_ack(done)
         try:
@@ -116,12 +120,15 @@ class DeliveryHandler:
 
     def _count_attempt(self, task: Task, job: DeliveryJob) -> bool:
         """Count the attempt in the row; True if it is not the first one, by any sign: the attempts
-        of the task start again after an operator's retry, and are not counted for a killed worker.
+        of the task start again after an operator's retry, and are not counted for a worker that was
+        killed or cancelled it.
         """
         counted = 0
         if job.row and self._outbox is not None:
             counted = self._outbox.count_attempt(job.row, self._parts.clock())
-        return counted > 1 or bool(task.attempts or task.extra.get(STALLED_BEFORE_KEY))
+        was_cancelled = f"[{network_errors.CANCELLED}]" in task.error
+        is_later = task.attempts or task.extra.get(STALLED_BEFORE_KEY) or was_cancelled
+        return counted > 1 or bool(is_later)
 
     def _send(self, parts: FederationParts, job: DeliveryJob, body: bytes) -> Delivered:
         """POST the body directly, else by a relay."""
@@ -155,11 +162,16 @@ class DeliveryHandler:
         if outcome(parts.profile.outcomes, answer.status) == DONE:
             return
         text = f"[HTTP_{answer.status}] {answer.url} answers {answer.status}"
-        after = retry_after(answer.headers, parts.clock())
-        is_fatal = outcome(parts.profile.outcomes, answer.status) == FATAL
-        if not is_fatal and after is not None and parts.profile.honours_retry_after:
-            raise Retry(max(1.0, after), text)
-        _raise_for(parts, answer.status, text)
+        if outcome(parts.profile.outcomes, answer.status) == FATAL:
+            raise Fatal(text)
+        raise self._try_again(answer, text)
+
+    def _try_again(self, answer: Answer, text: str) -> Failed:
+        """The error for another attempt, at the time that the answer asks for."""
+        after = retry_after(answer.headers, self._parts.clock())
+        if after is None or not self._parts.profile.honours_retry_after:
+            return Failed(text)
+        return Retry(max(1.0, after), text)
 
     def _find_ack(self, done: Delivered) -> Ack:
         answer = done.answer
@@ -214,9 +226,9 @@ def _is_below(url: str, origin: str) -> bool:
         return False
 
 
-def _raise_for(parts: FederationParts, what: int | str, text: str) -> NoReturn:
-    """Raise for a status or an error code, by the profile; the row stays."""
-    is_fatal = outcome(parts.profile.outcomes, what) == FATAL
+def _raise_for(parts: FederationParts, code: str, text: str) -> NoReturn:
+    """Raise for an error code, by the profile; the row stays."""
+    is_fatal = outcome(parts.profile.outcomes, code) == FATAL
     raise Fatal(text) if is_fatal else Failed(text)
 
 

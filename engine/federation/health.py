@@ -10,12 +10,14 @@ from engine.destinations.destination import (
     mark_failure,
     mark_success,
     origin_of,
+    restart_probes,
+    seconds_to_probe,
     waits_until,
 )
 from engine.destinations.registry import update
 from engine.federation.discovery import discover_url
 from engine.federation.jobs import BadJob, parse_server, probe_id
-from engine.federation.parts import FederationParts, keys_of
+from engine.federation.parts import FederationParts, for_task, keys_of
 from engine.model import Task
 from engine.store import Gone, StoreError
 from engine.work.handlers import Context, Failed, Fatal, Postponed
@@ -62,8 +64,9 @@ def plan_missing_probes(parts: FederationParts) -> None:
         return
     now = parts.clock()
     for one in parts.registry.all():
-        if not one.healthy and one.next_probe is not None and keys_of(one).signing:
-            parts.add_probe(one.origin, one.probes, max(0.0, one.next_probe - now))
+        delay = None if one.healthy else seconds_to_probe(one, now)
+        if delay is not None and keys_of(one).signing:
+            parts.add_probe(one.origin, one.probes, delay)
 
 
 def note_success(parts: FederationParts, server: str) -> None:
@@ -81,7 +84,8 @@ def wait_for_probe(parts: FederationParts, server: str, known: Destination) -> N
     """Let a delivery to an unhealthy server wait until its next probe has ended.
 
     A probe that is late may have lost its job: it is added again, and each minute one delivery of
-    all workers goes in its place.
+    all workers goes in its place. Once all probes have failed, one delivery goes, and the probes
+    start again.
 
     Raises:
         Postponed: the delivery waits.
@@ -93,13 +97,19 @@ def wait_for_probe(parts: FederationParts, server: str, known: Destination) -> N
     if until is not None:
         raise Postponed(max(until, now) + patience, why)
     policy = parts.policies.get(known.reason)
-    if known.healthy or known.next_probe is None or (policy is not None and not policy.probe):
+    if known.healthy or (policy is not None and not policy.probe):
+        return
+    if known.next_probe is None:
+        claimed, delay = restart_probes(known, now, parts.probes), parts.probes.seconds(0)
+    else:
+        claimed, delay = known._replace(next_probe=now + OVERDUE_SECONDS), 0.0
+    if claimed is None:
         return
     try:
-        parts.registry.swap(known, known._replace(next_probe=now + OVERDUE_SECONDS))
+        parts.registry.swap(known, claimed)
     except Gone:  # another delivery goes
         raise Postponed(now + patience, why) from None
-    parts.add_probe(server, known.probes, 0.0)
+    parts.add_probe(server, claimed.probes, delay)
 
 
 class ProbeHandler:
@@ -114,6 +124,7 @@ class ProbeHandler:
         Raises:
             Fatal: the data has no server.
             Failed, Postponed: the registry or the queue cannot be used, by the profile.
+            Postponed: the worker cancelled it.
         """
         try:
             server = parse_server(context.data)
@@ -135,8 +146,8 @@ class ProbeHandler:
             self._repair_chain(task, server, seen)
             return f"skipped: {why}"
         try:
-            url, timeout = discover_url(server), parts.timeouts.probe
-            answer = parts.send("GET", url, timeout=timeout, is_cancelled=context.is_cancelled)
+            send = for_task(parts, context.is_cancelled).send
+            answer = send("GET", discover_url(server), timeout=parts.timeouts.probe)
             failure = "" if 200 <= answer.status < 300 else f"status {answer.status}"
         except DeliveryError as error:
             failure = str(error)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from engine.destinations.destination import origin_of
 from engine.federation.parts import parse_object, to_json
 
 DELIVERY_QUEUE, HEALTH_QUEUE = "federation-delivery", "federation-health-check"
@@ -60,8 +61,12 @@ def probe_job(server: str, number: int, delay: float) -> QueuedJob:
 
 
 def probe_id(server: str, number: int) -> str:
-    """The id of a probe, from the server's URL as it is written in the delivery."""
-    return f"health-check_{hashlib.sha256(server.encode()).hexdigest()[:16]}_{number}"
+    """The id of a probe, from the origin of the server, so that all spellings of it have one.
+
+    Raises:
+        ValueError: the server is no URL with a host.
+    """
+    return f"health-check_{hashlib.sha256(origin_of(server).encode()).hexdigest()[:16]}_{number}"
 
 
 class BadJob(ValueError):

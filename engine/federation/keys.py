@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from errno import EEXIST
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ ENCRYPTION_PRIVATE = "FEDERATION_ENCRYPTION_PRIVATE_KEY"
 VARIABLES = (PUBLIC, PRIVATE, ENCRYPTION_PUBLIC, ENCRYPTION_PRIVATE)
 """Environment variables; a file has the same name in lower case."""
 
+_FILES = tuple(name.lower() for name in VARIABLES)
 _SECRET = frozenset({PRIVATE, ENCRYPTION_PRIVATE})
 _KEY_FILE_BYTES = 4096
 
@@ -156,26 +158,75 @@ def _read_files(folder: str) -> dict[str, str]:
     return found
 
 
+_NEW = ".new"
+"""Ends the name of a file that is being written."""
+
+
 def write_keys(folder: str, keys: OwnKeys) -> None:
-    """Write the four files with O_EXCL and mode 0600, fsynced; make the folder if it is missing.
+    """Write the four files with mode 0600; make the folder if it is missing.
+
+    All are written and fsynced under other names, then get their names by link(2), which replaces
+    no file. After a kill, `finish_keys` gives the rest their names, or removes all.
 
     Raises:
-        FileExistsError: one is there already; no file is replaced.
+        FileExistsError: one is there already.
         OSError: they cannot be written.
     """
-    directory = files.open_dir_path(folder, make=True)
-    try:
-        for name in VARIABLES:
-            if _is_there(name.lower(), directory):
-                raise FileExistsError(EEXIST, "exists already", f"{folder}/{name.lower()}")
+    with _locked(folder, make=True) as directory:
+        _finish(directory)
+        for name in _FILES:
+            if _is_there(name, directory):
+                raise FileExistsError(EEXIST, "exists already", f"{folder}/{name}")
         owner = files.new_file_owner(os.fstat(directory))
         for name, text in keys.texts().items():
-            with open(files.create_file(name.lower(), directory, owner, 0o600), "wb") as file:
+            fd = files.create_file(f"{name.lower()}{_NEW}", directory, owner, 0o600)
+            with open(fd, "wb") as file:
                 file.write(f"{text}\n".encode())
                 file.flush()
                 os.fsync(file.fileno())
+        os.fsync(directory)
+        _give_names(directory)
+
+
+def finish_keys(folder: str) -> None:
+    """Finish what a killed `write_keys` has left: its files get their names if one has, which is
+    done once all are whole; else they are removed.
+
+    Raises:
+        OSError: the folder is missing, or cannot be changed.
+    """
+    with _locked(folder) as directory:
+        _finish(directory)
+
+
+@contextmanager
+def _locked(folder: str, *, make: bool = False) -> Iterator[int]:
+    """The open folder, with its flock: two processes make no keys at the same time."""
+    directory = files.open_dir(folder, make=make)
+    try:
+        with files.Flock(directory):
+            yield directory
     finally:
         os.close(directory)
+
+
+def _finish(directory: int) -> None:
+    if any(_is_there(name, directory) for name in _FILES):
+        _give_names(directory)
+        return
+    for name in _FILES:
+        files.unlink_quietly(f"{name}{_NEW}", directory)
+
+
+def _give_names(directory: int) -> None:
+    for name in _FILES:
+        new = f"{name}{_NEW}"
+        if not _is_there(new, directory):
+            continue
+        with suppress(FileExistsError):  # killed between the two calls
+            os.link(new, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+        os.unlink(new, dir_fd=directory)
+    os.fsync(directory)
 
 
 def _is_there(name: str, directory: int) -> bool:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from engine.delivery.http_client import Answer
+from engine.delivery.network_errors import CANCELLED, DeliveryError
 from engine.destinations.destination import Destination
 from engine.destinations.registry import Registry
 from engine.federation.keys import OwnKeys, PeerKeys
 from engine.federation.profile import POLICIES, Policy, Profile
 from engine.schedules import Schedule, linear
+from engine.work.handlers import Postponed
 
 SIGNING, ENCRYPTION = "publicKey", "encryptionPublicKey"
 """Keys of the free JSON of a destination: its public keys in base64, as /discover names them."""
@@ -32,6 +34,7 @@ class HttpSend(Protocol):
         body: bytes = b"",
         timeout: float = 15.0,
         is_cancelled: Callable[[], bool] = lambda: False,
+        why_blocked: Callable[[str], str] = lambda origin: "",
     ) -> Answer:
         """Send a request and read its answer; raises DeliveryError."""
         ...
@@ -72,6 +75,29 @@ class FederationParts(NamedTuple):
     """True: deliveries wait while their server is unhealthy, and use no attempt."""
     log: Callable[[str, str], None] = lambda level, text: None
     clock: Callable[[], float] = time.time
+
+
+def for_task(parts: FederationParts, is_cancelled: Callable[[], bool]) -> FederationParts:
+    """The parts for one task: what it sends ends when the worker cancels it, without an attempt,
+    and no redirect leads to a blocked server."""
+
+    def send(
+        method: str,
+        url: str,
+        headers: Mapping[str, str] = {},
+        body: bytes = b"",
+        timeout: float = 15.0,
+        is_cancelled: Callable[[], bool] = is_cancelled,
+        why_blocked: Callable[[str], str] = lambda origin: parts.registry.get(origin).blocked,
+    ) -> Answer:
+        try:
+            return parts.send(method, url, headers, body, timeout, is_cancelled, why_blocked)
+        except DeliveryError as error:
+            if error.code != CANCELLED:
+                raise
+            raise Postponed(parts.clock(), str(error)) from error
+
+    return parts._replace(send=send)
 
 
 def keys_of(destination: Destination) -> PeerKeys:

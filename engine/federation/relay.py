@@ -15,7 +15,17 @@ from engine.destinations.registry import update
 from engine.federation.discovery import discover_url
 from engine.federation.envelope import seal, sign
 from engine.federation.keys import PeerKeys
-from engine.federation.parts import FederationParts, keys_of, own_headers, to_json
+from engine.federation.parts import (
+    FederationParts,
+    keys_of,
+    own_headers,
+    parse_object,
+    to_json,
+)
+
+CONFLICT = 409
+"""Status of a delivery that was applied before."""
+_BAD_GATEWAY = 502
 
 SWEEP_THREADS = 16
 MAX_SWEEP = 6 * SWEEP_THREADS
@@ -34,7 +44,8 @@ def send_by_relay(
     headers: Mapping[str, str],
     body: bytes,
 ) -> Answer:
-    """Send a POST to `url` of a server by a relay; return its 2xx answer.
+    """Send a POST to `url` of a server by a relay; return its 2xx answer, or one with the status
+    409 of the server.
 
     Raises:
         NoRelay: there is none.
@@ -59,10 +70,24 @@ def send_by_relay(
     )
     proxy, timeout = f"{relay.origin}/proxy", parts.timeouts.delivery
     answer = parts.send("POST", proxy, own_headers(parts), outer, timeout)
+    if _has_conflict(answer):
+        return answer._replace(status=CONFLICT)
     if not 200 <= answer.status < 300:
         raise DeliveryError("RELAY", f"{relay.origin} answers {answer.status}")
     parts.log("INFO", f"{origin_of(server)}: sent through {relay.origin}")
     return answer
+
+
+def _has_conflict(answer: Answer) -> bool:
+    """True if a relay reports that the target answered 409: its answer is 502, with that of the
+    target as `details`, which has its status too."""
+    if answer.status != _BAD_GATEWAY:
+        return False
+    try:
+        details = (parse_object(answer.body) or {}).get("details")
+    except ValueError:
+        return False
+    return isinstance(details, dict) and details.get("status") == CONFLICT
 
 
 def find_relay(parts: FederationParts, target: str) -> Destination | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from sqlite3 import sqlite_version as SQLITE
+from typing import Any, NamedTuple
 
 import httpx
+import psycopg
 
 from engine import verbs
 from engine.config.deliver_config import parse_allowed
@@ -22,6 +26,7 @@ from engine.delivery.deliver import DeliverHandler
 from engine.delivery.http_client import HttpClient
 from engine.delivery.status_table import make_outcomes
 from engine.delivery.url_guard import UrlGuard
+from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
 from engine.policy import contract_retries, retries_of
 from engine.schedules import NO_RETRY, parse_schedule
@@ -39,6 +44,7 @@ from tests.bench.measure import (
     memory_folder,
     scratch,
 )
+from tests.postgres_server import open_server as open_postgres
 from tests.redis_server import TestServer, running_server
 from tui.cli.queue.worker_parts import with_payload
 
@@ -124,16 +130,34 @@ def _spool(folder: str, requests: list[bytes]) -> NftbanStore:
     return store
 
 
-def _cpu(run: Callable[[], int], number: int) -> float:
-    """Microseconds of processor time of this process for each of so many deliveries."""
-    began = time.process_time()
+class Spent(NamedTuple):
+    """Microseconds for a delivery: processor time of this process, and by the clock."""
+
+    cpu: float
+    wall: float
+
+
+def _spent(run: Callable[[], int], number: int) -> Spent:
+    """The cost of each of so many deliveries."""
+    cpu, wall = time.process_time(), time.perf_counter()
     done = run()
-    spent = time.process_time() - began
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     assert done == number, f"{done} of {number} delivered"
-    return spent / number * 1e6
+    return Spent(cpu / number * 1e6, wall / number * 1e6)
 
 
-def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> float:
+def _compare(
+    what: str, ours: Sequence[Spent], floor: Sequence[Spent], beside: str, limit: float
+) -> Figures:
+    """By processor time with a limit, and by the clock, which other programs of the machine
+    change."""
+    cpu = [one.cpu for one in ours], [one.cpu for one in floor]
+    wall = [one.wall for one in ours], [one.wall for one in floor]
+    yield compare(what, "us CPU", cpu[0], cpu[1], beside, limit)
+    yield compare("the same", "us wall", wall[0], wall[1], beside, None)
+
+
+def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> Spent:
     """The cost of each delivery that succeeds, `number` in all."""
     with scratch(memory_folder(2 * len(requests))) as folder:
         registry = SqlRegistry(parse_address(f"sqlite://{folder}/destinations.db"), creates=True)
@@ -150,12 +174,12 @@ def _on_nftban(requests: list[bytes], number: int, *, gates: bool = False) -> fl
                 concurrency=AT_ONCE,
                 services=WorkerServices(slots={"push": AT_ONCE}),
             )
-            cost = _cpu(lambda: worker.process_all(until_idle=True).done, number)
+            cost = _spent(lambda: worker.process_all(until_idle=True).done, number)
         registry.close()
         return cost
 
 
-def _on_bullmq(server: TestServer, requests: list[bytes]) -> float:
+def _on_bullmq(server: TestServer, requests: list[bytes]) -> Spent:
     place = parse_place(parse_address(server.place()))._replace(queues=("push",))
     with server.client() as client:
         client.flushall()
@@ -170,10 +194,10 @@ def _on_bullmq(server: TestServer, requests: list[bytes]) -> float:
             concurrency=AT_ONCE,
             services=WorkerServices(slots={"push": AT_ONCE}, data_kinds=("push",)),
         )
-        return _cpu(lambda: worker.process_all(until_idle=True).done, len(requests))
+        return _spent(lambda: worker.process_all(until_idle=True).done, len(requests))
 
 
-def _bare(requests: list[bytes]) -> float:
+def _bare(requests: list[bytes]) -> Spent:
     """The same requests by a loop on as many threads."""
     with httpx.Client(trust_env=False) as client, ThreadPoolExecutor(AT_ONCE) as threads:
 
@@ -181,7 +205,7 @@ def _bare(requests: list[bytes]) -> float:
             said = json.loads(data)
             return client.request(said["method"], said["url"], content=said["body"]).is_success
 
-        return _cpu(lambda: sum(threads.map(send, requests)), len(requests))
+        return _spent(lambda: sum(threads.map(send, requests)), len(requests))
 
 
 def httpx_loop(bench: Bench) -> Figures:
@@ -192,7 +216,7 @@ def httpx_loop(bench: Bench) -> Figures:
         ways = {"ours": partial(_on_nftban, requests, number), "bare": partial(_bare, requests)}
         costs = interleave(ways, bench.rounds)
     what = f"{number:,} of 1 KiB, {AT_ONCE} at once, a delivery"
-    yield compare(what, "us CPU", costs["ours"], costs["bare"], f"httpx {httpx.__version__}", 1.25)
+    yield from _compare(what, costs["ours"], costs["bare"], f"httpx {httpx.__version__}", 1.25)
 
 
 def dead_peers(bench: Bench) -> Figures:
@@ -206,7 +230,7 @@ def dead_peers(bench: Bench) -> Figures:
         }
         costs = interleave(ways, bench.rounds)
     what = f"{900 * each:,} beside {100 * each} to dead peers, a delivery"
-    yield compare(what, "us CPU", costs["dead"], costs["none"], "no dead peers", 1 / 0.95)
+    yield from _compare(what, costs["dead"], costs["none"], "no dead peers", 1 / 0.95)
 
 
 def bullmq(bench: Bench) -> Figures:
@@ -223,4 +247,48 @@ def bullmq(bench: Bench) -> Figures:
     except FileNotFoundError as error:
         raise Unmeasurable(str(error)) from None
     what = f"{number:,} of 1 KiB, {AT_ONCE} at once, a delivery"
-    yield compare(what, "us CPU", costs["bullmq"], costs["nftban"], "on nftban", 1 / 0.7)
+    yield from _compare(what, costs["bullmq"], costs["nftban"], "on nftban", 1 / 0.7)
+
+
+SWAPS = 300
+
+
+def registry(bench: Bench) -> Figures:
+    """A compare-and-swap of the registry, beside a bare UPDATE of the same row by the same package
+    on a connection of its own; each is committed."""
+    with scratch(memory_folder(10)) as folder:
+        path = f"{folder}/destinations.db"
+        with closing(sqlite3.connect(path, isolation_level=None)) as bare:
+            yield from _swaps(bench, f"sqlite://{path}", bare, f"UPDATE by SQLite {SQLITE}")
+    try:
+        with open_postgres() as url, psycopg.connect(url, autocommit=True) as db:
+            yield from _swaps(bench, url, db, f"UPDATE by psycopg {psycopg.__version__}")
+    except FileNotFoundError as error:
+        raise Unmeasurable(str(error)) from None
+
+
+def _swaps(bench: Bench, url: str, bare: Any, beside: str) -> Figures:
+    sign = "%s" if url.startswith("postgresql") else "?"
+    update = f"UPDATE destinations SET probes = {sign}, rev = rev + 1 WHERE origin = {sign}"
+    with closing(SqlRegistry(parse_address(url), creates=True)) as known:
+        ours, other = (
+            known.swap(None, Destination(f"https://{name}.example")) for name in ("a", "b")
+        )
+
+        def swap() -> int:
+            now = known.get(ours.origin)
+            for number in range(SWAPS):
+                now = known.swap(now, now._replace(probes=number))
+            return SWAPS
+
+        def write() -> int:
+            for number in range(SWAPS):
+                bare.execute(update, (number, other.origin))
+            return SWAPS
+
+        costs = interleave(
+            {"ours": lambda: _spent(swap, SWAPS), "bare": lambda: _spent(write, SWAPS)},
+            5 * bench.rounds,
+        )
+    what = f"a compare-and-swap in {parse_address(url).scheme}"
+    yield from _compare(what, costs["ours"], costs["bare"], beside, 2.5)

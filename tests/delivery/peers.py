@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from engine.config.deliver_config import parse_allowed
-from engine.delivery.http_client import HttpClient
+from engine.delivery.http_client import HttpClient, trusted_certificates
 from engine.delivery.url_guard import Resolver, UrlGuard, resolve_name
 
 
@@ -29,6 +29,9 @@ class Received(NamedTuple):
     headers: dict[str, str]
     body: bytes
 
+
+TLS = trusted_certificates()
+"""Of all clients without other settings: to load them takes as long as some tests."""
 
 Reply: TypeAlias = "bytes | Callable[[socket.socket], None]"
 """What a peer sends, or does with the connection, which it then closes."""
@@ -127,7 +130,7 @@ def client(
 ) -> Iterator[HttpClient]:
     """A client with an allow-list: by default 127.0.0.1."""
     allowed = [parse_allowed(text) for text in allow or ("127.0.0.1",)]
-    one = HttpClient(UrlGuard(allowed, resolve), tls)
+    one = HttpClient(UrlGuard(allowed, resolve), tls or TLS)
     try:
         yield one
     finally:

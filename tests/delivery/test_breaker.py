@@ -39,9 +39,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Iterator[SqlRegistry]:
+def registry(memory_path: Path) -> Iterator[SqlRegistry]:
     """A registry in a file that does not exist yet."""
-    address = parse_address(f"sqlite://{tmp_path}/destinations.db")
+    address = parse_address(f"sqlite://{memory_path}/destinations.db")
     one = SqlRegistry(address, creates=True, patience=0.1)
     yield one
     one.close()
@@ -96,7 +96,7 @@ def test_a_successful_probe_admits_all(make: Callable[..., Breaker], clock: Cloc
 def test_failed_probes_follow_the_schedule_and_then_deliveries_are_tried(
     make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock
 ) -> None:
-    """After the last probe the next delivery starts the probes again if it fails too."""
+    """After the last probe one delivery of all workers is tried, and the probes start again."""
     one, waits = make(), list[float | None]()
     due = one.record(PEER, "DNS", is_probe=False)
     while due is not None:
@@ -106,9 +106,12 @@ def test_failed_probes_follow_the_schedule_and_then_deliveries_are_tried(
         due = one.record(PEER, "DNS", is_probe=True)
     assert waits == [60, 120, 180]
 
-    assert wait_of(one, clock) is None
+    other = make()
+    assert [wait_of(each, clock) for each in (one, other, one)] == [None, 60, 60]
     assert one.record(PEER, "DNS", is_probe=False) == clock.now + 60
     assert registry.get(PEER).probes == 0
+    clock.now += 60
+    assert other.admit(PEER) is True
 
 
 def test_of_two_workers_one_probes(make: Callable[..., Breaker], clock: Clock) -> None:
@@ -183,21 +186,21 @@ def test_successes_of_a_healthy_destination_are_seldom_written(
 
 
 def test_an_unreadable_registry_makes_tasks_wait(
-    make: Callable[..., Breaker], clock: Clock, tmp_path: Path
+    make: Callable[..., Breaker], clock: Clock, memory_path: Path
 ) -> None:
     """Nothing is sent to a destination that may be blocked, and no attempt is used."""
-    (tmp_path / "destinations.db").write_bytes(b"no database" * 100)
+    (memory_path / "destinations.db").write_bytes(b"no database" * 100)
     assert wait_of(make(), clock) == REGISTRY_RETRY_SECONDS
 
 
 def test_a_registry_that_cannot_be_written_is_reported_once(
-    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock, tmp_path: Path
+    make: Callable[..., Breaker], registry: SqlRegistry, clock: Clock, memory_path: Path
 ) -> None:
     """A delivery that was made counts, although its record is missing."""
     said = list[str]()
     one = make(warn=said.append)
     one.record(PEER, "", is_probe=False)
-    with sqlite3.connect(tmp_path / "destinations.db", isolation_level=None) as other:
+    with sqlite3.connect(memory_path / "destinations.db", isolation_level=None) as other:
         other.execute("BEGIN IMMEDIATE")
         for _ in range(2):
             assert one.record(PEER, "REFUSED", is_probe=False) is None

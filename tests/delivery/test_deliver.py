@@ -16,11 +16,13 @@ from engine.delivery.deliver import DeliverHandler
 from engine.delivery.http_client import HttpClient
 from engine.delivery.status_table import make_outcomes
 from engine.delivery.url_guard import UrlGuard
+from engine.destinations.destination import block
+from engine.destinations.registry import update
 from engine.destinations.sql_registry import SqlRegistry
 from engine.model import State, Task
 from engine.schedules import parse_schedule
 from engine.work.handlers import Context, Failed, Fatal, Postponed, Retry
-from tests.delivery.peers import Peer, answer, peer, silent
+from tests.delivery.peers import TLS, Peer, answer, peer, silent
 
 NOW = 1_795_170_000.0
 TASK = Task("1", "push", State.ACTIVE, NOW)
@@ -36,7 +38,7 @@ class Deliveries:
 
     def __init__(self, folder: Path) -> None:
         self.now = NOW
-        self.client = HttpClient(UrlGuard([parse_allowed("127.0.0.1")]))
+        self.client = HttpClient(UrlGuard([parse_allowed("127.0.0.1")]), TLS)
         address = parse_address(f"sqlite://{folder}/destinations.db")
         self.registry = SqlRegistry(address, creates=True)
 
@@ -59,9 +61,9 @@ class Deliveries:
 
 
 @pytest.fixture
-def deliveries(tmp_path: Path) -> Iterator[Deliveries]:
+def deliveries(memory_path: Path) -> Iterator[Deliveries]:
     """A client that may reach 127.0.0.1, and an empty registry."""
-    one = Deliveries(tmp_path)
+    one = Deliveries(memory_path)
     yield one
     one.close()
 
@@ -194,9 +196,18 @@ def test_without_the_breaker_each_task_uses_its_attempts(deliveries: Deliveries)
     assert not deliveries.registry.get(url).healthy
 
 
+def test_a_redirect_to_a_blocked_destination_is_not_followed(deliveries: Deliveries) -> None:
+    """The block list is asked about each origin, not only the first."""
+    with peer() as other, peer(answer(307, Location=f"{other.url}/x")) as one:
+        update(deliveries.registry, other.url, lambda old: block(old, "spam", NOW))
+        with pytest.raises(Fatal, match=r"^\[BLOCKED_URL\] redirect: .* is blocked: spam"):
+            deliveries.handler(gates=False)(TASK, Context(data=data_for(one.url)))
+    assert (len(one.received), other.received) == (1, [])
+
+
 def test_a_cancelled_delivery_says_nothing_about_its_destination(deliveries: Deliveries) -> None:
-    """The worker ended it: the attempt failed, and the destination stays as it was."""
-    with peer() as one, pytest.raises(Failed, match=r"^\[CANCELLED\]"):
+    """The worker ended it: it counts as no attempt, and the destination stays as it was."""
+    with peer() as one, pytest.raises(Postponed, match=r"^\[CANCELLED\]"):
         deliveries.handler(gates=True)(
             TASK, Context(data=data_for(one.url), is_cancelled=lambda: True)
         )

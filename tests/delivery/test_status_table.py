@@ -25,7 +25,6 @@ from engine.delivery.status_table import make_outcomes, outcome, retry_after
         ("DNS", "retry", "retry"),
         ("TLS", "retry", "retry"),
         ("UNKNOWN", "retry", "retry"),
-        ("CANCELLED", "retry", "retry"),
         ("BLOCKED_URL", "fatal", "retry"),
         ("TOO_LARGE", "fatal", "retry"),
     ],

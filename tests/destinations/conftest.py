@@ -15,10 +15,10 @@ OpenRegistry: TypeAlias = Callable[..., SqlRegistry]
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> Address:
+def address(request: pytest.FixtureRequest, memory_path: Path) -> Address:
     """The address of a database without a table; with SQLite there is no file either."""
     if request.param == "sqlite":
-        return parse_address(f"sqlite://{tmp_path}/destinations.db")
+        return parse_address(f"sqlite://{memory_path}/destinations.db")
     return parse_address(request.getfixturevalue("postgres_url"))
 
 

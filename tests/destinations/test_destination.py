@@ -112,10 +112,14 @@ def test_a_failure_after_the_clock_was_set_back_plans_the_probe_again() -> None:
         ("https://[2001:DB8::1]:8443/x", "https://[2001:db8::1]:8443"),
         ("https://b\u00fccher.example/", "https://xn--bcher-kva.example"),
         ("https://user:secret@peer.example/", "https://peer.example"),
+        ("http://127.1/", "http://127.0.0.1"),
+        ("http://0x7F000001:080/", "http://127.0.0.1"),
+        ("http://[0:0::FFFF:1.2.3.4]/", "http://1.2.3.4"),
     ],
 )
 def test_an_origin_is_written_in_one_way(url: str, origin: str) -> None:
-    """Scheme and host in lower case, the port only if it is not the default one."""
+    """Scheme and host in lower case, addresses in their usual form, the port only if it is not the
+    default one."""
     assert origin_of(url) == origin
 
 
@@ -134,6 +138,13 @@ def test_an_origin_is_written_in_one_way(url: str, origin: str) -> None:
         "http://[::1",
         "http://a b/",
         f"http://{'ü' * 64}.example",
+        "http://fa\u00df.example",  # another name in IDNA 2003 than in IDNA 2008
+        "http://peer\u3002example",
+        "http://pe%65r.example",
+        "http://pe\ter.example",
+        "http://peer..example",
+        "http://1.2.3.4.5",
+        "http://[fe80::1%25eth0]",
     ],
 )
 def test_a_url_without_an_origin_is_refused(url: str) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine.destinations.request_facts import request_facts
+from engine.destinations.request_facts import find_destination, request_facts
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,25 @@ def test_a_request_has_url_method_and_size(data: object, facts: tuple[str, str])
 def test_other_data_is_no_request(data: bytes) -> None:
     """Nothing is shown of it, and nothing fails."""
     assert request_facts(data) == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'{"url": "https://A.example:443/x"}', "https://a.example"),
+        (
+            b'{"body": "\\"url\\": \\"http://b.example\\"", "url" : "http://c.example/"}',
+            "http://c.example",
+        ),
+        (b'{"url": "http://b.example", "destination": "http://c.example"}', "http://c.example"),
+        (b'{"url": "http://b.example", "body": "torn', "http://b.example"),
+        (b'{"url": "peer"}', "peer"),
+        (b'{"url": 5}', ""),
+        (b"\xff\x00", ""),
+        (b" " * 20_000 + b'{"url": "http://b.example"}', ""),
+    ],
+    ids=["origin", "in a text", "both", "torn", "no URL", "number", "no text", "late"],
+)
+def test_the_destination_is_found_in_the_beginning(data: bytes, expected: str) -> None:
+    """That of the health comes before the URL; a name in a text is none, and nothing fails."""
+    assert find_destination(data) == expected

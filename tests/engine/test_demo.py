@@ -40,6 +40,7 @@ from engine.system.supervisor import ProgramResult
 from tests import command
 from tests.engine.lockers import later
 from tui.cli import demo_formats_redis, open_console
+from tui.cli.setup.errors import CommandError
 from tui.cli.setup.place_formats import detect_format, setup_for
 
 PROGRAM = [sys.executable, "-m", "tui.cli"]
@@ -401,12 +402,27 @@ def test_leaving_says_where_the_places_are(
     monkeypatch.setattr(open_console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
     folder, arguments = (
         tmp_path / "demo",
-        Namespace(tasks=10, keep=str(tmp_path / "demo"), redis=False, federation=False),
+        Namespace(
+            tasks=10, keep=str(tmp_path / "demo"), redis=False, federation=False, zmailer=False
+        ),
     )
     plain = queue_config.Config()
     assert open_console.demo(setup_for(plain, "", {}), arguments) == 0
     again = f"spooldeck --config {folder}/{CONFIG_FILE} {folder}/flowing {folder}/wedged"
     assert f"demo places kept in {folder}; to continue: {again}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["redis", "federation"])
+def test_a_folder_whose_path_no_socket_can_have_is_refused(tmp_path: Path, option: str) -> None:
+    """Before anything is made, in one line that says what to do."""
+    if demo_formats_redis.find_missing():
+        pytest.skip("no server program")
+    long = tmp_path / ("x" * 100)
+    options = {"redis": False, "federation": False} | {option: True}
+    arguments = Namespace(tasks=10, keep=str(long), **options)
+    with pytest.raises(CommandError, match=r"socket too long by .* choose a shorter folder"):
+        open_console.demo(setup_for(queue_config.Config(), "", {}), arguments)
+    assert not long.exists()
 
 
 def test_the_demo_has_bullmq_queues_if_asked(tmp_path: Path) -> None:

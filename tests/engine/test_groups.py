@@ -150,15 +150,16 @@ def test_a_filter_narrows_the_groups(writer: Writer, reader: Reader) -> None:
 
 
 def test_tasks_of_destinations_are_counted_by_code() -> None:
-    """Only origins are destinations; the code of an error is what its brackets contain."""
+    """Only origins are destinations; the code of an error is what its brackets contain, or the `_`
+    that an NFTBan file has in their place. Beyond a maximum they are unknown, not none."""
     peer, other = "https://peer.example", "http://other.example:8080"
-    dead = ("[DNS] a", "[DNS] b", "DNS", f"[{'x' * 99}]")
+    dead = ("[DNS] a", "[DNS] b", "DNS", f"[{'x' * 99}]", "_HTTP_503_ c_ d", "_DNS_ e")
     rows = [
         *(a_row(n, destination=peer, created=NOW - age) for n, age in enumerate((9, 30))),
         a_row(2, destination=other, error="[RESET] once", created=NOW - 5),
         *(a_row(n, state=State.DEAD, destination=peer, error=e) for n, e in enumerate(dead, 3)),
-        a_row(8, state=State.DONE, destination=peer),
-        *(a_row(n, destination=to) for n, to in enumerate(("ann@http.example", "httpd"), 9)),
+        a_row(9, state=State.DONE, destination=peer),
+        *(a_row(n, destination=to) for n, to in enumerate(("ann@http.example", "httpd"), 10)),
     ]
     with (
         TemporaryDirectory() as folder,
@@ -167,8 +168,13 @@ def test_tasks_of_destinations_are_counted_by_code() -> None:
     ):
         writer.add_scanned(rows)
         found = count_destinations(reader)
+        cut = count_destinations(reader, 6)
 
-    assert found == {
-        peer: DestinationTasks(2, {"DNS": 2, "": 1, "x" * 40: 1}, NOW - 30),
+    assert found.unknown_from == ""
+    assert found.of("https://unknown.example") == DestinationTasks()
+    assert found.by_origin == {
+        peer: DestinationTasks(2, {"DNS": 3, "": 1, "x" * 40: 1, "HTTP_503": 1}, NOW - 30),
         other: DestinationTasks(1, {}, NOW - 5),
     }
+    assert cut.of(other) == DestinationTasks(1, {}, NOW - 5)
+    assert cut.of(peer) is None

@@ -26,12 +26,12 @@ def relay() -> Iterator[Peer]:
 
 
 @pytest.fixture
-def make_sender(tmp_path: Path) -> Iterator[Callable[..., Sender]]:
+def make_sender(memory_path: Path) -> Iterator[Callable[..., Sender]]:
     """Makes our side, with a profile and other changes of its parts."""
     with ExitStack() as ended:
 
         def make(profile: str = "default", **more: Any) -> Sender:
-            folder = tmp_path / str(len(list(tmp_path.iterdir())))
+            folder = memory_path / str(len(list(memory_path.iterdir())))
             folder.mkdir()
             sender = Sender(folder, profile, **more)
             ended.callback(sender.close)

@@ -12,6 +12,7 @@ import json
 import socket
 import struct
 import threading
+import urllib.error
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -102,7 +103,7 @@ class Peer:
         """Listen, on the same port as before."""
         self._server = _Server(self, self.port)
         self.port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        threading.Thread(target=self._server.serve, daemon=True).start()
 
     def close(self) -> None:
         """Close the listener and all connections: a new one is refused."""
@@ -110,8 +111,7 @@ class Peer:
         server, self._server = self._server, None
         if server is None:
             return
-        server.shutdown()
-        server.server_close()
+        server.end()
         with self._lock:
             for one in self._sockets:
                 with suppress(OSError):
@@ -232,6 +232,9 @@ class Peer:
         try:
             with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return 200, {"method": "PROXY_RESPONSE", "payload": json.load(answer)}
+        except urllib.error.HTTPError as error:
+            details = json.load(error)
+            return 502, {"method": "PROXY_RESPONSE", "error": "failed", "details": details}
         except OSError as error:
             return self._refuse(502, f"target: {error}")
 
@@ -245,7 +248,10 @@ class Peer:
             return self._refuse(401, "signature of the relayed request")
         inner = json.loads(plain)
         own = urlsplit(inner["targetUrl"])
-        return self.deliver(own.path, inner["headers"], json.loads(inner["body"]), is_relayed=True)
+        answered, said = self.deliver(
+            own.path, inner["headers"], json.loads(inner["body"]), is_relayed=True
+        )
+        return answered, said if answered == 200 else {"status": answered, "error": said}
 
 
 class _Server(ThreadingHTTPServer):
@@ -253,8 +259,22 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def __init__(self, peer: Peer, port: int) -> None:
-        self.peer = peer
+        self.peer, self._is_ending, self._ended = peer, False, threading.Event()
         super().__init__(("127.0.0.1", port), _Request)
+
+    def serve(self) -> None:
+        """Accept connections until `end`; `serve_forever` would look for it at intervals."""
+        while not self._is_ending:
+            self.handle_request()
+        self._ended.set()
+
+    def end(self) -> None:
+        """Refuse connections."""
+        self._is_ending = True
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._ended.wait(PATIENCE)
+        self.server_close()
 
     def handle_error(self, *_: object) -> None:
         """A client that has gone is no news."""

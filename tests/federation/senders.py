@@ -151,6 +151,7 @@ class Sender:
         *,
         name: str = POST,
         attempts: int = 0,
+        error: str = "",
         data: Mapping[str, object] = {},
         is_cancelled: bool = False,
     ) -> Ran:
@@ -168,13 +169,14 @@ class Sender:
         )
         handler = DeliveryHandler(self.parts, acks, self.outbox)
         context = Context(data=said, is_cancelled=lambda: is_cancelled)
-        return self._run(handler, f"{DELIVERY_QUEUE}/1", name, context, attempts)
+        return self._run(handler, f"{DELIVERY_QUEUE}/1", name, context, attempts, error)
 
-    def probe(self, server: str, number: int) -> Ran:
+    def probe(self, server: str, number: int, *, is_cancelled: bool = False) -> Ran:
         """Run one probe."""
         ident = f"{HEALTH_QUEUE}/{probe_id(server, number)}"
         data = json.dumps({"serverUrl": server}).encode()
-        return self._run(ProbeHandler(self.parts), ident, "health-check", Context(data=data))
+        context = Context(data=data, is_cancelled=lambda: is_cancelled)
+        return self._run(ProbeHandler(self.parts), ident, "health-check", context)
 
     def _run(
         self,
@@ -183,9 +185,11 @@ class Sender:
         name: str,
         context: Context,
         attempts: int = 0,
+        error: str = "",
     ) -> Ran:
         queue = ident.partition("/")[0]
         task = Task(ident, queue, State.ACTIVE, self.now, group=name, attempts=attempts)
+        task = task._replace(error=error)
         try:
             result = handler(task, context)
         except Fatal as error:

@@ -1,7 +1,9 @@
 """Envelopes, signatures and keys: as those of NaCl, by vectors, and refused when they are wrong."""
 
 import json
+import os
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,10 @@ from engine.federation.keys import (
     ENCRYPTION_PRIVATE,
     PRIVATE,
     PUBLIC,
+    VARIABLES,
     BadKeys,
     OwnKeys,
+    finish_keys,
     make_keys,
     parse_keys,
     read_keys,
@@ -120,6 +124,33 @@ def test_keys_are_written_and_read(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         write_keys(str(folder), make_keys())
     assert read_keys({}, str(folder)).texts() == keys.texts()
+
+
+@pytest.mark.parametrize("call", ["fsync", "link", "unlink"])
+@pytest.mark.parametrize("number", range(4))
+def test_a_killed_process_leaves_all_keys_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    """Killed before any of these calls: afterwards either the four keys are there, or none, and
+    new ones can be made; no half of a pair is ever left."""
+    folder, keys, real, calls = tmp_path / "keys", make_keys(), getattr(os, call), count()
+
+    def killed(*arguments: Any, **options: Any) -> Any:
+        if next(calls) == number:
+            raise KeyboardInterrupt
+        return real(*arguments, **options)
+
+    folder.mkdir()
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(os, call, killed)
+        write_keys(str(folder), keys)
+    finish_keys(str(folder))
+    if not list(folder.iterdir()):
+        keys = make_keys()
+        write_keys(str(folder), keys)
+    assert read_keys({}, str(folder)).texts() == keys.texts()
+    assert sorted(path.name for path in folder.iterdir()) == sorted(map(str.lower, VARIABLES))
+    assert {path.stat().st_nlink for path in folder.iterdir()} == {1}
 
 
 @pytest.mark.parametrize(

@@ -208,9 +208,10 @@ def test_a_server_that_did_not_register_us_is_asked_again(
 
 
 def test_a_cancelled_delivery_asks_nobody(sender: Sender, peer: Peer) -> None:
-    """A worker that is to end at once does not wait for discovery either; the job is run again."""
+    """A worker that is to end at once does not wait for discovery either; the job is run again, and
+    no attempt is counted."""
     ran = sender.deliver(peer.url, is_cancelled=True)
-    assert (ran.kind, ran.row) == ("retry", "kept")
+    assert (ran.kind, ran.after) == ("postponed", 0.0)
     assert ran.text.startswith("[CANCELLED] ")
     assert peer.discoveries == peer.posts == 0
 
@@ -302,6 +303,17 @@ def test_a_redirect_is_judged_again(sender: Sender, peer: Peer, place: str) -> N
     assert ran.text.startswith("[BLOCKED_URL] ")
 
 
+def test_a_redirect_to_a_blocked_server_is_not_followed(sender: Sender, peer: Peer) -> None:
+    """Neither is a blocked server asked by discovery: nothing reaches it."""
+    with Peer() as other:
+        sender.know(peer)
+        sender.change(other.url, blocked="spam")
+        peer.script.append(peers.status(307, b"", Location=f"{other.url}{peers.POSTS}"))
+        ran = sender.deliver(peer.url)
+        assert (ran.kind, ran.row, other.posts) == ("fatal", "kept", 0)
+        assert ran.text == f"[BLOCKED_URL] redirect: {other.url} is blocked: spam"
+
+
 @BOTH
 def test_row_7_without_own_origin_nothing_is_sent(
     make_sender: Make, peer: Peer, profile: str
@@ -380,6 +392,14 @@ def test_retry_after_is_honoured_but_not_by_sipher(make_sender: Make, peer: Peer
         assert sender.deliver(peer.url).after == after
 
 
+def test_a_busy_server_that_did_not_register_us_sets_the_time(sender: Sender, peer: Peer) -> None:
+    """429 with 90 seconds from a server that may not know us: the next attempt is due then."""
+    peer.register_script.append(peers.status(502))
+    peer.script.append(peers.status(429, Retry_After="90"))
+    ran = sender.deliver(peer.url)
+    assert (ran.kind, ran.after) == ("retry", 90.0)
+
+
 def test_a_conflict_on_a_repetition_means_applied(make_sender: Make, peer: Peer) -> None:
     """409 to a second attempt is done; `sipher` tries again, though it was applied."""
     for profile, kind, row in (("default", "done", "deleted"), ("sipher", "retry", "kept")):
@@ -391,6 +411,23 @@ def test_a_conflict_on_a_repetition_means_applied(make_sender: Make, peer: Peer)
         ran = sender.deliver(peer.url, attempts=1)
         assert (ran.kind, ran.row) == (kind, row)
         assert len(peer.applied) == 1
+
+
+@pytest.mark.parametrize(
+    ("sign", "kind"),
+    [
+        ({"attempts": 1}, "done"),
+        ({"error": "waits: [CANCELLED] peer: cancelled by the worker"}, "done"),
+        ({"error": "waits: unhealthy"}, "fatal"),
+    ],
+)
+def test_a_repetition_is_known_by_any_sign(
+    sender: Sender, peer: Peer, sign: dict[str, Any], kind: str
+) -> None:
+    """Attempts of the task, or that a worker cancelled it; not that it waited for a probe."""
+    sender.know(peer)
+    assert sender.deliver(peer.url).kind == "done"
+    assert sender.deliver(peer.url, **sign).kind == kind
 
 
 @pytest.mark.parametrize(

@@ -19,18 +19,20 @@ from engine.federation.relay import MAX_SWEEP, find_relay
 from engine.schedules import linear
 from tests.federation import peers
 from tests.federation.peers import Peer
-from tests.federation.senders import LONG, SHORT, Ran, Sender, add_follow, decision, follow
+from tests.federation.senders import LONG, SHORT, Ran, Sender, add_follow, decision, follow, post
 
 Make = Callable[..., Sender]
 BOTH = pytest.mark.parametrize("profile", ["default", "sipher"])
 
 
 def test_a_probe_has_a_fixed_id_and_leaves_nothing() -> None:
-    """The id is made of the URL as it is written and the number; the job is removed in any case."""
+    """The id is made of the server's origin, however it is written, and the number; the job is
+    removed in any case."""
     server = "https://peer.example"
     job = probe_job(server, 2, 1500.0)
     assert job.id == probe_id(server, 2) == "health-check_3a61b99132bfdfa2_2"
-    assert probe_id(f"{server}/", 2) != job.id
+    for same in (f"{server}/", "HTTPS://Peer.Example.:443", f"{server}/x"):
+        assert probe_id(same, 2) == job.id
     assert json.loads(job.data) == {"serverUrl": server}
     assert job.options == {"removeOnComplete": True, "removeOnFail": True}
 
@@ -76,6 +78,32 @@ def test_a_worker_that_starts_adds_lost_probes(make_sender: Make, peer: Peer, re
         plan_missing_probes(sender.parts)
         expected = {(peer.url, 2, 40.0), ("http://late.test", 4, 0.0)}
         assert set(sender.probes) == (expected if profile == "default" else set())
+
+
+@pytest.mark.parametrize("shift", [86_400.0, -86_400.0])
+def test_a_clock_that_was_a_day_off_delays_no_probe(
+    make_sender: Make, peer: Peer, shift: float
+) -> None:
+    """A server failed while our clock was a day ahead or behind. Once it is right, a worker that
+    starts adds the probe for now, a delivery goes although the breaker is on, and another failure
+    plans the probe again; a success after it marks the server healthy."""
+    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender.know(peer)
+    peer.close()
+    sender.now += shift
+    assert sender.deliver(peer.url).kind == "retry"
+    sender.now -= shift
+    sender.probes.clear()
+    plan_missing_probes(sender.parts)
+    assert sender.probes == [(peer.url, 0, 0.0)]
+    assert sender.deliver(peer.url).kind == "retry"
+    due = sender.destination(peer.url).next_probe
+    assert due is not None
+    assert 0 < due - sender.now <= 300.0
+    sender.now = due + 10.0
+    peer.open()
+    assert sender.deliver(peer.url).kind == "done"
+    assert sender.destination(peer.url).healthy
 
 
 def test_a_success_marks_healthy(make_sender: Make, peer: Peer) -> None:
@@ -173,6 +201,25 @@ def test_deliveries_wait_until_the_probe_has_ended(make_sender: Make, peer: Peer
     assert ran.after == pytest.approx(68.0)
 
 
+def test_once_all_probes_have_failed_one_delivery_goes(make_sender: Make, peer: Peer) -> None:
+    """It fails and uses an attempt; the others wait for the first probe of a new chain."""
+    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender.know(peer, healthy=False, reason="REFUSED", probes=5)
+    peer.close()
+    assert [sender.deliver(peer.url).kind for _ in range(3)] == ["retry", "postponed", "postponed"]
+    assert sender.probes == [(peer.url, 0, 300.0)]
+    seen = sender.destination(peer.url)
+    assert (seen.probes, seen.next_probe) == (0, sender.now + 300.0)
+
+
+def test_a_cancelled_probe_is_not_counted(sender: Sender, peer: Peer) -> None:
+    """The worker ends: the probe runs again, and the server is not blamed."""
+    sender.know(peer, healthy=False, reason="REFUSED", next_probe=sender.now)
+    ran = sender.probe(peer.url, 0, is_cancelled=True)
+    assert (ran.kind, ran.after, sender.probes) == ("postponed", 0.0, [])
+    assert sender.destination(peer.url).probes == 0
+
+
 def test_a_server_that_is_not_probed_has_no_breaker(make_sender: Make, peer: Peer) -> None:
     """Once the time of its first probe has passed, its deliveries go, by a relay."""
     sender = make_sender(gates=True)
@@ -239,6 +286,22 @@ def test_a_server_without_address_is_reached_by_a_relay(
     assert "FEDERATE" not in json.dumps(relay.relayed)
     seen = sender.destination(server)
     assert (seen.healthy, seen.reason) == (False, "DNS")
+
+
+def test_a_conflict_by_a_relay_means_applied(make_sender: Make, peer: Peer, relay: Peer) -> None:
+    """The target answers 409, which the relay reports in its 502: a repetition is done; `sipher`
+    tries again. Without a repetition it is given up, as 409 without a relay."""
+    for profile, kinds in (("default", ["fatal", "done"]), ("sipher", ["retry", "retry"])):
+        sender = make_sender(profile)
+        server = f"http://{sender.hide()}:{peer.port}"
+        sender.know(peer, server)
+        sender.know(relay)
+        relay.route = {server: peer.url}
+        peer.names.add(server)
+        assert sender.deliver(server, post("2")).kind == "done"
+        again = [sender.deliver(server, post("2"), attempts=n) for n in (0, 1)]
+        assert [ran.kind for ran in again] == kinds
+        peer.applied.clear()
 
 
 def test_the_relay_is_the_healthy_server_seen_last(sender: Sender, peer: Peer, relay: Peer) -> None:

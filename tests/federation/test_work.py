@@ -4,8 +4,9 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import closing
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from engine.federation.jobs import (
     POST,
     delivery_job,
     probe_id,
+    probe_job,
 )
 from engine.federation.keys import write_keys
 from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.bullmq.image import NewJob
 from tests import command
 from tests.federation import peers
-from tests.federation.peers import Peer
+from tests.federation.peers import Fault, Peer
 from tests.federation.senders import Sender, post
 from tests.redis_server import TestServer
 from tests.stores.test_bullmq_node import install
@@ -88,14 +90,21 @@ class Site:
         """Run a command to its end."""
         return command.run(self.words(*words), capture_output=True, text=True, **options)
 
-    def add(self, server: str, row: str = "row", **options: object) -> str:
-        """Add a delivery of a post; return the id of its job."""
+    def add(
+        self, server: str, row: str = "row", payload: str | None = None, **options: object
+    ) -> str:
+        """Add a delivery, of a post without a payload; return the id of its job."""
         self.sender.add_row(row)
         target = f"{server}{PATHS[POST]}"
-        job = delivery_job(POST, server, target, json.dumps(post(row)), row)
+        job = delivery_job(POST, server, target, payload or json.dumps(post(row)), row)
         fields = job._replace(options=QUICK | options)._asdict()
         with closing(BullmqStore(parse_place(parse_address(self.url)))) as store:
             return store.add_job(NewJob(**fields)).id.partition("/")[2]
+
+    def add_probe(self, server: str, number: int, delay: float) -> None:
+        """Add the job of a probe."""
+        with closing(BullmqStore(parse_place(parse_address(self.url)))) as store:
+            store.add_job(NewJob(**probe_job(server, number, delay)._asdict()))
 
     def count(self, state: str, queue: str = DELIVERY_QUEUE) -> int:
         """The number of jobs in a sorted set of a queue."""
@@ -173,6 +182,47 @@ def test_row_18_the_fifth_failure_is_the_last(site: Site, peer: Peer) -> None:
     said = command.run(words, capture_output=True, text=True, check=True).stdout
     (cluster,) = map(json.loads, said.splitlines())
     assert (cluster["count"], cluster["error"][:8]) == (2, "[HTTP_50")
+
+
+OUTCOMES: Mapping[str, tuple[Sequence[Fault], str, str]] = {
+    "404": ([peers.status(404)] * 5, "failed 1 kept", "failed 5 kept"),
+    "501": ([peers.status(501)] * 5, "failed 1 kept", "failed 5 kept"),
+    "503": ([peers.status(503)] * 5, "failed 5 kept", "failed 5 kept"),
+    "reset": ([peers.reset] * 5, "failed 5 kept", "failed 5 kept"),
+    "conflict": ([peers.applied_then(503)], "completed 2 deleted", "failed 5 kept"),
+    "html": ([peers.html], "failed 1 kept", "failed 1 kept"),
+    "bare": ([peers.says({"status": "ok"})], "completed 1 deleted", "failed 1 kept"),
+    "payload": ([], "failed 1 deleted", "failed 1 deleted"),
+    "blocked": ([], "failed 1 deleted", "failed 1 deleted"),
+}
+"""Faults of a peer; state and attempts of the job, and its row, by default and with `sipher`."""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("profile", ["default", "sipher"])
+def test_a_worker_ends_each_job_as_the_profile_says(site: Site, profile: str) -> None:
+    """State, attempts and row of the outbox of each failing job, as in the table of errors."""
+    site.configure(profile=profile)
+    with ExitStack() as closed:
+        jobs = {}
+        for case, (script, *_) in OUTCOMES.items():
+            one = closed.enter_context(Peer())
+            one.script.extend(script)
+            site.sender.know(one, blocked="spam" if case == "blocked" else "")
+            jobs[case] = site.add(one.url, case, payload="null" if case == "payload" else None)
+        site.work()
+        until(lambda: site.count("failed") + site.count("completed") == len(jobs))
+        is_literal = profile == "sipher"
+        expected = {case: said[2] if is_literal else said[1] for case, said in OUTCOMES.items()}
+        gone = {case for case, said in expected.items() if said.endswith("deleted")}
+        until(lambda: site.rows() == set(jobs) - gone)
+    found = {}
+    for case, job in jobs.items():
+        (attempts,) = site.field(job, "atm")
+        is_done = site.client.zscore(f"bull:{DELIVERY_QUEUE}:completed", job) is not None
+        row = "deleted" if case in gone else "kept"
+        found[case] = f"{'completed' if is_done else 'failed'} {attempts} {row}"
+    assert found == expected
 
 
 @pytest.mark.deep
@@ -332,6 +382,39 @@ def test_stored_delays_of_probes_are_those_of_the_real_scale(site: Site, peer: P
         site.promote(f"{HEALTH_QUEUE}/{probe_id(peer.url, number)}")
     assert [round(delay, -3) for delay in delays] == [300000, 900000, 1500000, 2100000, 2700000]
     until(lambda: site.sender.destination(peer.url).next_probe is None)
+
+
+@pytest.mark.parametrize("planned", ["later", "lost", "ended"])
+def test_a_probe_now_runs_the_job_of_the_probe(site: Site, peer: Peer, planned: str) -> None:
+    """`destinations probe` makes the job of the next probe due now; it adds one that was lost, and
+    one after the last."""
+    number = 5 if planned == "ended" else 2
+    due = None if planned == "ended" else site.sender.now + 900
+    site.sender.know(peer, healthy=False, reason="REFUSED", probes=number, next_probe=due)
+    if planned == "later":
+        site.add_probe(peer.url, number, 900.0)
+    words = ["--config", str(site.folder / "config.yaml"), "destinations", "probe", peer.url]
+    ran = command.run([*words, site.url, "--apply", "1"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    waiting = site.client.lrange(f"bull:{HEALTH_QUEUE}:wait", 0, -1)
+    assert (waiting, site.count("delayed", HEALTH_QUEUE)) == ([probe_id(peer.url, number)], 0)
+    seen = site.sender.destination(peer.url)
+    assert seen.next_probe == pytest.approx(time.time(), abs=60)
+
+
+@pytest.mark.deep
+def test_a_probe_that_a_wrong_clock_planned_is_made_due(site: Site, peer: Peer) -> None:
+    """A server failed while the clock was a day ahead: its probe is planned in a day. A worker that
+    starts, with the right clock, lets it run now."""
+    day = 86_400.0
+    ahead = site.sender.now + day
+    site.sender.know(
+        peer, healthy=False, reason="REFUSED", last_failure=ahead, next_probe=ahead + 300
+    )
+    site.add_probe(peer.url, 0, day + 300)
+    site.work()
+    until(lambda: site.sender.destination(peer.url).healthy)
+    assert site.count("delayed", HEALTH_QUEUE) == 0
 
 
 def test_enqueue_adds_a_job_with_the_options_of_the_queue(site: Site, peer: Peer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -177,3 +178,24 @@ def test_a_problem_that_does_not_exist_has_no_bytes(open_spool: Opener) -> None:
     for where in ("dlq/gone.task", "/etc/passwd", "../secret", "odd"):
         with pytest.raises((Gone, Unsupported)):
             open_spool().preview_problem(Problem(where, ""))
+
+
+def test_a_scan_finds_the_destination_of_a_request(spool: SpoolFolders, tmp_path: Path) -> None:
+    """Of tasks of a kind that is delivered, in their payload in the mail spool; not of another
+    kind, nor in a file elsewhere."""
+    inside, elsewhere = Path(spool.mail_spool, "request"), tmp_path / "request"
+    for path in (inside, elsewhere):
+        path.write_bytes(b"peer")
+    expected = {("push", inside): "to peer", ("push", elsewhere): "", ("pull", inside): ""}
+    delivered = {"push": lambda data: f"to {data.decode()}"}
+    with closing(NftbanStore(spool._replace(delivered=delivered))) as store:
+        for number, (kind, path) in enumerate(expected):
+            store.swap(None, Task(f"{number}", kind, State.PENDING, 1.0))
+            file = Path(spool.pending, f"{number}.task")
+            record = task_format.parse_strict(file.read_bytes())._replace(payload=str(path))
+            file.write_bytes(task_format.render_task(record))
+        for touched in (None, [f"{number}" for number in range(3)], ["pending"]):
+            seen = {
+                task.id: task.destination for task in store.scan(touched) if isinstance(task, Task)
+            }
+            assert seen == {f"{n}": to for n, to in enumerate(expected.values())}

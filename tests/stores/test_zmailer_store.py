@@ -14,7 +14,8 @@ import pytest
 from engine import verbs
 from engine.model import STALLED_KEY, Missing, Move, Problem, State, Task
 from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.zmailer import ZmailerStore, folders, marks
+from engine.stores.zmailer import ZmailerStore, marks
+from engine.stores.zmailer.folders import read_whole
 from tests.stores.seen import every_file, found, problems_in, tasks_in
 from tests.stores.test_zmailer_form import SAMPLES
 from tests.stores.zmailed import FIRST, HEADERS, Spool, dead_pid, recipient, write_lock
@@ -309,7 +310,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
 ) -> None:
     """What is shown is the file at the path; one that changes each time is a problem."""
     spool.put(1001, recipient())
-    store, read = open_store(), folders.read_whole
+    store, read = open_store(), read_whole
     left = [2]
 
     def replacing(fd: int) -> tuple[bytes, os.stat_result]:
@@ -319,7 +320,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
             spool.put(1001, recipient(user=f"new{left[0]}@d.example"))
         return result
 
-    monkeypatch.setattr(folders, "read_whole", replacing)
+    monkeypatch.setattr("engine.stores.zmailer.reading.read_whole", replacing)
     assert found(store, "1001/91").destination == "new0@d.example"
     left[0] = 9
     (problem,) = store.scan({"1001"})
@@ -343,7 +344,27 @@ def test_a_file_name_means_its_tasks(spool: Spool, open_store: Opener) -> None:
     spool.finish(path)
     assert list(store.scan({"1001"})) == [Missing("1001/")]
     assert [item.id for item in store.scan({"Z"}) if isinstance(item, Task)] == ["1013/91"]
-    assert {Path(folder).name for folder in store.changes.paths} == {"transport", "Z"}
+    below = spool.root / "transport"
+    expected = {str(below), f"{below}/Z", f"{below}/A/Z", f"{spool.root}/freezer"}
+    assert expected < set(store.changes.paths)
+
+
+def test_what_the_scheduler_has_parked_is_a_problem(spool: Spool, open_store: Opener) -> None:
+    """With the reason, if it is seen in the file, and its bytes; nothing is changed."""
+    freezer = spool.root / "freezer"
+    freezer.mkdir()
+    spool.put(1001, recipient()).rename(freezer / "1001")
+    (freezer / "1002").write_bytes(b"i 1002\nr torn")
+    (freezer / "folder").mkdir()
+    store = open_store()
+    assert problems_in(store) == {
+        "freezer/1001": "parked: the scheduler could not use it; move it back to transport/ once "
+        "mended",
+        "freezer/1002": "parked: torn: a line without an end at offset 7; move it back to "
+        "transport/ once mended",
+    }
+    assert next(iter(store.scan({"freezer/1001"}))) == Missing("1001/")
+    assert store.preview_problem(Problem("freezer/1002", "")) == b"i 1002\nr torn"
 
 
 def test_a_message_of_the_same_name_hides_no_held_recipient(

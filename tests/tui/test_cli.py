@@ -79,7 +79,7 @@ def test_what_every_command_keeps(
         ("mail send | mail.send:send | a summary", "the row of its group above it"),
         ("    @place @json", "@place above it"),
         ("    place", "NAME VALUE | HELP"),
-        ("    --to A +must | a text", "+required or +dest:NAME"),
+        ("    --to A +must | a text", "+required, +rest or +dest:NAME"),
         ("    --to [A]", "X, or [X] if no option"),
         ("    --to N:float", "no type but count and number"),
         ("    --to N:count=x", "a number after ="),
@@ -94,6 +94,10 @@ def test_a_wrong_row_of_the_command_table_is_named(row: str, expected: str) -> N
 
     shown = f"row {row.strip()!r} of the command table: expected {expected}"
     assert str(refused.value) == shown
+
+
+UNSUPPORTED = {"rerun", "bounce", "expire", "reroute"}
+"""Verbs that this format has not: it keeps no done tasks, and has neither senders nor a router."""
 
 
 def test_every_json_answer_is_an_object_a_line(
@@ -113,7 +117,7 @@ def test_every_json_answer_is_an_object_a_line(
 
     for word in COMMAND_WORDS:
         options = [names for names, _ in word.arguments]
-        if ("--json",) not in options or word.path == ("rerun",):  # this format keeps no done task
+        if ("--json",) not in options or word.path[0] in UNSUPPORTED:
             continue
         name = " ".join(word.path)
         acts = any("--dry-run" in names for names in options)

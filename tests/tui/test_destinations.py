@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from engine.config.place_address import parse_address
 from engine.config.queue_config import Config
 from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
+from engine.destinations.watch import NO_TASKS, DestinationState, SeenDestination
 from engine.federation.jobs import POST, delivery_job
 from engine.model import State, Task
 from engine.operations.journal import Journal
@@ -29,10 +31,13 @@ from tui.cli.setup.destination_controls import place_destinations
 from tui.cli.setup.place_formats import setup_for
 from tui.format import keys
 from tui.operations.screen import OperationsScreen
+from tui.overview.screen import OverviewScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.task.screen import TaskScreen
+from tui.transports.destination_lines import detail_lines
+from tui.transports.mixed_table import MAX_ROWS
 from tui.transports.screen import TransportsScreen
 from tui.transports.suspend_screen import SuspendScreen
 
@@ -174,6 +179,28 @@ async def test_a_probe_is_due_now(deliveries: Deliveries) -> None:
         assert (await deliveries.now(DOWN)).next_probe == NOW
 
 
+async def test_the_overview_lists_destinations(deliveries: Deliveries) -> None:
+    """Below the mail transports, what needs an operator first; Enter opens one. They stay while
+    time is frozen."""
+    place = a_place(deliveries.memory, destinations=deliveries.desk)
+    async with a_desk(place, size=(120, 40)) as desk:
+        desk.console.navigator.goto(Target(keys.OVERVIEW))
+        await desk.opens(OverviewScreen)
+        await desk.sees("Transports and destinations", "!", "3 wait, 3 failed")
+        rows = [line for line in desk.text.splitlines() if " wait, " in line]
+        names = [row.partition(".example")[0].split()[-1] for row in rows]
+        assert names == ["down", "fine", "shut", "new"]
+        await desk.press("p")
+        await desk.until(lambda: "3 wait, 3 failed" in desk.text)
+        await desk.press("p")
+        screen = desk.console.screen
+        assert isinstance(screen, OverviewScreen)
+        while screen._pane != "transports":
+            await desk.press("tab")
+        await desk.opens(TransportsScreen, "enter")
+        await desk.sees("acts on down.example")
+
+
 def test_what_workers_record_meanwhile_is_kept(deliveries: Deliveries) -> None:
     """A block of a destination that had a success since it was seen keeps that success."""
     one = deliveries.registry.get(FINE)
@@ -254,9 +281,13 @@ def config(deliveries: Deliveries, tmp_path: Path, root: str) -> list[str]:
     return ["--config", str(path), "--root", root]
 
 
-def test_destinations_are_listed(config: list[str], spooldeck: Run) -> None:
-    """Exit 1 if one is unhealthy. A format whose tasks name no destination says so, instead of 0
-    tasks."""
+def test_destinations_are_listed(config: list[str], spooldeck: Run, root: str) -> None:
+    """Exit 1 if one is unhealthy. A delivery of an NFTBan queue counts for the destination in its
+    payload."""
+    payload = Path(root, "mailspool", "request.json")
+    payload.parent.mkdir(exist_ok=True)
+    payload.write_text(json.dumps({"url": f"{DOWN}/in", "method": "POST"}))
+    assert spooldeck("queue", *config, "add", "deliver", "a request", payload).returncode == 0
     ended = spooldeck("destinations", *config, COLUMNS="100")
     told = json.loads(spooldeck("destinations", *config, "--json").stdout)
 
@@ -264,12 +295,29 @@ def test_destinations_are_listed(config: list[str], spooldeck: Run) -> None:
     first, second, *_ = ended.stdout.splitlines()[1:]
     assert first.split()[:3] == ["!", "down.example", "UNHEALTHY"]
     assert second.split()[:2] == ["shut.example", "BLOCKED"]
-    assert "? tasks of this format do not name their destination" in ended.stdout
     rows = {row["destination"]: row for row in told["destinations"]}
     assert (rows[DOWN]["state"], rows[DOWN]["reason"]) == ("unhealthy", "REFUSED")
+    assert (rows[DOWN]["waiting"], rows[FINE]["waiting"]) == (1, 0)
     assert "down.example unhealthy" in spooldeck("status", *config).stdout
     assert rows[FINE]["fingerprints"] == {"signing key": SHA}
     assert rows[SHUT]["blocked_since"] == NOW - 7200
+
+
+def test_tasks_that_name_no_destination_are_unknown() -> None:
+    """A format whose tasks name none says so, instead of 0 tasks."""
+    one = SeenDestination(Destination(FINE), NO_TASKS, DestinationState.OK)
+    lines = detail_lines(one, "tasks of this format do not", NOW, 80)
+    assert "? tasks of this format do not" in "".join(text for line in lines for text, _ in line)
+
+
+def test_all_destinations_are_listed(
+    deliveries: Deliveries, config: list[str], spooldeck: Run
+) -> None:
+    """The screen has 200 rows and names this command; the command has one for each."""
+    for number in range(MAX_ROWS + 1):
+        deliveries.registry.swap(None, Destination(f"https://p{number}.example"))
+    listed = spooldeck("destinations", *config).stdout
+    assert len(re.findall(r"^ *p\d+\.example ", listed, re.MULTILINE)) == MAX_ROWS + 1
 
 
 def test_a_destination_is_blocked_after_a_preview(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from errno import ENAMETOOLONG
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,13 +74,30 @@ def _error_of(errors: Mapping[str, str], task: Task) -> str:
     return errors.get(task.group, "")
 
 
+MAX_SOCKET_BYTES = 107
+"""Longest path of a socket: `sun_path` in unix(7), without the NUL at its end."""
+
+
+def socket_in(folder: str) -> str:
+    """The path of the server's socket.
+
+    Raises:
+        OSError: it is too long.
+    """
+    path = f"{os.path.abspath(folder)}/redis.sock"
+    if (excess := len(os.fsencode(path)) - MAX_SOCKET_BYTES) > 0:
+        why = f"path of its socket too long by {excess} bytes: choose a shorter folder"
+        raise OSError(ENAMETOOLONG, why, folder)
+    return path
+
+
 def start_server(folder: str, clock: Callable[[], float]) -> tuple[str, BullmqStore]:
     """Start a server in the demo's folder; return its URL and an open store.
 
     Raises:
         OSError: it did not start.
     """
-    socket = f"{folder}/redis.sock"
+    socket = socket_in(folder)
     words = ["--port", "0", "--unixsocket", socket, "--dir", folder, "--save", ""]
     words += ["--maxmemory-policy", "noeviction", "--logfile", f"{folder}/redis.log"]
     server = traffic.start_process([find_server(), *words])

@@ -23,6 +23,7 @@ from tui.cli.splash import SplashScreen
 from tui.format.glyphs import glyphs_of_locale
 
 DEMO_MODULE, DEMO_REDIS_MODULE = "tui.cli.demo_formats", "tui.cli.demo_formats_redis"
+DEMO_ZMAILER_MODULE = "tui.cli.demo_formats_zmailer"
 DEMO_FEDERATION_MODULE = "tui.cli.demo_formats_federation"
 """The module that runs as a separate process, makes the demo's places and keeps them busy."""
 
@@ -123,9 +124,11 @@ def _demo_module(arguments: Namespace) -> str:
     Raises:
         CommandError: a package or a server program is missing.
     """
+    if arguments.zmailer:
+        return DEMO_ZMAILER_MODULE
     if not (arguments.redis or arguments.federation):
         return DEMO_MODULE
-    from tui.cli.demo_formats_redis import find_missing
+    from tui.cli.demo_formats_redis import find_missing, socket_in
 
     option = "--federation" if arguments.federation else "--redis"
     missing = find_missing()
@@ -133,6 +136,10 @@ def _demo_module(arguments: Namespace) -> str:
         missing = "needs more packages: pip install 'spooldeck[federation]'"
     if missing:
         fail(EX_UNAVAILABLE, f"demo {option}: {missing}")
+    try:
+        socket_in(arguments.keep or "/")  # the temporary folder is short
+    except OSError as error:
+        fail(EX_USAGE, f"demo {option} --keep {safe_line(arguments.keep)}: {error.strerror}")
     return DEMO_FEDERATION_MODULE if arguments.federation else DEMO_REDIS_MODULE
 
 

@@ -37,6 +37,7 @@ from tui.session.history import operation_name
 from tui.session.place_session import PlaceSession
 from tui.session.recurrence_check import CheckedCluster
 from tui.session.worker_rows import WorkerRow, all_worker_rows, count_workers
+from tui.transports import destination_lines
 from tui.transports import lines as ways
 from tui.widgets.lines import Frame
 
@@ -201,6 +202,19 @@ def _transport_pane(data: OverviewData, width: int) -> PaneRows:
         for way, line in zip(used, lines, strict=False)
     ]
     foot: list[Line] = []
+    if (known := data.moment.destinations) is None:
+        has_some = data.here.place.destinations is not None
+        foot += [(("  destinations: not recorded", "muted"),)] if has_some else []
+    elif known:
+        lines = lines if rows else []
+        listed = known[: MAX_PANE_ROWS - len(rows)]
+        about = destination_lines.brief_lines(listed, data.now, width)
+        rows += [
+            PaneRow(one.destination.origin, line, target._replace(id=one.destination.origin))
+            for one, line in zip(listed, about, strict=True)
+        ]
+        if (more := len(known) - len(listed)) > 0:
+            foot.append(((f"  +{more:,} more: 6 lists them", "muted"),))
     faults = [] if sending is None else [one for way in sending.transports for one in way.faults]
     if data.is_wall and faults:
         faults.sort(key=lambda one: -one.times)
@@ -214,6 +228,11 @@ def _transport_pane(data: OverviewData, width: int) -> PaneRows:
             )
             foot.append(present.cut_line(runs, width))
     return PaneRows(rows, () if rows else lines, foot)
+
+
+def _transport_frame(data: OverviewData) -> Frame:
+    both = " and destinations" if data.moment.destinations else ""
+    return Frame(f"Transports{both}", "6", right=(("/min", "muted"),))
 
 
 def used_transports(sending: MailHealth | None, limit: float) -> list[TransportHealth]:
@@ -480,7 +499,7 @@ def _named(name: str, key: str, right: str = "") -> Callable[[OverviewData], Fra
 WIDE_PANES: Mapping[str, SidePane] = {
     "clusters": SidePane(_clusters_frame, _cluster_pane),
     "workers": SidePane(_workers_frame, _worker_pane),
-    "transports": SidePane(_named("Transports", "6", "/min"), _transport_pane, is_recorded=True),
+    "transports": SidePane(_transport_frame, _transport_pane, is_recorded=True),
 }
 """The panes at the right of two columns, below the graph."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from engine.destinations.watch import SeenDestination
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State
 from engine.monitor.alerts import Alert, is_stalled
@@ -34,6 +35,7 @@ from tui.session.place_session import (
     QUIET_READ_SECONDS,
     PlaceSession,
     count_lease_workers,
+    seen_destinations,
     sum_totals,
 )
 from tui.session.recent_events import NO_EVENTS, EventMemory
@@ -60,6 +62,8 @@ class PlaceSnapshot(NamedTuple):
     """Number of workers of a place without a lock file."""
     kinds: Sequence[KindFigures] = ()
     """Figures of its kinds of task."""
+    destinations: Sequence[SeenDestination] | None = None
+    """The destinations of its deliveries, what needs an operator first; none are recorded."""
 
 
 class LiveSnapshots:
@@ -78,7 +82,7 @@ class LiveSnapshots:
             *(cells, samples[-1][0] if has_rates else 0.0),
             *(live.inspector.latest, live.readings, live.backlog, live.alerts, live.active),
             *(live.waiting_kinds, live.recorded_flow, live.recorded_output, live.worker.pid),
-            *(live.inspector.states, live.inspector.words),
+            *(live.inspector.states, live.inspector.words, live.destination_tasks),
         )
         before, when, found = self._made.get(live.number, (None, now, None))
         if found is None or before != made_from or not 0 <= now - when < QUIET_READ_SECONDS:
@@ -101,6 +105,7 @@ def live_snapshot(live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
         worker=live.worker.pid if live.place.has_leases else None,
         lease_workers=count_lease_workers(live) if live.place.has_leases else 0,
         kinds=kind_figures(live, now),
+        destinations=seen_destinations(live),
     )
 
 

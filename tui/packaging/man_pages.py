@@ -232,7 +232,7 @@ def _names(action: Action) -> str:
     text = f"*{_escape(value)}*" if value else ""
     if action.option_strings:
         return f"**{_escape(action.option_strings[0])}** {text}".strip()
-    shape = {"?": "\\[{}\\]", "*": "\\[{}...\\]", "+": "{}..."}
+    shape = {"?": "\\[{}\\]", "*": "\\[{}...\\]", "+": "{}...", "...": "{}..."}
     return shape.get(str(action.nargs), "{}").format(text)
 
 

@@ -141,8 +141,8 @@ class PlanningScreen(BaseScreen):
         latest = self.live.inspector.latest
         if state is None or latest.unavailable:
             return "place unavailable"
-        verb = planning.verb_in_state(verb, state)
         inspector = self.live.inspector
+        verb = planning.verb_in_state(verb, state, inspector.edges)
         reason = verb_refusal(inspector.edges, verb, state, inspector.states.get(state, ""))
         if reason is None and state is not None:
             reason = planning.why_not_now(self.live, {state}) or None
@@ -168,8 +168,9 @@ class PlanningScreen(BaseScreen):
 
     def other_verbs(self, state: State | None, task: Task | None = None) -> str:
         """The next step after a verb was refused: the first ones that are not; "" without any."""
+        edges = self.live.inspector.edges
         offered = (
-            f"{key.shown} {planning.verb_in_state(key.verb, state)}"
+            f"{key.shown} {planning.verb_in_state(key.verb, state, edges)}"
             for key in keys.keys_on(self.KIND)
             if key.verb and not self.verb_refusal(key.verb, state, task)
         )

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from engine.destinations import watch
-from engine.destinations.watch import DestinationTasks, SeenDestination
+from engine.destinations.watch import CountedTasks, SeenDestination
 from engine.index import filter_language
 from engine.index.backlog import BacklogSummary
 from engine.index.group_counts import count_destinations
@@ -169,8 +169,10 @@ class PlaceSession:
         """Active tasks, as many as any screen shows."""
         self.waiting_kinds: Mapping[str, int] = {}
         """Number of pending tasks by kind."""
-        self.destination_tasks: Mapping[str, DestinationTasks] | None = None
+        self.destination_tasks: CountedTasks | None = None
         """Tasks by destination; None until counted."""
+        self.joined: tuple[object, object, tuple[SeenDestination, ...]] = (None, None, ())
+        """What `seen_destinations` made last, after the two values that it was made of."""
         self.recorded_output: float | None = None
         """Recorded tasks per second that left in the minutes before the place was opened."""
         self.alerts: tuple[Alert, ...] = ()
@@ -715,7 +717,10 @@ def next_turn(now: float, period: float, number: int) -> float:
 
 def seen_destinations(live: PlaceSession) -> tuple[SeenDestination, ...]:
     """The destinations of a place with their tasks, what needs an operator first."""
-    return watch.join(live.readings.destinations, live.destination_tasks)
+    reading, tasks = live.readings.destinations, live.destination_tasks
+    if live.joined[0] is not reading or live.joined[1] is not tasks:
+        live.joined = reading, tasks, watch.join(reading, tasks)
+    return live.joined[2]
 
 
 def _add_counts(live: PlaceSession) -> None:

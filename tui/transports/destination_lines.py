@@ -101,6 +101,26 @@ def _probe(about: Destination, now: float) -> Run:
     return (present.format_duration(left), "") if left > 0 else ("now", "warn")
 
 
+def brief_lines(listed: Sequence[SeenDestination], now: float, width: int) -> list[Line]:
+    """A short line for each: name, state, why, and the tasks that wait and that failed."""
+    names = [safe_line(one.destination.origin.removeprefix("https://")) for one in listed]
+    room = max(8, min(width // 2, max(map(present.cells_of, names), default=0)))
+    lines: list[Line] = []
+    for one, name in zip(listed, names, strict=True):
+        is_wrong = one.state is DestinationState.UNHEALTHY
+        why = describe_why(one, now)
+        left: Line = (
+            ("! " if is_wrong else "  ", "error"),
+            (f"{present.fit_text(name, room)} ", ""),
+            state_run(one),
+            (f" {why}" if why else "", "muted"),
+        )
+        tasks = one.tasks
+        numbers = "?" if tasks is None else f"{tasks.waiting:,} wait, {tasks.all_failed:,} failed"
+        lines.append(present.join_ends(left, ((numbers, "muted"),), width))
+    return lines
+
+
 # ---- details
 
 

@@ -23,7 +23,7 @@ from tui.transports.destination_lines import BY_CODE, WHY
 from tui.transports.lines import HOUR_WINDOW
 
 MAX_ROWS = 200
-"""Maximum rows: those that need an operator are first."""
+"""Maximum destinations on the screen: those that need an operator are first."""
 
 
 class SendingRow(NamedTuple):
@@ -101,10 +101,12 @@ def sending_rows(
     limit: float,
     now: float,
     routes: MailRoutes | None,
+    most: int | None = MAX_ROWS,
 ) -> list[SendingRow]:
-    """All rows, what needs an operator first; otherwise in the order of both."""
+    """The rows, what needs an operator first; otherwise in the order of both. At most `most`
+    destinations, None: all."""
     ways = mail.sort_transports(sending, limit, routes)
-    rows = [destination_row(one, now) for one in seen[:MAX_ROWS]]
+    rows = [destination_row(one, now) for one in seen[:most]]
     rows += [transport_row(way, limit, now, routes) for way in ways]
     return sorted(rows, key=lambda row: row.rank)
 

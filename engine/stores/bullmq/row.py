@@ -11,7 +11,7 @@ from itertools import repeat
 from math import isfinite
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from engine.destinations.destination import origin_of
+from engine.destinations.request_facts import parse_destination, url_in
 from engine.model import (
     ATTEMPTS_ALLOWED_KEY,
     EMPTY,
@@ -308,7 +308,7 @@ def row_of(
     more = {name: fields[name][:500] for name in _MORE if name in fields} | dict(more)
     row = [ident, place, position, rev, get("name", "")[:500], get("timestamp", "")]
     row += [get("priority", ""), get("atm", ""), attempts_text(get("opts", ""))]
-    to = _find_destination(destination_field, get("data", "")) if destination_field else ""
+    to = url_in(get("data", ""), destination_field) if destination_field else ""
     return [*row, get("failedReason", "")[:2000], lock, 0, more, to]
 
 
@@ -317,21 +317,6 @@ def destination_pattern(field: str) -> str:
     its quotes are escaped there."""
     name = re.sub(r"([^A-Za-z0-9_])", r"%\1", field)
     return f'"{name}"%s*:%s*"([^"\\]*)"' if field else ""
-
-
-def _find_destination(field: str, data: str) -> str:
-    """The same as the pattern finds."""
-    found = re.search(rf'"{re.escape(field)}"\s*:\s*"([^"\\]*)"', data[:16384])
-    return found[1][:300] if found else ""
-
-
-@lru_cache(maxsize=4096)
-def parse_destination(text: str) -> str:
-    """The origin of a URL; a text that is none, made safe."""
-    try:
-        return origin_of(text) if text else ""
-    except ValueError:
-        return safe_line(text)
 
 
 @lru_cache(maxsize=1024)

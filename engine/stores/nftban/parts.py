@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from os import stat_result
 
-from engine.model import Part
+from engine.model import Missing, Part, Problem, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsupported
 from engine.system import files
 from engine.system.files import Refused
@@ -75,6 +75,29 @@ def read_part(part: str, payload: str, mail_spool: str, root: str = "") -> bytes
             )
     except (Refused, OSError) as error:
         raise _store_error(part, error) from error
+
+
+DESTINATION_BYTES = 16384
+"""Bytes of a payload in which its destination must be."""
+
+
+def with_destinations(
+    found: Iterable[Task | Missing | Problem],
+    finders: Mapping[str, Callable[[bytes], str]],
+    mail_spool: str,
+    root: str,
+) -> Iterator[Task | Missing | Problem]:
+    """Give each task the destination that is found in its payload by the function for its kind;
+    one whose payload cannot be read has none, which its parts explain."""
+    for one in found:
+        if isinstance(one, Task) and one.payload and (find := finders.get(one.kind)) is not None:
+            with (
+                suppress(Refused, OSError),
+                _open_folder(one.payload, mail_spool, root) as (fd, name, spool),
+            ):
+                data = _read_beginning(name, fd, DESTINATION_BYTES, os.fstat(spool))
+                one = one._replace(destination=find(data))
+        yield one
 
 
 def preview_file(folder: str, name: str) -> bytes:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from heapq import heapify, heappop
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine import policy
@@ -143,6 +143,9 @@ class SpoolFolders(NamedTuple):
     """True if a change waits for the disk (fsync)."""
     root: str = ""
     """The data folder; below it no symbolic link leads to the mail spool."""
+    delivered: Mapping[str, Callable[[bytes], str]] = {}
+    """Kinds of tasks whose payload names a destination, and how a scan finds it in the beginning of
+    the payload."""
 
     @property
     def staging_dir(self) -> str:
@@ -300,15 +303,19 @@ class NftbanStore:
         """
         for folder in self._folders.values():
             folder.reopen_if_replaced()
-        if touched is None:
-            yield from self._scan_all()
-            return
-        for name in touched:
-            if name in self._by_word:
-                state = self._by_word[name]
-                yield from self._scan_files(_sorted_names(self._list_names, state), state)
-            else:
-                yield from self._scan_name(name)
+        each = (
+            self._scan_files(_sorted_names(self._list_names, state), state)
+            if (state := self._by_word.get(name)) is not None
+            else self._scan_name(name)
+            for name in touched or ()
+        )
+        found = self._scan_all() if touched is None else chain.from_iterable(each)
+        spool = self._spool
+        if spool.delivered:
+            from engine.stores.nftban import parts
+
+            found = parts.with_destinations(found, spool.delivered, spool.mail_spool, spool.root)
+        yield from found
 
     def _scan_all(self) -> Iterator[Task | Missing | Problem]:
         from engine.system.sorted_names import SortedNames

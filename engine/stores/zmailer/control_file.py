@@ -3,12 +3,19 @@
 The router writes a file once. After that, scheduler and transport agents only overwrite tags and
 PID slots in place, and append diagnostics, so each offset is valid as long as the file exists. The
 lines of a file in their order are all its bytes.
+
+`parse_layout` finds where the fields are in one pass; a recipient is parsed when it is asked for,
+so that of a large file only its bytes and four bytes for each recipient are in memory.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate, compress
 from typing import NamedTuple
 
 from engine.system.files import Refused
@@ -24,32 +31,20 @@ DELAY_SLOT_BYTES = 4
 TRIGGER = b"T"
 """Field of a file that only asks for the delivery of a host (ETRN); it is the only line there."""
 
+RUN_BYTES = 1 << 20
+"""Lines are split in runs of about so many bytes, so that few are in memory at a time."""
+
 _BLOCKS = b"mM"
-_KNOWN_TAGS = b" ~+-"
+_find_block = re.compile(rb"\n[mM]").search
+_TAGS = frozenset((b" ", b"~", b"+", b"-"))
+_ALTERNATIVE = ord("X")
+_LF = b"\n"
+_IS_RECIPIENT = bytes(letter in b"rX" for letter in range(256))
+_find_fields = re.compile(rb"[@ilesxmd]|(?<![rX])N").finditer
+"""Letters with a meaning here, besides recipients and the N lines right after them."""
+_DIAGNOSTIC, _NOTIFY, _HEADERS = b"dNm"
+_is_thread = re.compile(rb'[^ "()\\]+ [^ "()\\]+').fullmatch
 _has_groups = re.compile(rb'["()\\]').search
-
-
-class ControlLine(NamedTuple):
-    """One field: a line with its LF, or a block of headers with the empty line that ends it."""
-
-    offset: int
-    """Bytes from the start of the file."""
-    raw: bytes
-
-    @property
-    def letter(self) -> bytes:
-        """The field letter."""
-        return self.raw[:1]
-
-    @property
-    def tag(self) -> bytes:
-        """The tag byte."""
-        return self.raw[1:2]
-
-    @property
-    def value(self) -> bytes:
-        """The data after the tag, without the LF."""
-        return self.raw[2:-1]
 
 
 class Quad(NamedTuple):
@@ -78,7 +73,8 @@ class RecipientLine(NamedTuple):
     offset: int
     head: bytes
     """The tag and the two slots, as far as the format has them."""
-    quad: Quad
+    address: bytes
+    """Channel, host, user and privilege as they are written."""
     slots: int
     """Bytes of the PID slot and the delay slot; 0 if the format has no PID slot."""
     alternative: bytes = b""
@@ -87,6 +83,15 @@ class RecipientLine(NamedTuple):
     """Parameters of its delivery status notification (N line)."""
     subject: bytes = b""
     """Subject in the headers of its group."""
+
+    @property
+    def quad(self) -> Quad:
+        """Its address, parsed.
+
+        Raises:
+            Refused: it is damaged.
+        """
+        return parse_quad(self.address)
 
 
 class ControlFile(NamedTuple):
@@ -106,130 +111,227 @@ class ControlFile(NamedTuple):
     """What is wrong with single lines; the others can be used."""
 
 
-def split_lines(data: bytes) -> Iterator[ControlLine]:
-    """Yield the fields in their order; together they are all bytes of the file.
+class FileLayout(NamedTuple):
+    """Where the fields of a control file are. Tags and PIDs are not in it, so it stays valid when
+    one changes."""
+
+    name: bytes
+    log_id: bytes
+    sender: bytes
+    obsoletes: tuple[bytes, ...]
+    slots: int | None
+    """Bytes of the PID slot and the delay slot; None without a format line."""
+    recipients: Sequence[int]
+    """The offsets of all recipient lines, ascending."""
+    subjects: tuple[tuple[int, bytes], ...]
+    """The offset and the subject of each block of headers, which is that of the recipients between
+    the block before and this one."""
+    notify_lines: Mapping[int, int]
+    """The offset of the N line of a recipient, if that is not the line after the recipient's."""
+    diagnostics: Mapping[int, int]
+    """The offset of the last diagnostic of each recipient that has one."""
+    damage: tuple[str, ...]
+    size: int
+    """Bytes of the file."""
+
+    def has_recipient(self, offset: int) -> bool:
+        """True if there is a recipient line at an offset."""
+        at = bisect_left(self.recipients, offset)
+        return at < len(self.recipients) and self.recipients[at] == offset
+
+    def subject_of(self, offset: int) -> bytes:
+        """The subject of the recipient at an offset."""
+        at = bisect_left(self.subjects, (offset,))
+        return self.subjects[at][1] if at < len(self.subjects) else b""
+
+
+def split_fields(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield runs of fields in their order: the offset of the first, and all of them: lines with
+    their LF, or one block of headers with the empty line that ends it. Together they are all bytes
+    of the file.
 
     Raises:
         Refused: the file is torn: the last line has no LF, or a block has no end.
     """
+    for start, end in _runs(data):
+        if data[start] in _BLOCKS:
+            yield start, [data[start:end]]
+        elif data.find(b"\r", start, end) < 0:
+            yield start, data[start:end].splitlines(keepends=True)
+        else:  # a CR ends no line here
+            yield start, [raw + _LF for raw in data[start : end - 1].split(_LF)]
+
+
+def _runs(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each block, and of runs of single lines between them.
+
+    Raises:
+        Refused: see `split_fields`.
+    """
     at, size = 0, len(data)
+    block = -1
     while at < size:
-        end = data.find(b"\n", at)
-        if end >= 0 and data[at] in _BLOCKS:
+        if data[at] in _BLOCKS:
+            end = data.find(b"\n", at)
             # A block of no headers is its own line and the empty one.
-            end = data.find(b"\n\n", end) + 1 or -1
-        if end < 0:
-            what = "a block without an end" if data[at] in _BLOCKS else "a line without an end"
-            raise Refused(f"torn: {what} at offset {at}")
-        yield ControlLine(at, data[at : end + 1])
-        at = end + 1
+            end = data.find(b"\n\n", end) + 2 if end >= 0 else 1
+            if end == 1:
+                raise Refused(f"torn: a block without an end at offset {at}")
+        else:
+            if block < at:
+                found = _find_block(data, at)
+                block = size if found is None else found.end() - 1
+            end = block
+            if end - at > RUN_BYTES:
+                end = data.rfind(b"\n", at, at + RUN_BYTES) + 1 or data.find(b"\n", at) + 1
+            if end == 0 or data[end - 1] != _LF[0]:
+                raise Refused(f"torn: a line without an end at offset {data.rfind(_LF, at) + 1}")
+        yield at, end
+        at = end
 
 
 def parse_control_file(data: bytes) -> ControlFile:
-    """Parse a control file.
+    """Parse a control file with all its recipients and diagnostics.
 
     Raises:
         Refused: it cannot be used: torn, no name, an unknown format.
     """
-    reader = _FileReader()
-    for line in split_lines(data):
-        reader.read(line)
-    if not reader.name:
-        raise Refused("no i line with the name of the message file")
-    recipients = tuple(reader.recipients)
-    known = {one.offset for one in recipients}
-    strange = sorted(reader.diagnostics.keys() - known)
-    damage = [*reader.damage, *(f"diagnostic of offset {at}, no recipient there" for at in strange)]
-    found = {at: one for at, one in reader.diagnostics.items() if at in known}
-    return ControlFile(
-        reader.name,
-        reader.log_id,
-        b"" if reader.is_report else reader.sender,
-        recipients,
-        found,
-        tuple(reader.obsoletes),
-        tuple(damage),
-    )
-
-
-class _FileReader:
-    """The fields of a file as far as they are read."""
-
-    def __init__(self) -> None:
-        self.name = self.log_id = self.sender = b""
-        self.slots = 0
-        self.has_format = self.is_report = False
-        self.recipients: list[RecipientLine] = []
-        self.diagnostics: dict[int, Diagnostic] = {}
-        self.obsoletes: list[bytes] = []
-        self.damage: list[str] = []
-        self._group = 0
-        """Index of the first recipient whose headers have not come yet."""
-
-    def read(self, line: ControlLine) -> None:
-        """Take in one line; letters without a meaning here are skipped."""
-        letter = line.letter
+    layout, lines = parse_layout(data), partial(line_in, data)
+    recipients, damage = list[RecipientLine](), list(layout.damage)
+    for offset in layout.recipients:
         try:
-            if letter in (b"r", b"X"):
-                self.recipients.append(self._parse_recipient(line))
-            elif letter == b"N" and self.recipients:
-                self.recipients[-1] = self.recipients[-1]._replace(dsn=line.value)
-            elif letter == b"m":
-                self._add_headers(line.raw)
-            elif letter == b"d":
-                at, diagnostic = parse_diagnostic(line.value)
-                self.diagnostics[at] = diagnostic
-            elif letter == b"s":
-                self.is_report = self.is_report or line.value.split(b" ")[0] == b"error"
+            one = parse_recipient(layout, offset, lines)
+            parse_quad(one.address)
+            recipients.append(one)
         except Refused as refusal:
-            self.damage.append(f"{refusal} at offset {line.offset}")
-        if letter == b"@":
-            self._set_format(line.value)
-        elif letter == b"i":
-            self.name = line.value.strip()
-        elif letter == b"l":
-            self.log_id = line.value
-        elif letter == b"e":
-            self.sender = line.value  # the last one counts
-        elif letter == b"x":
-            self.obsoletes.append(line.value)
+            damage.append(f"{refusal} at offset {offset}")
+    found = {
+        one.offset: parse_diagnostic(lines(layout.diagnostics[one.offset]))
+        for one in recipients
+        if one.offset in layout.diagnostics
+    }
+    facts = layout[:3]
+    return ControlFile(*facts, tuple(recipients), found, layout.obsoletes, tuple(damage))
 
-    def _set_format(self, text: bytes) -> None:
-        try:
-            bits = int(text, 16)
-        except ValueError:
-            raise Refused("the format line is no hexadecimal number") from None
-        if bits & ~KNOWN_FORMAT:
-            raise Refused(f"unknown format bits {bits & ~KNOWN_FORMAT:#x}")
-        self.has_format = True
-        if bits & PID_SLOTS:
-            self.slots = PID_SLOT_BYTES + DELAY_SLOT_BYTES * bool(bits & DELAY_SLOTS)
 
-    def _parse_recipient(self, line: ControlLine) -> RecipientLine:
-        if line.tag not in _KNOWN_TAGS or not line.tag:
-            raise Refused("recipient with an unknown tag")
-        slots, alternative, raw = self.slots, b"", line.raw[:-1]
-        if line.letter == b"X":
-            # Its class takes the place of the slots.
-            alternative, _, rest = raw[2:].lstrip(b" ").partition(b" ")
-            slots, head = 0, raw[1:2]
-        elif self.has_format:
-            head, rest = raw[1 : 2 + slots], raw[2 + slots :]
-        else:
-            # The form of the man page: an optional PID right after the tag.
-            rest = raw[2:].lstrip(b"0123456789") if line.tag == b"~" else raw[2:]
-            head = raw[1 : len(raw) - len(rest)]
-        return RecipientLine(line.offset, head, parse_quad(rest), slots, alternative)
+def line_in(data: bytes, offset: int) -> bytes:
+    """The line at an offset, without its LF."""
+    return data[offset : data.find(b"\n", offset)]
 
-    def _add_headers(self, block: bytes) -> None:
-        at = block.lower().find(b"\nsubject:")
-        if at >= 0:
-            end = block.find(b"\n", at + 1)
-            subject = block[at + len(b"\nsubject:") : end].strip()
-            self.recipients[self._group :] = [
-                one._replace(subject=subject) for one in self.recipients[self._group :]
-            ]
-        self._group = len(self.recipients)
+
+def parse_layout(data: bytes) -> FileLayout:
+    """Find the fields of a control file.
+
+    Raises:
+        Refused: it cannot be used: torn, no name, an unknown format.
+    """
+    recipients = array("I")
+    notify_lines: dict[int, int] = {}
+    diagnostics: dict[int, int] = {}
+    others: dict[int, list[bytes]] = {}
+    subjects: list[tuple[int, bytes]] = []
+    damage: list[str] = []
+    for start, fields in split_fields(data):
+        letters = bytes([raw[0] for raw in fields])
+        offsets = [*accumulate(map(len, fields), initial=start)]
+        recipients.extend(compress(offsets, letters.translate(_IS_RECIPIENT)))
+        for found in _find_fields(letters):
+            at = found.start()
+            letter, offset, raw = letters[at], offsets[at], fields[at]
+            if letter == _DIAGNOSTIC:
+                number = _diagnosed(raw)
+                if number is None:
+                    damage.append(f"diagnostic without an offset at offset {offset}")
+                else:
+                    diagnostics[number] = offset
+            elif letter == _NOTIFY:
+                if before := bisect_left(recipients, offset):
+                    notify_lines[recipients[before - 1]] = offset
+            elif letter == _HEADERS:
+                subjects.append((offset, _find_subject(raw)))
+            else:
+                others.setdefault(letter, []).append(raw[2:-1])
+
+    def last(letter: bytes) -> bytes:
+        return others[letter[0]][-1] if letter[0] in others else b""
+
+    if not (name := last(b"i").strip()):
+        raise Refused("no i line with the name of the message file")
+    is_report = any(one.split(b" ")[0] == b"error" for one in others.get(ord("s"), ()))
+    layout = FileLayout(
+        name,
+        last(b"l"),
+        b"" if is_report else last(b"e"),
+        tuple(others.get(ord("x"), ())),
+        _parse_format(last(b"@")) if ord("@") in others else None,
+        recipients,
+        tuple(subjects),
+        notify_lines,
+        diagnostics,
+        tuple(damage),
+        len(data),
+    )
+    if not diagnostics:
+        return layout
+    strange = sorted(at for at in diagnostics if not layout.has_recipient(at))
+    more = (f"diagnostic of offset {at}, no recipient there" for at in strange)
+    return layout._replace(damage=(*damage, *more))
+
+
+def _find_subject(block: bytes) -> bytes:
+    """The subject in a block of headers."""
+    at = block.lower().find(b"\nsubject:")
+    if at < 0:
+        return b""
+    return block[at + len(b"\nsubject:") : block.find(b"\n", at + 1)].strip()
+
+
+def _parse_format(text: bytes) -> int:
+    """The bytes of the slots of a format line.
+
+    Raises:
+        Refused: it is no number, or has unknown bits.
+    """
+    try:
+        bits = int(text, 16)
+    except ValueError:
+        raise Refused("the format line is no hexadecimal number") from None
+    if bits & ~KNOWN_FORMAT:
+        raise Refused(f"unknown format bits {bits & ~KNOWN_FORMAT:#x}")
+    return PID_SLOT_BYTES + DELAY_SLOT_BYTES * bool(bits & DELAY_SLOTS) if bits & PID_SLOTS else 0
+
+
+def parse_recipient(
+    layout: FileLayout, offset: int, line_at: Callable[[int], bytes]
+) -> RecipientLine:
+    """Parse the recipient at an offset. `line_at` returns the line at an offset, without its LF,
+    and no bytes at the end of the file.
+
+    Raises:
+        Refused: it has an unknown tag, or no address.
+    """
+    raw = line_at(offset)
+    if raw[1:2] not in _TAGS:
+        raise Refused("recipient with an unknown tag")
+    slots, alternative = layout.slots, b""
+    if raw[0] == _ALTERNATIVE:
+        # Its class takes the place of the slots.
+        alternative, _, rest = raw[2:].lstrip(b" ").partition(b" ")
+        slots, head = 0, raw[1:2]
+    elif slots is not None:
+        head, rest = raw[1 : 2 + slots], raw[2 + slots :]
+    else:
+        # The form of the man page: an optional PID right after the tag.
+        rest = raw[2:].lstrip(b"0123456789") if raw[1:2] == b"~" else raw[2:]
+        head = raw[1 : len(raw) - len(rest)]
+    after = offset + len(raw) + 1
+    notify = line_at(layout.notify_lines.get(offset, after) if layout.notify_lines else after)
+    dsn = notify[2:] if notify[:1] == b"N" else b""
+    subjects = layout.subjects
+    # In nearly all files all recipients have the same headers.
+    is_one = len(subjects) == 1 and offset < subjects[0][0]
+    subject = subjects[0][1] if is_one else layout.subject_of(offset)
+    return RecipientLine(offset, head, rest, slots or 0, alternative, dsn, subject)
 
 
 def parse_quad(text: bytes) -> Quad:
@@ -247,6 +349,16 @@ def parse_quad(text: bytes) -> Quad:
     if not channel or not host or not privilege.lstrip(b"-").isdigit():
         raise Refused("no channel, host, user and privilege")
     return Quad(channel.lower(), host.lower(), user.strip(b" "), privilege)
+
+
+def split_address(address: bytes) -> tuple[bytes, bytes]:
+    """Split an address of the usual form, which `parse_quad` reads in the same way, into thread
+    ("channel host") and user; no bytes as thread if it has another form.
+    """
+    words = address.rsplit(b" ", 2)
+    if len(words) == 3 and words[2].isdigit() and _is_thread(words[0]):
+        return words[0], words[1]
+    return b"", b""
 
 
 def _word_end(text: bytes) -> int:
@@ -275,17 +387,17 @@ def _word_end(text: bytes) -> int:
     return len(text)
 
 
-def parse_diagnostic(text: bytes) -> tuple[int, Diagnostic]:
-    """Parse a d line; return the offset of its recipient too.
+def _diagnosed(line: bytes) -> int | None:
+    """The offset of the recipient in a d line; None if it has none."""
+    number = line[2:-1].partition(b"\t")[0].partition(b":")[0]
+    return int(number) if number.isdigit() and len(number) <= 12 else None
 
-    Raises:
-        Refused: it has no such offset.
-    """
-    place, _, rest = text.partition(b"\t")
+
+def parse_diagnostic(line: bytes) -> Diagnostic:
+    """Parse a d line without its LF."""
+    place, _, rest = line[2:].partition(b"\t")
     notary, _, message = rest.partition(b"\t")
     numbers = place.split(b":")
-    if not numbers[0].isdigit() or len(numbers[0]) > 12:
-        raise Refused("diagnostic without an offset")
     at = numbers[-1] if len(numbers) == 5 else b""
     when = float(at) if at.isdigit() and len(at) < 12 else 0.0
-    return int(numbers[0]), Diagnostic(when, tuple(notary.split(b"\1")), message)
+    return Diagnostic(when, tuple(notary.split(b"\1")), message)

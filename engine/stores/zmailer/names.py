@@ -40,6 +40,13 @@ def hash_folders(number: int) -> Iterator[str]:
     yield f"{_HASH_LETTERS[high]}/{_HASH_LETTERS[low]}/"
 
 
+def all_hash_folders() -> Iterator[str]:
+    """All folders on both levels, without a final slash."""
+    for one in _HASH_LETTERS:
+        yield one
+        yield from (f"{one}/{two}" for two in _HASH_LETTERS)
+
+
 def task_id(name: str, offset: int) -> str:
     """The id of a task: control file and byte offset of the recipient line in it."""
     return f"{name}/{offset}"
@@ -67,7 +74,7 @@ def spool_id(number: int, modified_ns: int) -> str:
     values += [at.tm_mday - 1, at.tm_hour, at.tm_min, at.tm_sec]
     if nanoseconds:
         values += [nanoseconds >> bits & 63 for bits in (24, 18, 12, 6, 0)]
-    return f"S{number}{''.join(ALPHABET[value] for value in values)}"
+    return f"S{number}{''.join(map(ALPHABET.__getitem__, values))}"
 
 
 def spool_id_number(text: str) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, nullcontext, suppress
@@ -13,12 +14,14 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from engine.config.federation_config import FederationConfig
-from engine.model import Task
+from engine.destinations.destination import CLOCK_SKEW_SECONDS
+from engine.model import State, Task
 from engine.store import Gone, StoreError, Unavailable
 from engine.stores.bullmq import BullmqStore, RedisPlace, parse_place
 from engine.stores.bullmq.image import NewJob
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
+from engine.verbs import promote
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
 from tui.cli.formats.bullmq_worker import FORMAT, worker_name
@@ -36,6 +39,7 @@ from tui.cli.setup.errors import (
 from tui.cli.setup.setup import Setup
 
 if TYPE_CHECKING:
+    from engine.destinations.destination import Destination
     from engine.destinations.registry import Registry
     from engine.federation.jobs import QueuedJob
     from engine.federation.keys import OwnKeys
@@ -63,9 +67,27 @@ class JobAdder:
             StoreError: it cannot be added; Gone if its id is in use.
         """
         with self._lock:
-            if self._store is None:
-                self._store = BullmqStore(self._place)
-            return self._store.add_job(NewJob(**job._asdict()))
+            return self._opened().add_job(NewJob(**job._asdict()))
+
+    def hasten(self, task_id: str, latest: float) -> None:
+        """Make a waiting job due now if it is planned for later than a time.
+
+        Raises:
+            StoreError: the queue cannot be used.
+        """
+        with self._lock:
+            store = self._opened()
+            found = next(iter(store.scan({task_id})))
+            if not isinstance(found, Task) or found.state is not State.PENDING:
+                return
+            if (found.due or 0.0) > latest:
+                with suppress(Gone):  # it has run meanwhile
+                    store.swap(found, promote(found, latest))
+
+    def _opened(self) -> BullmqStore:
+        if self._store is None:
+            self._store = BullmqStore(self._place)
+        return self._store
 
     def close(self) -> None:
         """Close the connection."""
@@ -248,13 +270,42 @@ def policies_of(settings: FederationConfig) -> Mapping[str, Policy]:
     return found
 
 
-def _add_probe(adder: JobAdder, server: str, number: int, delay: float) -> None:
+def _add_probe(
+    adder: JobAdder,
+    server: str,
+    number: int,
+    delay: float,
+    skew: float = CLOCK_SKEW_SECONDS,
+) -> None:
+    """Add a probe. If it is planned already, but for more than `skew` seconds later, as a wrong
+    clock does, it is made due now."""
     from engine.federation.jobs import probe_job
 
+    job = probe_job(server, number, delay)
     try:
-        adder.add(probe_job(server, number, delay))
+        adder.add(job)
     except Gone:
-        return  # it is planned already
+        adder.hasten(f"{job.queue}/{job.id}", time.time() + delay + skew)
+
+
+def run_probe_now(setup: Setup, server: Destination) -> None:
+    """Make the job of a server's next probe due now; add it if it was lost, or if all probes have
+    failed. A destination without keys of the federation has none.
+
+    Raises:
+        StoreError: the queue cannot be used; the text says that the registry was changed.
+    """
+    if find_spec("cryptography") is None:
+        return  # no key of a server was ever learned here
+    from engine.federation.parts import keys_of
+
+    if not keys_of(server).signing:
+        return
+    try:
+        with closing(JobAdder(parse_place(setup.address, setup.settings))) as adder:
+            _add_probe(adder, server.origin, server.probes, 0.0, skew=0.0)
+    except StoreError as error:
+        raise type(error)(f"planned for now in the registry, but not its job: {error}") from error
 
 
 # ---- enqueue
@@ -337,7 +388,11 @@ def _own_keys(settings: FederationConfig) -> OwnKeys:
 
 
 def _is_empty(folder: str) -> bool:
+    """True if there are no keys, once what a killed process has left is finished."""
+    from engine.federation.keys import finish_keys
+
     try:
+        finish_keys(folder)
         return not files.list_names(folder)
     except FileNotFoundError:
         return True

@@ -84,7 +84,7 @@ def _print(listed: _Listed, tasks_unknown: str, why_none: str) -> None:
     if not listed.seen:
         print(why_none or "no destinations: nothing was delivered yet")
         return
-    rows = mixed_table.sending_rows(MailHealth(), listed.seen, 1.0, listed.now, None)
+    rows = mixed_table.sending_rows(MailHealth(), listed.seen, 1.0, listed.now, None, most=None)
     titles, lines = mixed_table.table(rows, width)
     more = view.page_lines(listed.seen, tasks_unknown, listed.now, width)
     print_lines([titles, *(line for _, line in lines), *more])

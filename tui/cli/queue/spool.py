@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
@@ -38,7 +39,17 @@ def spool_folders(setup: Setup) -> SpoolFolders:
         max_pending=queue.max_pending,
         durable=queue.durable,
         root=queue.root,
+        delivered=_delivered(setup),
     )
+
+
+def _delivered(setup: Setup) -> dict[str, Callable[[bytes], str]]:
+    kinds = [kind for kind, one in setup.config.handlers.items() if one.deliver is not None]
+    if not kinds:
+        return {}
+    from engine.destinations.request_facts import find_destination
+
+    return dict.fromkeys(kinds, find_destination)
 
 
 def open_spool(setup: Setup) -> NftbanStore:

@@ -13,7 +13,7 @@ from engine.operations.controls import DESTINATION_CONTROL, ControlResult, Order
 from engine.operations.journal import Intent
 from engine.text.safe import safe_line
 from tui.cli.setup.delivery_parts import open_registry
-from tui.cli.setup.setup import Setup
+from tui.cli.setup.setup import Setup, load_function
 from tui.session.place import PlaceDestinations
 
 CONSOLE_PATIENCE_SECONDS = 1.0
@@ -57,7 +57,9 @@ def run_action(
     said = f"Destination {safe_line(seen.origin)} {action.value} by {safe_line(who.name)}{why}"
 
     def act() -> str:
-        change_destination(registry, verb, seen, reason, clock())
+        changed = change_destination(registry, verb, seen, reason, clock())
+        if action.has_job and setup.format.probe_job:
+            load_function(setup.format.probe_job)(setup, changed)
         return said
 
     intent = Intent(controls.CONTROL_VERB, who, reason, scope="all deliveries to it")

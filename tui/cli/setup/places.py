@@ -117,7 +117,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         return here.open_store()
 
     destinations = None
-    delivers = not form.no_destinations or any(
+    delivers = form.is_delivering or any(
         one.deliver is not None for one in config.handlers.values()
     )
     if delivers and config.destinations is not None:

@@ -106,10 +106,16 @@ class Format(NamedTuple):
     """How a task is claimed, for the screen."""
     mail_parts: tuple[str, ...] = ()
     """What its places have of our own mail sending: "transports", "mail spool"."""
+    is_delivering: bool = False
+    """True if its places have deliveries without a handler in our configuration."""
     no_destinations: str = "tasks of this format do not name their destination"
     """Why tasks do not name the destination of their delivery; "" if they do."""
     complete_place: str = ""
     """Function of a Setup and a `Place` that adds to it what only this format has."""
+    probe_job: str = ""
+    """Function of a Setup and a `Destination` that makes the job of its next probe due now; "" if
+    probes are no jobs of this format.
+    """
     doctor: str = ""
     """Function of a Setup that yields (name of a check, `Finding`); "" for the checks that fit any
     store.
