@@ -609,6 +609,7 @@ BY_PATH: Mapping[str, str] = {
     "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",
     "tui/cli/queue/spool.py": "names in the work folder: their files are not opened",
     "tui/cli/setup/errors.py": _MACHINE,
+    "tui/packaging/debian.py": "the folder build of our own tree",
     "tui/terminal/crash_report.py": "a new file in the temporary folder, if not in its own",
 }
 """The modules that reach a file by its path, and why no other user can redirect them."""
