@@ -87,7 +87,7 @@ deb: wheel
 	@.venv/bin/python -m tui.packaging.debian dist
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build *.egg-info
+	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build *.egg-info
 	find engine tui themes tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp goes first and comes back last, so an install cut short never looks finished.

@@ -52,7 +52,7 @@ dpkg --remove spooldeck
 echo "config $(ls /etc/spooldeck)" >&3
 dpkg --purge spooldeck
 echo "kept $(ls /var/lib/spooldeck/default/queue/pending | wc -l)" >&3
-find / -xdev -path '*spooldeck*' -not -path '/var/lib/spooldeck*' -newer /package.deb >&3
+find /etc /lib/ /usr /var/cache /var/log -path '*spooldeck*' -newer /package.deb >&3
 """
 
 
