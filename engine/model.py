@@ -302,6 +302,9 @@ class ChangeSource(NamedTuple):
     revisions: Callable[[], Iterator[tuple[str, State, str]]] | None = None
     """Yields name, state and revision of all tasks, unsorted, without reading any; None if that
     costs as much as a full scan. The name is as a scan accepts it, and that of a task is its id."""
+    can_interleave: bool = False
+    """True if names can be looked up in the instance of the store whose full scan is running. For a
+    name of many tasks it may then yield only those that have changed since it yielded them."""
 
 
 class AttemptReport(NamedTuple):

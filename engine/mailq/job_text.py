@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from engine.mailq.queue_view import JobView, JobWait, KeyList, QueueView, ThreadView
 from engine.mailq.report_text import (
+    NUMBER,
     SHORT_TIME,
     bad_line,
     parse_report,
@@ -18,6 +19,7 @@ from engine.mailq.report_text import (
     report_lines,
     short_time,
     thread_details,
+    whole,
 )
 
 VERSION_1 = "version zmailer 1.0"
@@ -84,12 +86,14 @@ def key_lists(names: Iterable[str]) -> tuple[KeyList, ...]:
 
 
 _STATE = re.compile(
-    rf"\((?:retry in (?P<retry>{SHORT_TIME})|running now, pid=(?P<pid>\d+)(?P<next> NextFeed)?"
+    rf"\((?:retry in (?P<retry>{SHORT_TIME})|running now, pid=(?P<pid>{NUMBER})(?P<next> NextFeed)?"
     rf"|(?P<wait>{'|'.join(_WAITS)}))"
-    rf"(?:, expires in (?P<expires>{SHORT_TIME}), tries=(?P<tries>\d+))?\)$"
+    rf"(?:, expires in (?P<expires>{SHORT_TIME}), tries=(?P<tries>{NUMBER}))?\)$"
 )
-_VERTEX = re.compile(r"(\d+):\t([^\t]+)\t(\d+); (\d+(?:,\d+)*)\t#(.*)", re.DOTALL)
-_KEY_LIST = re.compile(r"(.+):\t((?:>\d+)+)")
+_VERTEX = re.compile(
+    rf"({NUMBER}):\t([^\t]+)\t({NUMBER}); ({NUMBER}(?:,{NUMBER})*)\t#(.*)", re.DOTALL
+)
+_KEY_LIST = re.compile(rf"(.+):\t((?:>{NUMBER})+)")
 
 
 def parse_dump(text: str, now: float) -> QueueView:
@@ -233,14 +237,14 @@ def _parse_recipient(line: str, number: int, channel: str, host: str) -> JobView
             path,
             channel,
             host,
-            (int(offset),),
+            (whole(offset),),
             message,
             kind,
-            float(wakeup) or None,
-            expires_at=float(expires) or None,
-            attempts=int(attempts),
+            whole(wakeup) or None,
+            expires_at=whole(expires) or None,
+            attempts=whole(attempts),
             error_address=address,
-            fed_at=float(fed),
+            fed_at=whole(fed),
         )
     except ValueError:
         raise bad_line(number, line, "numbers as fields 4 to 8") from None

@@ -42,6 +42,17 @@ def encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+NUMBER = "[0-9]{1,15}"
+"""Regular expression of a number: longer ones are no number, as times with them would be none."""
+
+
+def whole(text: str) -> int:
+    """Parse a number; raises ValueError if it has another form."""
+    if not re.fullmatch(f"-?{NUMBER}", text):
+        raise ValueError(f"{safe_line(text[:_SHOWN])!r}, expected a number of at most 15 digits")
+    return int(text)
+
+
 # ---- times
 
 
@@ -61,7 +72,7 @@ def short_time(seconds: int) -> str:
     return text + (f"{minutes}m" if minutes else "") + (f"{rest}s" if rest else "")
 
 
-SHORT_TIME = r"-?(?:\d+d)?(?:\d+h)?(?:\d+m)?(?:\d+s)?"
+SHORT_TIME = f"-?(?:{NUMBER}d)?(?:{NUMBER}h)?(?:{NUMBER}m)?(?:{NUMBER}s)?"
 """Regular expression of a short time; it also matches an empty text."""
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
@@ -73,10 +84,10 @@ def parse_short_time(text: str) -> int:
         ValueError: it is no such time.
     """
     if text.endswith(" sec"):
-        return int(text[:-4])
+        return whole(text[:-4])
     if not re.fullmatch(SHORT_TIME, text) or not text.strip("-"):
         raise ValueError(f"{text!r}, expected a time such as 2d23h")
-    total = sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([dhms])", text))
+    total = sum(int(n) * _UNITS[unit] for n, unit in re.findall("([0-9]+)([dhms])", text))
     return -total if text.startswith("-") else total
 
 
@@ -139,7 +150,7 @@ def threads2_line(thread: ThreadView, now: float) -> str:
     return "\t".join((*head, *_words(t, now)))
 
 
-_LINE = re.compile(r" {4}([^/]+)/(.+)/(\d+)[ \t]+(N=\d+ .*)", re.DOTALL)
+_LINE = re.compile(rf" {{4}}([^/]+)/(.+)/({NUMBER})[ \t]+(N={NUMBER} .*)", re.DOTALL)
 
 
 def parse_thread(line: str, number: int, now: float) -> ThreadView:
@@ -177,15 +188,15 @@ def _thread_of(
         return ThreadView(
             channel,
             host,
-            int(values["N"]),
-            int(values["R"]),
-            int(values["A"]),
+            whole(values["N"]),
+            whole(values["R"]),
+            whole(values["A"]),
             now - parse_short_time(values["QA"]),
             withhost,
-            None if kids is None else (int(kids[0]), int(kids[1])),
+            None if kids is None else (whole(kids[0]), whole(kids[1])),
             tuple(_agents_of(values, now)) if "P" in values else (),
-            int(values.get("UF", "0")),
-            None if wakeup is None else now + int(wakeup.removesuffix("s")),
+            whole(values.get("UF", "0")),
+            None if wakeup is None else now + whole(wakeup.removesuffix("s")),
             values.get("pend", ""),
             "channelwait" in values,
             "threadwait" in values,
@@ -198,8 +209,8 @@ def _agents_of(values: dict[str, str], now: float) -> Iterator[AgentView]:
     columns = [values[name].removesuffix("s")[1:-1].split(",") for name in ("P", "HA", "FA", "OF")]
     states = values["S"][1:-1].split(",")
     for pid, hungry, fed, outstanding, state in zip(*columns, states, strict=True):
-        hungry_at, fed_at = (None if age == "never" else now - int(age) for age in (hungry, fed))
-        yield AgentView(int(pid), hungry_at, fed_at, int(outstanding), state)
+        hungry_at, fed_at = (None if age == "never" else now - whole(age) for age in (hungry, fed))
+        yield AgentView(whole(pid), hungry_at, fed_at, whole(outstanding), state)
 
 
 # ---- groups and totals
@@ -250,15 +261,16 @@ def report_lines(
     yield from totals_lines(totals)
 
 
-_N = r"(\d+)(?:/(\d+))?"
+_N = rf"({NUMBER})(?:/({NUMBER}))?"
 _GROUP_TOTALS = re.compile(
-    rf"\tThreads: +{_N} Msgs: +(\d+) Procs: +{_N} Idle: +{_N} Plim: *(-?\d+) Flim: *(-?\d+)"
-    r" Tlim: *(-?\d+)"
+    rf"\tThreads: +{_N} Msgs: +({NUMBER}) Procs: +{_N} Idle: +{_N} Plim: *(-?{NUMBER})"
+    rf" Flim: *(-?{NUMBER}) Tlim: *(-?{NUMBER})"
 )
 _KIDS = re.compile(
-    r"Kids: (\d+)  Idle: +(\d+)  Msgs: +(\d+)  Thrds: +(\d+)  Rcpnts: +(\d+)  Uptime: (.+)"
+    rf"Kids: ({NUMBER})  Idle: +({NUMBER})  Msgs: +({NUMBER})  Thrds: +({NUMBER})"
+    rf"  Rcpnts: +({NUMBER})  Uptime: (.+)"
 )
-_FLOW = r"in (\d+) out (\d+) stored (\d+)(?: \((\d+)\))?"
+_FLOW = rf"in ({NUMBER}) out ({NUMBER}) stored ({NUMBER})(?: \(({NUMBER})\))?"
 _MESSAGES = re.compile(rf"Msgs {_FLOW} Rcpnts {_FLOW}")
 
 

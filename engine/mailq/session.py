@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from engine.mailq import job_text, report_text
 from engine.mailq.acl import MailqUser, Peer, Right, find_user, is_right_digest
-from engine.mailq.queue_view import CounterView, JobView, QueueView
+from engine.mailq.queue_view import CounterView, JobView, QueueView, ThreadView
 from engine.mailq.report_text import encode
 from engine.text.safe import safe_line
 
@@ -77,12 +77,25 @@ class PreparedReports:
         self.queue = queue
         self._view: QueueView | None = None
         self._texts: dict[str, bytes] = {}
+        self._threads: dict[tuple[str, str], ThreadView] | None = None
+
+    def thread(self, channel: str, host: str) -> tuple[ThreadView | None, float]:
+        """A thread of the present view, and the time of the view."""
+        view = self._take_view(with_jobs=False)
+        if self._threads is None:
+            threads = (thread for group in view.groups for thread in group.threads)
+            self._threads = {(thread.channel, thread.host): thread for thread in threads}
+        return self._threads.get((channel, host)), view.now
+
+    def _take_view(self, *, with_jobs: bool) -> QueueView:
+        view = self.queue.view(with_jobs=with_jobs)
+        if view is not self._view:
+            self._view, self._texts, self._threads = view, {}, None
+        return view
 
     def report(self, kind: str) -> bytes:
         """The answer to `SHOW kind`; "1" is a dump of version 1, "1Q" one without jobs."""
-        view = self.queue.view(with_jobs=kind == "1")
-        if view is not self._view:
-            self._view, self._texts = view, {}
+        view = self._take_view(with_jobs=kind == "1")
         if kind not in self._texts:
             self._texts[kind] = _render(kind, view)
         return self._texts[kind]
@@ -179,14 +192,11 @@ class MailqSession:
         return "+OK"
 
     def _thread_lines(self, names: list[str]) -> Iterator[str]:
-        queue = self._reports.queue
         channel, host = (*names, "", "")[:2]
-        view = queue.view(with_jobs=False)
-        threads = (thread for group in view.groups for thread in group.threads)
-        for thread in threads:
-            if thread.channel == channel and thread.host == host:
-                return job_text.thread_lines(thread, queue.jobs(channel, host), view.now)
-        return iter(())
+        thread, now = self._reports.thread(channel, host)
+        if thread is None:
+            return iter(())
+        return job_text.thread_lines(thread, self._reports.queue.jobs(channel, host), now)
 
     def _etrn(self, host: str) -> str:
         if self._user is None or Right.ETRN not in self._user.rights:

@@ -197,7 +197,7 @@ def _default_exclusion(created: float, noted: bool, now: float) -> str:
 
 def shared_field(edges: Edges, verb: str) -> str:
     """The field with whose value a verb affects all tasks; "" if it affects one task."""
-    ways = [edges[way] for way in VERBS[verb].edges if way in edges]
+    ways = edges_of(edges, verb).values()
     return next((edge.shared_field for edge in ways if edge.shared_field), "")
 
 
@@ -221,7 +221,7 @@ def freeze_shared_plan(
         Unavailable: there are many, and the disk is too full for a temporary table.
     """
     field = shared_field(edges, verb)
-    ways = [way for way in VERBS[verb].edges if way in edges and edges[way].shared_field]
+    ways = [way for way, edge in edges_of(edges, verb).items() if edge.shared_field]
     starts, deletes = {start for start, _ in ways}, any(end is None for _, end in ways)
     groups: dict[str, dict[str, Task]] = {}
     for task in tasks:

@@ -113,6 +113,17 @@ class ReadyThreads:
                 return thread
         return None
 
+    def held_up(self) -> list[str]:
+        """The scopes of limits on agents in all ("") or of a channel that threads wait for."""
+        return [
+            scope
+            for scope, by_number in self._held_up.items()
+            if isinstance(scope, str) and any(self._has_thread(one) for one in by_number.values())
+        ]
+
+    def _has_thread(self, lanes: deque[Lane]) -> bool:
+        return any(lane.place is lanes and self._head(lane) for lane in lanes)
+
     def _head(self, lane: Lane) -> bool:
         """True if a lane has a ready thread: it is its first one then."""
         while lane.threads and lane.threads[0].lane is not lane:

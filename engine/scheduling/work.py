@@ -52,7 +52,8 @@ class WorkTable:
     def __init__(self, table: ThreadTable, slots: AgentSlots, random: Random) -> None:
         self.table, self.slots, self._random = table, slots, random
         self.agents: dict[int, AgentWork] = {}
-        self._idle: dict[RingKey, dict[int, AgentWork]] = {}
+        self.idle: dict[RingKey, dict[int, AgentWork]] = {}
+        """The agents without a thread, by their numbers."""
 
     # ---- start and end of agents
 
@@ -62,7 +63,7 @@ class WorkTable:
         The caller starts an agent and calls `add`, or `refuse` if it cannot; for an idle agent,
         `assign`.
         """
-        for ring, idle in self._idle.items():
+        for ring, idle in self.idle.items():
             while thread := self.table.ready.next_of_ring(ring):
                 if _wants_agent(thread):
                     host = thread.key.host
@@ -198,11 +199,11 @@ class WorkTable:
     def _set_idle(self, agent: AgentWork, since: float | None) -> None:
         if since is not None:
             agent.idle_since = since
-            self._idle.setdefault(agent.ring, {})[agent.number] = agent
-        elif idle := self._idle.get(agent.ring):
+            self.idle.setdefault(agent.ring, {})[agent.number] = agent
+        elif idle := self.idle.get(agent.ring):
             idle.pop(agent.number, None)
             if not idle:
-                del self._idle[agent.ring]
+                del self.idle[agent.ring]
 
 
 def _wants_agent(thread: Thread) -> bool:
@@ -210,3 +211,10 @@ def _wants_agent(thread: Thread) -> bool:
     if not thread.count or thread.is_held or thread.agents >= max(1, thread.settings.maxthr):
         return False
     return not thread.agents or thread.agents < len(thread.unfed or ())
+
+
+def find_idle(work: WorkTable, scope: str) -> AgentWork | None:
+    """The agent that is idle for longest: in all (""), or of a channel (/CHANNEL)."""
+    rings = (those for ring, those in work.idle.items() if scope in ("", f"/{ring.channel}"))
+    idle = (one for those in rings for one in those.values())
+    return min(idle, key=lambda one: one.idle_since, default=None)

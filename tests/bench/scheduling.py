@@ -87,7 +87,7 @@ def agenda(bench: Bench) -> Figures:
     yield compare("growth, 100,000 against 1,000", "x", ours, bare, "heapq", 1.5)
 
 
-def memory(bench: Bench) -> Figures:
+def waiting(bench: Bench) -> Figures:
     """What 100,000 recipients that wait take."""
     for most in (1, 5):
         words = [sys.executable, "-c", MEMORY, "100000", str(most), "2000"]

@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import cast
 
 from engine.model import Move, Outcome, Problem, State, Task
+from engine.scheduling.agent_lines import AgentAnswer, JobLine, parse_agent_line
+from engine.store import Unavailable
 from engine.stores.zmailer import ZmailerStore
 from engine.stores.zmailer.folders import PostofficeFolders
 from engine.verbs import VERBS
-from engine.zmailer.reports import ReportSettings
+from engine.zmailer.agents.errormail import ErrormailAgent
+from engine.zmailer.agents.hold import HoldAgent
+from engine.zmailer.agents.jobs import AgentJobs, Deliver
+from engine.zmailer.reports import ReportForm, ReportSettings
 from engine.zmailer.spool_mail import SpoolMail
+from engine.zmailer.submit import Router
 from tests.crash.harness import Case, Ended
 from tests.stores.zmailed import Spool, recipient
 
@@ -170,6 +176,48 @@ class _Ending(_Change):
             yield f"left: {left}"
 
 
+class _AgentJob(_Ending):
+    """A job of an agent that gives a mail to the router for both recipients."""
+
+    def __init__(self, channel: str, host: str, deliver: Callable[[Router], Deliver]) -> None:
+        super().__init__("reroute")
+        self._channel, self._host, self._deliver = channel, host, deliver
+
+    def lay_out(self, root: Path) -> None:
+        """A message whose recipients wait for the agent."""
+        Spool(root).make().put(1001, *[recipient(self._channel, self._host)] * 2)
+
+    def begin(self, root: Path, now: float) -> Callable[[], object]:
+        """Return the job."""
+        folders = PostofficeFolders(str(root))
+        deliver = self._deliver(Router(folders.fd))
+        agent = AgentJobs(folders, self._channel, "", deliver, lambda: NOW)
+        return lambda: self._serve(agent)
+
+    def _serve(self, agent: AgentJobs) -> None:
+        for line in agent.serve(JobLine("1001", self._host.encode())):
+            answer = parse_agent_line(line[:-1])
+            if not isinstance(answer, AgentAnswer) or answer.status != b"ok3":
+                raise Unavailable(line.decode())
+
+    def recover(self, root: Path, now: float) -> None:
+        """What the scheduler does when an agent has died."""
+        super().recover(root, now)
+        with closing(_store(root)) as store:
+            for task in _tasks(store):
+                if task.state is State.ACTIVE:
+                    store.swap(task, task._replace(state=P, lease=None))
+
+
+def _hold(router: Router) -> Deliver:
+    return HoldAgent(router, "mta.example").deliver
+
+
+def _errormail(router: Router) -> Deliver:
+    settings = ReportSettings("mta.example")
+    return ErrormailAgent(router, settings, lambda name: ReportForm(), "errormail[9]").deliver
+
+
 def _store(root: Path) -> ZmailerStore:
     def mail(folders: PostofficeFolders) -> SpoolMail:
         return SpoolMail(folders, lambda: NOW, ReportSettings("mta.example"))
@@ -200,4 +248,6 @@ CASES: Mapping[str, Case] = {
     "bounce": _Ending("bounce"),
     "expire a held one": _Ending("expire", H),
     "reroute": _Ending("reroute"),
+    "agent hold": _AgentJob("hold", "timeout:1", _hold),
+    "agent errormail": _AgentJob("error", "nosuchhost", _errormail),
 }

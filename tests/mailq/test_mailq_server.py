@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.mailq import acl
 from engine.mailq.acl import digest, parse_users, read_users
 from engine.mailq.server import MailqServer, listen_tcp, listen_unix
+from engine.mailq.session import MailqSession, PreparedReports
 from engine.store import Unavailable
 from tests.mailq.mailq_peers import USERS, SampleQueue
 from tests.mailq.mailq_samples import answers
@@ -161,6 +164,17 @@ def test_commands_of_one_line(stepped: SteppedServer, user: str, said: str, answ
     peer = stepped.log_in(user, {"root": "s3cret", "nobody": "nobody", "qonly": "pw"}[user])
 
     assert stepped.say(peer, f"{said}\n".encode()).decode() == f"{answer}\n"
+
+
+@given(st.lists(st.text(max_size=40), max_size=5))
+def test_any_command_has_an_answer_that_controls_no_terminal(lines: list[str]) -> None:
+    """Any text is answered, and its control characters are not repeated."""
+    challenge = "220 MAILQ-V2-CHALLENGE: 1.2.3"
+    session = MailqSession(PreparedReports(SampleQueue()), USERS, None, challenge)
+    session.answer(f"AUTH root {digest(challenge, 's3cret')}")
+    for line in lines:
+        said = session.answer(line).data.decode("utf-8", "surrogateescape")
+        assert said.replace("\n", "").isprintable(), said
 
 
 def test_exact_kill_answers_as_the_original(tmp_path: Path) -> None:

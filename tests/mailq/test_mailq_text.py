@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -216,8 +218,48 @@ def test_any_bytes_are_a_view_or_a_bad_report(data: bytes, at: int) -> None:
     assert [*job_text.dump_lines(view)]
 
 
+LONG = "9" * 400
+
+
 @pytest.mark.parametrize(
-    "line", ["7", "7\t0\ta\tx\t0\t0\t0\t1\t\t", "7\t0\ta\t1\t0\t0\t0\t1\tsoon\t"]
+    "line",
+    [
+        f"smtp\ta\tN=1\tR=1\tA=0\tW={LONG}s\tQA=1s",
+        f"smtp\ta\tN=1\tR=1\tA=0\tQA={LONG}d",
+        f"smtp\ta\tN={LONG}\tR=1\tA=0\tQA=1s",
+        "smtp\ta\tN=\u0661\tR=1\tA=0\tQA=1s",
+        "smtp\ta\tN=1\tR=1\tA=0\tP={1}\tHA={1}s\tFA={1,2}s\tOF={1}\tS={IDLE}\tUF=0\tQA=1s",
+    ],
+)
+def test_a_number_that_is_no_number_is_refused(line: str) -> None:
+    """A number of many digits, one in other digits, and lists of other lengths are refused."""
+    with pytest.raises(BadReport, match="line 3"):
+        report_text.parse_threads2(line, 3, NOW)
+
+
+@given(st.lists(st.text(max_size=30), max_size=12))
+def test_any_text_is_parsed_or_refused(lines: list[str]) -> None:
+    """The parsers of all answers read any lines, or raise BadReport."""
+    for parse in (
+        lambda: report_text.parse_report(lines, NOW),
+        lambda: report_text.parse_totals(lines),
+        lambda: [*report_text.parse_counters(lines)],
+        lambda: [report_text.parse_threads2("\t".join(lines), 1, NOW)],
+        lambda: job_text.parse_thread_jobs(["\t".join(lines)], "smtp", "h", NOW),
+    ):
+        with suppress(BadReport):
+            parse()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "7\t0\ta\t1\tnan\t0\t0\t1\t\t",
+        f"7\t0\ta\t1\t{LONG}\t0\t0\t1\t\t",
+        "7",
+        "7\t0\ta\tx\t0\t0\t0\t1\t\t",
+        "7\t0\ta\t1\t0\t0\t0\t1\tsoon\t",
+    ],
 )
 def test_a_bad_line_of_a_thread_is_refused(line: str) -> None:
     """A line of `SHOW THREAD` with too few fields, no number or an unknown wait is refused."""

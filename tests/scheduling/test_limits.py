@@ -10,7 +10,7 @@ import pytest
 
 from engine.scheduling import controls
 from engine.scheduling.jobs import ClauseSettings
-from engine.scheduling.work import AgentWork
+from engine.scheduling.work import AgentWork, find_idle
 from tests.examples import IS_DEEP
 from tests.scheduling.driven import MODIFIED, Driven, clause
 
@@ -160,6 +160,29 @@ def test_an_idle_agent_is_used_again() -> None:
         (1, "c"),
     ]
     assert engine.table.ready.reason(next(iter(engine.table.threads.values()))) == ">MaxTA"
+
+
+def test_which_idle_agent_is_in_the_way() -> None:
+    """If threads of another ring wait for a slot of all agents or of their channel, the agent that
+    is idle for longest there is named; a limit of the ring itself names none."""
+    engine = Driven(most=2)
+    for number, host in enumerate("ab"):
+        engine.put(number, (clause(), "smtp", host, [100]))
+    for later, agent in enumerate(engine.start()):
+        for job in engine.feed(agent, MODIFIED):
+            engine.answer(job, "ok3", MODIFIED)
+        engine.work.release(agent, MODIFIED)
+        engine.work.leave(agent, MODIFIED - later)
+    assert engine.table.ready.held_up() == []
+    engine.put(5, (clause("uucp/*"), "uucp", "c", [100]))
+    assert engine.start() == []
+    (scope,) = engine.table.ready.held_up()
+    idle = find_idle(engine.work, scope)
+    assert idle is not None
+    assert idle.number == 2
+    assert find_idle(engine.work, "/uucp") is None
+    engine.work.end(idle, MODIFIED)
+    assert [agent.host for agent in engine.start()] == ["c"]
 
 
 def test_several_agents_of_one_thread() -> None:

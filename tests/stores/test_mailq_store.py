@@ -30,7 +30,7 @@ from tests.mailq.mailq_peers import (
     waiting_job,
 )
 from tests.mailq.mailq_samples import FOLDER
-from tests.stores.seen import found, tasks_in
+from tests.stores.seen import found, problems_in, tasks_in
 
 TWO_THREADS = "I/F/3276785"
 """A message in two threads."""
@@ -119,6 +119,17 @@ def test_a_diagnostic_is_split_at_cr() -> None:
     """The error of a task is the last line of its diagnostic that is not empty."""
     assert last_line("\r<<- MAIL From\r->> 550 no such user\r\r") == "->> 550 no such user"
     assert last_line("\r \r") == ""
+
+
+def test_a_name_with_control_characters_is_a_problem(
+    running: RunningServer, store: MailqStore
+) -> None:
+    """A job whose name could control a terminal is shown as a problem; the others are tasks."""
+    running.queue.all_jobs[2] = running.queue.all_jobs[2]._replace(path="7\x1b[2J")
+
+    assert len(tasks_in(store)) == 3
+    assert problems_in(store) == {"smtp/a.test/7�[2J": "control characters in its name: shown only"}
+    assert [*store.scan({"smtp/a.test/7\x1b[2J"})] == [Missing("smtp/a.test/7\x1b[2J")]
 
 
 @pytest.mark.parametrize(
@@ -312,9 +323,10 @@ def test_a_rendezvous_file_is_shown_as_of_its_time(tmp_path: Path) -> None:
     path = tmp_path / "rendezvous"
     path.write_bytes((FOLDER / "dump.txt").read_bytes())
     os.utime(path, (NOW, NOW))
-    with closing(MailqStore(parse_place(parse_address(str(path))))) as store:
+    with closing(MailqStore(parse_place(parse_address(str(path))), lambda: NOW + 60)) as store:
         tasks = tasks_in(store)
         assert len(tasks) == 17
+        assert problems_in(store) == {str(path): "an old dump: the queue has changed"}
         assert tasks["hold/ns:etrn.test/any/J/N/3268707"].due == NOW + 15
         assert tasks["uucp/uucphost/S/O/3268942"].word == "inactive"
         assert store.changes.wait is not None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import shutil
 import tarfile
 import time
 from collections.abc import Iterator
@@ -12,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
-from engine.config.place_address import parse_address
+from engine.config.place_address import parse_address, places_folder
 from engine.mailq import job_text, listing
 from engine.mailq.queue_view import JobView
+from engine.operations.notes import Notes
+from engine.stores.mailq import MailqStore, parse_place
+from engine.work.housekeeping import Housekeeping
 from tests.mailq.mailq_peers import RunningServer, SampleQueue, serving, waiting_job
 from tests.mailq.mailq_samples import FOLDER, NOW, client_report, read_dump
 from tests.stores.test_zmailer_form import SAMPLES
@@ -38,6 +43,8 @@ def running(tmp_path: Path) -> Iterator[RunningServer]:
         config.write_text(f"places: [mailq+unix://root:{PASSWORD}@{server.path}]\n")
         config.chmod(0o600)
         yield server
+        state = places_folder(parse_address(server.url), os.environ, os.geteuid())
+        shutil.rmtree(state, ignore_errors=True)  # root's is not in the home folder
 
 
 def test_a_listing_of_version_1_is_that_of_the_original() -> None:
@@ -168,6 +175,49 @@ def test_a_deletion_adds_the_other_threads_of_the_message(
     assert len(json.loads(done.stdout)["done"]) == 2, done.stderr
     assert [job.path for job in running.queue.all_jobs] == ["G/W/3268638"]
     assert PASSWORD not in shown.stdout + done.stdout
+    done = spooldeck(*words[:2], "promote", "--id", "smtp/a.test/G/W/3268638", url, "--apply", "1")
+    assert "1  promoted" in done.stdout, done.stderr
+    assert "undo" not in done.stdout, "a request cannot be undone"
+
+
+def test_other_commands_know_a_store_with_two_states(
+    running: RunningServer, spooldeck: Run, tmp_path: Path
+) -> None:
+    """Without a DLQ and a trash, commands show what is there, and refuse the rest in one line."""
+    url = f"mailq+unix://root@{running.path}"
+    base = ("--root", url, "--config", str(tmp_path / "config.yaml"))
+    for words, code, said in (
+        ("status", 0, "waiting 3"),
+        ("doctor", 0, "3 waiting, 0 running"),
+        ("groups", 0, "smtp/b.test"),
+        ("workers", 0, ""),
+        ("trash list", 0, "0 tasks"),
+        ("trash sweep", 0, "0 tasks deleted"),
+        ("hold --dry-run", 64, "not supported"),
+        ("control start --target a.test --dry-run", 0, "threads to start: 1, with 2 messages"),
+        ("control kill-thread --target smtp/a.test --apply 2", 0, "deleted in smtp/a.test: 2"),
+    ):
+        done = spooldeck(*base, *words.split())
+        assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
+        assert "oldest" not in done.stdout or words != "status", "MAILQ shows no ages"
+
+
+def test_the_console_sweeps_a_place_without_a_trash(running: RunningServer, tmp_path: Path) -> None:
+    """Its sweep of old files deletes notes on messages that are gone, and asks for no trash."""
+    (tmp_path / "state" / "journal").mkdir(parents=True)
+    notes = Notes(str(tmp_path / "state"), str(tmp_path))
+    for ident in (f"smtp/a.test/{MESSAGE}", "smtp/gone.test/7"):
+        notes.add(ident, "seen", "me")
+    keeping = Housekeeping(
+        *(str(tmp_path / "state"), str(tmp_path), 24.0),
+        *(lambda level, text: None, lambda text: None, lambda path: None),
+    )
+
+    said = keeping.sweep_without_worker(
+        lambda: MailqStore(parse_place(parse_address(running.url))), notes
+    )
+    assert said == ""
+    assert notes.noted_ids() == {f"smtp/a.test/{MESSAGE}"}
 
 
 async def test_the_console_shows_and_deletes(running: RunningServer) -> None:

@@ -24,7 +24,7 @@ from engine.system import files
 from engine.zmailer.agents import jobs
 from engine.zmailer.agents.errormail import ErrormailAgent
 from engine.zmailer.agents.hold import HoldAgent, WrongHold, is_due
-from engine.zmailer.agents.jobs import AgentJobs, Deliver
+from engine.zmailer.agents.jobs import AgentJobs, AgentMessage, Deliver
 from engine.zmailer.agents.smtp import SmtpAgent, host_list
 from engine.zmailer.reports import ReportForm, ReportSettings
 from engine.zmailer.spool_mail import SpoolMail
@@ -238,6 +238,19 @@ def test_what_is_locked_or_finished_is_not_taken(post: Post) -> None:
 
     assert [line.offset for line in lines if isinstance(line, AgentAnswer)] == [head + 2 * step]
     assert path.read_bytes() == before.replace(b"r           ", b"r+          ")
+
+
+def test_what_another_agent_locks_first_is_not_taken(post: Post) -> None:
+    """A line that is not as it was read is not locked, nor one of a message that was killed."""
+    path = post.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK))
+    with post.folders.open_control("1001", os.O_RDWR) as opened:
+        message = AgentMessage(post.folders, "1001", opened.fd, lambda: NOW)
+        first, second = message.waiting(b"smtp", LOOPBACK.encode())
+        write_lock(path, first.offset, 7)
+        assert message.lock([first, second]) == [second]
+        message.unlock()
+        path.unlink()
+        assert message.lock([second]) == []
 
 
 def test_a_recipient_is_locked_while_it_is_delivered(post: Post) -> None:
@@ -455,6 +468,47 @@ def _events(agent: Agent[str]) -> Iterator[object]:
         if agent.pidfd in select.select(fds, [], [], 30)[0]:
             agent.reap()
         yield from agent.read(0.0)
+
+
+@pytest.mark.deep
+def test_the_scheduler_works_with_our_agents(post: Post) -> None:
+    """A message with a recipient for each agent: one is delivered, one fails, one is given to the
+    router again, one returns to its sender; then nothing is left but the mail for the router."""
+    users = [recipient(host=LOOPBACK, user=f"{name}@d.example") for name in ("ok", "no")]
+    users += [recipient("hold", "timeout:1"), recipient("error", "nosuchhost")]
+    path, root = post.put(*users), post.spool.root
+    for name in ("freezer", "postman"):
+        (root / name).mkdir()
+    os.utime(root / "queue" / path.name)
+    own = f"/usr/bin/env PYTHONPATH={Path(__file__).parents[2]} {sys.executable} -P -m tui.cli"
+    with Server(rcpt=["", "550 5.1.1 unknown"]) as server:
+        conf = f'PARAMmailqsock="UNIX:{root}/mailq"\n*/*\n user={os.getuid()} group={os.getgid()}\n'
+        for clause, words in (
+            ("smtp", f"smtp -p {server.port}"),
+            ("hold", "hold"),
+            ("error", "errormail"),
+        ):
+            conf += f'{clause}/*\n command="{own} zmailer agent {words}"\n'
+        (root / "scheduler.conf").write_text(conf)
+        start = ["zmailer", "scheduler", "-i", "-P", str(root), "-f", f"{root}/scheduler.conf"]
+        pipe = subprocess.PIPE
+        with command.Popen(start, stdin=subprocess.DEVNULL, stderr=pipe, text=True) as process:
+            seconds = 0.0
+            while path.exists():
+                select.select([], [], [], 0.02)
+                seconds += 0.02
+                assert seconds < 30
+            process.terminate()
+            assert process.stderr is not None
+            log = process.stderr.read()
+
+    assert [mail.recipients for mail in server.mails] == [("ok@d.example",)]
+    mails = [one.read_bytes() for one in (root / "router").iterdir()]
+    assert sorted(one.split(b"env-end")[0].split(b"\n")[1] for one in mails) == [
+        *(b"errormsg", b"errormsg", b"via suspension")
+    ]
+    assert not list((root / "queue").iterdir())
+    assert "agent" not in log
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,21 @@ def test_a_finished_message_is_reported_and_removed(office: Office) -> None:
     assert office.tree() == {"transport/71", "queue/71"}
 
 
+def test_a_delay_is_reported_once_to_those_who_want_it(office: Office) -> None:
+    """NOTIFY=DELAY gets a diagnostic with the action delayed and status 4.4.7, once, also after a
+    restart; without it there is none, and both expire later as all others."""
+    wants = recipient() + "N NOTIFY=DELAY,FAILURE\n"
+    path = office.spool.put(70, wants, recipient())
+    for _ in range(2):
+        (job,) = jobs_of(office.load(70))
+        office.outcomes.delay(job, FIRST + 7200)
+    (line,) = office.lines(path, "d")
+    assert "\1delayed\0014.4.7\1" in line
+    assert office.reported == [{job.offsets[0]: b"delayed"}]
+    office.outcomes.fail([job], NOW)
+    assert sum("\1failed\0015.4.7\1" in line for line in office.lines(path, "d")) == 2
+
+
 def test_a_message_that_cannot_be_reported_stays(office: Office) -> None:
     """If a report cannot be written, nothing is removed, and it is tried again."""
     office.spool.put(70, recipient())
@@ -393,7 +408,11 @@ def test_the_next_alternative_is_tried_after_a_failure(office: Office) -> None:
     assert answer(office, found, group.offsets[0], "error no host") == ()
     assert len(office.lines(path, "d")) == 1
     assert answer(office, found, other, "ok3 sent") == ()
-    assert [line[:2] for line in office.lines(path, "X")] == ["X-", "X-", "X+"]
+    assert [line[:9] for line in office.lines(path, "X")] == [
+        "X-7 smtp ",
+        "X-7 smtp ",
+        "X+8 smtp ",
+    ]
 
 
 def test_a_success_finishes_all_alternatives(office: Office) -> None:

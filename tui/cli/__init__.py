@@ -137,7 +137,6 @@ def _run(words: list[str]) -> int:
     if first not in COMMANDS:
         _refuse_typo(words)
         words = ["console", *words]
-    words = _protect_rest(words)
     arguments = make_parser(words).parse_args(words)
     if first in _WITHOUT_CONFIGURATION:
         return int(load_function(_WITHOUT_CONFIGURATION[first])(arguments))
@@ -158,19 +157,6 @@ _WITHOUT_CONFIGURATION = {
 """Commands that login files run. Their functions must be defined even if the configuration is
 broken; each of them reads it when it is called.
 """
-
-
-def _protect_rest(words: list[str]) -> list[str]:
-    """Put `--` before the words of a command that takes them all (`+rest`): argparse would read its
-    options. A request for help stays."""
-    path, at = _command_words(words), 0
-    command = next((word for word in COMMAND_WORDS if word.path == path), None)
-    if command is None or not any("+rest" in row.partition("|")[0] for row in command.rows[:1]):
-        return words
-    for name in path:
-        at = words.index(name, at) + 1
-    rest = words[at:]
-    return words if rest == ["--help"] else [*words[:at], "--", *rest]
 
 
 def _refuse_typo(words: list[str]) -> None:
@@ -222,6 +208,9 @@ _ANY_TEXT = ("description", "payload", "recipient", "subject", "reason")
 """Positional arguments that may be any text; they follow another argument."""
 
 
+_HELP = (["-h"], ["--help"])
+
+
 class _CommandParser(ArgumentParser):
     """Reports a wrong command line in one line."""
 
@@ -236,6 +225,12 @@ class _CommandParser(ArgumentParser):
         argparse treats an optional argument as missing at the first option, so a PLACE after an
         option is left unparsed. In that case parse the words again in two passes.
         """
+        first = next(iter(self._get_positional_actions()), None)
+        if args and first is not None and first.nargs == REMAINDER and [*args] not in _HELP:
+            # argparse takes an option in the first place for one of its own.
+            found, _ = super().parse_known_args([], namespace)
+            setattr(found, first.dest, list(args))
+            return found, []
         found, left = super().parse_known_args(args, namespace)
         if not left or not self.allows_any_order or args is None or "--" in args:
             return found, left
@@ -254,8 +249,6 @@ class _CommandParser(ArgumentParser):
         # that ends options never reaches this point alone, because TYPE comes before it.
         if arg_strings == ["--"] and action.dest in _ANY_TEXT:
             return "--"
-        if action.nargs == REMAINDER and arg_strings[:1] == ["--"]:
-            arg_strings = arg_strings[1:]  # of `_protect_rest`
         return super()._get_values(action, arg_strings)
 
     def _check_value(self, action: Action, value: object) -> None:

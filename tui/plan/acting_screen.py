@@ -122,7 +122,7 @@ class PlanningScreen(BaseScreen):
     def plan_applied(self, report: Report) -> None:
         """Report the result of an applied plan in the message line."""
         verb = VERBS[report.plan.verb]
-        step = "; next: u undo" if report.done and report.op and verb.is_undoable else ""
+        step = "; next: u undo" if report.is_undoable else ""
         self.say(
             f"{len(report.done):,} {verb.past}, {len(report.gone):,} skipped,"
             f" {len(report.failed):,} failed{step}"

@@ -124,13 +124,9 @@ async def prepare(face: BaseScreen, what: str, making: Awaitable[T]) -> T | None
 def verb_in_state(verb: str, state: State | None, edges: Edges) -> str:
     """The verb of a key in a state, in a store with these edges."""
     other = VERB_WITHOUT_EDGE.get(verb, "")
-    if other and _has_edge(edges, other, state) and not _has_edge(edges, verb, state):
+    if other and state and edges_of(edges, other, state) and not edges_of(edges, verb, state):
         return other
     return VERB_IN_STATE.get((verb, state), verb)
-
-
-def _has_edge(edges: Edges, verb: str, state: State | None) -> bool:
-    return state is not None and bool(edges_of(edges, verb, state))
 
 
 def include_single_task(plan: Plan) -> Plan:

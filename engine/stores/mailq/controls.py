@@ -88,9 +88,9 @@ class SchedulerControls:
         if name == START:
             threads = [thread for thread in self._source.threads() if thread.host == target]
             amount = sum(thread.jobs for thread in threads)
-            return Outlook(f"{len(threads):,} threads with {amount:,} messages start", amount)
+            return Outlook(f"threads to start: {len(threads):,}, with {amount:,} messages", amount)
         amount = self._thread(target)[2]
-        return Outlook(f"{amount:,} messages are deleted", amount)
+        return Outlook(f"messages to delete: {amount:,}", amount)
 
     def _thread(self, target: str) -> tuple[str, str, int]:
         """Channel, host and number of jobs of a thread that is there."""

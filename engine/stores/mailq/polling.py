@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from engine.mailq.queue_view import ThreadView
 from engine.stores.mailq.source import ThreadSource
@@ -57,16 +57,22 @@ class ThreadPoller:
             if now >= until:
                 return ()
             self._pause(min(until, self._next_poll) - now)
-        began = self._clock()
-        is_first = self._threads is None
-        names = self._compare()
-        ended = self._clock()
-        self._next_poll = ended + max(POLL_SECONDS, COST_FACTOR * (ended - began))
-        return () if is_first else names
-
-    def _compare(self) -> set[str]:
-        old = self._threads or {}
+        began, old = self._clock(), self._threads
         new = {(thread.channel, thread.host): thread for thread in self._source.threads()}
+        cost = self._clock() - began
+        names = self._compare(old or {}, new)
+        self._threads, ended = new, self._clock()
+        if old is not None:  # the first call costs much more than the others
+            cost = ended - began
+        self._next_poll = ended + max(POLL_SECONDS, COST_FACTOR * cost)
+        return () if old is None else names
+
+    def _compare(
+        self,
+        old: Mapping[tuple[str, str], ThreadView],
+        new: Mapping[tuple[str, str], ThreadView],
+    ) -> set[str]:
+        """The names of the tasks that differ, in threads that do."""
         changed = {
             key
             for key in (*old, *new)
@@ -80,5 +86,4 @@ class ThreadPoller:
                 after = {t.id: f"{t.state} {t.word} {t.rev}" for t in tasks_of(found, 0.0)}
                 self._jobs[key] = after
             names |= {ident for ident, _ in before.items() ^ after.items()}
-        self._threads = new
         return names

@@ -17,7 +17,7 @@ from engine.model import Edges, Move, Outcome, State, Task
 from engine.store import Gone, SeenTask, StoreError, Unavailable, Unsupported, require_edge
 from engine.stores.mailq.permissions import check_due
 from engine.stores.mailq.source import ThreadSource
-from engine.stores.mailq.tasks import TaskName, parse_id, tasks_of
+from engine.stores.mailq.tasks import TaskName, named_jobs, parse_id, tasks_of
 
 REQUEST_SECONDS = 60.0
 """Seconds for which the tasks of a request are verified as they were planned."""
@@ -51,7 +51,8 @@ class TaskRequests:
                 jobs = self._source.jobs(channel, host)
             except Unsupported:
                 continue  # no server has threads with such names
-            for task, job in zip(tasks_of(jobs, self._clock()), jobs.jobs, strict=True):
+            tasks = tasks_of(jobs, self._clock())
+            for task, job in zip(tasks, named_jobs(jobs), strict=True):
                 if task.id in wanted:
                     found[task.id] = task, job
         return found

@@ -14,8 +14,12 @@ from engine.mailq.connection import MAX_ANSWER_BYTES, ServerAddress
 from engine.mailq.job_text import ThreadJobs
 from engine.mailq.queue_view import JobView, QueueView, ThreadView
 from engine.mailq.report_text import BadReport, decode
+from engine.model import Problem
 from engine.store import Unavailable, Unsupported
 from engine.system import files
+
+OLD_SECONDS = 60.0
+"""Seconds after which a dump in a file is shown as old."""
 
 
 class ThreadSource(Protocol):
@@ -33,6 +37,10 @@ class ThreadSource(Protocol):
 
     def request(self, command: str) -> str:
         """Send a KILL or ETRN; raises Unsupported, Unavailable."""
+        ...
+
+    def problems(self, now: float) -> list[Problem]:
+        """What an operator must know of what is shown."""
         ...
 
     def close(self) -> None:
@@ -57,14 +65,19 @@ class ServerSource:
         groups, _ = self._client.threads()
         return tuple(thread for group in groups for thread in group.threads)
 
+    def problems(self, now: float) -> list[Problem]:
+        """None: it shows the present."""
+        return []
+
 
 class DumpSource:
     """A dump, read again for each `threads`; nothing can be changed."""
 
     rights: frozenset[Right] = frozenset()
 
-    def __init__(self, read: Callable[[], QueueView]) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[], QueueView], where: str) -> None:
+        """`where` is the file or server, for a problem."""
+        self._read, self._where = read, where
         self._last: QueueView | None = None
         self._found: dict[tuple[str, str], ThreadJobs] = {}
 
@@ -97,6 +110,12 @@ class DumpSource:
     def request(self, command: str) -> str:
         """Refuse: a dump is only shown."""
         raise Unsupported("a dump cannot be changed")
+
+    def problems(self, now: float) -> list[Problem]:
+        """The age of an old dump."""
+        if self._last is None or now - self._last.now < OLD_SECONDS:
+            return []
+        return [Problem(self._where, "an old dump: the queue has changed", since=self._last.now)]
 
     def close(self) -> None:
         """Nothing is open."""
@@ -148,12 +167,13 @@ def open_source(address: ServerAddress, clock: Callable[[], float]) -> ThreadSou
         Unavailable: it cannot be used.
     """
     if not address.path and not address.host:
-        source = DumpSource(RendezvousFile(address.text).read)
+        source = DumpSource(RendezvousFile(address.text).read, address.text)
         source.threads()
         return source
     client = MailqClient(address, clock)
     try:
-        return DumpSource(client.dump) if client.find_version() == 1 else ServerSource(client)
+        is_old = client.find_version() == 1
+        return DumpSource(client.dump, address.text) if is_old else ServerSource(client)
     except BaseException:
         client.close()
         raise

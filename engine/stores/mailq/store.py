@@ -26,7 +26,7 @@ from engine.stores.mailq.permissions import permitted_edges
 from engine.stores.mailq.polling import ThreadPoller
 from engine.stores.mailq.requests import TaskRequests
 from engine.stores.mailq.source import open_source
-from engine.stores.mailq.tasks import STATES, WORDS, job_lines, tasks_of
+from engine.stores.mailq.tasks import STATES, WORDS, job_lines, tasks_of, unnamed_jobs
 
 MOVES_PER_BATCH = 100
 """Changes that are made at a time: their threads are read before and after."""
@@ -85,9 +85,10 @@ class MailqStore:
         for name in names:
             yield there[name][0] if name in there else Missing(name)
 
-    def _scan_all(self) -> Iterator[Task]:
+    def _scan_all(self) -> Iterator[Task | Problem]:
         began, found, shown = time.monotonic(), list[Task](), 0
-        for tasks in self._threads():
+        problems = list[Problem]()
+        for tasks in self._threads(problems):
             if shown < SAMPLE_TASKS:
                 yield from tasks
                 shown += len(tasks)
@@ -96,13 +97,17 @@ class MailqStore:
         order = {state: number for number, state in enumerate(STATES)}
         found.sort(key=lambda task: (order[task.state], task.id))
         yield from found
+        yield from [*problems, *self._source.problems(self._clock())]
 
-    def _threads(self) -> Iterator[list[Task]]:
-        """The tasks of each thread; a server is asked for one after the other."""
+    def _threads(self, problems: list[Problem] | None = None) -> Iterator[list[Task]]:
+        """The tasks of each thread; a server is asked for one after the other. What cannot be a
+        task is added to `problems`."""
         threads = self._source.threads()
         self.expected_tasks = sum(thread.jobs for thread in threads)
         for thread in threads:
             found = self._source.jobs(thread.channel, thread.host)
+            if problems is not None:
+                problems += unnamed_jobs(found)
             yield list(tasks_of(found, self._clock()))
 
     def count_tasks(self) -> dict[State, int]:

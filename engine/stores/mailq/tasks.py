@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from engine.mailq.job_text import ThreadJobs
 from engine.mailq.queue_view import JobView, JobWait
-from engine.model import Lease, State, Task
+from engine.model import Lease, Problem, State, Task
 from engine.text.safe import clean_error, safe_line
 
 STATES: Mapping[State, str] = {State.PENDING: "waiting", State.ACTIVE: "running"}
@@ -48,10 +48,23 @@ def parse_id(ident: str) -> TaskName | None:
     return TaskName(found[1], found[2], found[3]) if found and "\0" not in ident else None
 
 
-def tasks_of(found: ThreadJobs, now: float) -> Iterator[Task]:
-    """Make the tasks of a thread, in the order of its jobs."""
-    active = _fed_jobs(found)
+def named_jobs(found: ThreadJobs) -> Iterator[JobView]:
+    """The jobs of a thread that can be tasks: an id has no control characters and no bytes that are
+    not UTF-8."""
+    return (job for job in found.jobs if task_id(job).isprintable())
+
+
+def unnamed_jobs(found: ThreadJobs) -> Iterator[Problem]:
+    """The other ones."""
     for job in found.jobs:
+        if not task_id(job).isprintable():
+            yield Problem(safe_line(task_id(job)), "control characters in its name: shown only")
+
+
+def tasks_of(found: ThreadJobs, now: float) -> Iterator[Task]:
+    """Make the tasks of the named jobs of a thread, in their order."""
+    active = _fed_jobs(found)
+    for job in named_jobs(found):
         yield _task_of(job, now, is_active=job.wait is JobWait.RUNNING or job.path in active)
 
 

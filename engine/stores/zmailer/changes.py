@@ -15,10 +15,10 @@ from engine.stores.zmailer import marks, names
 from engine.stores.zmailer.control_file import (
     FileLayout,
     RecipientLine,
-    parse_layout,
     parse_recipient,
 )
 from engine.stores.zmailer.folders import (
+    Changing,
     FolderCache,
     OpenControl,
     PostofficeFolders,
@@ -27,7 +27,7 @@ from engine.stores.zmailer.folders import (
 )
 from engine.stores.zmailer.kept import KeptLinks
 from engine.stores.zmailer.marks import Commit, LineChange, Settle
-from engine.stores.zmailer.reading import MessageReader
+from engine.stores.zmailer.reading import MessageReader, find_layout
 from engine.stores.zmailer.tasks import FINISHED, revision, revision_prefix, task_state
 from engine.system import files
 from engine.system.files import Refused
@@ -41,10 +41,15 @@ class MailActions(Protocol):
     """What gives mail to the router of a spool, and asks its scheduler for deliveries."""
 
     def stage(
-        self, opened: OpenControl, data: bytes, verb: str, lines: Sequence[LineChange]
+        self,
+        opened: OpenControl,
+        data: bytes,
+        layout: FileLayout,
+        verb: str,
+        lines: Sequence[LineChange],
     ) -> AbstractContextManager[Callable[[], object]]:
-        """Write the mail of a verb (`marks.ENDINGS`) that ends some recipients of a control file,
-        and yield what sends it once their lines are durable.
+        """Write the mail of a verb (`marks.ENDINGS`) that ends some recipients of a control file
+        with these bytes, and yield what sends it once their lines are durable.
 
         Raises:
             Unavailable: it cannot be written now.
@@ -159,7 +164,7 @@ class LineChanges:
             changed = one._replace(head=heads[one.offset])
             outcomes.append(Outcome(move, file.revision(changed, False) if move.new else ""))
         if ended:
-            self._end(opened, file.seen, ended, heads, scheduler)
+            self._end(file, ended, heads, scheduler)
             outcomes = self._with_revisions(opened, outcomes)  # of their new diagnostics
         elif heads:
             self._write(opened, file.seen, heads, scheduler)
@@ -170,22 +175,22 @@ class LineChanges:
 
     def _end(
         self,
-        opened: OpenControl,
-        seen: stat_result,
+        file: _OpenLines,
         ended: Mapping[str, Sequence[LineChange]],
         heads: Mapping[int, bytes],
         scheduler: int | None,
     ) -> None:
         """Write heads, with the mail of those that a verb ends."""
         assert self._mail is not None  # else no edge names these verbs
+        opened = file.opened
         data, _ = read_whole(opened.fd)
         self.links.keep(opened)  # after a kill both files are needed, to settle it
         with ExitStack() as staged:
             sends = [
-                staged.enter_context(self._mail.stage(opened, data, verb, lines))
+                staged.enter_context(self._mail.stage(opened, data, file.layout, verb, lines))
                 for verb, lines in ended.items()
             ]
-            self._write(opened, seen, heads, scheduler)
+            self._write(opened, file.seen, heads, scheduler)
             if _send_all(sends):
                 self._drop_links(opened, heads, scheduler)
 
@@ -204,12 +209,10 @@ class LineChanges:
 
     def _open_lines(self, opened: OpenControl) -> _OpenLines:
         """The lines of an open control file; it is read in whole only if its layout is unknown."""
-        seen = os.fstat(opened.fd)
-        layout = self._folders.layouts.get(opened.name, seen)
-        if layout is None:
-            data, seen = read_whole(opened.fd)
-            layout = parse_layout(data)
-            self._folders.layouts.keep(opened.name, seen, layout)
+        try:
+            seen, layout = find_layout(self._folders.versions, opened.name, opened.fd)
+        except Changing as error:
+            raise Unavailable(f"{opened.name}: cut while it was read") from error
         with closing(FolderCache()) as folders:
             message, _ = self._folders.find_message(
                 opened.name, opened.is_kept, folders, opened.folder
@@ -271,10 +274,13 @@ class LineChanges:
         """Drop our links if the message needs none any more."""
         wakes = any(marks.state_of(head) is State.PENDING for head in heads.values())
         is_finished = opened.is_kept and not wakes
-        has_links = os.fstat(opened.fd).st_nlink > 1 or is_finished
-        if has_links and not needs_links(
-            opened.fd, scheduler is not None or is_finished, min(heads)
-        ):
+        may_vanish = scheduler is not None or is_finished
+        if os.fstat(opened.fd).st_nlink < 2 and not is_finished:
+            return
+        # The changed ones first: then a large file is not read.
+        if any(marks.needs_links(head, may_vanish) for head in heads.values()):
+            return
+        if not needs_links(opened.fd, may_vanish, min(heads)):
             self.links.drop(opened.name)
 
     def recover(self, scheduler: int | None) -> None:

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import re
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import accumulate, compress
 from typing import NamedTuple
+from zlib import crc32
 
+from engine.stores.zmailer.names import Quad, parse_quad
 from engine.system.files import Refused
 
 PID_SLOTS = 1
@@ -31,8 +33,17 @@ DELAY_SLOT_BYTES = 4
 TRIGGER = b"T"
 """Field of a file that only asks for the delivery of a host (ETRN); it is the only line there."""
 
-RUN_BYTES = 1 << 20
-"""Lines are split in runs of about so many bytes, so that few are in memory at a time."""
+CHUNK_BYTES = 1 << 20
+"""Files are split in chunks of so many bytes, so that few lines are in memory at a time."""
+
+MAX_DAMAGE = 100
+"""Damaged lines that are named of a file."""
+
+MAX_FIELD_BYTES = 16 << 20
+"""No field is longer, also no block of headers."""
+
+BLOCK_BYTES = 4 << 10
+"""Bytes of which a checksum is kept, to find what has changed. A chunk has whole ones."""
 
 _BLOCKS = b"mM"
 _find_block = re.compile(rb"\n[mM]").search
@@ -40,20 +51,12 @@ _TAGS = frozenset((b" ", b"~", b"+", b"-"))
 _ALTERNATIVE = ord("X")
 _LF = b"\n"
 _IS_RECIPIENT = bytes(letter in b"rX" for letter in range(256))
-_find_fields = re.compile(rb"[@ilesxmd]|(?<![rX])N").finditer
-"""Letters with a meaning here, besides recipients and the N lines right after them."""
-_DIAGNOSTIC, _NOTIFY, _HEADERS = b"dNm"
-_is_thread = re.compile(rb'[^ "()\\]+ [^ "()\\]+').fullmatch
-_has_groups = re.compile(rb'["()\\]').search
-
-
-class Quad(NamedTuple):
-    """An address: channel, host, user and privilege."""
-
-    channel: bytes
-    host: bytes
-    user: bytes
-    privilege: bytes
+_find_fields = re.compile(rb"[@ilesxmdN]").finditer
+"""Letters with a meaning here, besides recipients."""
+_are_recipients = re.compile(rb"(?:[rX]N?)+").fullmatch
+_LINES = re.compile(rb"[^\n]*\n").findall
+_FORMAT, _NAME, _LOG_ID, _SENDER = _LAST_COUNTS = b"@ile"
+_DIAGNOSTIC, _NOTIFY, _HEADERS, _OBSOLETES = b"dNmx"
 
 
 class Diagnostic(NamedTuple):
@@ -121,7 +124,7 @@ class FileLayout(NamedTuple):
     obsoletes: tuple[bytes, ...]
     slots: int | None
     """Bytes of the PID slot and the delay slot; None without a format line."""
-    recipients: Sequence[int]
+    recipients: array[int]
     """The offsets of all recipient lines, ascending."""
     subjects: tuple[tuple[int, bytes], ...]
     """The offset and the subject of each block of headers, which is that of the recipients between
@@ -136,13 +139,26 @@ class FileLayout(NamedTuple):
 
     def has_recipient(self, offset: int) -> bool:
         """True if there is a recipient line at an offset."""
-        at = bisect_left(self.recipients, offset)
-        return at < len(self.recipients) and self.recipients[at] == offset
+        return _find(self.recipients, offset) >= 0
+
+    def has_lines_of(self, other: FileLayout) -> bool:
+        """True if the header, the recipients and their subjects are in the same places as there."""
+        return (
+            self[:5] == other[:5]
+            and self.subjects == other.subjects
+            and self.recipients.tobytes() == other.recipients.tobytes()
+        )
 
     def subject_of(self, offset: int) -> bytes:
         """The subject of the recipient at an offset."""
         at = bisect_left(self.subjects, (offset,))
         return self.subjects[at][1] if at < len(self.subjects) else b""
+
+
+def _find(offsets: array[int], offset: int) -> int:
+    """The index of an offset in ascending ones; -1 if it is not there."""
+    at = bisect_left(offsets, offset)
+    return at if at < len(offsets) and offsets[at] == offset else -1
 
 
 def split_fields(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
@@ -153,41 +169,147 @@ def split_fields(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
     Raises:
         Refused: the file is torn: the last line has no LF, or a block has no end.
     """
-    for start, end in _runs(data):
-        if data[start] in _BLOCKS:
-            yield start, [data[start:end]]
-        elif data.find(b"\r", start, end) < 0:
-            yield start, data[start:end].splitlines(keepends=True)
-        else:  # a CR ends no line here
-            yield start, [raw + _LF for raw in data[start : end - 1].split(_LF)]
+    return split_chunks(data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
+
+
+def split_chunks(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield runs of fields as `split_fields` does, of a file that is given in chunks.
+
+    Raises:
+        Refused: the file is torn: the last line has no LF, or a block has no end.
+    """
+    base, rest = 0, b""
+    for chunk in chunks:
+        data, used = rest + chunk, 0
+        for start, used in _runs(data):
+            if data[start] in _BLOCKS:
+                yield base + start, [data[start:used]]
+            elif data.find(b"\r", start, used) < 0:
+                yield base + start, data[start:used].splitlines(keepends=True)
+            else:  # a CR ends no line here
+                yield base + start, [raw + _LF for raw in data[start : used - 1].split(_LF)]
+        base, rest = base + used, data[used:]
+        if len(rest) > MAX_FIELD_BYTES:
+            raise Refused(f"a field of more than {MAX_FIELD_BYTES:,} bytes at offset {base}")
+    if rest:
+        what = "a block without an end" if rest[0] in _BLOCKS else "a line without an end"
+        raise Refused(f"torn: {what} at offset {base}")
 
 
 def _runs(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each block, and of runs of single lines between them.
-
-    Raises:
-        Refused: see `split_fields`.
-    """
-    at, size = 0, len(data)
-    block = -1
+    """Yield start and end of each block, and of the lines between two, up to the last whole one."""
+    at, size, block = 0, len(data), -1
     while at < size:
         if data[at] in _BLOCKS:
-            end = data.find(b"\n", at)
             # A block of no headers is its own line and the empty one.
-            end = data.find(b"\n\n", end) + 2 if end >= 0 else 1
+            end = data.find(b"\n\n", data.find(_LF, at)) + 2
             if end == 1:
-                raise Refused(f"torn: a block without an end at offset {at}")
+                return
         else:
             if block < at:
                 found = _find_block(data, at)
                 block = size if found is None else found.end() - 1
-            end = block
-            if end - at > RUN_BYTES:
-                end = data.rfind(b"\n", at, at + RUN_BYTES) + 1 or data.find(b"\n", at) + 1
-            if end == 0 or data[end - 1] != _LF[0]:
-                raise Refused(f"torn: a line without an end at offset {data.rfind(_LF, at) + 1}")
+            end = data.rfind(_LF, at, block) + 1
+            if end == 0:
+                return
         yield at, end
         at = end
+
+
+class FileVersion(NamedTuple):
+    """What is known of the content of a large file."""
+
+    layout: FileLayout
+    sums: tuple[int, ...]
+    """CRC-32 of each block of `BLOCK_BYTES`."""
+
+    def changed_spans(self, now: FileVersion, last_sum: int) -> list[tuple[int, int]]:
+        """Start and end of the parts that differ from this version. `last_sum` is the checksum of
+        the last block now, as far as it is in this version.
+        """
+        size, last = self.layout.size, len(self.sums) - 1
+        sums = (*now.sums[:last], last_sum)
+        spans = [
+            (at * BLOCK_BYTES, min((at + 1) * BLOCK_BYTES, size))
+            for at, (old, new) in enumerate(zip(self.sums, sums, strict=True))
+            if old != new
+        ]
+        return spans if now.layout.size <= size else [*spans, (size, now.layout.size)]
+
+
+def last_sum(old: FileVersion, read: Callable[[int, int], bytes]) -> int:
+    """The checksum now of the part of a file that was the last block of an older version."""
+    return crc32(read((len(old.sums) - 1) * BLOCK_BYTES, old.layout.size))
+
+
+def block_sums(chunk: bytes) -> Iterator[int]:
+    """The checksums of the blocks of a chunk."""
+    return (crc32(chunk[at : at + BLOCK_BYTES]) for at in range(0, len(chunk), BLOCK_BYTES))
+
+
+def update_layout(
+    old: FileLayout, spans: Iterable[tuple[int, int]], read: Callable[[int, int], bytes]
+) -> FileLayout | None:
+    """The layout of a file in which only tags, PIDs and appended diagnostics have changed since
+    `old`, in these parts; None if it has to be parsed again. `read` returns the bytes from one
+    offset to another.
+    """
+    diagnostics, size = old.diagnostics, old.size
+    for start, end in spans:
+        if start < old.size:
+            if not _has_same_lines(old, start, end, read):
+                return None
+            continue
+        data = read(start, end)
+        at, size, found = start, end, dict[int, int]()
+        for raw in data.splitlines(keepends=True) if b"\r" not in data else _LINES(data):
+            number = _diagnosed(raw)
+            if raw[0] != _DIAGNOSTIC or number is None or not old.has_recipient(number):
+                return None
+            found[number] = at
+            at += len(raw)
+        if at != end:
+            return None
+        diagnostics = {**diagnostics, **found}
+    return old._replace(diagnostics=diagnostics, size=size)
+
+
+def _has_same_lines(
+    old: FileLayout, start: int, end: int, read: Callable[[int, int], bytes]
+) -> bool:
+    """True if a part of a file, changed since `old`, still has the same lines of recipients, and
+    others only before the first one."""
+    offsets = old.recipients
+    low, high = max(bisect_right(offsets, start) - 1, 0), bisect_left(offsets, end)
+    after = [offsets[high]] if high < len(offsets) else [at for at, _ in old.subjects if at >= end]
+    if low >= high or not after or old.notify_lines:
+        return False
+    try:
+        if start < offsets[0] and parse_layout(read(0, offsets[0]))[:5] != old[:5]:
+            return False
+        runs = list(split_fields(read(offsets[low], after[0])))
+    except Refused:
+        return False
+    if len(runs) != 1:
+        return False
+    letters = bytes([raw[0] for raw in runs[0][1]])
+    found = accumulate(map(len, runs[0][1]), initial=offsets[low])
+    there = [*compress(found, letters.translate(_IS_RECIPIENT))]
+    return there == [*offsets[low:high]] and _are_recipients(letters) is not None
+
+
+def recipients_in(
+    layout: FileLayout, spans: Iterable[tuple[int, int]], read: Callable[[int, int], bytes]
+) -> set[int]:
+    """The offsets of the recipients whose lines or diagnostics are in parts of a file."""
+    found = set[int]()
+    for start, end in spans if layout.recipients else ():
+        low = max(bisect_right(layout.recipients, start) - 1, 0)
+        found.update(layout.recipients[low : bisect_left(layout.recipients, end)])
+        if low + 1 == len(layout.recipients) or end > layout.recipients[-1]:
+            numbers = map(_diagnosed, read(start, end).split(_LF))
+            found.update(at for at in numbers if at is not None and layout.has_recipient(at))
+    return found
 
 
 def parse_control_file(data: bytes) -> ControlFile:
@@ -225,57 +347,73 @@ def parse_layout(data: bytes) -> FileLayout:
     Raises:
         Refused: it cannot be used: torn, no name, an unknown format.
     """
+    return layout_of(split_fields(data))
+
+
+def layout_of(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
+    """The layout of a control file, whose fields are given as by `split_fields`.
+
+    Raises:
+        Refused: it cannot be used: torn, no name, an unknown format.
+    """
     recipients = array("I")
     notify_lines: dict[int, int] = {}
     diagnostics: dict[int, int] = {}
-    others: dict[int, list[bytes]] = {}
     subjects: list[tuple[int, bytes]] = []
+    obsoletes: list[bytes] = []
     damage: list[str] = []
-    for start, fields in split_fields(data):
+    last: dict[int, bytes] = {}
+    is_report, size, before = False, 0, b""
+    for start, fields in runs:
         letters = bytes([raw[0] for raw in fields])
         offsets = [*accumulate(map(len, fields), initial=start)]
+        size = offsets[-1]
         recipients.extend(compress(offsets, letters.translate(_IS_RECIPIENT)))
-        for found in _find_fields(letters):
-            at = found.start()
-            letter, offset, raw = letters[at], offsets[at], fields[at]
-            if letter == _DIAGNOSTIC:
+        # An N line right after its recipient needs no note.
+        noted = (before + letters).replace(b"rN", b"r.").replace(b"XN", b"X.")
+        for found in _find_fields(noted):
+            at = found.start() - len(before)
+            if at < 0:
+                continue
+            letter, raw = letters[at], fields[at]
+            if letter in _LAST_COUNTS:
+                last[letter] = raw[2:-1]
+            elif letter == _DIAGNOSTIC:
                 number = _diagnosed(raw)
-                if number is None:
-                    damage.append(f"diagnostic without an offset at offset {offset}")
-                else:
-                    diagnostics[number] = offset
+                if number is not None and _find(recipients, number) >= 0:
+                    diagnostics[number] = offsets[at]
+                elif len(damage) < MAX_DAMAGE:
+                    damage.append(
+                        f"diagnostic without an offset at offset {offsets[at]}"
+                        if number is None
+                        else f"diagnostic of offset {number}, no recipient there"
+                    )
             elif letter == _NOTIFY:
-                if before := bisect_left(recipients, offset):
-                    notify_lines[recipients[before - 1]] = offset
+                if index := bisect_left(recipients, offsets[at]):
+                    notify_lines[recipients[index - 1]] = offsets[at]
             elif letter == _HEADERS:
-                subjects.append((offset, _find_subject(raw)))
+                subjects.append((offsets[at], _find_subject(raw)))
+            elif letter == _OBSOLETES:
+                obsoletes.append(raw[2:-1])
             else:
-                others.setdefault(letter, []).append(raw[2:-1])
-
-    def last(letter: bytes) -> bytes:
-        return others[letter[0]][-1] if letter[0] in others else b""
-
-    if not (name := last(b"i").strip()):
+                is_report = is_report or raw[2:-1].split(b" ")[0] == b"error"
+        before = letters[-1:]
+    name = last.get(_NAME, b"").strip()
+    if not name:
         raise Refused("no i line with the name of the message file")
-    is_report = any(one.split(b" ")[0] == b"error" for one in others.get(ord("s"), ()))
-    layout = FileLayout(
+    return FileLayout(
         name,
-        last(b"l"),
-        b"" if is_report else last(b"e"),
-        tuple(others.get(ord("x"), ())),
-        _parse_format(last(b"@")) if ord("@") in others else None,
+        last.get(_LOG_ID, b""),
+        b"" if is_report else last.get(_SENDER, b""),
+        tuple(obsoletes),
+        _parse_format(last[_FORMAT]) if _FORMAT in last else None,
         recipients,
         tuple(subjects),
         notify_lines,
         diagnostics,
         tuple(damage),
-        len(data),
+        size,
     )
-    if not diagnostics:
-        return layout
-    strange = sorted(at for at in diagnostics if not layout.has_recipient(at))
-    more = (f"diagnostic of offset {at}, no recipient there" for at in strange)
-    return layout._replace(damage=(*damage, *more))
 
 
 def _find_subject(block: bytes) -> bytes:
@@ -334,62 +472,9 @@ def parse_recipient(
     return RecipientLine(offset, head, rest, slots or 0, alternative, dsn, subject)
 
 
-def parse_quad(text: bytes) -> Quad:
-    """Parse channel, host, user and privilege. A host may be a list in parentheses, or quoted; a
-    user may have blanks, and may be missing.
-
-    Raises:
-        Refused: it is not that.
-    """
-    channel, _, rest = text.lstrip(b" ").partition(b" ")
-    rest = rest.lstrip(b" ")
-    end = _word_end(rest)
-    host, others = rest[:end], rest[end:].strip(b" ")
-    user, _, privilege = others.rpartition(b" ")
-    if not channel or not host or not privilege.lstrip(b"-").isdigit():
-        raise Refused("no channel, host, user and privilege")
-    return Quad(channel.lower(), host.lower(), user.strip(b" "), privilege)
-
-
-def split_address(address: bytes) -> tuple[bytes, bytes]:
-    """Split an address of the usual form, which `parse_quad` reads in the same way, into thread
-    ("channel host") and user; no bytes as thread if it has another form.
-    """
-    words = address.rsplit(b" ", 2)
-    if len(words) == 3 and words[2].isdigit() and _is_thread(words[0]):
-        return words[0], words[1]
-    return b"", b""
-
-
-def _word_end(text: bytes) -> int:
-    """Where the first word ends: blanks within parentheses and quotes belong to it."""
-    end = text.find(b" ")
-    if not _has_groups(text):
-        return len(text) if end < 0 else end
-    depth, is_quoted, is_escaped = 0, False, False
-    for at, char in enumerate(text):
-        if is_escaped:
-            is_escaped = False
-        elif char == ord("\\"):
-            is_escaped = True
-        elif char == ord('"'):
-            is_quoted = not is_quoted
-        elif is_quoted:
-            continue
-        elif char == ord("("):
-            depth += 1
-        elif char == ord(")"):
-            depth -= 1
-        elif char == ord(" ") and depth <= 0:
-            return at
-    if is_quoted or depth > 0:
-        raise Refused("a host without its closing quote or parenthesis")
-    return len(text)
-
-
 def _diagnosed(line: bytes) -> int | None:
     """The offset of the recipient in a d line; None if it has none."""
-    number = line[2:-1].partition(b"\t")[0].partition(b":")[0]
+    number = line[2:].partition(b"\t")[0].partition(b":")[0].rstrip(_LF)
     return int(number) if number.isdigit() and len(number) <= 12 else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from os import stat_result
@@ -16,9 +17,7 @@ from typing import NamedTuple
 from engine.model import Problem
 from engine.store import Unavailable
 from engine.stores.zmailer import names
-from engine.stores.zmailer.control_file import (
-    FileLayout,
-)
+from engine.stores.zmailer.control_file import BLOCK_BYTES, FileLayout, FileVersion
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
@@ -33,16 +32,26 @@ MAX_CONTROL_BYTES = 256 << 20
 """Larger control files are not read: about four million recipients."""
 
 LARGE_BYTES = 128 << 10
-"""Of control files from this size, the layout is kept for further reads."""
+"""Control files from this size are never in memory in whole; what is known of them is kept."""
 
 MAX_CACHED_RECIPIENTS = 4_000_000
 """The most recipient lines in kept layouts, with four bytes each, and diagnostics."""
 
+WINDOW_BYTES = 256 << 10
+"""Bytes of a large file that are read at a time."""
+
 LINE_BYTES = 512
 """Bytes that are read first to find a line."""
 
+CTIME_GRAIN_NANOSECONDS = 50_000_000
+"""Nanoseconds: two changes closer than this may give a file the same time of change."""
+
 MAX_OPEN_FOLDERS = 64
 """Folders that are kept open for many reads in a row."""
+
+
+class Changing(Exception):
+    """A file changes while it is read."""
 
 
 class OpenControl(NamedTuple):
@@ -72,8 +81,8 @@ class SpoolEntry(NamedTuple):
     line_at: Callable[[int], bytes]
     """Returns the line at an offset without its LF: any if the whole file was read, else only those
     that were asked for."""
-    data: bytes | None
-    """All bytes of the file; None if only some lines were read."""
+    large: LargeFile | None
+    """To read more of a large file; None if all of the file was read."""
     message: stat_result
     message_path: str
     """Below the spool."""
@@ -112,26 +121,44 @@ class FolderCache:
             os.close(self._fds.popitem()[1])
 
 
-class LayoutCache:
-    """Layouts of large files, which are valid as long as inode, size and time are the same."""
+class KnownFile(NamedTuple):
+    """A large file as it was when it was read."""
+
+    seen: stat_result
+    version: FileVersion
+    is_settled: bool
+    """False if it may have changed since without another time of change."""
+
+    def has_layout_of(self, now: stat_result) -> bool:
+        """True if its layout is that of a file with this status."""
+        return files.is_same_file(self.seen, now)
+
+    def is_unchanged(self, now: stat_result) -> bool:
+        """True if a file with this status has the same bytes. Our own changes keep its time, but
+        not the time of its last status change."""
+        is_same = self.has_layout_of(now) and self.seen.st_ctime_ns == now.st_ctime_ns
+        return is_same and self.is_settled
+
+
+class VersionCache:
+    """What is known of large files."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[stat_result, FileLayout]] = {}
+        self._known: dict[str, KnownFile] = {}
 
-    def get(self, name: str, seen: stat_result) -> FileLayout | None:
-        """The layout of a file with this status, if it is known."""
-        known = self._known.get(name)
-        return known[1] if known and files.is_same_file(known[0], seen) else None
+    def get(self, name: str) -> KnownFile | None:
+        """A file as it was when it was last read."""
+        return self._known.get(name)
 
-    def keep(self, name: str, seen: stat_result, layout: FileLayout) -> None:
-        """Keep the layout of a large file; the oldest go if all have too many recipients."""
+    def keep(self, name: str, seen: stat_result, version: FileVersion) -> None:
+        """Keep the version of a file that had this status before it was read; the oldest go if all
+        have too many recipients."""
         self._known.pop(name, None)
-        if seen.st_size < LARGE_BYTES:
-            return
-        self._known[name] = seen, layout
+        is_settled = time.time_ns() - seen.st_ctime_ns > CTIME_GRAIN_NANOSECONDS
+        self._known[name] = KnownFile(seen, version, is_settled)
         room = MAX_CACHED_RECIPIENTS
-        for each, (_, one) in reversed([*self._known.items()]):
-            room -= len(one.recipients) + len(one.diagnostics)
+        for each, (_, one, _) in reversed([*self._known.items()]):
+            room -= len(one.layout.recipients) + len(one.layout.diagnostics)
             if room < 0 and each != name:
                 del self._known[each]
 
@@ -147,7 +174,7 @@ class PostofficeFolders:
         """
         self.root = root
         self._fds: list[int] = []
-        self.layouts = LayoutCache()
+        self.versions = VersionCache()
         try:
             self.fd = self._open(root, None)
             self.transport = self._open(TRANSPORT, self.fd)
@@ -345,6 +372,61 @@ class PostofficeFolders:
                 yield f"{QUEUE}/{folder}"
 
 
+class LargeFile:
+    """Reads parts of a large control file, which is opened again for each."""
+
+    def __init__(
+        self, folders: PostofficeFolders, where: str, seen: stat_result, version: FileVersion
+    ) -> None:
+        self._folders, self._where, self._seen = folders, where, seen
+        self.version, self._layout = version, version.layout
+        self._windows: dict[int, tuple[int, bytes]] = {}
+
+    def line_at(self, offset: int) -> bytes:
+        """The line at an offset, without its LF; no bytes at the end of the file.
+
+        Raises:
+            Changing: the file is no longer there, or was cut.
+        """
+        # Offsets in the order of their digits are ascending among those with as many digits.
+        key, size = len(str(offset)), WINDOW_BYTES
+        if offset > self._layout.recipients[-1]:
+            key, size = 0, BLOCK_BYTES  # diagnostics, in any order
+        start, data = self._windows.get(key, (0, b""))
+        end = data.find(b"\n", offset - start) if start <= offset else -1
+        while end < 0:
+            if offset >= self._layout.size:
+                return b""
+            start, data = offset, self.read(offset, offset + size)
+            end, size = data.find(b"\n"), 4 * size
+            self._windows[key] = start, data
+            if end < 0 and offset + len(data) >= self._layout.size:
+                raise Changing(self._where)
+        return data[offset - start : end]
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes from one offset to another.
+
+        Raises:
+            Changing: the file is no longer there, or was cut.
+        """
+        above, name = os.path.split(self._where)
+        try:
+            with self._folders.open_below(self._folders.fd, above) as folder:
+                fd = files.open_guarded(name, folder)
+        except FileNotFoundError:
+            raise Changing(self._where) from None
+        try:
+            if not os.path.samestat(os.fstat(fd), self._seen):
+                raise Changing(self._where)
+            data = read_span(fd, start, min(end, self._layout.size))
+        finally:
+            os.close(fd)
+        if not data:
+            raise Changing(self._where)
+        return data
+
+
 def problem_at(where: str, what: str, seen: stat_result | None = None) -> Problem:
     """A problem of a file below the spool."""
     return Problem(safe_line(where), safe_line(what), None, seen and seen.st_mtime)
@@ -359,10 +441,12 @@ def read_whole(fd: int) -> tuple[bytes, stat_result]:
     seen = os.fstat(fd)
     if seen.st_size > MAX_CONTROL_BYTES:
         raise Refused(f"{seen.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")
-    data = os.pread(fd, seen.st_size, 0)
-    while len(data) < seen.st_size and (more := os.pread(fd, seen.st_size, len(data))):
-        data += more
-    return data[: seen.st_size], seen
+    return read_span(fd, 0, seen.st_size), seen
+
+
+def read_span(fd: int, start: int, end: int) -> bytes:
+    """The bytes of an open file from one offset to another."""
+    return os.pread(fd, end - start, start)
 
 
 def read_line(fd: int, offset: int) -> bytes:

@@ -11,12 +11,12 @@ import os
 import re
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from engine.model import State
-from engine.stores.zmailer.control_file import PID_SLOT_BYTES
+from engine.stores.zmailer.control_file import PID_SLOT_BYTES, RecipientLine
 from engine.system import files
 
 TODO, LOCKED, DONE, FAILED = b" ", b"~", b"+", b"-"
@@ -96,7 +96,25 @@ def with_mark(head: bytes, mark: bytes) -> bytes:
     rest = head[len(mark) :]
     if head[:1] == LOCKED:
         rest = rest.lstrip(b"0123456789").rjust(len(rest))  # the end of a long PID
-    return mark + rest
+    return (mark + rest)[: len(head)]  # a line without slots has only the tag
+
+
+def to_do(recipients: Iterable[RecipientLine]) -> list[RecipientLine]:
+    """The recipients to do. Of those that are mutually exclusive (X) it is the first that has not
+    failed; none if one of them is done or locked."""
+    recipients = list(recipients)
+    taken = {
+        one.alternative
+        for one in recipients
+        if one.alternative and state_of(one.head) in (State.DONE, State.ACTIVE)
+    }
+    found = []
+    for one in recipients:
+        if state_of(one.head) is State.PENDING and one.alternative not in taken:
+            found.append(one)
+            if one.alternative:
+                taken.add(one.alternative)
+    return found
 
 
 def lock_pid(head: bytes) -> int | None:

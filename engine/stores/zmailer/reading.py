@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from itertools import islice
 from os import stat_result
@@ -21,16 +21,34 @@ from engine.store import (
     Unsupported,
 )
 from engine.stores.zmailer import agents, names
-from engine.stores.zmailer.control_file import TRIGGER, FileLayout, line_in, parse_layout
+from engine.stores.zmailer.control_file import (
+    CHUNK_BYTES,
+    TRIGGER,
+    FileLayout,
+    FileVersion,
+    block_sums,
+    last_sum,
+    layout_of,
+    line_in,
+    parse_layout,
+    split_chunks,
+    update_layout,
+)
 from engine.stores.zmailer.folders import (
     FREEZER,
     KEPT,
+    LARGE_BYTES,
+    MAX_CONTROL_BYTES,
     TRANSPORT,
+    Changing,
     FolderCache,
+    LargeFile,
     PostofficeFolders,
     SpoolEntry,
+    VersionCache,
     problem_at,
     read_line,
+    read_span,
     read_whole,
 )
 from engine.stores.zmailer.tasks import tasks_of
@@ -45,10 +63,6 @@ TASK_PART, CONTROL_PART, MESSAGE_PART = "task", "control", "message"
 
 READ_TRIES = 3
 """How often a file that changes while it is read is read again."""
-
-
-class Changing(Exception):
-    """A file changed each time it was read."""
 
 
 class EntryReader:
@@ -76,13 +90,12 @@ class EntryReader:
             Changing: it changed each time.
             OSError: it cannot be read now.
         """
-        with closing(FolderCache()) as own:
-            for _ in range(READ_TRIES):
-                try:
-                    return self._read_first(name, wanted, opened or own, likely)
-                except Changing:
-                    own.close()
-                    opened = None  # a folder may have been replaced
+        if opened is not None:
+            with suppress(Changing):  # a folder may have been replaced
+                return self._read_first(name, wanted, opened, likely)
+        for _ in range(READ_TRIES):
+            with closing(FolderCache()) as own, suppress(Changing):
+                return self._read_first(name, wanted, own, likely)
         raise Changing(name)
 
     def _read_first(
@@ -95,14 +108,19 @@ class EntryReader:
                 fd = files.open_guarded(name, folder)
             except (FileNotFoundError, NotADirectoryError):
                 continue
+            where = f"{path if is_kept else f'{TRANSPORT}/{path}'}{name}"
             try:
-                read = self._read_open(fd, name, folder, wanted)
+                read = self._read_open(fd, name, where, wanted)
+                now = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            except FileNotFoundError:
+                raise Changing(name) from None
             finally:
                 os.close(fd)
             if read is None:
                 return None
+            if not files.is_same_file(now, read[0]):
+                raise Changing(name)
             message, message_path = self._folders.find_message(name, is_kept, opened, path)
-            where = f"{path if is_kept else f'{TRANSPORT}/{path}'}{name}"
             return SpoolEntry(name, where, is_kept, *read, message, message_path)
         raise FileNotFoundError(name)
 
@@ -120,34 +138,99 @@ class EntryReader:
         yield self._folders.fd, f"{KEPT}/{TRANSPORT}/", True
 
     def _read_open(
-        self, fd: int, name: str, folder: int, wanted: Collection[int] | None
-    ) -> tuple[stat_result, FileLayout, Callable[[int], bytes], bytes | None] | None:
-        """Read an open control file in a folder: its status, layout, lines and bytes."""
+        self, fd: int, name: str, where: str, wanted: Collection[int] | None
+    ) -> tuple[stat_result, FileLayout, Callable[[int], bytes], LargeFile | None] | None:
+        """Read an open control file: its status, layout and lines; and a large one to read more
+        of it."""
         seen = os.fstat(fd)
         self._folders.require_plain(name, seen)
-        layout = self._folders.layouts.get(name, seen)
-        data: bytes | None = None
-        line_at: Callable[[int], bytes]
-        if wanted is None or layout is None:
-            data, seen = read_whole(fd)
+        if seen.st_size < LARGE_BYTES:
+            data = read_span(fd, 0, seen.st_size)
             if data[:1] == TRIGGER:
                 return None
-            line_at = partial(line_in, data)
-        else:
-            line_at = _read_lines(fd, layout, wanted)
-        try:
-            if not files.is_same_file(os.stat(name, dir_fd=folder, follow_symlinks=False), seen):
-                raise Changing(name)
-        except FileNotFoundError:
-            raise Changing(name) from None
-        if data is not None and (layout := self._folders.layouts.get(name, seen)) is None:
             layout = parse_layout(data)
-            self._folders.layouts.keep(name, seen, layout)
-        assert layout is not None  # either it was known, or all was read
-        if layout.name != os.fsencode(name):
-            said = safe_line(layout.name.decode("utf-8", "replace"))[:80]
-            raise Refused(f"its i line names {said}")
-        return seen, layout, line_at, data
+            return seen, _require_name(layout, name), partial(line_in, data), None
+        is_layout_enough = wanted is not None
+        version = find_version(self._folders.versions, name, fd, seen, is_layout_enough)
+        layout = _require_name(version.layout, name)
+        large = LargeFile(self._folders, where, seen, version)
+        if wanted is None:
+            return seen, layout, large.line_at, large
+        return seen, layout, _read_lines(fd, layout, wanted), large
+
+
+def _require_name(layout: FileLayout, name: str) -> FileLayout:
+    if layout.name != os.fsencode(name):
+        said = safe_line(layout.name.decode("utf-8", "replace"))[:80]
+        raise Refused(f"its i line names {said}")
+    return layout
+
+
+def find_layout(versions: VersionCache, name: str, fd: int) -> tuple[stat_result, FileLayout]:
+    """Status and layout of an open control file; a large one is read only if it is not known.
+
+    Raises:
+        Refused: it is no control file, or too large.
+        Changing: it is cut while it is read.
+    """
+    seen = os.fstat(fd)
+    if seen.st_size < LARGE_BYTES:
+        data, seen = read_whole(fd)
+        return seen, parse_layout(data)
+    return seen, find_version(versions, name, fd, seen, True).layout
+
+
+def find_version(
+    versions: VersionCache, name: str, fd: int, seen: stat_result, is_layout_enough: bool
+) -> FileVersion:
+    """What is known of a large open file with this status. It is read in chunks, unless it is the
+    same as before, or has the same layout if that is enough; its lines are parsed only where tags
+    have changed since then.
+    """
+    if seen.st_size > MAX_CONTROL_BYTES:
+        raise Refused(f"{seen.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")
+    known = versions.get(name)
+    if known is not None and (
+        known.has_layout_of(seen) if is_layout_enough else known.is_unchanged(seen)
+    ):
+        return known.version
+    sums: list[int] = []
+    version: FileVersion | None = None
+    if known is not None and known.seen.st_ino == seen.st_ino:
+        version = _update_version(known.version, fd, seen.st_size)
+    if version is None:
+        layout = layout_of(split_chunks(_read_chunks(fd, seen.st_size, sums)))
+        version = FileVersion(layout, tuple(sums))
+    versions.keep(name, seen, version)
+    return version
+
+
+def _update_version(old: FileVersion, fd: int, size: int) -> FileVersion | None:
+    """The version of a file that has grown or not since another one; None if it has to be parsed
+    again."""
+    if size < old.layout.size:
+        return None
+    sums: list[int] = []
+    for _ in _read_chunks(fd, size, sums):
+        pass
+    now = FileVersion(old.layout._replace(size=size), tuple(sums))
+    spans = old.changed_spans(now, last_sum(old, partial(read_span, fd)))
+    layout = update_layout(old.layout, spans, partial(read_span, fd))
+    return layout and now._replace(layout=layout)
+
+
+def _read_chunks(fd: int, size: int, sums: list[int]) -> Iterator[bytes]:
+    """Read an open file in chunks, and append the checksums of its blocks.
+
+    Raises:
+        Changing: it is shorter than `size`.
+    """
+    for at in range(0, size, CHUNK_BYTES):
+        chunk = os.pread(fd, min(CHUNK_BYTES, size - at), at)
+        if len(chunk) < min(CHUNK_BYTES, size - at):
+            raise Changing(f"offset {at}")
+        sums.extend(block_sums(chunk))
+        yield chunk
 
 
 def _read_lines(fd: int, layout: FileLayout, wanted: Collection[int]) -> Callable[[int], bytes]:
@@ -250,8 +333,11 @@ class MessageReader:
         """
         entry = self._read_unchanged(task)
         own = len(_image(task, entry))
-        # Of a large file, only the lines of this task were read.
-        if entry.data is None or len([*islice(tasks_of(entry, self.has_ended), 2)]) > 1:
+        if entry.large is not None:  # its other lines were not read
+            is_only = len(entry.layout.recipients) == 1
+        else:
+            is_only = len([*islice(tasks_of(entry, self.has_ended), 2)]) == 1
+        if not is_only:
             return own
         return own + entry.seen.st_size + entry.message.st_size
 

@@ -9,16 +9,20 @@ from itertools import islice
 
 from engine.model import Missing, Problem, State, Task
 from engine.stores.zmailer import names
+from engine.stores.zmailer.control_file import FileVersion, last_sum, recipients_in
 from engine.stores.zmailer.folders import (
     KEPT,
     TRANSPORT,
+    Changing,
     FolderCache,
+    LargeFile,
     PostofficeFolders,
     SpoolEntry,
+    VersionCache,
     problem_at,
 )
 from engine.stores.zmailer.reading import PREVIEWED, MessageReader
-from engine.stores.zmailer.tasks import items_of, tasks_of
+from engine.stores.zmailer.tasks import items_of, revision_prefix, tasks_of
 from engine.system.files import Refused
 
 SAMPLE_FILES = 100
@@ -34,6 +38,8 @@ class SpoolScan:
 
     def __init__(self, folders: PostofficeFolders, reader: MessageReader) -> None:
         self._folders = folders
+        self._shown = VersionCache()
+        """The versions of large files that were yielded."""
         self._read, self._has_ended = reader.read, reader.has_ended
         self._read_parked = reader.read_parked
 
@@ -58,7 +64,8 @@ class SpoolScan:
             of_a_file = shown / (len(names_shown) or 1)
             expect(round(len({*listed, *kept}) * of_a_file))
             problems: list[Problem] = []
-            for item in self._scan_files(dict.fromkeys(kept, "") | listed, opened):
+            all_names = dict.fromkeys(kept, "") | listed
+            for item in self._scan_files(all_names, opened, is_full=True):
                 if isinstance(item, Task):
                     yield item
                 elif isinstance(item, Problem):
@@ -70,26 +77,50 @@ class SpoolScan:
         yield from filter(None, map(self._read_parked, self._folders.list_parked()))
 
     def _scan_files(
-        self, likely: Mapping[str, str], opened: FolderCache
+        self, likely: Mapping[str, str], opened: FolderCache, *, is_full: bool = False
     ) -> Iterator[Task | Missing | Problem]:
         """Yield what is in some control files, in the order of ids; `likely` has the folder of
-        each."""
+        each. With `is_full`, later lookups of a large one yield what has changed since."""
         for name in sorted(likely, key="{}/".format):
-            yield from self._items(self._read(name, None, opened, likely[name]))
+            entry = self._read(name, None, opened, likely[name])
+            yield from self._items(entry)
+            if is_full and isinstance(entry, SpoolEntry) and entry.large is not None:
+                self._shown.keep(_file_key(entry), entry.seen, entry.large.version)
 
-    def _items(self, entry: SpoolEntry | Problem | None) -> Iterator[Task | Missing | Problem]:
-        """Yield what is in one control file."""
+    def _items(
+        self, entry: SpoolEntry | Problem | None, offsets: Collection[int] | None = None
+    ) -> Iterator[Task | Missing | Problem]:
+        """Yield what is in one control file, of the recipients at some offsets or of all."""
         if isinstance(entry, Problem):
             yield entry
         elif entry is not None:
-            is_empty = True
-            for item in items_of(entry, self._has_ended):
-                is_empty = is_empty and not isinstance(item, Task)
-                yield item
+            try:
+                yield from items_of(entry, self._has_ended, offsets)
+            except Changing:
+                yield problem_at(entry.where, "changed while it was read", entry.seen)
+                return
             for what in entry.layout.damage:
                 yield problem_at(entry.where, what, entry.seen)
-            if entry.is_kept and is_empty:
+            if entry.is_kept and offsets is None and not any(tasks_of(entry, self._has_ended)):
                 yield problem_at(entry.where, TIDY_HINT, entry.seen)
+
+    def _changed_items(
+        self, entry: SpoolEntry | Problem | None
+    ) -> Iterator[Task | Missing | Problem]:
+        """Yield what is in one control file; of a large one only what has changed since this was
+        last called for it."""
+        if not isinstance(entry, SpoolEntry) or entry.large is None:
+            yield from self._items(entry)
+            return
+        version = entry.large.version
+        key = _file_key(entry)
+        before = self._shown.get(key)
+        try:
+            offsets = before and _changed_offsets(before.version, entry.large)
+        except Changing:
+            offsets = None
+        yield from self._items(entry, offsets)
+        self._shown.keep(key, entry.seen, version)
 
     def _hidden_links(self, some: Iterable[str]) -> Iterator[Problem]:
         """Our links that name another file than the one in transport/."""
@@ -154,7 +185,7 @@ class SpoolScan:
         if entry is None:
             yield Missing(f"{name}/")
         else:
-            yield from self._items(entry)
+            yield from self._changed_items(entry)
         if parked := self._read_parked(name):
             yield parked
 
@@ -171,3 +202,17 @@ class SpoolScan:
             yield from tasks_of(entry, self._has_ended)
         else:
             yield Missing(spool_id)
+
+
+def _file_key(entry: SpoolEntry) -> str:
+    """The values that all tasks of a control file have."""
+    return f"{entry.where} {entry.message_path} {revision_prefix(entry.seen, entry.message)}"
+
+
+def _changed_offsets(old: FileVersion, file: LargeFile) -> set[int] | None:
+    """The offsets of the recipients of a file that have changed since a version; None for all."""
+    now = file.version
+    if now.layout.size < old.layout.size or not now.layout.has_lines_of(old.layout):
+        return None
+    spans = old.changed_spans(now, last_sum(old, file.read))
+    return recipients_in(now.layout, spans, file.read)

@@ -83,7 +83,7 @@ class ZmailerStore:
         below = (f"{TRANSPORT}/{folder}" for folder in names.all_hash_folders())
         watched = (TRANSPORT, *below, f"{KEPT}/{TRANSPORT}", FREEZER)
         paths = tuple(f"{root}/{folder}" for folder in watched)
-        self.changes = ChangeSource(paths, rescan_seconds=RESCAN_SECONDS)
+        self.changes = ChangeSource(paths, rescan_seconds=RESCAN_SECONDS, can_interleave=True)
 
     def _expect(self, tasks: int) -> None:
         self.expected_tasks = tasks

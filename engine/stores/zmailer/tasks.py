@@ -11,15 +11,17 @@ from zlib import crc32
 from engine.model import STALLED_KEY, Lease, Missing, Problem, State, Task
 from engine.stores.zmailer import names
 from engine.stores.zmailer.control_file import (
+    DELAY_SLOT_BYTES,
+    MAX_DAMAGE,
+    PID_SLOT_BYTES,
     Diagnostic,
     RecipientLine,
     parse_diagnostic,
-    parse_quad,
     parse_recipient,
-    split_address,
 )
 from engine.stores.zmailer.folders import SpoolEntry, problem_at
-from engine.stores.zmailer.marks import lock_pid, state_of
+from engine.stores.zmailer.marks import DONE, FAILED, TODO, lock_pid, state_of
+from engine.stores.zmailer.names import is_thread, parse_quad
 from engine.system.files import Refused
 from engine.text.safe import clean_error, safe_line
 
@@ -45,6 +47,14 @@ FINISHED = "the scheduler has removed the message: only our links to it exist"
 MAX_SORTED = 10_000
 """Offsets that are sorted together."""
 
+PLAIN_SLOTS = PID_SLOT_BYTES + DELAY_SLOT_BYTES
+PLAIN_START = 2 + PLAIN_SLOTS
+"""Where the address begins in the lines that the router writes."""
+_PLAIN_HEADS: Mapping[bytes, State] = {
+    b"r" + tag + b" " * PLAIN_SLOTS: state
+    for tag, state in ((TODO, State.PENDING), (DONE, State.DONE), (FAILED, State.DEAD))
+}
+
 _new_task: Callable[[Iterable[object]], Task] = partial(tuple.__new__, Task)
 
 AgentCheck = Callable[[int, float], bool]
@@ -58,24 +68,24 @@ def text(data: bytes) -> str:
 
 
 @lru_cache(4096)
-def _thread_words(thread: bytes) -> tuple[str, str, str]:
-    """Channel, host and both together of a thread, cached because threads repeat."""
+def _thread_words(thread: bytes) -> tuple[str, str, str] | None:
+    """Channel, host and both together of a thread ("channel host"), cached because threads repeat;
+    None if it has another form."""
+    if not is_thread(thread):
+        return None
     channel, _, host = map(text, thread.lower().partition(b" "))
     return channel, host, f"{channel}/{host}"
 
 
-def _address_words(address: bytes) -> tuple[str, str, str, str]:
+def _parse_words(address: bytes) -> tuple[str, str, str, bytes]:
     """Channel, host, both together, and the user of an address.
 
     Raises:
         Refused: it is damaged.
     """
-    thread, user = split_address(address)
-    if thread:
-        return *_thread_words(thread), text(user)
     quad = parse_quad(address)
     channel, host = text(quad.channel), text(quad.host)
-    return channel, host, f"{channel}/{host}", text(quad.user)
+    return channel, host, f"{channel}/{host}", quad.user
 
 
 def revision_prefix(control: stat_result, message: stat_result) -> str:
@@ -90,8 +100,8 @@ def revision(prefix: str, one: RecipientLine, diagnostic: int | None, *, is_stal
     last diagnostic, and whether the agent of a lock is gone. No change of another recipient of the
     file changes it.
     """
-    rest, gone = crc32(one.address, diagnostic or 0), "!" if is_stalled else ""
-    return f"{prefix}{one.head.hex()}.{rest:x}{gone}"
+    gone = "!" if is_stalled else ""
+    return f"{prefix}{one.head.hex()}.{crc32(one.address, diagnostic or 0):x}{gone}"
 
 
 def items_of(
@@ -100,16 +110,23 @@ def items_of(
     """Yield the tasks of a control file, or of the recipients at some offsets in it, in order of
     their ids: for one that was expunged, that it is missing; for one that is damaged, a problem.
     """
-    layout, make = entry.layout, _TaskMaker(entry, has_ended).make
-    wanted = layout.recipients
+    layout, (make_plain, make) = entry.layout, _task_makers(entry, has_ended)
+    wanted: Sequence[int] = layout.recipients
     if offsets is not None:
         wanted = sorted(filter(layout.has_recipient, offsets))
+    damaged = 0
     for offset in in_id_order(wanted):
+        task = make_plain(offset)
+        if task is not None:
+            yield task
+            continue
         try:
-            one = parse_recipient(layout, offset, entry.line_at)
-            yield make(one)
+            yield make(parse_recipient(layout, offset, entry.line_at))
         except Refused as refusal:
-            yield problem_at(entry.where, f"{refusal} at offset {offset}", entry.seen)
+            damaged += 1
+            if damaged <= MAX_DAMAGE:
+                what = f"{refusal} at offset {offset}"
+                yield problem_at(entry.where, what, entry.seen)
 
 
 def tasks_of(
@@ -121,13 +138,13 @@ def tasks_of(
 
 def in_id_order(offsets: Sequence[int]) -> Iterator[int]:
     """Yield ascending offsets in the order of their digits, as ids are sorted. Those with the same
-    first digit are sorted at a time, so that few texts are in memory.
+    first two digits are sorted at a time, so that few texts are in memory.
     """
     if len(offsets) < MAX_SORTED:
         yield from sorted(offsets, key=str)
         return
-    for first in range(1, 10):
-        some: list[int] = []
+    for first in range(10, 100):
+        some = [first // 10] if first % 10 == 0 and first // 10 in offsets[:10] else []
         scale = 1
         while scale <= offsets[-1]:
             low = bisect_left(offsets, first * scale)
@@ -148,55 +165,87 @@ def task_state(is_kept: bool, head: bytes) -> State | None:
     return None if is_kept and state in (State.DONE, State.DEAD) else state
 
 
-class _TaskMaker:
-    """Makes the tasks of one control file."""
+def _task_makers(
+    entry: SpoolEntry, has_ended: AgentCheck
+) -> tuple[Callable[[int], Task | None], Callable[[RecipientLine], Task | Missing]]:
+    """Return two functions that make the tasks of a control file.
 
-    def __init__(self, entry: SpoolEntry, has_ended: AgentCheck) -> None:
-        self._entry, self._has_ended = entry, has_ended
-        self._facts = _message_facts(entry)
-        self._created = entry.message.st_mtime
-        self._prefix = revision_prefix(entry.seen, entry.message)
-        self._subjects: dict[bytes, str] = {b"": text(entry.layout.log_id)}
+    The first makes the task of a plain recipient at an offset straight from its line, in half the
+    time: in the format of the router, waiting or finished, without a diagnostic; None for others.
+    The second takes the others, also those that were expunged, which are missing. It raises Refused
+    if the address is damaged.
+    """
+    name, is_kept, seen, payload = entry.name, entry.is_kept, entry.seen, entry.message_path
+    facts, diagnostics = _message_facts(entry), entry.layout.diagnostics
+    created, prefix = entry.message.st_mtime, revision_prefix(seen, entry.message)
+    layout, line_at = entry.layout, entry.line_at
+    subjects: dict[bytes, str] = {b"": text(layout.log_id)}
+    is_plain_file = layout.slots == PLAIN_SLOTS and not layout.notify_lines
+    is_plain_file = is_plain_file and not is_kept and len(layout.subjects) == 1
+    last_subject = layout.subjects[0] if is_plain_file else (0, b"")
+    plain_end, plain_description = last_subject[0], text(last_subject[1] or layout.log_id)
 
-    def make(self, one: RecipientLine) -> Task | Missing:
-        """The task of a recipient, or that it is missing if it was expunged.
+    def make_plain(offset: int) -> Task | None:
+        if offset >= plain_end or offset in diagnostics:
+            return None
+        raw = line_at(offset)
+        state, address = _PLAIN_HEADS.get(raw[:PLAIN_START]), raw[PLAIN_START:]
+        words = address.rsplit(b" ", 2)
+        if state is None or len(words) < 3 or not words[2].isdigit():
+            return None
+        thread = _thread_words(words[0])
+        if thread is None:
+            return None
+        channel, host, queue = thread
+        user, notify = words[1].decode("utf-8", "replace"), line_at(offset + len(raw) + 1)
+        extra = facts
+        if notify[:1] == b"N":
+            extra = {**facts, "notify": text(notify[2:])}
+        # fmt: off
+        return _new_task((
+            f"{name}/{offset}", channel, state, created, queue, host, "", None, None, 0,
+            plain_description, user if user.isprintable() else safe_line(user), payload, "", None,
+            f"{prefix}{raw[1:PLAIN_START].hex()}.{crc32(address, 0):x}", extra, None,
+        ))
+        # fmt: on
 
-        Raises:
-            Refused: its address is damaged.
-        """
-        entry, offset = self._entry, one.offset
-        ident, state = f"{entry.name}/{offset}", task_state(entry.is_kept, one.head)
+    def make(one: RecipientLine) -> Task | Missing:
+        ident, state = f"{name}/{one.offset}", task_state(is_kept, one.head)
         if state is None:
             return Missing(ident)
-        channel, host, thread, user = _address_words(one.address)
-        extra, error, lease, is_stalled = self._facts, "", None, False
+        words = one.address.rsplit(b" ", 2)
+        thread = _thread_words(words[0]) if len(words) == 3 and words[2].isdigit() else None
+        channel, host, queue, user = (
+            (*thread, words[1]) if thread is not None else _parse_words(one.address)
+        )
+        extra, error, lease, is_stalled, last = facts, "", None, False, None
         if one.dsn:
             extra = {**extra, "notify": text(one.dsn)}
         if one.alternative or not one.slots:
             extra = {**extra, **_fixed_facts(one)}
-        last = entry.layout.diagnostics.get(offset)
-        if last is not None:
-            diagnostic = parse_diagnostic(entry.line_at(last))
+        if diagnostics and (last := diagnostics.get(one.offset)) is not None:
+            diagnostic = parse_diagnostic(line_at(last))
             error = describe(diagnostic)
             extra = {**extra, **_diagnostic_facts(diagnostic)}
             if state is State.DEAD:
                 extra |= {"dead_since": f"{diagnostic.time:.0f}", "dead_reason": error}
         if state is State.ACTIVE:
-            pid, since = lock_pid(one.head), entry.seen.st_mtime
-            lease = Lease(f"PID {pid}" if pid else "", since)
-            is_stalled = pid is None or self._has_ended(pid, since)
+            pid = lock_pid(one.head)
+            lease = Lease(f"PID {pid}" if pid else "", seen.st_mtime)
+            is_stalled = pid is None or has_ended(pid, seen.st_mtime)
             extra = {**extra, STALLED_KEY: AGENT_GONE} if is_stalled else extra
-        description = self._subjects.get(one.subject)
+        description = subjects.get(one.subject)
         if description is None:
-            description = self._subjects[one.subject] = text(one.subject)
-        rev = revision(self._prefix, one, last, is_stalled=is_stalled)
-        # In the order of the fields: the constructor takes three times as long.
+            description = subjects[one.subject] = text(one.subject)
         # fmt: off
         return _new_task((
-            ident, channel, state, self._created, thread, host, "", None, None, 0, description,
-            user, entry.message_path, error, lease, rev, extra, None,
+            ident, channel, state, created, queue, host, "", None, None, 0, description,
+            text(user), payload, error, lease,
+            revision(prefix, one, last, is_stalled=is_stalled), extra, None,
         ))
         # fmt: on
+
+    return make_plain, make
 
 
 def _message_facts(entry: SpoolEntry) -> dict[str, str]:

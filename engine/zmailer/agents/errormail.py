@@ -65,7 +65,7 @@ class ErrormailAgent:
                 yield report.tail
 
             with self._router.stage(commit, chunks()) as send:
-                if message.record(outcomes):
+                if message.record(outcomes, is_atomic=True):
                     send()
                     return outcomes
         return ()

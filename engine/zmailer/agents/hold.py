@@ -138,7 +138,7 @@ class HoldAgent:
             yield from body
 
         with self._router.stage(commit, chunks()) as send:
-            if message.record(outcomes):
+            if message.record(outcomes, is_atomic=True):
                 send()
                 return outcomes
         return ()

@@ -29,10 +29,10 @@ from engine.stores.zmailer.control_file import (
     Diagnostic,
     RecipientLine,
     parse_control_file,
-    parse_quad,
 )
 from engine.stores.zmailer.folders import PostofficeFolders, read_whole
 from engine.stores.zmailer.marks import LineChange
+from engine.stores.zmailer.names import parse_quad
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
@@ -93,9 +93,7 @@ class AgentMessage:
     def waiting(self, channel: bytes, host: bytes) -> list[RecipientLine]:
         """The recipients of a channel and host that are to do."""
         return [
-            one
-            for one in self.control.recipients
-            if one.head[:1] == marks.TODO and one.quad[:2] == (channel, host)
+            one for one in marks.to_do(self.control.recipients) if one.quad[:2] == (channel, host)
         ]
 
     # ---- what is to be sent
@@ -185,9 +183,13 @@ class AgentMessage:
             found.append(LineChange(one.recipient.offset, old, new))
         return found
 
-    def record(self, outcomes: Sequence[AgentOutcome]) -> bool:
+    def record(self, outcomes: Sequence[AgentOutcome], *, is_atomic: bool = False) -> bool:
         """Write diagnostics and tags, and unlock; durable on return. False, and nothing is written,
         if a lock is not ours any more.
+
+        Raises:
+            OSError: it cannot be written. What was delivered stays locked, so that it is not sent
+                again while this process runs. `is_atomic`: no tag is changed, nothing is delivered.
         """
         now = self.clock()
         changes = self.changes(outcomes)
@@ -207,10 +209,19 @@ class AgentMessage:
             )
             if diagnostics:
                 self._append(diagnostics)
-            for offset, _, after in changes:
-                marks.write_mark(self._fd, offset, after)
+            try:
+                for offset, _, after in changes:
+                    marks.write_mark(self._fd, offset, after)
+                files.fsync(self._fd)
+            except OSError:
+                for offset, before, _ in changes:
+                    if is_atomic:
+                        marks.write_mark(self._fd, offset, before)
+                    else:
+                        del self._locks[offset]
+                raise
+            for offset, _, _ in changes:
                 del self._locks[offset]
-            files.fsync(self._fd)
         return True
 
     def _append(self, lines: bytes) -> None:

@@ -15,10 +15,8 @@ from engine.zmailer.scheduler.running_agents import AgentHandlers, AgentLimits, 
 
 TIDY_SECONDS = 10.0
 """How often idle and stuck agents are looked for."""
-FROZEN_SECONDS = 1.0
-"""How often it is looked whether an operator has frozen the spool."""
-MAX_WAIT_SECONDS = 5.0
-"""The longest wait: the clock of the expiry may be set while the loop waits."""
+MAX_WAIT_SECONDS = 1.0
+"""The longest wait: meanwhile the clock may be set, or the spool frozen."""
 
 
 class SchedulerLoop:
@@ -36,17 +34,23 @@ class SchedulerLoop:
     ) -> None:
         """`log_fd` gets the errors of agents; `recover` completes what one that died has begun;
         `is_synchronous`: read all files before the first agent is started (option -S);
-        `is_frozen`: start none, asked each `FROZEN_SECONDS`."""
+        `is_frozen`: start none, asked in each turn."""
         self.parts = parts
         self.flow = MessageFlow(parts)
         self._selector = selectors.DefaultSelector()
-        handlers = AgentHandlers(self.flow.answered, self.flow.resync, parts.log, recover)
+        handlers = AgentHandlers(
+            self.flow.answered, self.flow.resync, parts.log, parts.trace, recover
+        )
         self.agents = RunningAgents(parts.work, self._selector, handlers, limits, log_fd)
         self._is_synchronous = is_synchronous
-        self._is_frozen, self._frozen_at = is_frozen, float("-inf")
+        self._is_frozen = is_frozen
         self._tidy_at = self._report_at = 0.0
         self._report_seconds = float("inf")
         self.is_ended = False
+        self.has_scanned = False
+        """True once all files that were there at the start have been read."""
+        self.every_turn: list[Callable[[], object]] = []
+        """Called in each turn, at least once a second."""
 
     # ---- one turn
 
@@ -61,6 +65,8 @@ class SchedulerLoop:
                 key.data()
             elif key.data.pid in self.agents.agents:
                 self.agents.handle(key.data, self.parts.clock())
+        for call in self.every_turn:
+            call()
         now = self.parts.clock()
         self.agents.handle_left(now)
         self._take_arrivals()
@@ -71,11 +77,11 @@ class SchedulerLoop:
         if now >= self._report_at and self._report_seconds < float("inf"):
             self._report_at = now + self._report_seconds
             self.flow.report_failures()
-        if not 0 <= now - self._frozen_at < FROZEN_SECONDS:
-            self._frozen_at = now
-            self.parts.table.ready.is_frozen = self._is_frozen()
+            self.flow.report_delays()
+        self.parts.table.ready.is_frozen = self._is_frozen()
         if not self._is_synchronous:
             self.agents.start_all(now)
+            self.agents.make_room(now)
         self.parts.places.flush()
 
     def _wait_seconds(self, most: float) -> float:
@@ -93,13 +99,16 @@ class SchedulerLoop:
         return max(0.0, min(waits))
 
     def check_now(self) -> None:
-        """Look in the next step for new files, and whether the spool is frozen."""
+        """Look for new files in the next step."""
         self.parts.arrivals.scan_soon()
-        self._frozen_at = float("-inf")
 
     def report_every(self, seconds: float) -> None:
         """Report what has failed in unfinished messages so often; also now."""
         self._report_seconds, self._report_at = seconds, 0.0
+
+    def end(self) -> None:
+        """End the loop after this turn; agents finish the job that they have by themselves."""
+        self.is_ended = True
 
     def stop(self) -> None:
         """Ask all agents to end, and end the loop when they have."""
@@ -120,4 +129,4 @@ class SchedulerLoop:
         for name in arrivals.batch():
             self.flow.take(name)
         if not (len(arrivals) or arrivals.is_cut):
-            self._is_synchronous = False
+            self._is_synchronous, self.has_scanned = False, True

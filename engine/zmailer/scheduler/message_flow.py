@@ -51,6 +51,8 @@ class SchedulerParts(NamedTuple):
     arrivals: Arrivals
     statistics: Callable[[StatisticsLine], None]
     log: Callable[[str], None]
+    trace: Callable[[str], None]
+    """As `log`, for each step; it does nothing if the log is not verbose."""
     syslog: Callable[[str], None]
     clock: Callable[[], float]
     """Epoch seconds UTC."""
@@ -67,6 +69,8 @@ class MessageFlow:
         """Messages that could not be completed or recorded, and when that is tried again."""
         self._failed: set[int] = set()
         """Messages with failures that no report has yet."""
+        self._delayed: dict[int, set[int]] = {}
+        """The threads of each message of which the sender knows that they wait."""
 
     def step(self) -> None:
         """Let timers that are due expire jobs, and complete what could not be completed."""
@@ -106,12 +110,31 @@ class MessageFlow:
     def _add(self, found: Loaded, now: float) -> None:
         table = self.parts.table
         recipients = sum(len(group.offsets) for group in found.groups)
+        count = f"{recipients} recipients in {len(found.groups)} threads"
+        self.parts.trace(f"{found.message.path}: {count}")
         self._count(messages_in=1, recipients_in=recipients)
         table.add(found.message, found.groups, now)
         if found.obsoletes:
             known = list(table.messages.values())
             for old in self.parts.outcomes.find_obsolete(found.obsoletes, found.message, known):
                 self.kill(old)
+
+    def notice(self, path: str) -> None:
+        """The router, or an operator, has named a control file: a new one, or one with recipients
+        that were released."""
+        parts, name = self.parts, path.rpartition("/")[2]
+        message = parts.table.messages.get(names.message_number(name) or 0)
+        if message is None or file_name(message) != name:
+            parts.arrivals.notice(path)
+            return
+        known = {offset for job in message.jobs for offset in job.todo}
+        try:
+            groups = parts.reader.find_released(name, known)
+        except (OSError, Refused) as error:
+            parts.log(f"{path}: {error}")
+            return
+        self._count(recipients_in=sum(len(group.offsets) for group in groups))
+        parts.table.add(message, groups, parts.clock())
 
     def resync(self, job: Job) -> None:
         """An agent has found nothing to do in a file: read it again, and finish the recipients that
@@ -195,6 +218,8 @@ class MessageFlow:
             self._incomplete[message.number] = now + RETRY_SECONDS
             return
         parts.table.forget(message)
+        self._delayed.pop(message.number, None)
+        parts.trace(f"{message.path}: {'read again' if counts is None else 'complete'}")
         if counts is None:
             self.take(file_name(message))
             return
@@ -212,6 +237,7 @@ class MessageFlow:
         self._count(messages_out=1, recipients_out=sum(job.count for job in message.jobs))
         self.parts.table.forget(message)
         self._incomplete.pop(message.number, None)
+        self._delayed.pop(message.number, None)
         spool_id = names.spool_id(message.number, message.modified_ns)
         self.parts.syslog(syslog_lines.killed(spool_id, message.path))
 
@@ -236,6 +262,20 @@ class MessageFlow:
                 with suppress(OSError, StoreError):
                     self.parts.outcomes.report(message, self.parts.clock())
         self._failed.clear()
+
+    def report_delays(self) -> None:
+        """Report mail that waits for longer than the first of `reporttimes`, once, to those senders
+        that want it (NOTIFY=DELAY)."""
+        now = self.parts.clock()
+        for thread in list(self.parts.table.threads.values()):
+            after = thread.settings.reporttimes[:1]
+            for job in thread.jobs() if after and after[0] else ():
+                is_late = job.attempts and now - job.message.modified >= after[0]
+                reported = self._delayed.setdefault(job.message.number, set()) if is_late else set()
+                if is_late and job.thread not in reported:
+                    with suppress(OSError, StoreError, Refused):
+                        self.parts.outcomes.delay(job, now)
+                        reported.add(job.thread)
 
     def _count(self, **more: int) -> None:
         old = self.totals._asdict()

@@ -26,10 +26,10 @@ from engine.stores.zmailer.control_file import (
 from engine.stores.zmailer.folders import OpenControl, read_whole
 from engine.system.files import Refused
 from engine.zmailer import diagnostics
+from engine.zmailer.diagnostics import Unreported
 from engine.zmailer.scheduler.message_places import MessagePlaces
 from engine.zmailer.scheduler.message_reading import (
     MessageReader,
-    active,
     append_lines,
     lost_failures,
     write_heads,
@@ -41,6 +41,7 @@ MAX_LINE_BYTES = 1 << 16
 UNKNOWN_ADDRESS = b"\3"
 """In place of an address: a report has that of the recipient line (ZMailer 3.0.1)."""
 
+_FORMAT_BYTES = 64
 _MAX_CACHED = 100
 
 
@@ -82,7 +83,7 @@ class MessageOutcomes:
                 if line[:1] == b"X":
                     return self._record_alternative(opened.fd, message, answer, line, now)
                 if line[1:2] in (marks.TODO, marks.LOCKED):
-                    _finish(opened.fd, answer.offset, end)
+                    _finish(opened.fd, answer.offset, line, end)
                 if rule.notify and _is_notified(line, rule.notify):
                     self._append(opened.fd, message, answer, line, now)
         except FileNotFoundError:
@@ -114,7 +115,7 @@ class MessageOutcomes:
         }
         write_heads(fd, heads)
         left = [one for one in recipients if one.alternative == own.alternative]
-        left = active(one for one in left if one.offset not in heads and one is not own)
+        left = marks.to_do(one for one in left if one.offset not in heads and one is not own)
         if is_failure and left:
             return self._reader.find_groups(left)[0]
         if is_failure or _is_notified(line, answer.rule.notify):
@@ -175,6 +176,35 @@ class MessageOutcomes:
         except (TimeoutError, Refused) as error:
             raise OSError(f"{message.path}: {error}") from error
 
+    def delay(self, job: Job, now: float) -> None:
+        """Inform the sender that recipients still wait, if it wants that and was not informed: by a
+        diagnostic with the action delayed, and a report.
+
+        Raises:
+            OSError, Unavailable, Refused: that is not possible now.
+        """
+        try:
+            with self._places.open(file_name(job.message)) as opened:
+                data, _ = read_whole(opened.fd)
+                control = parse_control_file(data)
+                age, last = _format_age(now - job.message.modified), _last_problem(job, now)
+                lines = []
+                for one in control.recipients:
+                    known = control.diagnostics.get(one.offset)
+                    if not job.is_todo(one.offset) or (known and b"delayed" in known.notary):
+                        continue
+                    text = diagnostics.timeout(one, last, age, now, is_final=False)
+                    if diagnostics.is_wanted(Unreported(-1, one, text)):
+                        lines.append(diagnostics.format_diagnostic(data, one.offset, text))
+                if lines:
+                    append_lines(opened.fd, b"".join(lines))
+                    data, _ = read_whole(opened.fd)
+                    self._report_open(opened, data, job.message, now)
+        except FileNotFoundError:
+            return
+        except TimeoutError as error:
+            raise OSError(f"{job.message.path}: {error}") from error
+
     def report(self, message: QueuedMessage, now: float) -> None:
         """Report the diagnostics of a message that is not finished yet.
 
@@ -204,7 +234,7 @@ class MessageOutcomes:
                 control = parse_control_file(data)
                 recipients = control.recipients
                 is_locked = any(one.head[:1] == marks.LOCKED for one in recipients)
-                if is_locked or active(recipients) or lost_failures(control):
+                if is_locked or marks.to_do(recipients) or lost_failures(control):
                     return None
                 self._report_open(opened, data, message, now)
                 self._places.remove(opened)
@@ -289,11 +319,12 @@ def file_name(message: QueuedMessage) -> str:
     return f"{message.number}{message.suffix}"
 
 
-def _finish(fd: int, offset: int, end: State) -> None:
-    """Write the tag that an agent has not written."""
-    for one in parse_control_file(read_whole(fd)[0]).recipients:
-        if one.offset == offset:
-            write_heads(fd, {offset: marks.marked(one.head, end)})
+def _finish(fd: int, offset: int, line: bytes, end: State) -> None:
+    """Write the tag that an agent has not written. The format of the file is in its first line."""
+    first = os.pread(fd, _FORMAT_BYTES, 0).partition(b"\n")[0]
+    own = line.partition(b"\n")[0]
+    (found,) = parse_control_file(b"%b\ni 0\n%b\n" % (first, own)).recipients
+    write_heads(fd, {offset: marks.marked(found.head, end)})
 
 
 def _is_notified(line: bytes, word: str) -> bool:
@@ -320,10 +351,13 @@ def _diagnostic_of(answer: AgentAnswer, now: float) -> Diagnostic:
     )
 
 
+def _last_problem(job: Job, now: float) -> Diagnostic | None:
+    return Diagnostic(now, (), job.text) if job.text else None
+
+
 def _failure(one: RecipientLine, job: Job, age: str, now: float, why: str) -> Diagnostic:
     """The diagnostic of a recipient that is too old, or that an operator gave up."""
-    last = Diagnostic(now, (), job.text) if job.text else None
-    expired = diagnostics.timeout(one, last, age, now, is_final=True)
+    expired = diagnostics.timeout(one, _last_problem(job, now), age, now, is_final=True)
     if not why:
         return expired
     notary = (one.quad.user, b"failed", b"5.0.0", b"", b"", b"")

@@ -18,6 +18,9 @@ from engine.system.files import Refused
 FREEZER = "freezer"
 """Folder of control files that cannot be used. Their message files stay in queue/."""
 
+LOCK_SECONDS = 2.0
+"""How long to wait for a file that another process has locked: the mail waits meanwhile."""
+
 _FOLDER_MODE = 0o2755
 _MAX_SAME_NAMES = 1000
 
@@ -43,7 +46,7 @@ class MessagePlaces:
         with self.folders.open_control(name, os.O_RDWR) as opened:
             if opened.is_kept:
                 raise FileNotFoundError(name)  # finished: only our own link is left
-            with marks.write_lock(opened.fd):
+            with marks.write_lock(opened.fd, LOCK_SECONDS):
                 yield opened
 
     def settle(self, opened: OpenControl) -> str:
@@ -61,9 +64,11 @@ class MessagePlaces:
             folder = [*names.hash_folders(number)][self._hash_levels]
         _, path = self.folders.find_message(opened.name, is_kept=False)
         if path != f"{QUEUE}/{folder}{opened.name}":
-            self._rename(path, f"{QUEUE}/{folder}{opened.name}")
+            # Both are found in each folder, so no order has to be durable.
+            self._rename(path, f"{QUEUE}/{folder}{opened.name}", is_durable=False)
         if folder != opened.folder:
-            self._rename(opened.where, f"{TRANSPORT}/{folder}{opened.name}")
+            target = f"{TRANSPORT}/{folder}{opened.name}"
+            self._rename(opened.where, target, is_durable=False)
         return folder
 
     def park(self, opened: OpenControl, folder: str | None = None) -> str:
@@ -107,27 +112,34 @@ class MessagePlaces:
         if not os.path.samestat(there, seen):
             raise FileNotFoundError(f"{path}: is another file now")
 
-    def _rename(self, source: str, target: str) -> None:
-        """Rename a file below the spool, and make the folder; durable on return.
+    def _rename(self, source: str, target: str, *, is_durable: bool = True) -> None:
+        """Rename a file below the spool, and make the folder.
 
         Raises:
             FileExistsError: there is a file of this name.
         """
         above, name = os.path.split(target)
-        owner = files.new_file_owner(os.fstat(self.folders.fd))
-        path = ""
-        for part in above.split("/"):
-            with self.folders.open_below(self.folders.fd, path) as fd:
-                files.make_folder(part, fd, _FOLDER_MODE, owner)
-            path = f"{path}/{part}"
-        old_above, old_name = os.path.split(source)
-        with (
-            self.folders.open_below(self.folders.fd, old_above) as old,
-            self.folders.open_below(self.folders.fd, above) as new,
-        ):
+        self._make_folder(above)
+        with self.folders.open_below(self.folders.fd, above) as new:
             with suppress(FileNotFoundError):
                 os.stat(name, dir_fd=new, follow_symlinks=False)
                 raise FileExistsError(f"{target}: is there already")
-            files.rename(old_name, name, src_dir_fd=old, dst_dir_fd=new)
-            files.fsync(new)
-            files.fsync(old)
+            old_above, old_name = os.path.split(source)
+            with self.folders.open_below(self.folders.fd, old_above) as old:
+                files.rename(old_name, name, src_dir_fd=old, dst_dir_fd=new)
+                if is_durable:
+                    files.fsync(new)
+                    files.fsync(old)
+
+    def _make_folder(self, path: str) -> None:
+        """Make a folder below the spool, with its parents, if it is missing."""
+        try:
+            with self.folders.open_below(self.folders.fd, path):
+                return
+        except FileNotFoundError:
+            owner = files.new_file_owner(os.fstat(self.folders.fd))
+        above = ""
+        for part in path.split("/"):
+            with self.folders.open_below(self.folders.fd, above) as fd:
+                files.make_folder(part, fd, _FOLDER_MODE, owner)
+            above = f"{above}/{part}"

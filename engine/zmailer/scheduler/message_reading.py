@@ -128,7 +128,7 @@ class MessageReader:
             created=seen.st_ctime,
             sender=os.fsdecode(control.sender),
         )
-        groups, unmatched = self.find_groups(active(control.recipients))
+        groups, unmatched = self.find_groups(marks.to_do(control.recipients))
         if groups:
             return Loaded(message, groups, control.obsoletes)
         if unmatched:
@@ -144,7 +144,7 @@ class MessageReader:
         others are finished."""
         found: dict[tuple[bytes, bytes], list[int]] = {}
         for one in recipients:
-            found.setdefault((one.quad.channel, one.quad.host), []).append(one.offset)
+            found.setdefault(one.quad[:2], []).append(one.offset)
         groups, unmatched = [], set()
         for (channel, host), offsets in found.items():
             words = os.fsdecode(channel), os.fsdecode(host)
@@ -174,7 +174,24 @@ class MessageReader:
         except TimeoutError as error:
             raise OSError(f"{name}: {error}") from error
         locked = [one.offset for one in control.recipients if one.head[:1] == marks.LOCKED]
-        return frozenset([*locked, *(one.offset for one in active(control.recipients))])
+        return frozenset([*locked, *(one.offset for one in marks.to_do(control.recipients))])
+
+    def find_released(self, name: str, known: Container[int]) -> tuple[JobGroup, ...]:
+        """The recipients to do whose offsets are not known: an operator has released them.
+
+        Raises:
+            Refused: it is no control file any more.
+            OSError: it cannot be read now.
+        """
+        try:
+            with self._places.open(name) as opened:
+                recipients = parse_control_file(read_whole(opened.fd)[0]).recipients
+        except FileNotFoundError:
+            return ()
+        except TimeoutError as error:
+            raise OSError(f"{name}: {error}") from error
+        new = (one for one in marks.to_do(recipients) if one.offset not in known)
+        return self.find_groups(new)[0]
 
     def _live_locks(self, control: ControlFile, seen: stat_result) -> frozenset[int]:
         """The PIDs of running agents that have recipients."""
@@ -192,24 +209,6 @@ class MessageReader:
         if now - os.fstat(opened.fd).st_ctime < BROKEN_SECONDS:
             return Postponed(BROKEN_SECONDS, why)
         return Parked(self._places.park(opened), why)
-
-
-def active(recipients: Iterable[RecipientLine]) -> list[RecipientLine]:
-    """The recipients to do. Of those that are mutually exclusive (X) it is the first that has not
-    failed; none if one of them is done."""
-    recipients = list(recipients)
-    taken = {
-        one.alternative
-        for one in recipients
-        if one.alternative and marks.state_of(one.head) is State.DONE
-    }
-    found = []
-    for one in recipients:
-        if marks.state_of(one.head) is State.PENDING and one.alternative not in taken:
-            found.append(one)
-            if one.alternative:
-                taken.add(one.alternative)
-    return found
 
 
 def write_heads(fd: int, heads: dict[int, bytes]) -> None:

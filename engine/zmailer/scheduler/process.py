@@ -24,6 +24,7 @@ from engine.scheduling.work import WorkTable
 from engine.store import Unavailable
 from engine.stores.zmailer.changes import LineChanges
 from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.permissions import write_refusal
 from engine.stores.zmailer.reading import MessageReader as StoreReader
 from engine.stores.zmailer.scheduler_conf import SchedulerConf
 from engine.system import files
@@ -166,6 +167,8 @@ class SchedulerProcess:
         self.log_fd = self._log.fd
         folders = PostofficeFolders(os.path.abspath(root))
         self._keep.callback(folders.close)
+        if why := write_refusal(folders):
+            raise Unavailable(why)
         os.fchdir(folders.transport)
         self._folders = folders
         self._report_settings = _report_settings(self._conf, options)
@@ -215,6 +218,7 @@ class SchedulerProcess:
             Arrivals(folders, table.messages, clock, limits),
             self._outputs.statistics,
             self._outputs.log,
+            self._trace,
             self._outputs.syslog,
             self._clocks.wall,
             clock,
@@ -236,6 +240,7 @@ class SchedulerProcess:
         self._notify = NotifySocket(notify.socket_path(params.get("notifysock", ""), root))
         self._keep.callback(self._notify.close)
         self.loop.add_reader(self._notify.fileno(), self._read_notices)
+        self._server: MailqServer | None = None
         users = self._read_users(params.get("authfile", ""))
         try:
             listener = _listen(params.get("mailqsock", ""))
@@ -252,6 +257,7 @@ class SchedulerProcess:
         )
         self._keep.callback(self._server.close)
         self.loop.add_reader(self._server.fileno(), self._server.step)
+        self.loop.every_turn.append(self._server.step)  # ends connections that are too old
 
     def _read_users(self, path: str) -> tuple[MailqUser, ...] | None:
         """The users of MAILQ version 2; None for version 1."""
@@ -264,14 +270,14 @@ class SchedulerProcess:
 
     def _read_notices(self) -> None:
         for path in self._notify.receive():
-            self.loop.parts.arrivals.notice(path)
+            self.loop.flow.notice(path)
 
     # ---- signals
 
     def _handle_signals(self) -> None:
         actions: Mapping[SignalWish, Callable[[], object]] = {
             SignalWish.REOPEN_LOGS: self._log.reopen,
-            SignalWish.EXIT: self._exit,
+            SignalWish.EXIT: self.loop.end,
             SignalWish.SLOW_STOP: self.loop.stop,
             SignalWish.CHECK_NOW: self.loop.check_now,
             SignalWish.REREAD: self._reread,
@@ -283,9 +289,6 @@ class SchedulerProcess:
             except (OSError, Unavailable) as error:
                 self._outputs.log(f"{wish}: {error}")
 
-    def _exit(self) -> None:
-        self.loop.is_ended = True
-
     def _reread(self) -> None:
         """Read the configuration again. With an error in it the old one stays in use."""
         old, self._files = self._files, self._read_conf()
@@ -295,7 +298,17 @@ class SchedulerProcess:
         self._clauses = ClauseTable(self._conf)
         self._record_conf()
         self.loop.parts.reader.find_settings = self._clauses.find
+        if self._server is not None:
+            authfile = self._conf.params.get("authfile")
+            self._server.users = self._read_users(str(authfile.value) if authfile else "")
+        self._queue.forget_view()
         controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
+
+    def _trace(self, text: str) -> None:
+        """Log a step with -v; with -W too, only after the first files are read."""
+        options = self._options
+        if options.is_verbose and (self.loop.has_scanned or not options.is_verbose_later):
+            self._outputs.log(text)
 
     def _record_conf(self) -> None:
         """Keep what is in use, so that the console can show what a reread would change."""

@@ -19,7 +19,7 @@ from engine.scheduling.agent_process import (
 from engine.scheduling.agent_talk import Answered, NothingToDo
 from engine.scheduling.jobs import Job
 from engine.scheduling.threads import Thread
-from engine.scheduling.work import Start, WorkTable
+from engine.scheduling.work import Start, WorkTable, find_idle
 from engine.system.supervisor import CannotRun
 
 FORK_FAILURE, FORK_RATE = "System:ForkFailure!", "ForkRateLimit"
@@ -35,6 +35,8 @@ class AgentHandlers(NamedTuple):
     answered: Callable[[Job, AgentAnswer], None]
     resync: Callable[[Job], None]
     log: Callable[[str], None]
+    trace: Callable[[str], None]
+    """For each step, if the log is verbose."""
     died: Callable[[], None]
     """An agent has ended in the middle of a job."""
 
@@ -83,7 +85,8 @@ class RunningAgents:
                 self._start(start.thread, now)
             else:
                 self._wait_until = now + RATE_RETRY_SECONDS / self._limits.start_rate
-                self._work.refuse(start.thread, FORK_RATE, self._wait_until)
+                self._work.table.ready.push(start.thread)  # with the jobs that were chosen for it
+                start.thread.pending = FORK_RATE
 
     def next_start(self) -> float:
         """When agents may be started again after the rate was reached; a time that is past: now."""
@@ -115,6 +118,7 @@ class RunningAgents:
             return
         if agent.warning:
             self._handlers.log(agent.warning)
+        self._handlers.trace(f"agent {agent.pid} started for {channel}/{host}")
         self.agents[agent.pid] = agent
         self._work.add(agent.pid, thread)
         self._selector.register(agent.sock, selectors.EVENT_READ, agent)
@@ -127,6 +131,8 @@ class RunningAgents:
         agent.reap()
         for event in agent.read(now):
             if isinstance(event, Answered):
+                trace = self._handlers.trace
+                trace(f"agent {agent.pid}: {event.job.message.path}: {_shown(event.answer)}")
                 self._handlers.answered(event.job, event.answer)
             elif isinstance(event, NothingToDo):
                 self._handlers.resync(event.job)
@@ -217,6 +223,18 @@ class RunningAgents:
 
     # ---- ends
 
+    def make_room(self, now: float) -> None:
+        """End an idle agent where threads of other rings wait for its slot: one at a time, in all
+        or of a channel."""
+        for scope in self._work.table.ready.held_up():
+            ending = (pid for pid, one in self.agents.items() if one.talk.feed.ended_at is not None)
+            rings = (self._work.agents[pid].ring for pid in ending)
+            if any(scope in ("", f"/{ring.channel}") for ring in rings):
+                continue
+            if work := find_idle(self._work, scope):
+                self._work.retire(work)
+                self.agents[work.number].end(now)
+
     def tidy(self, now: float) -> None:
         """End agents that are idle for too long or stuck; signal those that do not end."""
         for agent in self.agents.values():
@@ -238,3 +256,9 @@ class RunningAgents:
 
 
 _ENCODING = ("utf-8", "surrogateescape")
+
+
+def _shown(answer: AgentAnswer) -> str:
+    """An answer for the log."""
+    words = f"{answer.offset} {answer.status.decode()} {answer.text.decode(*_ENCODING)}"
+    return words.rstrip().replace("\r", " ")

@@ -1,7 +1,7 @@
 """What a running scheduler shows by MAILQ, and what a MAILQ client may ask of it.
 
-A view is built from the threads at most once a second, and less often if that takes long, so a
-client that asks again and again does not hold up the mail.
+A view is built from the threads at most ten times a second, and less often if that takes long, so
+a client that asks again and again does not hold up the mail.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from engine.mailq.queue_view import (
     ThreadView,
     TotalsView,
 )
-from engine.mailq.report_text import COUNTERS_TITLE, decode
+from engine.mailq.report_text import decode
 from engine.scheduling import controls, retry
 from engine.scheduling.jobs import Job, QueuedMessage, RingKey
+from engine.scheduling.table import ThreadTable
 from engine.scheduling.threads import Thread
 from engine.stores.zmailer import names
 from engine.zmailer.scheduler.loop import SchedulerLoop
 from engine.zmailer.scheduler.message_outcomes import file_name
 
-VIEW_SECONDS = 1.0
+VIEW_SECONDS = 0.1
 """How long a view is shown."""
 BUILD_SHARE = 20
 """A view is shown at least so many times as long as it took to build."""
@@ -56,6 +57,10 @@ class SchedulerQueue:
             took = self._parts.monotonic() - now
             self._until = now + took + max(VIEW_SECONDS, BUILD_SHARE * took)
         return self._view
+
+    def forget_view(self) -> None:
+        """Build the next view from the threads as they are then."""
+        self._view = None
 
     def _build(self, *, with_jobs: bool) -> QueueView:
         now = self._parts.clock()
@@ -191,7 +196,6 @@ class SchedulerQueue:
     def counters(self) -> Iterable[CounterView]:
         """The counters; gauges end in -G."""
         counts, agents = self._loop.flow.totals, self._parts.work.agents.values()
-        yield CounterView(COUNTERS_TITLE)
         for name, value in counts._asdict().items():
             yield CounterView(f"SC.{''.join(map(str.title, name.split('_')))}", str(value))
         gauges = {
@@ -207,11 +211,13 @@ class SchedulerQueue:
 
     def etrn(self, host: str) -> bool:
         """Try the threads of a host now; True if one could start."""
+        self.forget_view()
         return controls.etrn(self._table, host.lower()) > 0
 
     def kill_message(self, name: str) -> str:
         """Remove a message, named by spool id or control file; why not, or ""."""
-        message = self._find_message(name)
+        self.forget_view()
+        message = _find_message(self._table, name)
         if message is None:
             return "no such message"
         try:
@@ -220,17 +226,9 @@ class SchedulerQueue:
             return str(error)
         return ""
 
-    def _find_message(self, name: str) -> QueuedMessage | None:
-        last = name.rpartition("/")[2]
-        number = names.spool_id_number(name) or names.message_number(last)
-        message = self._table.messages.get(number) if number is not None else None
-        if message is None:
-            return None
-        own = {names.spool_id(message.number, message.modified_ns), file_name(message)}
-        return message if last in own else None
-
     def kill_thread(self, channel: str, host: str) -> str:
         """End all jobs of a thread without a report; why not, or ""."""
+        self.forget_view()
         jobs = [job for thread in self._find(channel, host) for job in thread.jobs()]
         if not jobs:
             return "no such thread"
@@ -246,3 +244,13 @@ def _expiry(thread: Thread, job: Job) -> float | None:
     if job.expires == float("inf"):
         return None
     return job.expires if job.attempts else retry.expires_untried_at(thread.settings, job.expires)
+
+
+def _find_message(table: ThreadTable, name: str) -> QueuedMessage | None:
+    last = name.rpartition("/")[2]
+    number = names.spool_id_number(name) or names.message_number(last)
+    message = table.messages.get(number) if number is not None else None
+    if message is None:
+        return None
+    own = {names.spool_id(message.number, message.modified_ns), file_name(message)}
+    return message if last in own else None

@@ -274,7 +274,7 @@ def _include_suspicious(plan: Plan, arguments: Namespace) -> Plan:
 
 def _scope(plan: Plan, words: Mapping[str, State], arguments: Namespace) -> str:
     where = " and ".join(words)
-    amount = f"{len(plan.rows):,}"
+    amount = f"{len(plan.rows) - plan.added:,}"
     if arguments.id:
         return f"{amount} by their ids, in {where}"
     return f"all {amount} {'matching ' if plan.filter else ''}in {where}"
