@@ -56,6 +56,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("console",): (("{place}",),),  # without a terminal; with one below
     ("demo",): (("--keep", "{place}/demo"),),
     ("status",): ((), ("--json",)),
+    ("completion",): (("bash",), ("--values", "ids", "bash")),
     ("overview",): ((), ("--at", "=-1m")),
     ("log",): (("--level", "DEBUG"),),
     ("destinations",): ((), ("block", "http://a.example", "--apply", "1")),
@@ -600,6 +601,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/index/writer.py": _PRIVATE,
     "tui/cli/__init__.py": _MACHINE,
     "tui/cli/shell_and_units.py": "texts of our own",
+    "tui/cli/completion.py": "texts of our own; a word of the command line is only tested",
     "tui/cli/demo_formats.py": "places of the demo",
     "tui/cli/zmailer/scheduler.py": _MACHINE,
     "tui/cli/demo_formats_zmailer.py": "places of the demo",
@@ -607,6 +609,7 @@ BY_PATH: Mapping[str, str] = {
     "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",
     "tui/cli/queue/spool.py": "names in the work folder: their files are not opened",
     "tui/cli/setup/errors.py": _MACHINE,
+    "tui/packaging/debian.py": "the folder build of our own tree",
     "tui/terminal/crash_report.py": "a new file in the temporary folder, if not in its own",
 }
 """The modules that reach a file by its path, and why no other user can redirect them."""

@@ -459,8 +459,9 @@ ODD = "an odd 'place' $HOME %h \"q\" \\x \N{SNOWMAN}; # @user@"
 
 @pytest.mark.parametrize("name", [pytest.param("data", marks=pytest.mark.deep), ODD])
 def test_systemd_finds_nothing_wrong_with_the_units(place: Place, name: str) -> None:
-    """`systemd-analyze verify` is silent, wherever the queue and its settings are; after a boot has
-    emptied /run, `systemd-tmpfiles` makes the folders with their modes.
+    """`systemd-analyze verify` is silent, wherever the queue and its settings are, and `security`
+    gives the service of the timer 3.0 at most; after a boot has emptied /run, `systemd-tmpfiles`
+    makes the folders with their modes.
     """
     if shutil.which("systemd-analyze") is None or shutil.which("systemd-tmpfiles") is None:
         pytest.skip("there is no systemd to ask")
@@ -474,10 +475,13 @@ def test_systemd_finds_nothing_wrong_with_the_units(place: Place, name: str) -> 
 
     argv = ["systemd-analyze", "verify", "--man=no", *(str(units / unit) for unit in UNITS)]
     verified = subprocess.run(argv, capture_output=True, text=True)
+    argv = ["systemd-analyze", "security", "--offline=yes", "--threshold=30", str(units / ONCE)]
+    secured = subprocess.run(argv, capture_output=True, text=True)
     argv = ["systemd-tmpfiles", "--create", str(units / "spooldeck.tmpfiles.conf")]
     made = subprocess.run(argv, capture_output=True, text=True)
 
     assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    assert secured.returncode == 0, secured.stdout
     assert (made.returncode, made.stderr) == (0, "")
     found = {path.name: oct(path.stat().st_mode & 0o7777) for path in root.glob("**/*/")}
     assert found["run"] == "0o751"

@@ -44,7 +44,7 @@ from tui.cli.setup.errors import (
 )
 from tui.cli.setup.output import ReaderGone, end_with_reader, guard_pipe
 from tui.cli.setup.place_formats import is_same_place, setup_for
-from tui.cli.setup.setup import Setup
+from tui.cli.setup.setup import Setup, load_function
 
 PASSWORD_IN_ARGUMENTS = (
     "password on the command line: other users can read it there; put the URL into `places` of a "
@@ -137,13 +137,9 @@ def _run(words: list[str]) -> int:
     if first not in COMMANDS:
         _refuse_typo(words)
         words = ["console", *words]
-    arguments = _parser(words).parse_args(words)
-    if first == "shell-init":
-        # Login files run this. The functions must be defined even if the configuration is broken;
-        # each function reads it when it is called and reports the error.
-        from tui.cli.shell_and_units import shell_init
-
-        return shell_init(arguments)
+    arguments = make_parser(words).parse_args(words)
+    if first in _WITHOUT_CONFIGURATION:
+        return int(load_function(_WITHOUT_CONFIGURATION[first])(arguments))
     root, named = getattr(arguments, "root", ""), getattr(arguments, "place", "")
     if root and named and not is_same_place(root, named):
         fail(
@@ -152,6 +148,15 @@ def _run(words: list[str]) -> int:
     loaded = queue_config.load_config(getattr(arguments, "config", None), os.environ)
     command: Command = arguments.command
     return command(setup_for(loaded, named or root or "", os.environ, tuple(words)), arguments)
+
+
+_WITHOUT_CONFIGURATION = {
+    "shell-init": "shell_and_units:shell_init",
+    "completion": "completion:completion",
+}
+"""Commands that login files run. Their functions must be defined even if the configuration is
+broken; each of them reads it when it is called.
+"""
 
 
 def _refuse_typo(words: list[str]) -> None:
@@ -260,8 +265,8 @@ class _CommandParser(ArgumentParser):
         raise CommandError(EX_USAGE, f"{message} (see `{self.prog} --help`)")
 
 
-def _parser(words: Sequence[str]) -> ArgumentParser:
-    """Make a parser with only the commands that this command line mentions.
+def make_parser(words: Sequence[str] | None) -> ArgumentParser:
+    """Make a parser with only the commands that this command line mentions; None: with all.
 
     Making the parsers of all commands would take longer than the rest of a timer's run.
     """
@@ -271,12 +276,16 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
         "--root", metavar="PLACE", help="a data folder, a spool, a database or a URL"
     )
     top = _CommandParser(prog="spooldeck", usage=USAGE, description=HELP_TEXT, parents=[common])
-    asked = _command_words(words)
+    asked = None if words is None else _command_words(words)
     groups: dict[tuple[str, ...], Any] = {(): _group(top, "spooldeck")}
     for word in COMMAND_WORDS:
         *above, name = word.path
-        depth = len(above)
-        if asked[:depth] != tuple(above) or asked[depth : depth + 1] not in ((), (name,)):
+        if asked is None and word.path == ("console",):  # it has no word, only its options
+            for names, options in word.arguments:
+                if names[0].startswith("--"):
+                    top.add_argument(*names, **options)
+            continue
+        if asked is not None and not _is_mentioned(word.path, asked):
             continue
         parser = groups[tuple(above)].add_parser(
             name,
@@ -293,6 +302,11 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
         else:
             groups[word.path] = _group(parser, f"spooldeck {' '.join(word.path)}")
     return top
+
+
+def _is_mentioned(path: tuple[str, ...], asked: tuple[str, ...]) -> bool:
+    depth = len(path) - 1
+    return asked[:depth] == path[:-1] and asked[depth : depth + 1] in ((), path[-1:])
 
 
 def _group(parser: ArgumentParser, prog: str) -> Any:

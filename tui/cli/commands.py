@@ -217,6 +217,10 @@ kannader recover @place @dry-run | formats.kannader:recover | recover interrupte
         is safe
     --anyway | even while a Kannader is running
 shell-init | shell_and_units:shell_init | print bash functions with the names of the contract
+completion | completion:completion | print the completion script of a shell
+    shell {bash,zsh,fish}
+    words [WORD...] | with --values: the words of the command line so far
+    --values {places,states,ids} | print what can complete the last WORD; the scripts use this
 install-units | shell_and_units:install_units | write systemd units into DIR
     folder DIR
 bullmq | - | BullMQ queues on a Redis or Valkey server: run jobs, add one, check it
@@ -368,6 +372,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
+  spooldeck completion SHELL    completion for bash, zsh or fish
   spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files
 
 spooldeck help COMMAND (or COMMAND --help) describes one command. Write a place

@@ -38,7 +38,7 @@ _UNITS = (
 )
 
 
-def _fill_template(name: str, values: Mapping[str, str]) -> str:
+def fill_template(name: str, values: Mapping[str, str]) -> str:
     """Fill in a text: replace each @name@; remove lines that consist of one empty value."""
     with open(f"{TEXTS}/{name}", encoding="utf-8") as file:
         text = file.read()
@@ -65,7 +65,7 @@ def shell_init(arguments: Namespace) -> int:
         "variables": " ".join(_variables()),
         "secret": nftban_variables.PASSWORD_VARIABLE,
     }
-    sys.stdout.write(_fill_template("shell-init.sh", values))
+    sys.stdout.write(fill_template("shell-init.sh", values))
     sys.stdout.flush()
     return 0
 
@@ -94,7 +94,7 @@ def install_units(setup: Setup, arguments: Namespace) -> int:
             why = f"logrotate cannot name files in {safe_line(setup.queue.log_dir)}"
             print_error(f"{name} not written: {why}")
             continue
-        print(_write_unit(f"{where}/{name}", _fill_template(name, values).encode()))
+        print(_write_unit(f"{where}/{name}", fill_template(name, values).encode()))
     for warning in _warnings(setup):
         print_error(warning)
     print(_NEXT_STEPS.format(where=shlex.quote(os.path.abspath(where))), end="")
@@ -163,13 +163,15 @@ def _values(setup: Setup) -> dict[str, str]:
     }
     return {
         "root_said": safe_line(queue.root),
+        "origin": "Written by `spooldeck install-units`: run it again after a change of folders or "
+        "handler timeouts.",
         "mounts": " ".join(_quoted(path) for path in _outermost([queue.root, *folders])),
         "command": " ".join([_executable(started), *words]),
         "environment": _environment(),
         "longest": f"{longest:g}",
         "start_seconds": str(stop + HOUSEKEEPING_SECONDS),
         "stop_seconds": str(stop),
-        "service": _fill_template("service.conf", service).rstrip("\n"),
+        "service": fill_template("service.conf", service).rstrip("\n"),
         "folders": "\n".join(_tmpfile(path, queue.run_dir, owner) for path in folders),
         "logs": _logs(queue.log_dir),
         "su": f"{user} {group}",
