@@ -29,8 +29,8 @@ class BacklogSummary(NamedTuple):
 _PENDING = STATE_NUMBERS[State.PENDING]
 _IS_DUE = "coalesce(due, 0) <= ?"
 _STANDING = f"""
-SELECT min(created), count(CASE WHEN due <= ?1 THEN 1 END),
-       min(CASE WHEN due <= ?1 THEN created END)
+SELECT min(created), count(CASE WHEN due <= ? THEN 1 END),
+       min(CASE WHEN due <= ? THEN created END)
 FROM task {{how}} WHERE state={_PENDING}"""
 _NEXT_DUE = f"SELECT min(due) FROM task {{how}} WHERE state={_PENDING} AND due > ?"
 _DIED = f"SELECT min(died) FROM task {{how}} WHERE state={STATE_NUMBERS[State.DEAD]}"
