@@ -37,6 +37,7 @@ from tui.cli.setup.errors import (
     print_result,
 )
 from tui.cli.setup.setup import Setup
+from tui.format.task_row import added_line
 
 if TYPE_CHECKING:
     from engine.destinations.destination import Destination
@@ -337,9 +338,9 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
             raise
         except StoreError as error:
             fail(EX_UNAVAILABLE, str(error))
-    print_result(task.id)
+    code = print_result(added_line(task) if arguments.json else task.id)
     setup.log_if_allowed("INFO", f"Task queued: {task.id} ({task.kind})")
-    return 0
+    return code
 
 
 # ---- keys

@@ -108,12 +108,12 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
             text = iter(lambda: contents.read(wire_format.CHUNK_BYTES), b"")
             ids = store.enqueue(arguments.sender, recipients, text, wire=True)
             warning = store.edges[None, State.PENDING].warning
-    print_result("\n".join(ids))
+    code = print_result("\n".join(ids))
     if warning:
         print_error(warning)
     for ident in ids:
         setup.log_if_allowed("INFO", f"Task queued: {ident} ({MAIL_KIND})")
-    return 0
+    return code
 
 
 def _split_words(words: Sequence[str]) -> tuple[list[str], str, list[str]]:

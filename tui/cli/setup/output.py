@@ -1,17 +1,31 @@
-"""Standard output that is a pipe whose reader may close it (EPIPE), such as `| head`."""
+"""Standard output: a pipe whose reader may close it (EPIPE), such as `| head`; JSON; colours."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
-from io import BufferedWriter, FileIO, TextIOWrapper, UnsupportedOperation
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, redirect_stdout
+from io import BufferedWriter, BytesIO, FileIO, TextIOWrapper, UnsupportedOperation
+from typing import TYPE_CHECKING, TypeVar
 
 from tui.cli.setup.errors import discard_stream
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+
+T = TypeVar("T")
+
+PROGRESS_AFTER_SECONDS = 1.0
+"""A command that takes longer shows its progress."""
+
+PROGRESS_INTERVAL_SECONDS = 0.2
+
+COLOR_WORDS = ("auto", "always", "never")
+"""Values of `--color`."""
 
 
 class ReaderGone(BaseException):
@@ -67,3 +81,68 @@ def end_with_reader() -> None:
     output = getattr(sys.stdout, "buffer", None)
     if isinstance(output, BufferedWriter) and isinstance(output.raw, PipeOutput):
         output.raw.is_listing = True
+
+
+def print_json(values: Mapping[str, object]) -> None:
+    """Print an object on one line; every control character in it is escaped."""
+    import json  # a timer's run does not need it
+
+    print(json.dumps(values))
+
+
+@contextmanager
+def captured_lines(is_captured: bool) -> Iterator[list[str]]:
+    """Collect the lines that a command prints in the block, for its JSON; with False print them."""
+    lines: list[str] = []
+    if not is_captured:
+        yield lines
+        return
+    with TextIOWrapper(BytesIO(), encoding="utf-8", errors="backslashreplace") as text:
+        with redirect_stdout(text):
+            yield lines
+        text.seek(0)
+        lines += text.read().splitlines()
+
+
+def choose_color(wanted: str, environ: MutableMapping[str, str]) -> None:
+    """Set what `--color` wants in the environment, where `wants_color` and the console read it."""
+    if wanted == "never":
+        environ["NO_COLOR"] = "1"
+    elif wanted == "always":
+        environ.pop("NO_COLOR", None)
+        environ["FORCE_COLOR"] = "1"
+
+
+def wants_color(environ: Mapping[str, str]) -> bool:
+    """True if the output is to be coloured: not with NO_COLOR; else on a terminal, or with
+    FORCE_COLOR.
+    """
+    if environ.get("NO_COLOR"):
+        return False
+    is_capable = environ.get("TERM", "dumb") != "dumb"
+    return bool(environ.get("FORCE_COLOR")) or (is_capable and sys.stdout.isatty())
+
+
+def show_progress(
+    items: Iterable[T],
+    what: str,
+    *,
+    prints: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[T]:
+    """Pass items on; after a second, count them on standard error if that is a terminal.
+
+    With `prints` each item is printed meanwhile: not if that is on the terminal too.
+    """
+    if not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
+        yield from items
+        return
+    shown_at, width = clock() + PROGRESS_AFTER_SECONDS - PROGRESS_INTERVAL_SECONDS, 0
+    for number, item in enumerate(items, 1):
+        yield item
+        if clock() - shown_at >= PROGRESS_INTERVAL_SECONDS:
+            shown_at, text = clock(), f"{number:,} {what}"
+            width = max(width, len(text))
+            print(f"\r{text:{width}}", end="", file=sys.stderr, flush=True)
+    if width:
+        print(f"\r{'':{width}}\r", end="", file=sys.stderr, flush=True)
