@@ -128,7 +128,7 @@ TYPING_ERRORS = {
     "status --exat": "did you mean --exact?",
     "purge --filtr x": "did you mean --filter?",
     "queue count --rot x": "did you mean --root?",
-    "log --folow": "did you mean --follow?",
+    "log --folow": "did you mean --follow or",
     "wait --untill done": "did you mean --until?",
     "wait --until dne": "invalid choice: 'dne' (choose from",
     "queue list --state": "argument --state: expected one argument",
