@@ -186,6 +186,8 @@ class ConnectedWorker(NamedTuple):
     queues: tuple[str, ...]
     age: float
     """Seconds since it connected."""
+    text: str = ""
+    """What it does, instead of address, age and queues."""
 
 
 class Missing(NamedTuple):
@@ -269,6 +271,12 @@ class Edge(NamedTuple):
     """Why this one task cannot take this edge now: plans exclude it, and `Store.swap` refuses it.
     Called from any thread, also after the store is closed, so it reads nothing. Two that decide
     the same are equal: else the console would see changed edges at each scan."""
+    verbs: tuple[tuple[str, str], ...] = ()
+    """Verbs that do more along this edge than change the task, each with its own warning; verbs
+    with `is_named` are offered only where they are here."""
+    shared_field: str = ""
+    """The name of a task field: the change also affects all other tasks with the same value there,
+    such as those of one message. A plan adds them as rows. "": only the task itself."""
 
 
 Edges: TypeAlias = Mapping[tuple[State | None, State | None], Edge]
@@ -294,6 +302,9 @@ class ChangeSource(NamedTuple):
     revisions: Callable[[], Iterator[tuple[str, State, str]]] | None = None
     """Yields name, state and revision of all tasks, unsorted, without reading any; None if that
     costs as much as a full scan. The name is as a scan accepts it, and that of a task is its id."""
+    can_interleave: bool = False
+    """True if names can be looked up in the instance of the store whose full scan is running. For a
+    name of many tasks it may then yield only those that have changed since it yielded them."""
 
 
 class AttemptReport(NamedTuple):

@@ -158,7 +158,9 @@ class ReadableStore(Protocol):
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Yield all tasks, or only the named ones. Never writes.
 
-        Names are task ids, names from the change source, or a state's word for all tasks in it.
+        Names are task ids, names from the change source, or a state's word for all tasks in it. For
+        a name of many tasks, a store may yield only those that have changed since this instance
+        has yielded them all, if its change source says so (`can_interleave`).
 
         A full scan first yields a sample of each state in any order, then every task of each state
         in id order, the sample included.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
-from engine.model import Edges, State, Task
+from engine.model import Edge, Edges, State, Task
 
 VerbFunction: TypeAlias = Callable[..., Task | None]
 """(task, now in epoch seconds UTC, the verb's own keyword arguments) -> the changed task, or None
@@ -121,6 +121,27 @@ def _count_attempt(task: Task) -> Task:
     return task._replace(attempts=(task.attempts or 0) + 1, due=0.0, lease=None)
 
 
+BOUNCED = "killed by an operator"
+EXPIRED = "expired by an operator"
+REROUTED = "given to the router again by an operator"
+"""The error that a verb gives to a task that it ends, by which its store tells the verbs apart."""
+
+
+def bounce(task: Task, now: float) -> Task:
+    """Give up a waiting or held task: its sender gets a report."""
+    return task._replace(state=State.DEAD, error=BOUNCED, due=0.0)
+
+
+def expire(task: Task, now: float) -> Task:
+    """Give up a waiting or held task as too old: its sender gets a report."""
+    return task._replace(state=State.DEAD, error=EXPIRED, due=0.0)
+
+
+def reroute(task: Task, now: float) -> Task:
+    """End a task, and give its message to the router as a new one for the same recipient."""
+    return task._replace(state=State.DONE, error=REROUTED)
+
+
 def edit(
     task: Task,
     now: float,
@@ -191,6 +212,8 @@ class Verb(NamedTuple):
     """True if suspicious tasks are excluded unless the operator includes them."""
     is_undoable: bool = True
     """True if it can be undone."""
+    is_named: bool = False
+    """True if only edges that name it (`Edge.verbs`) have it: it does more than change the task."""
     paced_name: str = ""
     """What it is called when the tasks are sent at a rate; "" if it is never paced."""
 
@@ -214,6 +237,32 @@ VERBS: Mapping[str, Verb] = {
             release,
         ),
         Verb("kill", "killed", ((State.ACTIVE, State.DEAD),), kill),
+        Verb(
+            "bounce",
+            "bounced",
+            ((State.PENDING, State.DEAD), (State.HELD, State.DEAD)),
+            bounce,
+            is_named=True,
+        ),
+        Verb(
+            "expire",
+            "expired",
+            ((State.PENDING, State.DEAD), (State.HELD, State.DEAD)),
+            expire,
+            is_named=True,
+        ),
+        Verb(
+            "reroute",
+            "rerouted",
+            (
+                (State.PENDING, State.DONE),
+                (State.HELD, State.DONE),
+                (State.DEAD, State.DONE),
+            ),
+            reroute,
+            is_undoable=False,
+            is_named=True,
+        ),
         Verb(
             "edit",
             "edited",
@@ -248,7 +297,7 @@ VERBS: Mapping[str, Verb] = {
         Verb(
             "expunge",
             "expunged",
-            ((State.DEAD, None), (State.TRASH, None), (State.DONE, None)),
+            ((State.DEAD, None), (State.TRASH, None), (State.DONE, None), (State.PENDING, None)),
             expunge,
             keeps_bytes=True,
             excludes_suspicious=True,
@@ -258,3 +307,23 @@ VERBS: Mapping[str, Verb] = {
     )
 }
 """All verbs by name, in the order in which screens and help list them."""
+
+
+def edges_of(edges: Edges, verb: str, state: State | None = None) -> Edges:
+    """The edges of a store that a verb may use, from one state if that is given. A verb that edges
+    name has only those, with its own warning.
+    """
+    ways = VERBS[verb].edges
+    found: dict[tuple[State | None, State | None], Edge]
+    found = {way: edges[way] for way in ways if way in edges and state in (None, way[0])}
+    if VERBS[verb].is_named:
+        named = ((way, _named_edge(edge, verb)) for way, edge in found.items())
+        found = {way: edge for way, edge in named if edge is not None}
+    return found
+
+
+def _named_edge(edge: Edge, verb: str) -> Edge | None:
+    warning = dict(edge.verbs).get(verb)
+    if warning is None:
+        return None
+    return edge._replace(warning="; ".join(filter(None, (warning, edge.warning))))

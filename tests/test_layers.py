@@ -19,6 +19,7 @@ PACKAGES = {
     "engine.logs": "engine.system",
     "engine.mail": "engine.system",
     "engine.operations": "engine.system",
+    "engine.scheduling": "engine.config",
     "engine.stores.nftban": "engine.system",
     "engine.config": "engine.locks",
     "engine.destinations": "engine.config",
@@ -31,8 +32,13 @@ PACKAGES = {
     "engine.stores.zgb": "engine.config",
     "engine.stores.bullmq": "engine.destinations",
     "engine.stores.zmailer": "engine.config",
+    "engine.mailq": "engine.config",
+    "engine.zmailer": "engine.mail.message engine.scheduling engine.stores.zmailer",
+    "engine.zmailer.scheduler": "engine.mailq engine.zmailer",
+    "engine.zmailer.agents": "engine.mail.send engine.scheduling engine.zmailer",
+    "engine.stores.mailq": "engine.mailq",
     "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
-    "engine.stores.bullmq engine.stores.zmailer",
+    "engine.stores.bullmq engine.stores.zmailer engine.stores.mailq",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
     "engine.doctor": "engine.destinations engine.monitor engine.stores",
@@ -56,10 +62,11 @@ PACKAGES = {
     "tui.groups": "tui.queue",
     "tui.overview": "tui.queue",
     "tui": "tui.groups tui.locks tui.log tui.overview",
-    "tui.cli.setup": "engine.destinations engine.stores engine.work tui.session",
+    "tui.cli.setup": "engine.destinations engine.stores engine.work engine.zmailer tui.session",
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
     "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
     "tui.cli.formats": "engine.federation tui.cli.queue",
+    "tui.cli.zmailer": "engine.zmailer.agents engine.zmailer.scheduler tui.cli.queue",
     "tui.cli.mail": "tui.cli.queue",
     "tui.cli": "engine.demo engine.federation tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",
@@ -270,8 +277,9 @@ def test_a_class_has_at_most_15_methods() -> None:
 
 FORMATS = frozenset({"nftban", "kannader", "zgb", "bullmq", "zmailer"})
 NAMES_FORMATS = (
-    *("engine.stores", "engine.doctor", "engine.demo", "tui.cli.setup.place_formats"),
-    *("tui.cli.queue", "tui.cli.formats", "tui.cli.mail", "tui.cli.demo_formats"),
+    *("engine.stores", "engine.zmailer", "engine.doctor", "engine.demo"),
+    *("tui.cli.setup.place_formats", "tui.cli.queue", "tui.cli.formats", "tui.cli.mail"),
+    *("tui.cli.zmailer", "tui.cli.demo_formats"),
 )
 """The formats, their checks and demo places, the table of formats, and the commands of each."""
 

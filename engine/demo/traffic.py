@@ -290,7 +290,8 @@ def run_keeper(
     traffic = TrafficGenerator(folder, exhibits)
     traffic.create(tasks, configuration)
     _say("starting workers")
-    worked = ((FLOWING, WORK_ARGUMENTS), *((exhibit.name, exhibit.work) for exhibit in exhibits))
+    working = ((exhibit.name, exhibit.work) for exhibit in exhibits if exhibit.work)
+    worked = ((FLOWING, WORK_ARGUMENTS), *working)
     here = [*program, "--config", f"{folder}/{CONFIG_FILE}", "--root"]
     workers = [
         start_process([*here, _address(folder, name), *work], alive) for name, work in worked

@@ -51,6 +51,21 @@ class DestinationTasks(NamedTuple):
 
 NO_TASKS = DestinationTasks()
 
+
+class CountedTasks(NamedTuple):
+    """The tasks of the destinations of a place, by origin."""
+
+    by_origin: Mapping[str, DestinationTasks]
+    unknown_from: str = ""
+    """This origin and those after it were not counted: there are too many. "": all were."""
+
+    def of(self, origin: str) -> DestinationTasks | None:
+        """The tasks of a destination; None if they were not counted."""
+        if self.unknown_from and origin >= self.unknown_from:
+            return None
+        return self.by_origin.get(origin, NO_TASKS)
+
+
 _is_refusal = re.compile(
     r"HTTP_4(?!08|25|29)|HTTP_501$|BLOCKED_URL$|BAD_(DATA|PAYLOAD|TARGET|ACK|SIGNATURE)$"
     r"|TOO_LARGE$|NO_ORIGIN$|NO_ACK$|NO_DECISION$|OTHER_ACK$"
@@ -97,20 +112,18 @@ _ORDER = (
 )
 
 
-def join(
-    reading: DestinationsReading, tasks: Mapping[str, DestinationTasks] | None
-) -> tuple[SeenDestination, ...]:
+def join(reading: DestinationsReading, tasks: CountedTasks | None) -> tuple[SeenDestination, ...]:
     """All destinations that are registered or have tasks, what needs an operator first; none
     without a registry. `tasks` is None while it is not known."""
     if not reading.is_configured:
         return ()
     known = {one.origin: one for one in reading.found}
-    origins = sorted({*known, *(tasks or ())})
+    origins = sorted({*known, *(tasks.by_origin if tasks else ())})
     seen = []
     for origin in origins:
         one = known.get(origin) or Destination(origin)
         state = DestinationState.UNKNOWN if reading.unknown else state_of(one)
-        own = None if tasks is None else tasks.get(origin, NO_TASKS)
+        own = None if tasks is None else tasks.of(origin)
         seen.append(SeenDestination(one, own, state))
     return tuple(sorted(seen, key=_urgency))
 

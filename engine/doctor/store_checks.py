@@ -51,7 +51,8 @@ def check_store(
     for what in ahead[:MAX_LISTED]:
         mend = "timedatectl  # is the clock right? was it set back?"
         yield "clock", Finding(Grade.WARN, f"ahead of the clock ({format_time(now)}): {what}", mend)
-    yield "dead", check_dead(counts[State.DEAD], store.states[State.DEAD], f"{command} clusters")
+    if (word := store.states.get(State.DEAD)) is not None:
+        yield "dead", check_dead(counts[State.DEAD], word, f"{command} clusters")
     yield "worker", check_overdue(overdue, "task", "runs", work)
 
 

@@ -190,12 +190,15 @@ def format_term(field: str, op: str, value: str) -> str:
     return f"{field}{op}{value}" if bare else f'{field}{op}"{value.replace(chr(34), chr(34) * 2)}"'
 
 
-def equality_filter(field: str, value: str) -> Filter:
-    """The filter `field=value`, without the limits of typed text."""
+def equality_filter(field: str, *several: str) -> Filter:
+    """The filter `field=value`, or `field=one|field=two`, without the limits of typed text."""
     column, build_condition, _ = FIELDS[field]
-    sql, values = build_condition(column, "=", value, _ParseContext({}, 0.0, {}, no_saved_filters))
-    text = format_term(field, "=", value)
-    return Filter(text, (Clause(text, 0, (FilterTerm(field, sql, values, False),)),))
+    context = _ParseContext({}, 0.0, {}, no_saved_filters)
+    terms = [
+        FilterTerm(field, *build_condition(column, "=", value, context), False) for value in several
+    ]
+    text = "|".join(format_term(field, "=", value) for value in several)
+    return Filter(text, (Clause(text, 0, tuple(terms)),))
 
 
 class _ParseContext(NamedTuple):

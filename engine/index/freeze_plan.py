@@ -6,12 +6,21 @@ import json
 import os
 import sqlite3
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from engine.index.reader import Reader
-from engine.index.schema import STATE_NUMBERS, Query, clean_text, order_clause, task_source
+from engine.index.schema import (
+    STATE_NUMBERS,
+    TASK_COLUMNS,
+    Query,
+    clean_text,
+    order_clause,
+    task_of,
+    task_source,
+)
+from engine.model import Task
 from engine.operations.plan_rows import CREATE_ROWS, Row, RowTable
 from engine.operations.temp_table import TempTable
 
@@ -62,6 +71,25 @@ def freeze_rows(
     finally:
         _detach(reader)
     return RowTable(TempTable(path))
+
+
+def read_sharing(
+    reader: Reader, query: Query, ids: Collection[str] | None, field: str, now: float
+) -> Iterator[Task]:
+    """All tasks that have the same value in a field (`Edge.shared_field`) as the tasks of a
+    plan."""
+    source, values = task_source(query, ids, now)
+    column = _SHARED_COLUMNS[field]
+    found = reader.fetch(
+        f"SELECT {TASK_COLUMNS} FROM main.task WHERE {column} IN "
+        f"(SELECT {column} FROM {source}) ORDER BY {column}, id",
+        values,
+    )
+    return map(task_of, found)
+
+
+_SHARED_COLUMNS = {"payload": "payload", "group": "grp"}
+"""Columns of the fields that an edge can name."""
 
 
 def _repeated_ids(reader: Reader, query: Query, *, is_few: bool) -> list[str]:

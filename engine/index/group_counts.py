@@ -4,10 +4,9 @@ last error (SQL GROUP BY)."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from engine.destinations.watch import DestinationTasks
+from engine.destinations.watch import CountedTasks, DestinationTasks
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, STATES, Query, query_condition
 from engine.model import State
@@ -41,6 +40,8 @@ class TaskGroup(NamedTuple):
     """The error of its task that died last; if none has died, of the one created last."""
     error_at: float | None = None
     """That time in epoch seconds UTC; None if unknown."""
+    payloads: int | None = None
+    """Number of different payloads, such as the messages of recipients; None if not counted."""
 
     @property
     def total(self) -> int:
@@ -75,7 +76,7 @@ _COUNTS = ", ".join(f"sum(state={number})" for number in range(len(STATES)))
 _GROUPS = f"""
 SELECT {{column}}, {_COUNTS}, min(created),
        min(CASE WHEN state={STATE_NUMBERS[State.PENDING]} THEN due END),
-       count(*) OVER (), sum(count(*)) OVER ()
+       {{payloads}}, count(*) OVER (), sum(count(*)) OVER ()
 FROM task NOT INDEXED WHERE {{met}} GROUP BY {{column}}
 ORDER BY {{first}} count(*) DESC, {{column}} LIMIT {MAX_GROUPS}"""
 # SQLite takes a bare column from the row of the maximum only if there is one maximum in the query.
@@ -85,7 +86,13 @@ WHERE error<>'' AND {met} AND {column} IN (SELECT value FROM json_each(?)) GROUP
 
 
 def query_groups(
-    reader: Reader, query: Query, by: str, now: float, first: State | None = None
+    reader: Reader,
+    query: Query,
+    by: str,
+    now: float,
+    first: State | None = None,
+    *,
+    counts_payloads: bool = False,
 ) -> GroupTable:
     """Group the tasks that match a query at `now` (epoch seconds UTC); the largest groups first, of
     tasks in the state `first` if there is one.
@@ -101,15 +108,17 @@ def query_groups(
     groupings = tuple(key for key, (_, high) in ranges.items() if high) or (by,)
     column = GROUP_COLUMNS[by]
     order = "" if first is None else f"sum(state={STATE_NUMBERS[first]}) DESC,"
-    rows = reader.fetch(_GROUPS.format(column=column, met=met, first=order), values)
+    payloads = "count(DISTINCT payload)" if counts_payloads else "NULL"
+    form = _GROUPS.format(column=column, met=met, first=order, payloads=payloads)
+    rows = reader.fetch(form, values)
     if not rows:
         return GroupTable(by, groupings)
     names = json.dumps([row[0] for row in rows])
     last = reader.fetch(_ERRORS.format(column=column, met=met), (*values, names))
     errors = {name: (error, at) for name, error, at in last}
     groups = tuple(
-        TaskGroup(name, tuple(counts), oldest, due, *errors.get(name, ("", None)))
-        for name, *counts, oldest, due, _, _ in rows
+        TaskGroup(name, tuple(counts), oldest, due, *errors.get(name, ("", None)), payloads)
+        for name, *counts, oldest, due, payloads, _, _ in rows
     )
     *_, amount, total = rows[0]
     rest = total - sum(group.total for group in groups)
@@ -127,18 +136,24 @@ SELECT domain, state, CASE WHEN state<>{STATE_NUMBERS[State.DEAD]} THEN ''
     count(*), min(created)
 FROM task WHERE state IN ({STATE_NUMBERS[State.PENDING]}, {STATE_NUMBERS[State.DEAD]})
     AND domain >= 'http' AND domain < 'httq' AND domain LIKE '%://%'
-GROUP BY domain, state, bracketed ORDER BY domain LIMIT {MAX_DESTINATION_ROWS}"""
+GROUP BY domain, state, bracketed ORDER BY domain LIMIT ?"""
 # The range is one of the index by state and domain: mail addresses are not read. NFTBan's files
 # have `_` in the place of the brackets around a code.
 
 
-def count_destinations(reader: Reader) -> Mapping[str, DestinationTasks]:
-    """The tasks of each destination that is an origin, such as https://peer.example."""
+def count_destinations(reader: Reader, most: int = MAX_DESTINATION_ROWS) -> CountedTasks:
+    """The tasks of each destination that is an origin, such as https://peer.example, as far as
+    there are fewer than `most` counts of them."""
     found: dict[str, DestinationTasks] = {}
-    for origin, state, code, number, oldest in reader.fetch(_DESTINATIONS, ()):
+    rows = reader.fetch(_DESTINATIONS, (most,))
+    for origin, state, code, number, oldest in rows:
         had = found.get(origin, DestinationTasks())
         if STATES[state] is State.PENDING:
             found[origin] = had._replace(waiting=number, oldest=oldest)
         else:
             found[origin] = had._replace(failed={**had.failed, code: number})
-    return found
+    if len(rows) < most:
+        return CountedTasks(found)
+    last = rows[-1][0]  # perhaps not with all of its codes
+    del found[last]
+    return CountedTasks(found, unknown_from=last)

@@ -1,7 +1,8 @@
 """Keep an index in sync with its store: a full scan, then lookups of changed names.
 
 One thread with two instances of the store: one for full scans, one to look up single names in
-between, so that changes during a long scan appear immediately.
+between, so that changes during a long scan appear immediately. A store that can do both in turns
+gets one instance (`ChangeSource.can_interleave`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ HIDDEN_RECHECK_SECONDS = 30.0
 """The same while no screen shows the place alone, and so none of its rows."""
 RECHECK_COST_FACTOR = 400
 """Minimum time to that, in multiples of the lookup's CPU time."""
+MAX_LOOKUP_ROWS = 5_000
+"""The most rows of looked up names that are written in one transaction."""
 MAX_CHANGED_NAMES = 20_000
 """With more changed names than this waiting, a full scan is cheaper."""
 CHEAP_SCAN_SECONDS = 0.25
@@ -210,7 +213,7 @@ class IndexSync:
             index = self._index or self._make_index()
             wide = self._open_store()
             stack.callback(wide.close)
-            near = self._open_store()
+            near = wide if wide.changes.can_interleave else self._open_store()
             stack.callback(near.close)
             self._copy_facts(wide)
             if self.words:
@@ -293,11 +296,20 @@ class IndexSync:
         self._publish()
 
     def _look_up(self, index: Writer, near: ReadableStore, names: list[str]) -> None:
-        seen = list(near.scan(set(names)))
-        self._copy_facts(near)
-        if self._looked_up_in_scan is not None:
-            self._looked_up_in_scan.update(i.id for i in seen if isinstance(i, (Task, Missing)))
-        self._count_changes(index.apply_lookup(names, seen))
+        found, looked_up = near.scan(set(names)), self._looked_up_in_scan
+        problems: list[Task | Missing | Problem] = []
+        is_last = False
+        while not is_last:  # of names of many tasks, not all tasks are in memory at a time
+            some = list(islice(found, MAX_LOOKUP_ROWS))
+            is_last = len(some) < MAX_LOOKUP_ROWS
+            if looked_up is not None:
+                looked_up.update(i.id for i in some if isinstance(i, (Task, Missing)))
+            problems += [item for item in some if isinstance(item, Problem)]
+            some = [item for item in some if not isinstance(item, Problem)]
+            if is_last:
+                self._copy_facts(near)
+                some += problems
+            self._count_changes(index.apply_lookup(names if is_last else (), some))
 
     def _recheck_visible(self, index: Writer, near: ReadableStore) -> None:
         """Look up the visible rows again, and the store's edges."""

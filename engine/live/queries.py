@@ -13,7 +13,7 @@ from engine.index import age_table, backlog, error_clusters
 from engine.index.age_table import NO_AGES, Ages
 from engine.index.backlog import BacklogSummary
 from engine.index.error_clusters import Cluster
-from engine.index.freeze_plan import differing_rows, freeze_rows
+from engine.index.freeze_plan import differing_rows, freeze_rows, read_sharing
 from engine.index.reader import Reader
 from engine.index.schema import CHUNK_ROWS, Query, Window
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS
@@ -146,6 +146,12 @@ class IndexQueries:
 
         def freeze(reader: Reader) -> Plan:
             filter = query.filter.text
+            if field := plans.shared_field(edges, verb):
+                chosen = {row.id for row in reader.rows(query, ids, now)}
+                tasks = read_sharing(reader, query, ids, field, now)
+                return plans.freeze_shared_plan(
+                    verb, chosen, tasks, now, edges=edges, filter=filter, noted=noted
+                )
             if plans.has_bars(edges, verb):
                 bar = partial(plans.bar_reason, edges, verb, now=now)
                 seen = reader.plan_rows(query, ids, now, bar)

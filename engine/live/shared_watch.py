@@ -54,7 +54,7 @@ class Stamp(NamedTuple):
 
 
 class WatchedFolders:
-    """The folders of one place, and their times at their last events."""
+    """The folders of one place, and their times at their last events. One may be in another."""
 
     def __init__(
         self,
@@ -71,6 +71,10 @@ class WatchedFolders:
         self._touched, self._everything = touched, everything
         self._known: dict[str, Stamp | None] = dict.fromkeys(self.paths)
         self._doubts: dict[str, float] = {}
+        self._order = sorted(self.paths)
+        self._below: dict[str, list[str]] = {}
+        for path in self._order:
+            self._below.setdefault(os.path.dirname(path), []).append(path)
 
     def begin(self, watched: Container[str]) -> None:
         """Report what changed while there was no watch; a folder without one counts as missing."""
@@ -104,11 +108,25 @@ class WatchedFolders:
             # Removed and made again: another folder in its place may have the same times.
             stamp = self._known[path]
             self._known[path] = stamp and stamp._replace(racy=True)
-        return bool(replaced)
+        return bool(replaced) or any(self._may_have_appeared(path, events) for path in rang)
+
+    def _may_have_appeared(self, path: str, events: FolderEvents) -> bool:
+        """True if a missing folder in this one may be there now."""
+        missing = (below for below in self._below.get(path, ()) if self._known[below] is None)
+        names = events.names[path]
+        return any(events.may_lack_names or os.path.basename(one) in names for one in missing)
 
     def check(self, turn: float) -> bool:
         """Compare the times; True if a folder appeared, went or was replaced."""
-        now = {path: _stamp(path) for path, seen in self._known.items() if not _is_at(seen, path)}
+        now: dict[str, Stamp | None] = {}
+        unchanged = set[str]()
+        for path in self._order:
+            seen = self._known[path]
+            # A missing folder appears only if the one above it changes.
+            if (seen is None and os.path.dirname(path) in unchanged) or _is_at(seen, path):
+                unchanged.add(path)
+            else:
+                now[path] = _stamp(path)
         if any(_folder(self._known[path]) != _folder(now[path]) for path in now):
             return True
         self._doubts = {path: self._doubts.get(path, turn) for path in now}

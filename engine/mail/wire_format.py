@@ -6,8 +6,8 @@ Servers differ in which line ends they accept, so every variant is refused.
 """
 
 import re
-from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import IO, BinaryIO, NamedTuple
 
 from engine.mail.model import BadMail
 
@@ -56,6 +56,24 @@ def check_wire_format(contents: BinaryIO) -> WireFacts:
 def _read_chunks(contents: BinaryIO) -> Iterator[bytes]:
     while chunk := contents.read(CHUNK_BYTES):
         yield chunk
+
+
+def write_wire_format(pieces: Iterable[bytes], out: IO[bytes]) -> None:
+    """Write a mail in wire form: CRLF line ends, doubled leading dots, the line that ends it. Each
+    piece is a line with its LF or CRLF, or a part of a line.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    is_at_start = True
+    for piece in pieces:
+        if is_at_start and piece.startswith(b"."):
+            out.write(b".")
+        is_at_start = piece.endswith(b"\n")
+        if is_at_start and not piece.endswith(b"\r\n"):
+            piece = piece[:-1] + b"\r\n"
+        out.write(piece)
+    out.write(END_OF_MAIL if is_at_start else b"\r\n" + END_OF_MAIL)
 
 
 def read_headers(contents: BinaryIO, most: int = CHUNK_BYTES) -> bytes:

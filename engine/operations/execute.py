@@ -79,6 +79,12 @@ class Report(NamedTuple):
     """Ids of the rows that were not tried, because the run was stopped; each with the reason."""
 
     @property
+    def is_undoable(self) -> bool:
+        """True if an undo can change tasks back: a request to a server cannot be undone."""
+        has_done = bool(self.done and self.op)
+        return has_done and self.is_exact and VERBS[self.plan.verb].is_undoable
+
+    @property
     def accounted(self) -> int:
         """The number of rows in this report."""
         return sum(len(getattr(self, result)) for result in RowResult)

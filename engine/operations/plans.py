@@ -3,6 +3,10 @@
 A plan acts on what was on the screen. Each row holds the state and the revision in which its task
 was seen; a task that has changed when the plan is applied is skipped, as gone
 (`engine.operations.execute`). Nothing here writes.
+
+An edge may name a field (`Edge.shared_field`): a change then affects all tasks with the same value
+there, such as those of one message. A plan has all of them as rows, and excludes or includes them
+together.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from engine.operations.plan_rows import (
     write_rows,
 )
 from engine.operations.plan_rows import Row as Row
-from engine.verbs import VERBS
+from engine.verbs import VERBS, edges_of
 
 RECENT_SECONDS = 900.0
 """Seconds: a younger task is excluded from a purge by default, because it may be in use."""
@@ -57,6 +61,11 @@ class Plan(NamedTuple):
     """True if the operator includes all rows that are only suspicious."""
     generation: int = -1
     """The generation of the index that the rows are from, or an older one; -1: not known."""
+    companions: Mapping[str, frozenset[str]] = NO_VALUES
+    """By id: the ids of all tasks that change together with it, its own too; only if there are
+    others. They are included and excluded together."""
+    added: int = 0
+    """The number of rows that were added because they change together with others."""
 
     def exclusion_reason(self, row: Row) -> str:
         """Why a row is excluded; "" if it is not."""
@@ -186,6 +195,61 @@ def _default_exclusion(created: float, noted: bool, now: float) -> str:
     return REASON_RECENT if now - created < RECENT_SECONDS else ""
 
 
+def shared_field(edges: Edges, verb: str) -> str:
+    """The field with whose value a verb affects all tasks; "" if it affects one task."""
+    ways = edges_of(edges, verb).values()
+    return next((edge.shared_field for edge in ways if edge.shared_field), "")
+
+
+def freeze_shared_plan(
+    verb: str,
+    chosen: Collection[str],
+    tasks: Iterable[Task],
+    now: float,
+    *,
+    edges: Edges,
+    filter: str = "",
+    noted: frozenset[str] = frozenset(),
+) -> Plan:
+    """Make a plan for the tasks with the `chosen` ids, and for all that change with them.
+
+    `tasks` are all tasks that share a value with a chosen one, as they were seen. Of a deletion,
+    also those in states that the verb has no edge from: they bar it. If one is barred or has a note
+    (`noted`), that is so for all with the same value.
+
+    Raises:
+        Unavailable: there are many, and the disk is too full for a temporary table.
+    """
+    field = shared_field(edges, verb)
+    ways = [way for way, edge in edges_of(edges, verb).items() if edge.shared_field]
+    starts, deletes = {start for start, _ in ways}, any(end is None for _, end in ways)
+    groups: dict[str, dict[str, Task]] = {}
+    for task in tasks:
+        if task.state in starts or deletes:
+            groups.setdefault(getattr(task, field) or task.id, {})[task.id] = task
+    rows, companions = [], dict[str, frozenset[str]]()
+    for group in groups.values():
+        why = ""
+        for task in group.values():
+            stays = "" if task.state in starts else f"{task.id} is {task.state}, and changes too"
+            why = why or stays or bar_reason(edges, verb, task, now=now)
+        rows += [(t.id, t.state, t.rev, t.created, why) for t in group.values()]
+        if len(group) > 1:
+            companions |= dict.fromkeys(group, frozenset(group))
+        if noted.intersection(group):
+            noted |= group.keys()
+    plan = freeze_rows(verb, rows, now, filter=filter, noted=noted)
+    added = sum(row[0] not in chosen for row in rows)
+    return plan._replace(companions=companions, added=added)
+
+
+def describe_added(plan: Plan) -> tuple[str, ...]:
+    """A warning if tasks were added to a plan."""
+    if not plan.added:
+        return ()
+    return (f"{plan.added:,} more affected: added to this plan",)
+
+
 def transition_of(verb: str, row: Row) -> Transition | None:
     """The transition of a row; None if the verb is unknown, or has none from that state."""
     if row.target is not None:
@@ -196,8 +260,7 @@ def transition_of(verb: str, row: Row) -> Transition | None:
 
 def has_bars(edges: Edges, verb: str) -> bool:
     """True if an edge of a verb may bar tasks: then a plan needs the tasks in full."""
-    ways = VERBS[verb].edges
-    return any(edges[way].bars is not bar_no_task for way in ways if way in edges)
+    return any(edge.bars is not bar_no_task for edge in edges_of(edges, verb).values())
 
 
 def bar_reason(
@@ -207,17 +270,20 @@ def bar_reason(
 
     `target` is the target state, if the verb does not decide it; None: any that the verb may have.
     """
-    ways = ((task.state, target),) if target is not None else VERBS[verb].edges
-    whys = [edges[way].bars(task, now) for way in ways if way[0] is task.state and way in edges]
+    if target is None:
+        found = edges_of(edges, verb, task.state)
+    else:
+        way = task.state, target
+        found = {way: edges[way]} if way in edges else {}
+    whys = [edge.bars(task, now) for edge in found.values()]
     return "" if "" in whys else next(iter(whys), "")
 
 
 def verb_refusal(edges: Edges, verb: str, state: State, word: str = "") -> str | None:
     """Why a verb is not offered for tasks in a state, which the store calls `word`; else None."""
-    ways = [way for way in VERBS[verb].edges if way[0] is state]
-    if not ways:
+    if not any(way[0] is state for way in VERBS[verb].edges):
         return f"not from {word or state}"
-    closed = [edges[way].refusal for way in ways if way in edges]
+    closed = [edge.refusal for edge in edges_of(edges, verb, state).values()]
     if not closed:
         return f"no {verb} from {word or state} here"
     return None if "" in closed else closed[0]
@@ -228,8 +294,15 @@ def row_refusal(edges: Edges, verb: str, row: Row) -> str:
     its = transition_of(verb, row)
     if its is None:
         return f"not from {row.state}"
-    edge = edges.get(its)
+    edge = _edge_at(edges, verb, its)
     return f"no transition from {its[0]} to {its[1]} here" if edge is None else edge.refusal
+
+
+def _edge_at(edges: Edges, verb: str, way: Transition) -> Edge | None:
+    """The edge that a verb uses for a transition. Undo and restore have rows with any target."""
+    if way in VERBS[verb].edges:
+        return edges_of(edges, verb).get(way)
+    return edges.get(way)
 
 
 def preview_transitions(
@@ -248,9 +321,8 @@ def preview_transitions(
 def _preview_transition(verb: str, row: Row, amount: int, edges: Edges) -> TransitionPreview:
     its = transition_of(verb, row)
     why = row_refusal(edges, verb, row)
-    return TransitionPreview(
-        its or (row.state, row.state), amount, why, edges.get(its, Edge()) if its else Edge()
-    )
+    edge = _edge_at(edges, verb, its) if its else None
+    return TransitionPreview(its or (row.state, row.state), amount, why, edge or Edge())
 
 
 def changed_rows(rows: Iterable[Row], there: Mapping[str, Row]) -> Iterator[tuple[Row, str]]:

@@ -17,6 +17,12 @@ ZMAILER_FOLDERS = ("transport", "queue", "router")
 REDIS_SCHEMES = frozenset({"redis", "rediss", "redis+unix", "unix"})
 """Schemes of the URL of a Redis or Valkey server; rediss is TLS."""
 
+MAILQ_SCHEMES = frozenset({"mailq", "mailq+unix"})
+"""Schemes of the URL of a ZMailer scheduler that is reached by MAILQ."""
+
+MAILQ_DUMP_HEADER = b"version zmailer 1."
+"""The first bytes of a rendezvous file: a dump of MAILQ version 1."""
+
 SQLITE_HEADER = b"SQLite format 3\0"
 """The first bytes of every SQLite 3 database."""
 
@@ -27,7 +33,12 @@ def has_folders(place: str, names: tuple[str, ...]) -> bool:
 
 
 def is_sqlite_file(place: str) -> bool:
-    """True if a place is a plain file with the header of a SQLite database.
+    """True if a place is a SQLite database."""
+    return begins_with(place, SQLITE_HEADER)
+
+
+def begins_with(place: str, header: bytes) -> bool:
+    """True if a place is a plain file that begins with some bytes.
 
     Only a plain file is opened: reading from a FIFO could block forever.
     """
@@ -38,7 +49,7 @@ def is_sqlite_file(place: str) -> bool:
     except OSError:
         return False  # opening the place later reports the error
     try:
-        return os.read(fd, len(SQLITE_HEADER)) == SQLITE_HEADER
+        return os.read(fd, len(header)) == header
     finally:
         os.close(fd)
 

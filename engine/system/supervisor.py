@@ -557,8 +557,7 @@ def _spawn(program: Program, stdin: int, output: int) -> int:
     `posix_spawn` takes half the processor time of `Popen`, but sets no user or folder and reads our
     PATH. It closes nothing: all other descriptors of a supervisor are closed by exec.
     """
-    account = program.account
-    if account is None and program.cwd is None and "/" in program.argv[0]:
+    if program.account is None and program.cwd is None and "/" in program.argv[0]:
         into = ((stdin, 0), (output, 1), (output, 2))
         return os.posix_spawn(
             program.argv[0],
@@ -568,20 +567,40 @@ def _spawn(program: Program, stdin: int, output: int) -> int:
             setsid=True,
             setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them
         )
+    return spawn(program, stdin, output, output)
+
+
+def spawn(
+    program: Program,
+    stdin: int,
+    output: int,
+    errors: int,
+    before_exec: Callable[[], None] | None = None,
+) -> int:
+    """Start a program in its own session with these descriptors and those of `pass_fds`; return its
+    PID, which the caller must wait for (waitid). Its `stdin` and `grace` are not used.
+
+    `before_exec` is called in the new process, with the rights of the program: only a process
+    without other threads may pass it.
+
+    Raises:
+        OSError, SubprocessError, ValueError: it cannot be started.
+    """
     process = subprocess.Popen(
         program.argv,
         stdin=stdin,
         stdout=output,
-        stderr=output,
+        stderr=errors,
         env=program.env,
         cwd=program.cwd,
         pass_fds=tuple(program.pass_fds),
         start_new_session=True,
-        user=account and account.uid,
-        group=account and account.gid,
-        extra_groups=account and account.groups,
+        user=program.account and program.account.uid,
+        group=program.account and program.account.gid,
+        extra_groups=program.account and program.account.groups,
+        preexec_fn=before_exec,
     )
-    process.returncode = 0  # `_watch` waits for it
+    process.returncode = 0  # the caller waits for it
     return process.pid
 
 

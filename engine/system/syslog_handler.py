@@ -1,7 +1,8 @@
-"""Send copies of alerts and errors to syslog, where monitoring can find them.
+"""Send lines to syslog, where monitoring can find them: alerts and errors of queues, and what a
+mail scheduler logs.
 
-The contract's own program runs `logger -t nftban-queue -p user.LEVEL` for the same lines. Imported
-only when there is such a line to send.
+The contract's own program runs `logger -t nftban-queue -p user.LEVEL` for the lines of its queues.
+Imported only when there is such a line to send.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from engine.text.safe import safe_line
 TAG = "nftban-queue"
 """The syslog tag of the contract's lines; monitoring rules may match it."""
 
-SEVERITIES = {"ALERT": 1, "ERROR": 3}
-"""Log levels that are copied, and their syslog severity (RFC 3164, section 4.1.1)."""
+SEVERITIES = {"ALERT": 1, "ERROR": 3, "INFO": 6}
+"""Log levels and their syslog severity (RFC 3164, section 4.1.1)."""
 
-_USER = 1
-"""Syslog facility number of user-level messages."""
+USER, MAIL = 1, 2
+"""Syslog facility numbers: user-level messages, the mail system."""
 
 _LIMIT = 1024
 """Maximum bytes of a datagram (RFC 3164, section 4.1)."""
@@ -28,25 +29,30 @@ _LIMIT = 1024
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def format_message(level: str, text: str, now: float, pid: int) -> bytes:
-    """Format a syslog message: `<PRI>Mmm dd hh:mm:ss nftban-queue[PID]: text`.
+def format_message(
+    level: str, text: str, now: float, pid: int, tag: str = TAG, facility: int = USER
+) -> bytes:
+    """Format a syslog message: `<PRI>Mmm dd hh:mm:ss TAG[PID]: text`.
 
     As in RFC 3164 but without the host, which the local syslog adds; the time is local.
     """
     t = time.localtime(now)
     stamp = f"{_MONTHS[t.tm_mon - 1]} {t.tm_mday:2} {t.tm_hour:02}:{t.tm_min:02}:{t.tm_sec:02}"
-    whole = f"<{8 * _USER + SEVERITIES[level]}>{stamp} {TAG}[{pid}]: {safe_line(text)}".encode()
+    priority = 8 * facility + SEVERITIES[level]
+    whole = f"<{priority}>{stamp} {tag}[{pid}]: {safe_line(text)}".encode()
     # Do not cut inside a UTF-8 character.
     return whole[:_LIMIT].decode("utf-8", "ignore").encode()
 
 
-def send_message(path: str, level: str, text: str, now: float) -> bool:
+def send_message(
+    path: str, level: str, text: str, now: float, tag: str = TAG, facility: int = USER
+) -> bool:
     """Send a message to the syslog socket at `path`; True if it was accepted.
 
     Never waits or raises: if syslog is missing or busy the work continues, and the line is in the
     queue's log anyway.
     """
-    message = format_message(level, text, now, os.getpid())
+    message = format_message(level, text, now, os.getpid(), tag, facility)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
         try:
             sender.sendto(message, socket.MSG_DONTWAIT, path)

@@ -105,8 +105,9 @@ class Housekeeping(NamedTuple):
                 return ""
             store = open_store()
             try:
-                if not store.edges[State.TRASH, None].refusal:
-                    self.sweep_trash(store, now)
+                expunge = store.edges.get((State.TRASH, None))
+                if expunge is None or not expunge.refusal:
+                    self.sweep_trash(store, now)  # without a trash, the journal alone
                     sweep_notes(notes, store)
             finally:
                 store.close()

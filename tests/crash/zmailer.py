@@ -7,8 +7,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import cast
 
-from engine.model import Problem, State, Task
+from engine.model import Move, Outcome, Problem, State, Task
+from engine.scheduling.agent_lines import AgentAnswer, JobLine, parse_agent_line
+from engine.store import Unavailable
 from engine.stores.zmailer import ZmailerStore
+from engine.stores.zmailer.folders import PostofficeFolders
+from engine.verbs import VERBS
+from engine.zmailer.agents.errormail import ErrormailAgent
+from engine.zmailer.agents.hold import HoldAgent
+from engine.zmailer.agents.jobs import AgentJobs, Deliver
+from engine.zmailer.reports import ReportForm, ReportSettings
+from engine.zmailer.spool_mail import SpoolMail
+from engine.zmailer.submit import Router
 from tests.crash.harness import Case, Ended
 from tests.stores.zmailed import Spool, recipient
 
@@ -107,8 +117,117 @@ class _Change(Case):
             yield f"kept: {kept}"
 
 
+class _Ending(_Change):
+    """A verb that ends both recipients and gives a mail to the router: all of it happens, or
+    nothing.
+    """
+
+    def __init__(self, verb: str, start: State = P) -> None:
+        super().__init__(start, None)
+        self._verb = verb
+
+    def lay_out(self, root: Path) -> None:
+        """A message whose recipients are in the state."""
+        spool = Spool(root).make()
+        spool.put(1001, recipient(), recipient())
+        with closing(_store(root)) as store:
+            for task in _tasks(store):
+                if self._start is not P:
+                    store.swap(task, task._replace(state=self._start))
+
+    def begin(self, root: Path, now: float) -> Callable[[], object]:
+        """Return the change of both."""
+        store = _store(root)
+        change = VERBS[self._verb].function
+        moves = [Move(task, change(task, now)) for task in _tasks(store)]
+        return lambda: [self._require(outcome) for outcome in store.swap_all(moves)]
+
+    @staticmethod
+    def _require(outcome: Outcome) -> None:
+        if outcome.error is not None:
+            raise outcome.error
+
+    def recover(self, root: Path, now: float) -> None:
+        """What the next change does first."""
+        with closing(_store(root)) as store:
+            list(store.verify([]))
+        super().recover(root, now)
+
+    def content(self, root: Path) -> Mapping[str, object]:
+        """The states, and how many mails the router has."""
+        with closing(_store(root)) as store:
+            states = tuple(task.state for task in _tasks(store))
+        mails = [path.read_bytes() for path in (root / "router").iterdir()]
+        whole = all(mail.endswith((b"all of it\n", b"--\n")) for mail in mails)
+        return {"both": (states, len(mails), whole)}
+
+    def undisturbed(self) -> Iterator[str]:
+        """Report a change that leads elsewhere than its row says."""
+        end = VERBS[self._verb].edges[0][1]
+        if self.after != {"both": ((end, end), 1, True)}:
+            yield f"leads to {self.after}"
+
+    def wrong(self, root: Path, ended: Ended, content: Mapping[str, object]) -> Iterator[str]:
+        """Report what a scan finds broken, and what is left in our folders."""
+        with closing(_store(root)) as store:
+            yield from (f"{item}" for item in store.scan() if isinstance(item, Problem))
+        left = [path for path in (root / ".spooldeck").rglob("*") if path.is_file()]
+        if self._start is P and left:
+            yield f"left: {left}"
+
+
+class _AgentJob(_Ending):
+    """A job of an agent that gives a mail to the router for both recipients."""
+
+    def __init__(self, channel: str, host: str, deliver: Callable[[Router], Deliver]) -> None:
+        super().__init__("reroute")
+        self._channel, self._host, self._deliver = channel, host, deliver
+
+    def lay_out(self, root: Path) -> None:
+        """A message whose recipients wait for the agent."""
+        Spool(root).make().put(1001, *[recipient(self._channel, self._host)] * 2)
+
+    def begin(self, root: Path, now: float) -> Callable[[], object]:
+        """Return the job."""
+        folders = PostofficeFolders(str(root))
+        deliver = self._deliver(Router(folders.fd))
+        agent = AgentJobs(folders, self._channel, "", deliver, lambda: NOW)
+        return lambda: self._serve(agent)
+
+    def _serve(self, agent: AgentJobs) -> None:
+        for line in agent.serve(JobLine("1001", self._host.encode())):
+            answer = parse_agent_line(line[:-1])
+            if not isinstance(answer, AgentAnswer) or answer.status != b"ok3":
+                raise Unavailable(line.decode())
+
+    def recover(self, root: Path, now: float) -> None:
+        """What the scheduler does when an agent has died."""
+        super().recover(root, now)
+        with closing(_store(root)) as store:
+            for task in _tasks(store):
+                if task.state is State.ACTIVE:
+                    store.swap(task, task._replace(state=P, lease=None))
+
+
+def _hold(router: Router) -> Deliver:
+    return HoldAgent(router, "mta.example").deliver
+
+
+def _errormail(router: Router) -> Deliver:
+    settings = ReportSettings("mta.example")
+    return ErrormailAgent(router, settings, lambda name: ReportForm(), "errormail[9]").deliver
+
+
 def _store(root: Path) -> ZmailerStore:
-    return ZmailerStore(str(root), lambda: NOW)
+    def mail(folders: PostofficeFolders) -> SpoolMail:
+        return SpoolMail(folders, lambda: NOW, ReportSettings("mta.example"))
+
+    return ZmailerStore(str(root), lambda: NOW, mail)
+
+
+def _tasks(store: ZmailerStore) -> list[Task]:
+    found = {item.id: item for item in store.scan() if isinstance(item, Task)}
+    return [found[ident] for ident in sorted(found)]
 
 
 def _task(store: ZmailerStore) -> Task:
@@ -126,4 +245,9 @@ CASES: Mapping[str, Case] = {
     "release a finished one": _Change(H, P, finished=True, between=H),
     "restore a finished one": _Change(T, P, finished=True, between=H),
     "expunge a finished one": _Change(T, None, finished=True),
+    "bounce": _Ending("bounce"),
+    "expire a held one": _Ending("expire", H),
+    "reroute": _Ending("reroute"),
+    "agent hold": _AgentJob("hold", "timeout:1", _hold),
+    "agent errormail": _AgentJob("error", "nosuchhost", _errormail),
 }

@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.config.queue_config import Thresholds
 from engine.destinations.destination import Destination
-from engine.destinations.watch import DestinationsReading, DestinationTasks, join
+from engine.destinations.watch import CountedTasks, DestinationsReading, DestinationTasks, join
 from engine.logs.log_tail import format_log_line
 from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
@@ -113,7 +113,9 @@ def blocked(seconds: float) -> AlertInputs:
 def deliveries(known: Destination, **tasks: Any) -> AlertInputs:
     """A place with one destination, and its tasks."""
     reading = DestinationsReading((known._replace(rev=1),), is_configured=True)
-    return a_sight(destinations=join(reading, {known.origin: DestinationTasks(**tasks)}))
+    return a_sight(
+        destinations=join(reading, CountedTasks({known.origin: DestinationTasks(**tasks)}))
+    )
 
 
 PEER, SHORT = "https://peer-with-a-long-name.example", "peer-with-a-long-..."

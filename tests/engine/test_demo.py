@@ -402,7 +402,9 @@ def test_leaving_says_where_the_places_are(
     monkeypatch.setattr(open_console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
     folder, arguments = (
         tmp_path / "demo",
-        Namespace(tasks=10, keep=str(tmp_path / "demo"), redis=False, federation=False),
+        Namespace(
+            tasks=10, keep=str(tmp_path / "demo"), redis=False, federation=False, zmailer=False
+        ),
     )
     plain = queue_config.Config()
     assert open_console.demo(setup_for(plain, "", {}), arguments) == 0

@@ -151,7 +151,7 @@ def test_a_filter_narrows_the_groups(writer: Writer, reader: Reader) -> None:
 
 def test_tasks_of_destinations_are_counted_by_code() -> None:
     """Only origins are destinations; the code of an error is what its brackets contain, or the `_`
-    that an NFTBan file has in their place."""
+    that an NFTBan file has in their place. Beyond a maximum they are unknown, not none."""
     peer, other = "https://peer.example", "http://other.example:8080"
     dead = ("[DNS] a", "[DNS] b", "DNS", f"[{'x' * 99}]", "_HTTP_503_ c_ d", "_DNS_ e")
     rows = [
@@ -168,8 +168,13 @@ def test_tasks_of_destinations_are_counted_by_code() -> None:
     ):
         writer.add_scanned(rows)
         found = count_destinations(reader)
+        cut = count_destinations(reader, 6)
 
-    assert found == {
+    assert found.unknown_from == ""
+    assert found.of("https://unknown.example") == DestinationTasks()
+    assert found.by_origin == {
         peer: DestinationTasks(2, {"DNS": 3, "": 1, "x" * 40: 1, "HTTP_503": 1}, NOW - 30),
         other: DestinationTasks(1, {}, NOW - 5),
     }
+    assert cut.of(other) == DestinationTasks(1, {}, NOW - 5)
+    assert cut.of(peer) is None

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -31,10 +31,13 @@ from engine.model import ChangeSource, Missing, Problem, State, Task
 from engine.store import Control, Gone, Store, Unavailable
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban.task_format import new_record, render_task
+from engine.stores.zmailer import ZmailerStore
 from engine.system.temp_dir import PREFIX
 from tests.engine.builders import NOW, Clock, a_task, clock
 from tests.examples import examples
 from tests.stores.opened import open_store
+from tests.stores.seen import found
+from tests.stores.zmailed import Spool, recipient, write_lock
 
 pytestmark = pytest.mark.usefixtures("nothing_blocks")
 
@@ -287,6 +290,8 @@ SCRIPT = """
 import asyncio, resource, sys
 from engine.live.inspector import Inspector
 from tests.stores.opened import open_store
+from tests.stores.seen import found
+from tests.stores.zmailed import Spool, recipient, write_lock
 
 async def main():
     inspector = Inspector(lambda: open_store(sys.argv[1]), folder=sys.argv[2])
@@ -817,3 +822,49 @@ async def test_the_controls_are_those_of_the_latest_look(
             await inspector.wait_for_change(changed.generation)
 
         assert set(inspector.controls) == {"pause"}
+
+
+async def test_a_folder_that_is_made_later_is_watched(tmp_path: Path) -> None:
+    """Hash folders of a ZMailer spool that the router makes on both levels, and our folder of held
+    messages, are followed without a full scan, also for what is in them before they are seen."""
+    spool = Spool(tmp_path / "post").make()
+    spool.put(1001, recipient())
+
+    def open_post() -> ZmailerStore:
+        store = ZmailerStore(str(spool.root), clock)
+        store.changes = store.changes._replace(rescan_seconds=1e9)
+        return store
+
+    def change(verb: Callable[[Task, float], Task | None]) -> None:
+        with closing(open_post()) as other:
+            task = found(other, "1004/91")
+            other.swap(task, verb(task, NOW))
+
+    async with inspecting(open_post) as inspector:
+        await until(inspector, counts(pending=1))
+        spool.put(1002, recipient(), folder="O/")
+        await until(inspector, counts(pending=2))
+        spool.put(1003, recipient(), folder="M/P/")
+        path = spool.put(1004, recipient(), folder="M/Q/")
+        await until(inspector, counts(pending=4))
+        await asyncio.to_thread(change, verbs.hold)
+        await until(inspector, counts(pending=3, held=1))
+        spool.finish(path)
+        await asyncio.to_thread(change, verbs.purge)
+        await until(inspector, counts(pending=3, trash=1))
+
+
+async def test_a_name_of_many_tasks_is_looked_up_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with more recipients than one transaction takes is shown whole, with its problem; then
+    a change of one shows that one."""
+    monkeypatch.setattr(index_sync, "MAX_LOOKUP_ROWS", 7)
+    spool = Spool(tmp_path / "post").make()
+    async with inspecting(lambda: ZmailerStore(str(spool.root), clock)) as inspector:
+        await until(inspector, counts())
+        path = spool.put(1001, *[recipient()] * 30, more="d 9:1:-1::5\tx\tof none\n")
+        await until(inspector, counts(pending=30))
+        assert inspector.latest.problems == 1
+        write_lock(path, 91, 1)
+        await until(inspector, counts(pending=29, active=1))

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from engine.mail.model import BadMail
+from engine.mail.model import BadMail, NotSent
 from engine.mail.send import smtp_client
 from engine.mail.send.smtp_client import SmtpDestination, WireMessage, smtp_path
 from engine.mail.wire_format import CHUNK_BYTES
@@ -585,3 +585,39 @@ def test_one_thread_watches_all_attempts_of_a_handler() -> None:
         for thread in threads:
             thread.join()
     assert len(failures) == 2 and len(asked) == 1
+
+
+def test_several_recipients_get_one_mail_and_each_refusal_is_known() -> None:
+    """In one transaction each recipient is accepted or refused; a bad address is never sent, and
+    parameters for notifications only to a server that offers DSN."""
+    addresses = ("a@d.example", "no address", "b@d.example", "c@d.example")
+    people = [smtp_client.WireRecipient(one, "NOTIFY=SUCCESS") for one in addresses]
+    connections = smtp_client.Connections()
+    with Server(rcpt=["", "450 4.2.1 later", "550 5.1.1 unknown"]) as server:
+        to = SmtpDestination("127.0.0.1", server.port)
+        answer = smtp_client.send_to_all(
+            "s@d.example", people, io.BytesIO(MAIL), to, lambda: False, connections, "RET=HDRS"
+        )
+        connections.close()
+
+    (mail,) = server.mails
+    assert (mail.recipients, answer.reply) == (("a@d.example",), "250 2.0.0 accepted")
+    assert [getattr(one, "word", type(one).__name__) for one in answer.refusals] == [
+        *("NoneType", "BadMail", "unavailable_450", "rejected_550")
+    ]
+    assert not answer.notifies
+    assert not any("NOTIFY" in one or "RET" in one for one in server.commands)
+
+
+def test_a_server_that_refuses_all_recipients_gets_no_mail() -> None:
+    """No DATA is sent; each refusal is known."""
+    people = [smtp_client.WireRecipient(one) for one in ("a@d.example", "b@d.example")]
+    with Server(rcpt="550 5.1.1 unknown") as server:
+        to = SmtpDestination("127.0.0.1", server.port)
+        answer = smtp_client.send_to_all(
+            "", people, io.BytesIO(MAIL), to, lambda: False, smtp_client.Connections()
+        )
+
+    assert (answer.reply, len(answer.refusals)) == ("", 2)
+    assert all(isinstance(one, NotSent) and one.permanent for one in answer.refusals)
+    assert not any(one.startswith("DATA") for one in server.commands)

@@ -236,6 +236,20 @@ def test_a_folder_made_later_is_followed(folder: Path) -> None:
         told.until({"there"})
 
 
+def test_folders_in_a_folder_made_later_are_followed(folder: Path) -> None:
+    """Missing folders in a missing one are found when that one appears, and each after it."""
+    above = folder / "A"
+    source = ChangeSource(tuple(map(str, (folder, above, above / "B", above / "C"))))
+    with following(source, lambda: pytest.fail("no store is needed")) as told:
+        above.mkdir()
+        (above / "B").mkdir()
+        (above / "B" / "there").touch()
+        told.until({"there"})
+        (above / "C").mkdir()
+        (above / "C" / "later").touch()
+        told.until({"later"})
+
+
 def test_after_a_name_that_is_not_utf8_folder_times_are_compared(folder: Path) -> None:
     """A name that watchfiles cannot report causes a full scan, and so does each later change."""
     with watching(folder) as told:

@@ -14,8 +14,9 @@ import pytest
 from engine import verbs
 from engine.model import STALLED_KEY, Missing, Move, Problem, State, Task
 from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.zmailer import ZmailerStore, folders, marks
-from tests.stores.seen import every_file, found, problems_in, tasks_in
+from engine.stores.zmailer import ZmailerStore, marks
+from engine.stores.zmailer.folders import read_span
+from tests.stores.seen import every_file, found, naming, problems_in, tasks_in
 from tests.stores.test_zmailer_form import SAMPLES
 from tests.stores.zmailed import FIRST, HEADERS, Spool, dead_pid, recipient, write_lock
 
@@ -114,6 +115,19 @@ def test_a_held_recipient_outlasts_its_message(spool: Spool, open_store: Opener)
     assert (spool.root / "queue" / "1001").read_text().endswith("all of it\n")
     assert states(store) == ["pending", "done"]
     assert new.stat().st_nlink == 1, "our links are removed"
+
+
+@pytest.mark.parametrize("released", [0, 1])
+def test_our_links_stay_for_another_held_recipient(
+    spool: Spool, open_store: Opener, released: int
+) -> None:
+    """Of two held recipients one is released, the one before the other or the one after it."""
+    path = spool.put(1001, recipient(), recipient())
+    store = open_store()
+    tasks = [hold(store, found(store, ident)) for ident in ("1001/91", "1001/137")]
+    store.swap(tasks[released], verbs.release(tasks[released], NOW))
+    spool.finish(path)
+    assert states(store) == ["held", "held"], "the released one waits for its scheduler"
 
 
 def test_a_finished_message_ends_with_its_last_held_recipient(
@@ -309,17 +323,17 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
 ) -> None:
     """What is shown is the file at the path; one that changes each time is a problem."""
     spool.put(1001, recipient())
-    store, read = open_store(), folders.read_whole
+    store, read = open_store(), read_span
     left = [2]
 
-    def replacing(fd: int) -> tuple[bytes, os.stat_result]:
-        result = read(fd)
+    def replacing(fd: int, start: int, end: int) -> bytes:
+        result = read(fd, start, end)
         if left[0]:
             left[0] -= 1
             spool.put(1001, recipient(user=f"new{left[0]}@d.example"))
         return result
 
-    monkeypatch.setattr(folders, "read_whole", replacing)
+    monkeypatch.setattr("engine.stores.zmailer.reading.read_span", replacing)
     assert found(store, "1001/91").destination == "new0@d.example"
     left[0] = 9
     (problem,) = store.scan({"1001"})
@@ -343,7 +357,27 @@ def test_a_file_name_means_its_tasks(spool: Spool, open_store: Opener) -> None:
     spool.finish(path)
     assert list(store.scan({"1001"})) == [Missing("1001/")]
     assert [item.id for item in store.scan({"Z"}) if isinstance(item, Task)] == ["1013/91"]
-    assert {Path(folder).name for folder in store.changes.paths} == {"transport", "Z"}
+    below = spool.root / "transport"
+    expected = {str(below), f"{below}/Z", f"{below}/A/Z", f"{spool.root}/freezer"}
+    assert expected < set(store.changes.paths)
+
+
+def test_what_the_scheduler_has_parked_is_a_problem(spool: Spool, open_store: Opener) -> None:
+    """With the reason, if it is seen in the file, and its bytes; nothing is changed."""
+    freezer = spool.root / "freezer"
+    freezer.mkdir()
+    spool.put(1001, recipient()).rename(freezer / "1001")
+    (freezer / "1002").write_bytes(b"i 1002\nr torn")
+    (freezer / "folder").mkdir()
+    store = open_store()
+    assert problems_in(store) == {
+        "freezer/1001": "parked: the scheduler could not use it; move it back to transport/ once "
+        "mended",
+        "freezer/1002": "parked: torn: a line without an end at offset 7; move it back to "
+        "transport/ once mended",
+    }
+    assert next(iter(store.scan({"freezer/1001"}))) == Missing("1001/")
+    assert store.preview_problem(Problem("freezer/1002", "")) == b"i 1002\nr torn"
 
 
 def test_a_message_of_the_same_name_hides_no_held_recipient(
@@ -388,3 +422,105 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         (spool.root / "transport").mkdir()
         with pytest.raises(Unavailable, match="replaced"):
             list(store.scan())
+
+
+def test_lookups_of_a_large_file_show_what_changed(
+    spool: Spool, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever agents, the scheduler and others do to it, the tasks of the last full scan with
+    those of each lookup are the tasks of a new one; few are shown again."""
+    for module, name, value in SMALL:
+        monkeypatch.setattr(f"engine.stores.zmailer.{module}.{name}", value)
+    lines = [f"r           smtp mx{at}.example user@d.example 1\n" for at in range(300)]
+    for at in (7, 150, 299):
+        lines[at] += "N NOTIFY=NEVER\n"
+    path = spool.put(1001, *lines, folder="N/")
+    changer, store = open_store(), open_store()
+    view = tasks_in(store)
+    assert [*view] == sorted(view) and len(view) == 300
+    offsets = [int(ident.partition("/")[2]) for ident in view]
+
+    def overwrite(at: int, data: bytes) -> None:
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(data)
+
+    def append(text: str) -> None:
+        with path.open("a") as file:
+            file.write(text)
+
+    def hold(at: int) -> None:
+        task = found(changer, f"1001/{offsets[at]}")
+        changer.swap(task, verbs.hold(task, NOW))
+
+    def expunge(at: int) -> None:
+        task = found(changer, f"1001/{offsets[at]}")
+        changer.swap(task, verbs.purge(task, NOW))
+        changer.swap(found(changer, task.id), None)
+
+    subject = path.read_bytes().index(b"a report")
+    diagnostic = f"d {offsets[60]}:1:-1::5\tx\t"
+    changes: list[tuple[Callable[[], object], int]] = [
+        (lambda: overwrite(offsets[0] + 1, b"~%6d" % os.getpid()), 20),
+        (lambda: overwrite(offsets[299] + 1, b"-      "), 20),
+        (lambda: append(diagnostic + "no\r"), 300),  # torn
+        (lambda: append("such user\n"), 300),
+        (lambda: append(diagnostic + "yes\n"), 20),
+        (lambda: append("d 1:1:-1::5\tx\tof no recipient\n"), 20),
+        (lambda: hold(40), 20),
+        (lambda: expunge(41), 20),
+        (lambda: overwrite(offsets[100] + 12, b"uucp"), 20),
+        (lambda: overwrite(offsets[101], b"?"), 300),
+        (lambda: overwrite(offsets[101], b"r"), 300),
+        (lambda: overwrite(subject, b"A"), 300),
+        (lambda: overwrite(91 - 20, b"x"), 300),
+        (lambda: append("r           smtp mx.example late@d.example 1\n"), 301),
+        (lambda: path.rename(spool.root / "transport" / path.name), 301),
+    ]
+    for number, (change, most) in enumerate(changes):
+        change()
+        seen = list(store.scan({"1001"}))
+        new = open_store()
+        with naming(number):
+            assert len(seen) <= most + 2
+            for item in seen:
+                if isinstance(item, Task):
+                    view[item.id] = item._replace(lease=None)  # it begins with the file's time
+                elif isinstance(item, Missing):
+                    view.pop(item.id, None)
+            torn = any(isinstance(item, Problem) and "torn" in item.what for item in seen)
+            expected = {at: one._replace(lease=None) for at, one in tasks_in(new).items()}
+            assert torn or {**view, **expected} == view
+            some = [(task.id, task.state, task.rev) for task in expected.values()]
+            assert [one.id for one in new.verify(some) if isinstance(one, Task)] == [*expected]
+    assert list(store.scan({"1001"})) == [item for item in seen if isinstance(item, Problem)]
+
+
+SMALL = (
+    *(("reading", "LARGE_BYTES", 1), ("control_file", "BLOCK_BYTES", 256)),
+    *(("control_file", "CHUNK_BYTES", 1024), ("reading", "CHUNK_BYTES", 1024)),
+    *(("folders", "WINDOW_BYTES", 64), ("tasks", "MAX_SORTED", 10)),
+)
+"""Sizes that make any control file a large one, of many blocks."""
+
+
+def test_a_batch_reads_only_its_lines_of_a_large_file(
+    spool: Spool, open_store: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither `verify` nor a change of some recipients reads the others again."""
+    path = spool.put(1001, *(recipient() for _ in range(4000)))
+    store = open_store()
+    tasks = [*tasks_in(store).values()][:300]
+    assert len([*store.verify((task.id, task.state, task.rev) for task in tasks[:1])]) == 1
+    read, total = os.pread, [0]
+
+    def counting(fd: int, size: int, offset: int) -> bytes:
+        data = read(fd, size, offset)
+        total[0] += len(data)
+        return data
+
+    monkeypatch.setattr(os, "pread", counting)
+    assert len([*store.verify((task.id, task.state, task.rev) for task in tasks[:20])]) == 20
+    moves = [Move(task, verbs.hold(task, NOW)) for task in tasks[:20]]
+    assert {one.error for one in store.swap_all(moves)} == {None}
+    assert total[0] < path.stat().st_size / 2

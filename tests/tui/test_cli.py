@@ -82,7 +82,7 @@ def test_what_every_command_keeps(
         ("mail send | mail.send:send | a summary", "the row of its group above it"),
         ("    @place @json", "@place above it"),
         ("    place", "NAME VALUE | HELP"),
-        ("    --to A +must | a text", "+required or +dest:NAME"),
+        ("    --to A +must | a text", "+required, +rest or +dest:NAME"),
         ("    --to [A...]", "X, or [X] if no option"),
         ("    --to N:float", "no type but count and number"),
         ("    --to N:count=x", "a number after ="),
@@ -97,6 +97,10 @@ def test_a_wrong_row_of_the_command_table_is_named(row: str, expected: str) -> N
 
     shown = f"row {row.strip()!r} of the command table: expected {expected}"
     assert str(refused.value) == shown
+
+
+UNSUPPORTED = {"rerun", "bounce", "expire", "reroute"}
+"""Verbs that this format has not: it keeps no done tasks, and has neither senders nor a router."""
 
 
 def test_every_json_answer_is_an_object_a_line(
@@ -127,8 +131,8 @@ def test_every_json_answer_is_an_object_a_line(
         **{"mail suspend": ["postfix"], "mail resume": ["postfix"]},
         **{"queue corrupt put-back": ["none"], "top": ["--times", "1"]},
     }
-    # This format keeps no done task; the others need a server, a database or a spool.
-    elsewhere = {"rerun", "kannader", "bullmq", "zmailer", "federation", "zgb"}
+    # These need a server, a database or a spool.
+    elsewhere = UNSUPPORTED | {"kannader", "bullmq", "zmailer", "federation", "zgb"}
     undocumented = []
 
     for word in COMMAND_WORDS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from contextlib import closing
 from pathlib import Path
@@ -11,10 +12,14 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
+from engine.mail.host import this_host
 from engine.stores.zmailer import ZmailerStore
+from engine.system import files
+from tests.stores.seen import every_file
 from tests.stores.zmailed import Spool, dead_pid, recipient, write_lock
 from tests.tui.desks import a_desk
 from tests.tui.queues import Run
+from tui.cli.demo_formats_zmailer import MailSpool
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 
@@ -116,3 +121,134 @@ def test_a_configuration_that_is_not_there_is_one_line(
     done = spooldeck("zmailer", *words)
     assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
     assert said in done.stderr
+
+
+def test_a_new_configuration_is_compared_with_the_old_one(
+    spool: Spool, tmp_path: Path, spooldeck: Run
+) -> None:
+    """Clauses and settings that differ, and the waiting threads that they affect."""
+    old, new = tmp_path / "old.conf", tmp_path / "new.conf"
+    old.write_text("smtp/* command=smtp\nlocal/* command=mailbox\n")
+    new.write_text("smtp/other.example maxring=2 command=smtp\nsmtp/* command=smtp\n")
+
+    words = ("zmailer", "check", str(new), "--diff", str(old))
+    done = spooldeck(*words, "--spool", str(spool.root))
+
+    assert done.stdout.splitlines() == [
+        "clause local/*: removed",
+        "clause smtp/other.example: added",
+        "clause smtp/other.example: command: not set -> smtp",
+        "clause smtp/other.example: maxring: not set -> 2",
+        f"4 changes from {old} to {new}",
+        "thread smtp/other.example, R=1: maxring: 0 -> 2",
+        "1 waiting threads change",
+    ]
+    assert spooldeck(*words[:3], "--spool", str(spool.root)).returncode == 64
+    old.write_text("x=1\n")
+    assert spooldeck(*words).returncode == 1
+
+
+def test_the_doctor_names_what_stops_mail(spool: Spool, tmp_path: Path, spooldeck: Run) -> None:
+    """Each problem with the command that repairs it; nothing is changed."""
+    conf, auth = tmp_path / "scheduler.conf", tmp_path / "auth"
+    conf.write_text(f"PARAMauthfile={auth}\nsmtp/mx.* command=smtp\n")
+    auth.write_text("root:x:ALL:\n")
+    auth.chmod(0o644)
+    (spool.root / ".pid.scheduler").write_text(f"{dead_pid()}\n")
+    (spool.root / ".scheduler.notify").touch()
+    (spool.root / "queue" / "1009").write_text("external\n")
+    os.utime(spool.root / "queue" / "1009", (1, 1))
+    (spool.root / "transport" / "1008").write_text("i 1008\nr torn")
+    (spool.root / ".spooldeck").mkdir()
+    (spool.root / ".spooldeck" / "frozen").touch()
+    spool.put(1005, recipient(), folder="A/")
+    config = tmp_path / "config.yaml"
+    config.write_text(f"stores: {{zmailer: {{scheduler_conf: {conf}}}}}\n")
+    before = every_file(spool.root)
+
+    done = spooldeck("--config", str(config), "zmailer", "doctor", str(spool.root))
+
+    assert done.returncode == 1, done.stderr
+    said = done.stdout
+    for expected in (
+        f"{auth}: mode 0644, it has passwords",
+        "its pid file is there: a start may signal another one",
+        "frozen by an operator",
+        ".scheduler.notify: is not a socket",
+        "1 recipient locked by agents that have ended",
+        "4 recipients waiting",
+        "smtp/other.example: no clause with a command: 1 recipient",
+        "queue/1009: a message without its control file: never delivered",
+        "transport/A/1005: in a folder that its number does not lead to",
+        "not in hash folders",
+        "transport/1008: torn",
+        "overdue for expiry",
+    ):
+        assert expected in said, said
+    assert every_file(spool.root) == before
+
+
+def test_the_doctor_of_a_spool_in_order_finds_nothing(tmp_path: Path, spooldeck: Run) -> None:
+    """But that no scheduler is running here."""
+    spool = Spool(tmp_path / "post").make()
+    path = spool.put(1001, recipient())
+    for name in ("transport", "queue"):
+        os.utime(spool.root / name / path.name)
+    share = tmp_path / "share"
+    share.mkdir()
+    (share / "scheduler.conf").write_text("smtp/* command=smtp\n")
+
+    done = spooldeck("zmailer", "doctor", str(spool.root), MAILSHARE=str(share))
+
+    bad = [line for line in done.stdout.splitlines() if not line.startswith(("ok", " "))]
+    assert bad == ["warn  scheduler no scheduler is running"]
+
+
+def test_mail_is_given_up_and_rerouted_by_commands(spool: Spool, spooldeck: Run) -> None:
+    """The plan warns, the router gets a mail for each, and the journal has the verbs."""
+    (spool.root / "router").mkdir(exist_ok=True)
+
+    def run(*words: str) -> str:
+        done = spooldeck(*words, str(spool.root))
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "its sender gets a report" in run("bounce", "--dry-run", "--filter", "group=mx.example")
+    run("bounce", "--filter", "group=mx.example", "--apply", "2")
+    run("reroute", "--filter", "group=other.example", "--apply", "1")
+    texts = [path.read_text() for path in (spool.root / "router").iterdir()]
+    assert sorted(text.split("\n")[0] for text in texts) == [
+        "channel error",
+        'rcvdfrom STDIN ("??"@' + this_host().name + ")",
+    ]
+    verbs = [json.loads(line)["verb"] for line in run("journal", "--json").splitlines()]
+    assert sorted(verbs) == ["bounce", "reroute"]
+    spool.put(1004, recipient())
+    woken = spooldeck("promote", "--apply", "1", str(spool.root))
+    assert "no scheduler is running" in woken.stderr
+    assert "no agent is started" in run("control", "freeze", "--value", "on", "--apply", "1")
+
+
+def test_the_demo_has_a_spool_with_all_sorts_of_recipients(tmp_path: Path, spooldeck: Run) -> None:
+    """Waiting, deferred and failed ones, a lock of a dead agent, a parked file; more arrive."""
+    now = time.time()
+    demo = MailSpool()
+    files.make_folder(f"{tmp_path}/zmailer")
+    said = demo.make(str(tmp_path), now)
+    demo.add(now)
+    demo.add(now + 1)  # too soon
+    demo.close()
+
+    config = tmp_path / "config.yaml"
+    config.write_text("stores:\n" + said["stores"])
+    place = str(tmp_path / "zmailer")
+    report = json.loads(spooldeck("--config", str(config), "status", "--json", place).stdout)
+
+    counts = report["tasks"]
+    assert counts["waiting"] > 60 and counts["failed"] > 1 and counts["locked"] == 1
+    assert len(list((tmp_path / "zmailer" / "transport").iterdir())) == 62
+    doctor = spooldeck("--config", str(config), "doctor", place).stdout
+    assert "scheduler.conf: 4 clauses, no errors" in doctor
+    assert "uucp/oldhost: no clause with a command" in doctor
+    assert "freezer/4711: parked: torn" in doctor
+    assert "1 recipient locked by agents that have ended" in doctor

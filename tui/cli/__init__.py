@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from argparse import (
+    REMAINDER,
     SUPPRESS,
     Action,
     ArgumentError,
@@ -280,6 +281,9 @@ _ANY_TEXT = ("description", "payload", "recipient", "subject", "reason")
 """Positional arguments that may be any text; they follow another argument."""
 
 
+_HELP = (["-h"], ["--help"])
+
+
 class _HelpFormatter(RawDescriptionHelpFormatter):
     """Writes each argument and its help on one line, if that has room."""
 
@@ -310,6 +314,12 @@ class _CommandParser(ArgumentParser):
         argparse treats an optional argument as missing at the first option, so a PLACE after an
         option is left unparsed. In that case parse the words again in two passes.
         """
+        first = next(iter(self._get_positional_actions()), None)
+        if args and first is not None and first.nargs == REMAINDER and [*args] not in _HELP:
+            # argparse takes an option in the first place for one of its own.
+            found, _ = super().parse_known_args([], namespace)
+            setattr(found, first.dest, list(args))
+            return found, []
         found, left = super().parse_known_args(args, namespace)
         if not left or not self.allows_any_order or args is None or "--" in args:
             return found, left

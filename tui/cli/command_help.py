@@ -83,6 +83,9 @@ hold | plan | /srv/queue --id 1732600000-ab12cd34 --apply 1
 release | plan | /srv/queue --dry-run
 promote | plan | /srv/queue --filter 'kind=report' --dry-run
 kill | plan | /srv/queue --dry-run
+bounce | plan | /var/spool/postoffice --filter 'dest=smtp/old.example.org' --dry-run
+expire | plan | /var/spool/postoffice --filter 'dest=smtp/old.example.org' --dry-run
+reroute | plan | /var/spool/postoffice --filter 'dest=smtp/old.example.org' --dry-run
 restore | plan | /srv/queue --filter 'kind=report' --dry-run
 expunge | plan | /srv/queue --state trash --dry-run
 undo | plan | 20261126T044000Z-1a2b3c4d /srv/queue --dry-run
@@ -113,6 +116,10 @@ bullmq work | loop | redis://localhost/0 --queue reports --until-idle
 bullmq add | added | reports daily redis://localhost/0 --delay 15m
 bullmq doctor | findings | redis://localhost/0
 zmailer check | findings | /etc/zmailer/scheduler.conf
+zmailer doctor | findings | /var/spool/postoffice
+zmailer scheduler | loop | -i -P /var/spool/postoffice -f scheduler.conf
+zmailer agent | read | smtp -c smtp -l /var/log/smtp
+zmailer mailq | read | mail.example.org -Q
 zmailer why | some | smtp/mx.example.org --conf scheduler.conf
 federation work | loop | redis://localhost/0 --until-idle
 federation enqueue | added | https://example.org deliver-post redis://localhost/0 --payload -

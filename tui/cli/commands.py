@@ -9,6 +9,7 @@ indent continues the row above.
     WORDS @NAME @NAME | ...                 its first arguments are the shared ones of these names
         name X | HELP                       an argument that the help calls X: X... one or more,
                                             [X] may be missing, [X...] any number
+        name X... +rest | HELP              all other words, also those with a dash
         --name | HELP                       an option without a value
         --name X | HELP                     an option with a value: X... may be repeated, {a,b} is a
                                             or b, X:count is a number from 1, X:number from 0
@@ -22,7 +23,7 @@ indent continues the row above.
 
 from __future__ import annotations
 
-from argparse import ArgumentTypeError
+from argparse import REMAINDER, ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -83,6 +84,7 @@ demo | open_console:demo | make temporary places with traffic and open the conso
     --keep DIR | make the places in DIR and keep them
     --redis | also BullMQ queues, on a Redis or Valkey server made for the demo
     --federation | also three servers that deliveries go to; one dies and comes back
+    --zmailer | instead of these: also a ZMailer spool, its scheduler and agents
     @console
 status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs
         attention, 2 unreadable
@@ -155,6 +157,9 @@ hold @verb | plans.verbs:hold | hold tasks until they are released
 release @verb | plans.verbs:release | return held tasks to pending
 promote @verb | plans.verbs:promote | make waiting tasks due now
 kill @verb | plans.verbs:kill | move abandoned active tasks to the dead-letter queue
+bounce @verb | plans.verbs:bounce | give up waiting tasks; each sender gets a report
+expire @verb | plans.verbs:expire | give up waiting tasks as too old; each sender gets a report
+reroute @verb | plans.verbs:reroute | give tasks to the mail router again: cannot be undone
 restore @verb | plans.verbs:restore | move purged tasks out of the trash, to where they were
 expunge @verb @suspicious | plans.verbs:expunge | delete tasks of --state WORD permanently: cannot
         be undone
@@ -254,14 +259,34 @@ bullmq add | formats.bullmq_worker:add | add a job and print its id
     --id ID | its id; else the next number of the queue
 bullmq doctor @place @json | queue.doctor:doctor | problems of the server and its queues; exit 0
         none, 1 some
-zmailer | - | the scheduler of ZMailer: check its configuration
-zmailer check | formats.zmailer:check | all errors of a scheduler.conf, with line and column; exit 0
+zmailer | - | ZMailer: its scheduler, transport agents, checks of a configuration
+zmailer check | zmailer.conf:check | all errors of a scheduler.conf, with line and column; exit 0
         none, 1 some
     conf CONF | the file
-zmailer why | formats.zmailer:why | the clauses and settings of a channel/host; exit 1 if it has no
+    --diff OLD | print what differs from this file, instead of the clauses
+    --spool POSTOFFICE | with --diff: also the waiting threads whose settings change
+zmailer doctor @place @json | queue.doctor:doctor | problems of a spool and its scheduler; exit 0
+        none, 1 some
+zmailer why | zmailer.conf:why | the clauses and settings of a channel/host; exit 1 if it has no
         command
     target CHANNEL/HOST | such as smtp/mx.example.org
     --conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
+zmailer scheduler | zmailer.scheduler:scheduler | run the scheduler of a ZMailer spool:
+        detached, or with -i or -v in the foreground
+    words OPTION... +rest | the letters of scheduler(8zm): -d -i -v -F -H -n -Q -S -V -W, -f CONF,
+        -E FILES,SECONDS, -L LOG, -l STATISTICS, -M 1|2, -N FILES, -p CHANNEL/HOST, -P POSTOFFICE,
+        -q DUMP, -R STARTS, -Z ZMAILER.CONF
+zmailer agent | zmailer.agent:agent | serve the jobs of a scheduler on standard input, in
+        the folder transport/ of a spool
+    kind {smtp,hold,errormail} | smtp: to mail servers; hold: until a condition is met; errormail:
+        back to the sender
+    words WORD... +rest | -c CHANNEL; smtp also -p PORT, -h HELO, -l LOG, -T SECONDS; then the host,
+        if jobs name none
+zmailer mailq | zmailer.mailq:mailq +listing | the queue of a scheduler, as mailq(1zm)
+        prints it
+    words WORD... +rest | ADDRESS: a host, URL or rendezvous file; -p PORT or socket, -U USER,
+        --password-file FILE, -c CHANNEL, -h HOST, -v, or -Q, -QQ, -QQQ, -QQQQ: threads, groups,
+        totals, counters
 federation | - | signed and encrypted deliveries to other servers, by two BullMQ queues
 federation work @place @until-idle | formats.federation:work | run deliveries and health checks,
         until stopped
@@ -363,8 +388,9 @@ An operator console for mail and task queues, with its own queue engine.
                                 notes of operators on tasks
   spooldeck init DIR            make the folders of a new queue
   spooldeck doctor [PLACE]      problems and their repair; exit 0 none, 1 some
-  spooldeck replay | rerun | purge | hold | release | promote | kill | restore
-            | expunge [PLACE]   change tasks: --dry-run shows the plan, --apply N
+  spooldeck replay | rerun | purge | hold | release | promote | kill | bounce
+            | expire | reroute | restore | expunge [PLACE]
+                                change tasks: --dry-run shows the plan, --apply N
                                 applies it
   spooldeck undo [OP] [PLACE] | journal [OP] [PLACE]
                                 undo an operation; operations: who did what
@@ -377,7 +403,7 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
   spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
-  spooldeck zmailer ...         check, why (the scheduler.conf of ZMailer)
+  spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files
@@ -478,8 +504,11 @@ def _parse_argument(row: str) -> Argument:
     value, *marks = words
     for mark in marks:
         key, _, other = mark.partition(":")
-        _check(mark == "+required" or (key == "+dest" and other), row, "+required or +dest:NAME")
+        is_known = mark in ("+required", "+rest") or (key == "+dest" and other)
+        _check(is_known, row, "+required, +rest or +dest:NAME")
         options[key[1:]] = other or True
+    if options.pop("rest", False):
+        return (name,), options | {"metavar": value.removesuffix("..."), "nargs": REMAINDER}
     return (name,), options | _parse_value(value, is_option, "required" in options, row)
 
 

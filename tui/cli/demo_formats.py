@@ -114,13 +114,15 @@ def _to(rest: str) -> str:
     return next((said for begins, said in ANSWERS if address.startswith(begins)), "250 2.1.5 ok")
 
 
-class _Sink(socketserver.ThreadingTCPServer):
-    """An SMTP server on a free port of 127.0.0.1; it listens immediately and answers when run."""
+class DemoSmtpServer(socketserver.ThreadingTCPServer):
+    """An SMTP server on a local address, port 0 is a free one; it listens immediately and answers
+    when run.
+    """
 
     daemon_threads = True
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _DemoSmtpSession)
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        super().__init__((host, port), _DemoSmtpSession)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore a client that disconnects in the middle."""
@@ -170,7 +172,7 @@ class Mails:
     def make(self, folder: str, now: float) -> Mapping[str, str]:
         """Make the spool; return the settings with the port of its server."""
         self._place = f"{folder}/{self.name}"
-        self._sink = _Sink()
+        self._sink = DemoSmtpServer()
         make_spool(self._place)
         settings = kannader_settings.KannaderSettings(
             *("127.0.0.1", self._sink.server_address[1]), first_wait=MINUTE, lifetime=2 * HOUR

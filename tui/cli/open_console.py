@@ -23,6 +23,7 @@ from tui.cli.splash import SplashScreen
 from tui.format.glyphs import glyphs_of_locale
 
 DEMO_MODULE, DEMO_REDIS_MODULE = "tui.cli.demo_formats", "tui.cli.demo_formats_redis"
+DEMO_ZMAILER_MODULE = "tui.cli.demo_formats_zmailer"
 DEMO_FEDERATION_MODULE = "tui.cli.demo_formats_federation"
 """The module that runs as a separate process, makes the demo's places and keeps them busy."""
 
@@ -123,6 +124,8 @@ def _demo_module(arguments: Namespace) -> str:
     Raises:
         CommandError: a package or a server program is missing.
     """
+    if arguments.zmailer:
+        return DEMO_ZMAILER_MODULE
     if not (arguments.redis or arguments.federation):
         return DEMO_MODULE
     from tui.cli.demo_formats_redis import find_missing, socket_in

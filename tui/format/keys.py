@@ -182,6 +182,10 @@ plan('edit') | E | E | edit | Act | list task +minor | plan to change descriptio
     recipient, priority or data
 plan('kill') | K | K | kill | Act | groups list task +minor | plan to mark active tasks without a
     worker as dead
+plan('reroute') | Q | Q | reroute | Act | groups list task +minor | plan to give tasks to the mail
+    router again
+plan('expire') | Z | Z | expire | Act | groups list task +minor | plan to give up waiting mail as
+    too old
 in_or_out | space | Space | exclude | Act | plan | exclude a task from the plan, or include a
     suspicious one
 reason | tab | Tab | reason | Act | plan | give a reason (written to the journal)

@@ -23,6 +23,7 @@ from tui.format.table import (
 )
 from tui.format.task_row import time_fields
 from tui.queue.metrics_pane import BAR_LOOKS, state_lines
+from tui.session.place import GroupFacts
 
 NO_NAME = "(none)"
 """Name of the group of tasks without a value."""
@@ -40,6 +41,9 @@ LABEL_CELLS = 11
 """Cells for the names of the times and the error."""
 
 COUNT = Column("", 5, right=True)
+PAYLOADS = Column("N", 5, right=True)
+AGENTS = Column("A", 3, right=True)
+NO_FACTS: Mapping[str, GroupFacts] = {}
 TIMES = (Column("OLDEST", 6, right=True), Column("NEXT", 6, right=True))
 
 
@@ -47,12 +51,26 @@ class GroupColumns:
     """The columns of a table of groups that fit a width; the error gets all that is left."""
 
     def __init__(
-        self, table: GroupTable, states: Mapping[State, str], first: State | None, width: int
+        self,
+        table: GroupTable,
+        states: Mapping[State, str],
+        first: State | None,
+        width: int,
+        title: str = "",
+        facts: Mapping[str, GroupFacts] = NO_FACTS,
     ) -> None:
-        """`first` is the state that verbs act on; its column is dropped last."""
+        """`first` is the state that verbs act on; its column is dropped last. `title` is what the
+        groups are called, `facts` more about some of them.
+        """
+        title = title or table.by
+        self._facts = facts
+        more = (PAYLOADS,) * any(group.payloads is not None for group in table.groups)
+        self._more = (*more, *((AGENTS,) * bool(facts))) if width >= present.NARROW_COLUMNS else ()
         longest = max((present.cells_of(name_of(group.name)) for group in table.groups), default=0)
         self.width, self._most = width, max((group.total for group in table.groups), default=0)
-        self._name = Column(table.by.upper(), max(len(table.by), min(longest, width // 5)))
+        has_errors = any(group.error for group in table.groups)
+        room = width // 5 if has_errors else 3 * width // 10
+        self._name = Column(title.upper(), max(len(title), min(longest, room)))
         self._times = TIMES if width >= present.NARROW_COLUMNS else ()
         shown = [state for state in states if any(group.count(state) for group in table.groups)]
         shown.sort(key=lambda state: state is not first)
@@ -69,7 +87,8 @@ class GroupColumns:
     def _fixed(self, words: Mapping[State, str]) -> list[Column]:
         titles = (_short_title(present.state_name(words[state])) for state in self.states)
         counts = [COUNT._replace(title=title) for title in ("ALL", *titles)]
-        return [self._name, counts[0], Column("", BAR_CELLS), *counts[1:], *self._times]
+        first = [self._name, counts[0], Column("", BAR_CELLS)]
+        return [*first, *counts[1:], *self._more, *self._times]
 
     def head(self) -> Line:
         """The titles."""
@@ -78,12 +97,20 @@ class GroupColumns:
     def row(self, group: TaskGroup, now: float) -> Line:
         """The row of a group; the first cells are for the cursor."""
         counts = [_count_run(group.count(state)) for state in self.states]
-        times = (_oldest(group, now), _next_due(group, now)) if self._times else ()
+        facts = self._facts.get(group.name, GroupFacts())
+        wakeup = facts.wakeup if group.next_due is None else group.next_due
+        next_run = _next_due(group._replace(next_due=wakeup), now)
+        times = (_oldest(group, now), next_run) if self._times else ()
+        known = {PAYLOADS: _payloads(group), AGENTS: _agents(facts)}
+        more = [known[column] for column in self._more]
+        error = safe_line(group.error)
+        if facts.pending:
+            error = f"{safe_line(facts.pending)}{'; ' if error else ''}{error}"
         cells = [
             (name_of(group.name), "accent" if group.name else "muted"),
             (format_amount(group.total, COUNT.width), "strong"),
         ]
-        rest = [*counts, *times, (safe_line(group.error), "")]
+        rest = [*counts, *more, *times, (error, "warn" if facts.pending else "")]
         gap: Run = (" " * COLUMN_GAP_CELLS, "")
         return present.cut_line(
             (
@@ -110,6 +137,18 @@ def name_of(name: str) -> str:
 
 def _count_run(number: int) -> Run:
     return (format_amount(number, COUNT.width), "") if number else (".", "muted")
+
+
+def _payloads(group: TaskGroup) -> Run:
+    if group.payloads is None:
+        return UNKNOWN_RUN
+    return format_amount(group.payloads, PAYLOADS.width), ""
+
+
+def _agents(facts: GroupFacts) -> Run:
+    if facts.agents is None:
+        return UNKNOWN_RUN
+    return (f"{facts.agents:,}", "") if facts.agents else (".", "muted")
 
 
 def _oldest(group: TaskGroup, now: float) -> Run:
@@ -148,21 +187,23 @@ def detail_lines(
     states: Mapping[State, str],
     now: float,
     width: int,
+    facts: GroupFacts | None = None,
 ) -> list[Line]:
-    """Counts of a group by state as bars, its times, and its last error in full."""
+    """Counts of a group by state as bars, its times, its last error in full, more facts."""
     counts = {state: group.count(state) for state in states}
     ages = [("oldest", "? no creation time")]
     if group.oldest is not None:
         ages = [("oldest", present.format_time(group.oldest, now))]
+    wakeup = facts.wakeup if facts and group.next_due is None else group.next_due
     if group.count(State.PENDING):
         due = "? unknown"
-        if group.next_due is not None:
-            is_due = group.next_due <= now
-            due = "now" if is_due else present.format_time(group.next_due, now)
+        if wakeup is not None:
+            due = "now" if wakeup <= now else present.format_time(wakeup, now)
         ages.append(("next due", due))
     if group.error:
         when = "" if group.error_at is None else f"{present.format_time(group.error_at, now)}: "
         ages.append(("last error", f"{when}{safe_line(group.error)}"))
+    ages += facts.rows if facts is not None else ()
     bars = state_lines(None, OwnCounts(states, counts, True), True, width - 2)
     return [
         *((("  ", ""), *line) for line in bars),  # in line with the names below
@@ -196,10 +237,36 @@ def others_line(table: GroupTable, width: int) -> list[Line]:
     return [present.cut_line(((text, "muted"),), width)]
 
 
-def tabs_line(table: GroupTable) -> Line:
-    """The groupings, the open one marked."""
+def tabs_line(table: GroupTable, titles: Mapping[str, str] = {}) -> Line:
+    """The groupings by their titles, the open one marked."""
     looks = {table.by: "chip-accent"}
-    return tuple((f" {by} ", looks.get(by, "muted")) for by in table.groupings)
+    return tuple((f" {titles.get(by, by)} ", looks.get(by, "muted")) for by in table.groupings)
+
+
+def merge_rings(table: GroupTable, facts: Mapping[str, GroupFacts], ring: str) -> GroupTable:
+    """The groups of queues, from a table by queue; the largest first."""
+    merged: dict[str, TaskGroup] = {}
+    for group in table.groups:
+        name = facts[group.name].ring if group.name in facts else ""
+        merged[name] = _add_groups(merged.get(name), group._replace(name=name))
+    largest = sorted(merged.values(), key=lambda group: -group.total)
+    return table._replace(by=ring, groups=tuple(largest))
+
+
+def _add_groups(one: TaskGroup | None, other: TaskGroup) -> TaskGroup:
+    if one is None:
+        return other
+    latest = max((one, other), key=lambda group: (bool(group.error), group.error_at or 0.0))
+    known = [each for each in (one.payloads, other.payloads) if each is not None]
+    return TaskGroup(
+        one.name,
+        tuple(map(sum, zip(one.counts, other.counts, strict=True))),
+        min((group.oldest for group in (one, other) if group.oldest is not None), default=None),
+        min((group.next_due for group in (one, other) if group.next_due is not None), default=None),
+        latest.error,
+        latest.error_at,
+        sum(known) if known else None,
+    )
 
 
 def no_values(by: str) -> str:

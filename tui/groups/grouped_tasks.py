@@ -51,7 +51,7 @@ class GroupReader(PlanningScreen, ListScreen, Generic[G]):
         """`query` is the state and filter of the task list."""
         super().__init__(live, around)
         self._query = query
-        self.hint_words = hint_words(query.state)
+        self.hint_words = hint_words(live.inspector.edges, query.state)
         self._groups: Sequence[G] = ()
         self._tasks: tuple[str, tuple[Task, ...]] = ("", ())
         """The key of a group, and some of its tasks."""
@@ -207,7 +207,7 @@ class GroupActions(GroupReader[G]):
         if not self.count_of(here):
             return f"no task of this {self.NOUN} in {self.state_word}"
         words = self.scope_words(here)
-        verb = verb_in_state(verb, state)
+        verb = verb_in_state(verb, state, self.live.inspector.edges)
         return VerbRequest(verb, None, self.query_of(here), lambda _: words)
 
     def action_open(self) -> None:

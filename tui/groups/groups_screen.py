@@ -1,7 +1,8 @@
-"""Screen of a place's tasks by queue, kind, group or destination."""
+"""Screen of a place's tasks by queue, kind, group or destination, and by rings of queues."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from engine.index.filter_language import Filter, equality_filter
@@ -15,6 +16,7 @@ from tui.groups import group_lines as view
 from tui.groups.grouped_tasks import GroupActions
 from tui.screens.base import key_bindings
 from tui.session.index_queries import read_group_table
+from tui.session.place import GroupFacts
 from tui.widgets.lines import Frame, LongText
 
 
@@ -28,11 +30,28 @@ class GroupsScreen(GroupActions[TaskGroup]):
     """The grouping that was chosen; "" for the default one."""
 
     _table = GroupTable()
+    _facts: Mapping[str, GroupFacts] = {}
+    """What is known of the queues, if they are the groups."""
+    _queues: dict[str, list[str]] = {}
+    """The queues of each ring, if these are the groups."""
 
     async def read_groups(self) -> Sequence[TaskGroup]:
         """The groups of all tasks that match the filter, in any state."""
         query = self._query._replace(state=None, order="id", descending=False)
-        table = await read_group_table(self.live, query, self.by, self._query.state)
+        own = self.live.place.groups
+        is_ring = own is not None and self.by == own.ring
+        by = "queue" if is_ring else self.by
+        table = await read_group_table(self.live, query, by, self._query.state)
+        self._facts, self._queues = {}, {}
+        if own is not None and table.by == "queue":
+            self._facts = await asyncio.to_thread(own.read, [one.name for one in table.groups])
+        if own is not None and "queue" in table.groupings:
+            table = table._replace(groupings=(*table.groupings, own.ring))
+        if own is not None and is_ring:
+            for name, facts in self._facts.items():
+                self._queues.setdefault(facts.ring, []).append(name)
+            table = view.merge_rings(table, self._facts, own.ring)
+            self._facts = {}
         if table.by not in table.groupings:
             table = await read_group_table(self.live, query, "", self._query.state)
             self.say(f"{view.no_values(self.by)}: by {table.by}")
@@ -41,7 +60,8 @@ class GroupsScreen(GroupActions[TaskGroup]):
 
     def input_version(self) -> tuple[object, ...]:
         """Also the grouping; the logs do not matter."""
-        return self.live.inspector.latest.generation, int(self.live.clock() // 60), self.by
+        seconds = 60 if self.live.place.groups is None else 10
+        return self.live.inspector.latest.generation, int(self.live.clock() // seconds), self.by
 
     def key_of(self, group: TaskGroup) -> str:
         """Grouping and name: a group of another grouping may have the same name."""
@@ -49,6 +69,8 @@ class GroupsScreen(GroupActions[TaskGroup]):
 
     def term_of(self, group: TaskGroup) -> Filter:
         """The filter of a group."""
+        if self._queues:
+            return equality_filter("queue", *self._queues.get(group.name, [group.name]))
         return equality_filter(FILTER_FIELDS[self._table.by], group.name)
 
     def target_state(self, group: TaskGroup) -> State | None:
@@ -63,8 +85,13 @@ class GroupsScreen(GroupActions[TaskGroup]):
         table, text = self._table, self._query.filter.text
         amount = f"{len(table.groups) + table.others:,}, tasks {table.total:,}"
         right: Line = ((f"filter {present.fit_text(safe_line(text), 20).strip()}  ", "key"),)
-        right = (*(right if text else ()), *view.tabs_line(table))
+        right = (*(right if text else ()), *view.tabs_line(table, self._titles))
         return Frame("Groups", "", amount if self.is_known else "?", right)
+
+    @property
+    def _titles(self) -> Mapping[str, str]:
+        own = self.live.place.groups
+        return {} if own is None else own.titles
 
     def text_frame(self) -> Frame:
         """The frame of the details, with the name of the group."""
@@ -73,14 +100,16 @@ class GroupsScreen(GroupActions[TaskGroup]):
     def lay_out(self, width: int) -> None:
         """One row per group, and the details of the one under the cursor."""
         now, states = self.around.clock(), self.live.inspector.states
-        columns = view.GroupColumns(self._table, states, self._query.state, self.rows_width)
+        title = self._titles.get(self._table.by, "")
+        shown = self._table, states, self._query.state, self.rows_width, title, self._facts
+        columns = view.GroupColumns(*shown)
         rows = [Choice(self.key_of(group), columns.row(group, now)) for group in self._groups]
         self.show_rows(columns.head(), rows, view.others_line(self._table, self.rows_width))
         here, text, width = self.here, self.query_one(LongText), self.text_width
         if here is None:
             text.show([self.empty_words("no tasks match")])
             return
-        lines = view.detail_lines(here, states, now, width)
+        lines = view.detail_lines(here, states, now, width, self._facts.get(here.name))
         key, tasks = self._tasks
         if key == self.key_of(here) and tasks:
             state = tasks[0].state
@@ -103,7 +132,8 @@ class GroupsScreen(GroupActions[TaskGroup]):
 
     def scope_words(self, group: TaskGroup) -> str:
         """The scope of a plan for a group."""
-        return f"all in this group: {self._table.by} {view.name_of(group.name)}"
+        title = self._titles.get(self._table.by, self._table.by)
+        return f"all in this group: {title} {view.name_of(group.name)}"
 
     def count_of(self, group: TaskGroup) -> int:
         """Number of tasks of a group in the state that verbs act on."""

@@ -122,7 +122,7 @@ class PlanningScreen(BaseScreen):
     def plan_applied(self, report: Report) -> None:
         """Report the result of an applied plan in the message line."""
         verb = VERBS[report.plan.verb]
-        step = "; next: u undo" if report.done and report.op and verb.is_undoable else ""
+        step = "; next: u undo" if report.is_undoable else ""
         self.say(
             f"{len(report.done):,} {verb.past}, {len(report.gone):,} skipped,"
             f" {len(report.failed):,} failed{step}"
@@ -141,8 +141,8 @@ class PlanningScreen(BaseScreen):
         latest = self.live.inspector.latest
         if state is None or latest.unavailable:
             return "place unavailable"
-        verb = planning.verb_in_state(verb, state)
         inspector = self.live.inspector
+        verb = planning.verb_in_state(verb, state, inspector.edges)
         reason = verb_refusal(inspector.edges, verb, state, inspector.states.get(state, ""))
         if reason is None and state is not None:
             reason = planning.why_not_now(self.live, {state}) or None
@@ -168,8 +168,9 @@ class PlanningScreen(BaseScreen):
 
     def other_verbs(self, state: State | None, task: Task | None = None) -> str:
         """The next step after a verb was refused: the first ones that are not; "" without any."""
+        edges = self.live.inspector.edges
         offered = (
-            f"{key.shown} {planning.verb_in_state(key.verb, state)}"
+            f"{key.shown} {planning.verb_in_state(key.verb, state, edges)}"
             for key in keys.keys_on(self.KIND)
             if key.verb and not self.verb_refusal(key.verb, state, task)
         )

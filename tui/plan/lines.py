@@ -31,6 +31,9 @@ EFFECTS: Mapping[str, str] = {
     "hold": "not taken until released",
     "release": "pending again",
     "kill": "no more retries, the attempt counts",
+    "bounce": "given up, a report to each sender",
+    "expire": "given up as too old, a report to each sender",
+    "reroute": "given to the router again, as new messages",
     "edit": "changed in place, new values below",
     "purge": "workers ignore the trash",
     "restore": "back to their former state, unchanged",
@@ -43,12 +46,18 @@ UNDO_TEXTS: Mapping[str, str] = {
     "retry": "24 h, until they run; tasks that already ran cannot be undone",
     "rerun": "24 h, until they run; tasks that already ran cannot be undone",
     "release": "24 h, until they run",
+    "bounce": "24 h: waits again; the report was sent",
+    "expire": "24 h: waits again; the report was sent",
+    "reroute": "none: the router has them",
     "expunge": "none: permanent. Instead: R restores tasks from the trash; the trash expires "
     "by age; purge or hold tasks that are not in it",
 }
 """How to undo a verb, where that is not possible for all of it."""
 
 DEFAULT_UNDO = "24 h, by any operator (u)"
+
+UNDO_OF_REQUEST = "none: the server does it for good"
+"""Shown if all edges are requests that cannot be undone."""
 
 SENT_AS_REQUEST = "sent as a request: the server decides"
 """Shown where `Edge.exact` is False."""
@@ -240,6 +249,13 @@ def _transition_lines(
     return lines
 
 
+def _undo_text(about: PlanCounts, sight: PlanView) -> str:
+    edges = [would.edge for would in about.transitions]
+    if edges and not any(edge.exact or edge.undoable for edge in edges):
+        return UNDO_OF_REQUEST
+    return sight.undo or UNDO_TEXTS.get(about.plan.verb, DEFAULT_UNDO)
+
+
 def _facts(about: PlanCounts, sight: PlanView) -> list[Run]:
     plan, changed = about.plan, sum(amount for _, amount in about.changed)
     rows: list[Run] = []
@@ -250,7 +266,7 @@ def _facts(about: PlanCounts, sight: PlanView) -> list[Run]:
     rows += [(f"new {name}", describe_value(name, value)) for name, value in plan.values.items()]
     rows += sight.facts
     rows += [
-        ("undo", sight.undo or UNDO_TEXTS.get(plan.verb, DEFAULT_UNDO)),
+        ("undo", _undo_text(about, sight)),
         ("check", f"{RECHECK_NOTE}; changed now: {changed:,}"),
     ]
     if sight.reason:

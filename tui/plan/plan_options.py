@@ -160,6 +160,7 @@ class PlanOptions(ConfirmScreen):
 
 def _toggled(plan: Plan, ident: str, *, is_default_out: bool) -> Plan:
     """The plan with a task excluded if it was included, and the other way round."""
+    together = plan.companions.get(ident, frozenset({ident}))
     if is_default_out:
-        return plan._replace(included_ids=plan.included_ids ^ {ident})
-    return plan._replace(excluded_ids=plan.excluded_ids ^ {ident})
+        return plan._replace(included_ids=plan.included_ids ^ together)
+    return plan._replace(excluded_ids=plan.excluded_ids ^ together)

@@ -12,11 +12,11 @@ from engine.index.filter_language import MAX_FILTER_CHARS
 from engine.index.schema import Query
 from engine.model import Edges, State, state_words
 from engine.operations.execute import RefusalCheck
-from engine.operations.plans import NO_VALUES, Plan
+from engine.operations.plans import NO_VALUES, Plan, describe_added
 from engine.policy import format_rough_duration
 from engine.replay.settings import ReplayPace
 from engine.store import StoreError
-from engine.verbs import VERBS
+from engine.verbs import VERBS, edges_of
 from tui.format import keys
 from tui.format.present import Run
 from tui.plan.lines import PlanCounts, warn_of_whole_state
@@ -36,11 +36,15 @@ VERB_IN_STATE: Mapping[tuple[str, State | None], str] = {
 }
 """Verbs that a key means instead in some states."""
 
+VERB_WITHOUT_EDGE: Mapping[str, str] = {"purge": "expunge", "kill": "bounce"}
+"""Verbs that a key means instead where the store has an edge for them, and none for its own: a
+store without a trash only deletes, and what waits has a sender but no worker."""
 
-def hint_words(state: State | None) -> dict[str, str]:
+
+def hint_words(edges: Edges, state: State | None) -> dict[str, str]:
     """The hints of the keys that mean another verb in a state, by action."""
-    words = {key.action: VERB_IN_STATE.get((key.verb, state), "") for key in keys.verb_keys()}
-    return {action: verb for action, verb in words.items() if verb}
+    found = ((key, verb_in_state(key.verb, state, edges)) for key in keys.verb_keys())
+    return {key.action: verb for key, verb in found if verb != key.verb}
 
 
 def verbs_elsewhere(edges: Edges, state: State | None) -> set[str]:
@@ -49,8 +53,8 @@ def verbs_elsewhere(edges: Edges, state: State | None) -> set[str]:
     """
     found = set()
     for key in keys.verb_keys():
-        ways = VERBS[verb_in_state(key.verb, state)].edges
-        if not any(way in edges for way in ways if way[0] is state):
+        verb = verb_in_state(key.verb, state, edges)
+        if state is None or not edges_of(edges, verb, state):
             found.add(key.action)
     return found
 
@@ -59,8 +63,8 @@ def closed_verbs(edges: Edges, state: State | None) -> set[str]:
     """Actions of the verbs whose edges from a state the store refuses for all tasks now."""
     found = set()
     for key in keys.verb_keys():
-        ways = VERBS[verb_in_state(key.verb, state)].edges
-        refusals = [edges[way].refusal for way in ways if way in edges and way[0] is state]
+        ways = edges_of(edges, verb_in_state(key.verb, state, edges), state)
+        refusals = [edge.refusal for edge in ways.values() if state is not None]
         if refusals and all(refusals):
             found.add(key.action)
     return found
@@ -117,9 +121,16 @@ async def prepare(face: BaseScreen, what: str, making: Awaitable[T]) -> T | None
     return made
 
 
-def verb_in_state(verb: str, state: State | None) -> str:
-    """The verb of a key in a state."""
+def verb_in_state(verb: str, state: State | None, edges: Edges) -> str:
+    """The verb of a key in a state, in a store with these edges."""
+    other = VERB_WITHOUT_EDGE.get(verb, "")
+    if other and state and edges_of(edges, other, state) and not edges_of(edges, verb, state):
+        return other
     return VERB_IN_STATE.get((verb, state), verb)
+
+
+def _has_edge(edges: Edges, verb: str, state: State | None) -> bool:
+    return state is not None and bool(edges_of(edges, verb, state))
 
 
 def include_single_task(plan: Plan) -> Plan:
@@ -130,12 +141,15 @@ def include_single_task(plan: Plan) -> Plan:
 
 
 def plan_warnings(live: PlaceSession, plan: Plan, asked: VerbRequest) -> tuple[str, ...]:
-    """Warnings for a plan that acts on all tasks of a state, with alternatives."""
+    """Warnings for a plan with added tasks, or one that acts on all tasks of a state, with
+    alternatives."""
+    added = describe_added(plan)
     if not VERBS[plan.verb].excludes_suspicious or asked.ids is not None or plan.filter:
-        return ()
+        return added
     states = plan.states
     words = " and ".join(live.inspector.states.get(state, state) for state in states)
-    return warn_of_whole_state(words, len(plan.rows), sum(live.inspector.latest.counts.values()))
+    amount = sum(live.inspector.latest.counts.values())
+    return (*added, *warn_of_whole_state(words, len(plan.rows), amount))
 
 
 MAX_IDS_IN_COMMAND = 4

@@ -122,7 +122,7 @@ class PlanScreen(PlanOptions):
             hint = self._live.worker_hint(facts.plan.verb) if self.report else ""
             if hint or not self.report or not self.report.op:
                 return words._replace(stage=stage, key="", does=hint)
-            undo = "; u again undoes it" if VERBS[facts.plan.verb].is_undoable else ""
+            undo = "; u again undoes it" if self.report.is_undoable else ""
             return words._replace(stage=stage, key="u", does=f"opens it in operations{undo}")
         if not facts.amount:
             return words._replace(key="Esc", does="discards the plan")
@@ -308,7 +308,10 @@ async def show_plan(
     if asked.ids and not plan.rows:
         face.say("no plan: the tasks are gone or filtered")
         return
-    words, warned = asked.describe_scope(len(plan.rows)), plan_warnings(live, plan, asked)
+    words, warned = (
+        asked.describe_scope(len(plan.rows) - plan.added),
+        plan_warnings(live, plan, asked),
+    )
     pace = default_pace(plan, picked=asked.ids is not None)
     errors = asked.query if VERBS[asked.verb].paced_name else None
     face.app.push_screen(

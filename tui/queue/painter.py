@@ -319,7 +319,7 @@ class QueuePainter(QueuePanes):
     def _hint_input(self) -> tuple[object, ...]:
         """Input of the hints; compared on each cursor move instead of rebuilding them."""
         arming, change, edges = self._arming, self._change, self.inspector.edges
-        verbs = [planning.verb_in_state(key.verb, self.state) for key in keys.verb_keys()]
+        verbs = [planning.verb_in_state(key.verb, self.state, edges) for key in keys.verb_keys()]
         task, now = self.selected_task(), self._clock()
         bars = [task and plans.bar_reason(edges, verb, task, now=now) for verb in verbs]
         return (
@@ -341,7 +341,7 @@ class QueuePainter(QueuePanes):
             words = {"arm": keys.arm_hint(self._arming.is_armed)}
             words |= {"open": "details"} if self._on_problems else {}
             # Verbs for other states would displace those that work here.
-            words |= planning.hint_words(self.state)
+            words |= planning.hint_words(self.inspector.edges, self.state)
             elsewhere = planning.verbs_elsewhere(self.inspector.edges, self.state)
             without = self.without() | elsewhere | (TASK_ACTIONS if self._on_problems else set())
             without.add("screen")  # the digits are in the titles of the panes

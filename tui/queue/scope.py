@@ -145,7 +145,7 @@ class QueueScope(QueueMarks):
         if refusal := self._nothing_in_scope():
             return refusal
         words = partial(_describe_scope, self._scope())
-        verb = planning.verb_in_state(verb, self.state)
+        verb = planning.verb_in_state(verb, self.state, self.inspector.edges)
         return VerbRequest(verb, self._scope_ids(), self._plan_query(), words)
 
     def selected_task(self) -> Task | None:

@@ -63,6 +63,9 @@ async def read_group_table(
     """
     now, nothing = live.clock(), GroupTable()
     key = ("groups", query, by, first)
+    shares = live.place.groups is not None and live.place.groups.share_payloads
     return await live.inspector.tallies.ask(
-        key, lambda reader: query_groups(reader, query, by, now, first), nothing
+        key,
+        lambda reader: query_groups(reader, query, by, now, first, counts_payloads=shares),
+        nothing,
     )

@@ -71,6 +71,34 @@ class PlaceDestinations(NamedTuple):
     """Why tasks of the place do not name their destination; "" if they do."""
 
 
+class GroupFacts(NamedTuple):
+    """What a format knows of the tasks with the same queue, besides the tasks."""
+
+    ring: str = ""
+    """The group of queues that it belongs to."""
+    agents: int | None = None
+    """How many processes work on it; None if unknown."""
+    wakeup: float | None = None
+    """When it is tried next, epoch seconds UTC; None if unknown."""
+    pending: str = ""
+    """Why it cannot start now; "" if it can, or that is unknown."""
+    rows: tuple[tuple[str, str], ...] = ()
+    """Further names and values."""
+
+
+class PlaceGroups(NamedTuple):
+    """How a format calls the groups of its tasks, and what it knows of them."""
+
+    titles: Mapping[str, str]
+    """Names of groupings that differ from those of the index."""
+    read: Callable[[Sequence[str]], Mapping[str, GroupFacts]]
+    """Reads the facts of these queues, by name; blocks."""
+    ring: str = "ring"
+    """What a group of queues is called."""
+    share_payloads: bool = False
+    """True if several tasks may have the same payload: different ones are counted."""
+
+
 class WholeQueueFigures(NamedTuple):
     """State of a queue as a whole, in the store's words."""
 
@@ -177,6 +205,9 @@ class Place(NamedTuple):
 
     mail: PlaceMail | None = None
     """Mail transports of the place; None if unknown."""
+
+    groups: PlaceGroups | None = None
+    """What its groups are called, and what is known of them; None: no more than of their tasks."""
 
     destinations: PlaceDestinations | None = None
     """The destinations of deliveries; None if no registry is configured."""

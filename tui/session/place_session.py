@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from engine.destinations import watch
-from engine.destinations.watch import DestinationTasks, SeenDestination
+from engine.destinations.watch import CountedTasks, SeenDestination
 from engine.index import filter_language
 from engine.index.backlog import BacklogSummary
 from engine.index.group_counts import count_destinations
@@ -169,7 +169,7 @@ class PlaceSession:
         """Active tasks, as many as any screen shows."""
         self.waiting_kinds: Mapping[str, int] = {}
         """Number of pending tasks by kind."""
-        self.destination_tasks: Mapping[str, DestinationTasks] | None = None
+        self.destination_tasks: CountedTasks | None = None
         """Tasks by destination; None until counted."""
         self.joined: tuple[object, object, tuple[SeenDestination, ...]] = (None, None, ())
         """What `seen_destinations` made last, after the two values that it was made of."""

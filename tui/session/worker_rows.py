@@ -111,7 +111,9 @@ def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
 
 
 def describe(worker: ConnectedWorker) -> str:
-    """The address of a worker, since when it is connected, and the queues that it serves."""
+    """What a worker does; else its address, since when it is connected, and its queues."""
+    if worker.text:
+        return safe_line(worker.text)
     queues = ", ".join(worker.queues[:MAX_NAMED_QUEUES])
     more = len(worker.queues) - MAX_NAMED_QUEUES
     words = f"{worker.address}, connected {format_rough_duration(worker.age)}; serves {queues}"

@@ -170,8 +170,11 @@ class TaskPage(PlanningScreen, Page):
         task = None if self.reader.gone else self.selected_task()
         state = None if task is None else task.state
         grey = {key.action for key in keys.verb_keys() if self.verb_refusal(key.verb, state, task)}
-        words = {"arm": keys.arm_hint(self.around.arming.is_armed)} | planning.hint_words(state)
-        elsewhere = planning.verbs_elsewhere(self.live.inspector.edges, state)
+        edges = self.live.inspector.edges
+        words = {"arm": keys.arm_hint(self.around.arming.is_armed)} | planning.hint_words(
+            edges, state
+        )
+        elsewhere = planning.verbs_elsewhere(edges, state)
         self.show_hints(grey, self.without() | elsewhere, words)
 
     def _foot(self, width: int) -> Line:

@@ -36,7 +36,7 @@ class TaskScreen(TaskPage):
             return refusal + self.other_verbs(task.state, task)
         if asyncio.get_running_loop().time() - self.reader.altered_at < SEEN_SECONDS:
             return TASK_JUST_CHANGED
-        verb = planning.verb_in_state(verb, task.state)
+        verb = planning.verb_in_state(verb, task.state, self.live.inspector.edges)
         return VerbRequest(verb, {task.id}, Query(task.state), lambda _: f"task {task.id}")
 
     def selected_task(self) -> Task | None:

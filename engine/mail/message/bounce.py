@@ -120,7 +120,7 @@ def _delivery_status(mail: Undelivered, host: Host, error: str, now: float) -> E
     blocks = (
         {"Reporting-MTA": f"dns; {host.name}", "Arrival-Date": _acceptance_date(mail)},
         {
-            "Final-Recipient": _ascii_address(mail.recipient),
+            "Final-Recipient": ascii_address(mail.recipient),
             "Action": "failed",
             "Status": code[1] if code else "5.0.0",
             "Diagnostic-Code": f"{'smtp' if server else 'x-local'}; {said}",
@@ -138,7 +138,7 @@ def _delivery_status(mail: Undelivered, host: Host, error: str, now: float) -> E
     return part
 
 
-def _ascii_address(address: str) -> str:
+def ascii_address(address: str) -> str:
     """Return an address for a delivery report, in ASCII (RFC 6533, section 3)."""
     if address.isascii() and address.isprintable():
         return f"rfc822; {address}"[:_MAX_ADDRESS_LENGTH]

@@ -19,8 +19,9 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import BinaryIO, NamedTuple
 
 from engine.mail import failure_reasons, wire_format
@@ -122,6 +123,25 @@ class WireMessage(NamedTuple):
     """An open file in wire form, read from its start; `send` closes it."""
 
 
+class WireRecipient(NamedTuple):
+    """One of several recipients of a mail."""
+
+    address: str
+    notify: str = ""
+    """Parameters of RCPT for a server that sends delivery notifications (RFC 3461)."""
+
+
+class ServerAnswer(NamedTuple):
+    """What a server answered to a mail for several recipients."""
+
+    reply: str
+    """To the mail, on one line; "" if it accepted no recipient, and got no mail."""
+    refusals: tuple[BadMail | NotSent | None, ...]
+    """Of each recipient; None: accepted."""
+    notifies: bool
+    """True if the server has taken over the delivery notifications."""
+
+
 class InDoubt(NotSent):
     """The whole mail was sent and no clear answer came: it may have been accepted."""
 
@@ -174,20 +194,79 @@ def send(
         UnreadableMessage: its contents cannot be read now; it was not accepted.
         NotSent: it was not accepted; another attempt may be made.
     """
-    with message.contents as contents:
-        paths = smtp_path(message.sender), smtp_path(message.recipient)
-        if paths[1] == "<>":
-            raise BadMail("no recipient")
-        try:
-            facts = wire_format.check_wire_format(contents)
-            contents.seek(0)
-        except OSError as error:
-            raise _unreadable(error) from error
-        if why := to.fault:
-            raise NotSent(Reason.UNAVAILABLE, "unavailable_configuration", why)
-        watch = _AttemptDeadline(time.monotonic() + to.max_time, cancelled)
-        with connections.watching(watch):
-            _SmtpSession(to, watch, connections).send_mail(paths, contents, facts)
+    sender, recipient, contents = message
+    answer = send_to_all(sender, [WireRecipient(recipient)], contents, to, cancelled, connections)
+    if refusal := answer.refusals[0]:
+        raise refusal
+
+
+def send_to_all(
+    sender: str,
+    recipients: Sequence[WireRecipient],
+    contents: BinaryIO,
+    to: SmtpDestination,
+    cancelled: Callable[[], bool],
+    connections: Connections,
+    notify: str = "",
+) -> ServerAnswer:
+    """Send a mail to several recipients in one transaction; the server has accepted it for all that
+    it did not refuse when this returns. Otherwise as `send`. `notify` are the parameters of MAIL
+    for a server that sends delivery notifications.
+
+    Raises:
+        BadMail, InDoubt, UnreadableMessage, NotSent: as for `send`, for all recipients.
+    """
+    with contents:
+        path = smtp_path(sender)
+        paths = [_recipient_path(one.address) for one in recipients]
+        good = [
+            _PathTo(to_path, one.notify)
+            for one, to_path in zip(recipients, paths, strict=True)
+            if isinstance(to_path, str)
+        ]
+        answer = ServerAnswer("", (), False)
+        if good:
+            try:
+                facts = wire_format.check_wire_format(contents)
+                contents.seek(0)
+            except OSError as error:
+                raise _unreadable(error) from error
+            if why := to.fault:
+                raise NotSent(Reason.UNAVAILABLE, "unavailable_configuration", why)
+            watch = _AttemptDeadline(time.monotonic() + to.max_time, cancelled)
+            with connections.watching(watch):
+                session = _SmtpSession(to, watch, connections)
+                answer = session.send_mail(_Envelope(path, good, notify), contents, facts)
+        theirs = iter(answer.refusals)
+        refusals = (next(theirs) if isinstance(one, str) else one for one in paths)
+        return answer._replace(refusals=tuple(refusals))
+
+
+class _PathTo(NamedTuple):
+    """A recipient in angle brackets, and its parameters for notifications."""
+
+    path: str
+    notify: str
+
+
+class _Envelope(NamedTuple):
+    """The envelope of a mail, with addresses in angle brackets."""
+
+    sender: str
+    recipients: Sequence[_PathTo]
+    notify: str
+
+
+class _NoneAccepted(Exception):
+    """The server refused all recipients."""
+
+
+def _recipient_path(address: str) -> str | BadMail:
+    try:
+        path = smtp_path(address)
+    except BadMail as fault:
+        return fault
+    return BadMail("no recipient") if path == "<>" else path
 
 
 def _unreadable(error: OSError) -> UnreadableMessage:
@@ -347,18 +426,27 @@ class _SmtpSession:
         self._secret = ""
 
     def send_mail(
-        self, paths: tuple[str, str], contents: BinaryIO, facts: wire_format.WireFacts
-    ) -> None:
+        self, envelope: _Envelope, contents: BinaryIO, facts: wire_format.WireFacts
+    ) -> ServerAnswer:
         """Connect and log in, or use a kept connection, and send the mail.
 
         Raises:
-            BadMail, NotSent: as for `send`.
+            BadMail, NotSent: as for `send_to_all`.
         """
+        refusals: list[NotSent | None] = []
         try:
-            with self._begun(paths, facts) as client:
-                self._command(client, "RCPT", f"TO:{paths[1]}")
-                self._data(client, contents, facts.size)
-                return
+            with self._begun(envelope, facts) as client:
+                notifies = client.has_extn("dsn")
+                refusals = [
+                    _refusal(partial(self._command, client, "RCPT", _rcpt_argument(one, notifies)))
+                    for one in envelope.recipients
+                ]
+                if None not in refusals:
+                    raise _NoneAccepted
+                reply = self._data(client, contents, facts.size)
+                return ServerAnswer(reply, tuple(refusals), notifies)
+        except _NoneAccepted:
+            return ServerAnswer("", tuple(refusals), False)
         except NotSent as error:
             failure = error
         except (OSError, smtplib.SMTPException, ValueError) as error:
@@ -366,15 +454,15 @@ class _SmtpSession:
         raise self._final_failure(failure)
 
     @contextmanager
-    def _begun(self, paths: tuple[str, str], facts: wire_format.WireFacts) -> Iterator[_Client]:
+    def _begun(self, envelope: _Envelope, facts: wire_format.WireFacts) -> Iterator[_Client]:
         """A connection on which the server has accepted MAIL; kept after the block, unless it
         fails.
         """
-        client = self._begin_on_kept(paths, facts) or self._open_client()
+        client = self._begin_on_kept(envelope, facts) or self._open_client()
         try:
             if client.mails == 0:
                 self._begin(client)
-                self._command(client, "MAIL", _mail_argument(client, paths, facts))
+                self._command(client, "MAIL", _mail_argument(client, envelope, facts))
             yield client
         except BaseException:
             self._watch.set_connection(None)
@@ -383,9 +471,7 @@ class _SmtpSession:
         self._watch.set_connection(None)
         self._connections.keep(client)
 
-    def _begin_on_kept(
-        self, paths: tuple[str, str], facts: wire_format.WireFacts
-    ) -> _Client | None:
+    def _begin_on_kept(self, envelope: _Envelope, facts: wire_format.WireFacts) -> _Client | None:
         """A kept connection on which the server has accepted MAIL; None if missing.
 
         If the server has closed it, or takes no more mails on it, it is closed here.
@@ -396,7 +482,7 @@ class _SmtpSession:
             try:
                 self._watch.set_connection(client.wire)
                 client.sock.settimeout(min(self._to.timeout, self._watch.seconds_left))
-                self._command(client, "MAIL", _mail_argument(client, paths, facts))
+                self._command(client, "MAIL", _mail_argument(client, envelope, facts))
                 return client
             except (BadMail, NotSent, OSError, smtplib.SMTPException):
                 self._watch.set_connection(None)
@@ -492,7 +578,8 @@ class _SmtpSession:
         self._doing = verb
         self._require(*client.docmd(verb, rest), "")
 
-    def _data(self, client: _Client, contents: BinaryIO, size: int) -> None:
+    def _data(self, client: _Client, contents: BinaryIO, size: int) -> str:
+        """Send the mail; return the answer of the server."""
         self._doing = "DATA"
         code, reply = client.docmd("DATA")
         if code != 354:
@@ -523,6 +610,7 @@ class _SmtpSession:
         # Any other code is neither a yes nor a no here.
         self._ended = not (200 <= code < 300 or 400 <= code < 600)
         self._require(code, reply, "")
+        return safe_line(f"{code} {' '.join(reply.decode('utf-8', 'replace').split())}")
 
     def _require(self, code: int, reply: bytes | str, word: str) -> None:
         """Return if the answer is 2xx.
@@ -662,13 +750,26 @@ def _tls_context(to: SmtpDestination) -> ssl.SSLContext:
     return context
 
 
-def _mail_argument(client: _Client, paths: tuple[str, str], facts: wire_format.WireFacts) -> str:
-    """Return the argument of MAIL: the sender, SIZE, BODY and SMTPUTF8.
+def _refusal(command: Callable[[], None]) -> NotSent | None:
+    """Send a command; return why the server refuses it, if it does."""
+    try:
+        command()
+    except NotSent as failure:
+        return failure
+    return None
+
+
+def _rcpt_argument(to: _PathTo, notifies: bool) -> str:
+    return f"TO:{to.path} {to.notify}".strip() if notifies else f"TO:{to.path}"
+
+
+def _mail_argument(client: _Client, envelope: _Envelope, facts: wire_format.WireFacts) -> str:
+    """Return the argument of MAIL: the sender, SIZE, BODY, SMTPUTF8 and those for notifications.
 
     Raises:
         BadMail: this server lacks an extension that the mail needs.
     """
-    parameters = f"FROM:{paths[0]}"
+    parameters = f"FROM:{envelope.sender}"
     client.command_encoding = "ascii"  # an earlier mail may have changed it
     if client.has_extn("size"):
         parameters += f" SIZE={facts.size}"
@@ -676,6 +777,9 @@ def _mail_argument(client: _Client, paths: tuple[str, str], facts: wire_format.W
         if not client.has_extn("8bitmime"):
             raise BadMail("it contains bytes beyond ASCII, and the server does not offer 8BITMIME")
         parameters += " BODY=8BITMIME"
+    if envelope.notify and client.has_extn("dsn"):
+        parameters += f" {envelope.notify}"
+    paths = (envelope.sender, *(one.path for one in envelope.recipients))
     if not all(map(str.isascii, paths)):
         if not client.has_extn("smtputf8"):
             raise BadMail("an address is not ASCII, and the server does not offer SMTPUTF8")

@@ -26,17 +26,28 @@ def has_ended(pid: int, locked_at: float, transport: stat_result) -> bool:
     """
     try:
         os.kill(pid, 0)
-        state, _, _, started = lock_file.process_stat(pid)
+        started = start_time(pid)
     except (ProcessLookupError, FileNotFoundError, OverflowError):
         return True
     except (OSError, ValueError, IndexError):
         return False
-    if state == "Z":
-        return True
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - started / _TICKS_PER_SECOND
-    if time.time() - age <= locked_at + _CLOCK_SLACK_SECONDS:
+    if started <= locked_at + _CLOCK_SLACK_SECONDS:
         return False
     return _works_in(pid, transport) is False
+
+
+def start_time(pid: int) -> float:
+    """When a process started, epoch seconds UTC (/proc).
+
+    Raises:
+        ProcessLookupError, FileNotFoundError: it has ended.
+        OSError, ValueError, IndexError: it cannot be found out.
+    """
+    state, _, _, started = lock_file.process_stat(pid)
+    if state == "Z":
+        raise ProcessLookupError(pid)
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - started / _TICKS_PER_SECOND
+    return time.time() - age
 
 
 def find_scheduler(root: int, transport: stat_result) -> int | None:
@@ -45,19 +56,36 @@ def find_scheduler(root: int, transport: stat_result) -> int | None:
     The pid file can be old: the process must work in transport/. Of another user's process that
     cannot be seen, so it counts.
     """
-    try:
-        fd = files.open_guarded(PID_FILE, root)
-    except (OSError, files.Refused):
-        return None
-    try:
-        pid = decode.parse_digits(os.read(fd, 32).strip())
-    except OSError:
-        return None  # a folder, or a FIFO that is being written
-    finally:
-        os.close(fd)
+    pid, _ = _read_pid_file(root)
     if not pid or has_ended(pid, float("inf"), transport):
         return None
     return None if _works_in(pid, transport) is False else pid
+
+
+def is_scheduler(pid: int, root: int, transport: stat_result) -> bool:
+    """True if a process is proven to be the scheduler of a spool: the pid file names it and was
+    written after its start, as an agent's never is, and it works in transport/. `root` as above.
+    """
+    named, written_at = _read_pid_file(root)
+    try:
+        is_older = start_time(pid) <= written_at + _CLOCK_SLACK_SECONDS
+    except (OSError, ValueError, IndexError):
+        return False
+    return pid == named and is_older and _works_in(pid, transport) is True
+
+
+def _read_pid_file(root: int) -> tuple[int, float]:
+    """The PID in the pid file, 0 if there is none, and when it was written."""
+    try:
+        fd = files.open_guarded(PID_FILE, root)
+    except (OSError, files.Refused):
+        return 0, 0.0
+    try:
+        return decode.parse_digits(os.read(fd, 32).strip()) or 0, os.fstat(fd).st_mtime
+    except OSError:
+        return 0, 0.0  # a folder, or a FIFO that is being written
+    finally:
+        os.close(fd)
 
 
 def _works_in(pid: int, folder: stat_result) -> bool | None:

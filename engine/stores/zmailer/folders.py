@@ -8,32 +8,50 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from os import stat_result
 from typing import NamedTuple
 
 from engine.model import Problem
 from engine.store import Unavailable
 from engine.stores.zmailer import names
-from engine.stores.zmailer.control_file import TRIGGER, ControlFile, parse_control_file
+from engine.stores.zmailer.control_file import BLOCK_BYTES, FileLayout, FileVersion
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line
 
 TRANSPORT, QUEUE = "transport", "queue"
+FREEZER = "freezer"
+"""Where the scheduler puts control files that it cannot use."""
 KEPT = ".spooldeck/kept"
 """Our folder of second hard links, with transport/ and queue/ in it."""
 
 MAX_CONTROL_BYTES = 256 << 20
 """Larger control files are not read: about four million recipients."""
 
-READ_TRIES = 3
-"""How often a file that changes while it is read is read again."""
+LARGE_BYTES = 128 << 10
+"""Control files from this size are never in memory in whole; what is known of them is kept."""
+
+MAX_CACHED_RECIPIENTS = 4_000_000
+"""The most recipient lines in kept layouts, with four bytes each, and diagnostics."""
+
+WINDOW_BYTES = 256 << 10
+"""Bytes of a large file that are read at a time."""
+
+LINE_BYTES = 512
+"""Bytes that are read first to find a line."""
+
+CTIME_GRAIN_NANOSECONDS = 50_000_000
+"""Nanoseconds: two changes closer than this may give a file the same time of change."""
+
+MAX_OPEN_FOLDERS = 64
+"""Folders that are kept open for many reads in a row."""
 
 
 class Changing(Exception):
-    """A file changed each time it was read."""
+    """A file changes while it is read."""
 
 
 class OpenControl(NamedTuple):
@@ -58,12 +76,91 @@ class SpoolEntry(NamedTuple):
     name: str
     where: str
     is_kept: bool
-    data: bytes
     seen: stat_result
-    control: ControlFile
+    layout: FileLayout
+    line_at: Callable[[int], bytes]
+    """Returns the line at an offset without its LF: any if the whole file was read, else only those
+    that were asked for."""
+    large: LargeFile | None
+    """To read more of a large file; None if all of the file was read."""
     message: stat_result
     message_path: str
     """Below the spool."""
+
+
+class FolderCache:
+    """Open folders below others, for many reads in a row; those not used lately are closed.
+
+    Each component is opened in the one above without following a link. A folder that is renamed
+    meanwhile is read until `close`.
+    """
+
+    def __init__(self) -> None:
+        self._fds: dict[tuple[int, str], int] = {}
+
+    def open(self, above: int, path: str) -> int:
+        """Open a folder below an open one; valid until `MAX_OPEN_FOLDERS` others were opened.
+
+        Raises:
+            OSError: one component is missing, or no folder.
+        """
+        if not path:
+            return above
+        fd = self._fds.pop((above, path), -1)
+        if fd < 0:
+            over, _, name = path.rpartition("/")
+            fd = files.open_folder(name, self.open(above, over))
+            if len(self._fds) >= MAX_OPEN_FOLDERS:
+                os.close(self._fds.pop(next(iter(self._fds))))
+        self._fds[above, path] = fd
+        return fd
+
+    def close(self) -> None:
+        """Close all."""
+        while self._fds:
+            os.close(self._fds.popitem()[1])
+
+
+class KnownFile(NamedTuple):
+    """A large file as it was when it was read."""
+
+    seen: stat_result
+    version: FileVersion
+    is_settled: bool
+    """False if it may have changed since without another time of change."""
+
+    def has_layout_of(self, now: stat_result) -> bool:
+        """True if its layout is that of a file with this status."""
+        return files.is_same_file(self.seen, now)
+
+    def is_unchanged(self, now: stat_result) -> bool:
+        """True if a file with this status has the same bytes. Our own changes keep its time, but
+        not the time of its last status change."""
+        is_same = self.has_layout_of(now) and self.seen.st_ctime_ns == now.st_ctime_ns
+        return is_same and self.is_settled
+
+
+class VersionCache:
+    """What is known of large files."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, KnownFile] = {}
+
+    def get(self, name: str) -> KnownFile | None:
+        """A file as it was when it was last read."""
+        return self._known.get(name)
+
+    def keep(self, name: str, seen: stat_result, version: FileVersion) -> None:
+        """Keep the version of a file that had this status before it was read; the oldest go if all
+        have too many recipients."""
+        self._known.pop(name, None)
+        is_settled = time.time_ns() - seen.st_ctime_ns > CTIME_GRAIN_NANOSECONDS
+        self._known[name] = KnownFile(seen, version, is_settled)
+        room = MAX_CACHED_RECIPIENTS
+        for each, (_, one, _) in reversed([*self._known.items()]):
+            room -= len(one.layout.recipients) + len(one.layout.diagnostics)
+            if room < 0 and each != name:
+                del self._known[each]
 
 
 class PostofficeFolders:
@@ -77,6 +174,7 @@ class PostofficeFolders:
         """
         self.root = root
         self._fds: list[int] = []
+        self.versions = VersionCache()
         try:
             self.fd = self._open(root, None)
             self.transport = self._open(TRANSPORT, self.fd)
@@ -163,6 +261,14 @@ class PostofficeFolders:
                     with suppress(OSError), self.open_below(fd, two):
                         yield f"{one}/{two}/"
 
+    def list_parked(self) -> list[str]:
+        """Names of the files in freezer/."""
+        try:
+            with self.open_below(self.fd, FREEZER) as fd:
+                return sorted(_entries(fd))
+        except OSError:
+            return []  # most spools have none; what cannot be listed cannot be shown
+
     def _is_there(self, path: str) -> bool:
         """True if a file is still there, and not moved from one folder to the other meanwhile."""
         folder, _, name = path.rpartition("/")
@@ -184,7 +290,7 @@ class PostofficeFolders:
         except OSError as error:
             raise Unavailable(f"{self.root}/{KEPT}: {error.strerror}") from error
 
-    # ---- reading
+    # ---- control and message files
 
     @contextmanager
     def open_control(self, name: str, flags: int = os.O_RDONLY) -> Iterator[OpenControl]:
@@ -206,14 +312,21 @@ class PostofficeFolders:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             try:
-                self._require_plain(name, os.fstat(file))
+                self.require_plain(name, os.fstat(file))
                 yield OpenControl(file, name, "" if is_kept else folder, is_kept)
             finally:
                 os.close(file)
             return
         raise FileNotFoundError(name)
 
-    def _require_plain(self, name: str, seen: stat_result) -> None:
+    def require_plain(self, name: str, seen: stat_result) -> None:
+        """Check the status of an open control file.
+
+        Raises:
+            Refused: it is not a plain file, or has a hard link that is not ours.
+        """
+        if seen.st_nlink == 1 and stat.S_ISREG(seen.st_mode):
+            return
         why = files.file_problem(seen)
         if not why:
             return
@@ -224,61 +337,94 @@ class PostofficeFolders:
                     return
         raise Refused(why)
 
-    def read_entry(self, name: str) -> SpoolEntry | None:
-        """Read a control file, again if it is changed or replaced meanwhile; None for a file that
-        is a request for a delivery (ETRN).
-
-        Raises:
-            FileNotFoundError: there is none.
-            Refused: it is no control file of a message.
-            Changing: it changed each time.
-            OSError: it cannot be read now.
-        """
-        for _ in range(READ_TRIES):
-            with self.open_control(name) as opened:
-                data, seen = read_whole(opened.fd)
-                if not files.is_same_file(os.fstat(opened.fd), seen):
-                    continue
-                where, is_kept = opened.where, opened.is_kept
-                if not self._leads_to(opened, seen):
-                    continue
-            if data[:1] == TRIGGER:
-                return None
-            control = parse_control_file(data)
-            if control.name != os.fsencode(name):
-                said = safe_line(control.name.decode("utf-8", "replace"))[:80]
-                raise Refused(f"its i line names {said}")
-            message, path = self.find_message(name, is_kept)
-            return SpoolEntry(name, where, is_kept, data, seen, control, message, path)
-        raise Changing(name)
-
-    def _leads_to(self, opened: OpenControl, seen: stat_result) -> bool:
-        """True if the path still leads to the file that was read."""
-        above, name = os.path.split(opened.where)
-        try:
-            with self.open_below(self.fd, above) as fd:
-                return os.path.samestat(os.stat(name, dir_fd=fd, follow_symlinks=False), seen)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-
-    def find_message(self, name: str, is_kept: bool) -> tuple[stat_result, str]:
-        """Status and path of the message file of a control file.
+    def find_message(
+        self, name: str, is_kept: bool, opened: FolderCache | None = None, likely: str = ""
+    ) -> tuple[stat_result, str]:
+        """Status and path of the message file of a control file; `likely` is the hash folder to try
+        first, `opened` has folders open from other reads.
 
         Raises:
             Refused: there is none, or it is no plain file.
         """
-        number = names.message_number(name) or 0
-        folders = [f"{KEPT}/{QUEUE}/"] if is_kept else []
-        for folder in folders or [f"{QUEUE}/{one}" for one in names.hash_folders(number)]:
+        if opened is None:
+            with closing(FolderCache()) as own:
+                return self.find_message(name, is_kept, own, likely)
+        for folder in self._message_folders(name, is_kept, likely):
             try:
-                with self.open_below(self.fd, folder) as fd:
-                    seen = os.stat(name, dir_fd=fd, follow_symlinks=False)
+                at = opened.open(self.fd, folder[:-1])
+                seen = os.stat(name, dir_fd=at, follow_symlinks=False)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             if not stat.S_ISREG(seen.st_mode):
                 raise Refused("its message file is not a plain file")
             return seen, folder + name
         raise Refused(f"no message file: {QUEUE}/{name} is missing")
+
+    @staticmethod
+    def _message_folders(name: str, is_kept: bool, likely: str) -> Iterator[str]:
+        """The folders below the spool in which a message file may be."""
+        if is_kept:
+            yield f"{KEPT}/{QUEUE}/"
+            return
+        yield f"{QUEUE}/{likely}"
+        for folder in names.hash_folders(names.message_number(name) or 0):
+            if folder != likely:
+                yield f"{QUEUE}/{folder}"
+
+
+class LargeFile:
+    """Reads parts of a large control file, which is opened again for each."""
+
+    def __init__(
+        self, folders: PostofficeFolders, where: str, seen: stat_result, version: FileVersion
+    ) -> None:
+        self._folders, self._where, self._seen = folders, where, seen
+        self.version, self._layout = version, version.layout
+        self._windows: dict[int, tuple[int, bytes]] = {}
+
+    def line_at(self, offset: int) -> bytes:
+        """The line at an offset, without its LF; no bytes at the end of the file.
+
+        Raises:
+            Changing: the file is no longer there, or was cut.
+        """
+        # Offsets in the order of their digits are ascending among those with as many digits.
+        key, size = len(str(offset)), WINDOW_BYTES
+        if offset > self._layout.recipients[-1]:
+            key, size = 0, BLOCK_BYTES  # diagnostics, in any order
+        start, data = self._windows.get(key, (0, b""))
+        end = data.find(b"\n", offset - start) if start <= offset else -1
+        while end < 0:
+            if offset >= self._layout.size:
+                return b""
+            start, data = offset, self.read(offset, offset + size)
+            end, size = data.find(b"\n"), 4 * size
+            self._windows[key] = start, data
+            if end < 0 and offset + len(data) >= self._layout.size:
+                raise Changing(self._where)
+        return data[offset - start : end]
+
+    def read(self, start: int, end: int) -> bytes:
+        """The bytes from one offset to another.
+
+        Raises:
+            Changing: the file is no longer there, or was cut.
+        """
+        above, name = os.path.split(self._where)
+        try:
+            with self._folders.open_below(self._folders.fd, above) as folder:
+                fd = files.open_guarded(name, folder)
+        except FileNotFoundError:
+            raise Changing(self._where) from None
+        try:
+            if not os.path.samestat(os.fstat(fd), self._seen):
+                raise Changing(self._where)
+            data = read_span(fd, start, min(end, self._layout.size))
+        finally:
+            os.close(fd)
+        if not data:
+            raise Changing(self._where)
+        return data
 
 
 def problem_at(where: str, what: str, seen: stat_result | None = None) -> Problem:
@@ -295,11 +441,24 @@ def read_whole(fd: int) -> tuple[bytes, stat_result]:
     seen = os.fstat(fd)
     if seen.st_size > MAX_CONTROL_BYTES:
         raise Refused(f"{seen.st_size:,} bytes, expected at most {MAX_CONTROL_BYTES:,}")
-    os.lseek(fd, 0, os.SEEK_SET)
-    data = b""
-    while len(data) < seen.st_size and (more := os.read(fd, seen.st_size - len(data))):
-        data += more
-    return data, seen
+    return read_span(fd, 0, seen.st_size), seen
+
+
+def read_span(fd: int, start: int, end: int) -> bytes:
+    """The bytes of an open file from one offset to another."""
+    return os.pread(fd, end - start, start)
+
+
+def read_line(fd: int, offset: int) -> bytes:
+    """The line at an offset of an open file without its LF."""
+    line, size = b"", LINE_BYTES
+    while more := os.pread(fd, size, offset + len(line)):
+        part, end, _ = more.partition(b"\n")
+        line += part
+        if end:
+            return line
+        size *= 2
+    return line
 
 
 def _open(name: str, folder: int) -> int:

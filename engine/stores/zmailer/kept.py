@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from os import stat_result
 
 from engine.store import Gone, Unavailable
 from engine.stores.zmailer import names
-from engine.stores.zmailer.folders import KEPT, QUEUE, TRANSPORT, OpenControl, PostofficeFolders
+from engine.stores.zmailer.folders import (
+    KEPT,
+    QUEUE,
+    TRANSPORT,
+    FolderCache,
+    OpenControl,
+    PostofficeFolders,
+)
 from engine.system import files
 
 FOLDER_MODE = 0o700
@@ -36,7 +43,8 @@ class KeptLinks:
         if opened.is_kept:
             return
         name, seen = opened.name, os.fstat(opened.fd)
-        message, path = self._folders.find_message(name, is_kept=False)
+        with closing(FolderCache()) as folders:
+            message, path = self._folders.find_message(name, False, folders, opened.folder)
         self._make_folders()
         with self._lock():
             self._link(path, message, QUEUE)

@@ -1,4 +1,4 @@
-"""Names in a ZMailer spool: control files, hash folders, spool ids.
+"""Names in a ZMailer spool: control files, hash folders, spool ids, addresses.
 
 The number that begins the name of a control file is the inode number of its message file. Hashing
 takes it modulo 26, or modulo 676 on two levels (scheduler(8zm), option -H).
@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
+
+from engine.system.files import Refused
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123abcdefghijklmnopqrstuvwxyz4567890-"
 """Characters of six bits each in a spool id."""
@@ -16,7 +19,19 @@ ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123abcdefghijklmnopqrstuvwxyz4567890-"
 _match_name = re.compile(r"([0-9]{1,20})(?:-[A-Za-z0-9_.-]{1,40})?").fullmatch
 _match_spool_id = re.compile(r"S([0-9]{1,20})A[A-Za-z0-9-]{7}(?:[A-Za-z0-9-]{5})?").fullmatch
 _match_task_id = re.compile(r"([0-9][A-Za-z0-9_.-]*)/([0-9]{1,12})").fullmatch
+is_thread = re.compile(rb'[^ "()\\]+ [^ "()\\]+').fullmatch
+"""Matches channel and host of an address of the usual form: two plain words before the last two."""
+_has_groups = re.compile(rb'["()\\]').search
 _HASH_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class Quad(NamedTuple):
+    """An address: channel, host, user and privilege."""
+
+    channel: bytes
+    host: bytes
+    user: bytes
+    privilege: bytes
 
 
 def message_number(name: str) -> int | None:
@@ -38,6 +53,13 @@ def hash_folders(number: int) -> Iterator[str]:
     yield f"{_HASH_LETTERS[number % 26]}/"
     high, low = divmod(number % 676, 26)
     yield f"{_HASH_LETTERS[high]}/{_HASH_LETTERS[low]}/"
+
+
+def all_hash_folders() -> Iterator[str]:
+    """All folders on both levels, without a final slash."""
+    for one in _HASH_LETTERS:
+        yield one
+        yield from (f"{one}/{two}" for two in _HASH_LETTERS)
 
 
 def task_id(name: str, offset: int) -> str:
@@ -67,7 +89,7 @@ def spool_id(number: int, modified_ns: int) -> str:
     values += [at.tm_mday - 1, at.tm_hour, at.tm_min, at.tm_sec]
     if nanoseconds:
         values += [nanoseconds >> bits & 63 for bits in (24, 18, 12, 6, 0)]
-    return f"S{number}{''.join(ALPHABET[value] for value in values)}"
+    return f"S{number}{''.join(map(ALPHABET.__getitem__, values))}"
 
 
 def spool_id_number(text: str) -> int | None:
@@ -78,3 +100,46 @@ def spool_id_number(text: str) -> int | None:
     """
     found = _match_spool_id(text)
     return int(found[1]) if found else None
+
+
+def parse_quad(text: bytes) -> Quad:
+    """Parse channel, host, user and privilege. A host may be a list in parentheses, or quoted; a
+    user may have blanks, and may be missing.
+
+    Raises:
+        Refused: it is not that.
+    """
+    channel, _, rest = text.lstrip(b" ").partition(b" ")
+    rest = rest.lstrip(b" ")
+    end = _word_end(rest)
+    host, others = rest[:end], rest[end:].strip(b" ")
+    user, _, privilege = others.rpartition(b" ")
+    if not channel or not host or not privilege.lstrip(b"-").isdigit():
+        raise Refused("no channel, host, user and privilege")
+    return Quad(channel.lower(), host.lower(), user.strip(b" "), privilege)
+
+
+def _word_end(text: bytes) -> int:
+    """Where the first word ends: blanks within parentheses and quotes belong to it."""
+    end = text.find(b" ")
+    if not _has_groups(text):
+        return len(text) if end < 0 else end
+    depth, is_quoted, is_escaped = 0, False, False
+    for at, char in enumerate(text):
+        if is_escaped:
+            is_escaped = False
+        elif char == ord("\\"):
+            is_escaped = True
+        elif char == ord('"'):
+            is_quoted = not is_quoted
+        elif is_quoted:
+            continue
+        elif char == ord("("):
+            depth += 1
+        elif char == ord(")"):
+            depth -= 1
+        elif char == ord(" ") and depth <= 0:
+            return at
+    if is_quoted or depth > 0:
+        raise Refused("a host without its closing quote or parenthesis")
+    return len(text)

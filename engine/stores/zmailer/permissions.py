@@ -13,6 +13,10 @@ _UNSTORED = frozenset({"attempts", "due"})
 """A control file has neither: the scheduler counts attempts in its memory. Verbs may reset them."""
 
 
+_ENDED_FIELDS = _UNSTORED | {"error"}
+"""An error tells the store which verb ends the recipient; its diagnostic has other words."""
+
+
 def bar_fixed(task: Task, now: float) -> str:
     """Bar a line that cannot be changed in place."""
     return task.extra.get(FIXED_KEY, "")
@@ -57,20 +61,44 @@ EDGES: Edges = {
     (State.TRASH, None): Edge(undoable=False, bars=bar_fixed),
 }
 
+_REPORTED = "its sender gets a report, also if it is undone"
+_ENDED = (("bounce", _REPORTED), ("expire", _REPORTED))
+_REROUTED = (("reroute", ""),)
+_WAKES = "asks the scheduler to try all waiting recipients of its host now (ETRN)"
+NO_SCHEDULER = "no scheduler is running: it tries all when it starts"
+
+MAIL_EDGES: Edges = {
+    **EDGES,
+    (State.PENDING, State.PENDING): Edge(
+        frozenset({"due"}), warning=_WAKES, undoable=False, exact=False, bars=bar_fixed
+    ),
+    (State.PENDING, State.DEAD): Edge(_ENDED_FIELDS, bars=bar_fixed, verbs=_ENDED),
+    (State.HELD, State.DEAD): Edge(_ENDED_FIELDS, bars=bar_finished, verbs=_ENDED),
+    (State.PENDING, State.DONE): Edge(_ENDED_FIELDS, bars=bar_fixed, verbs=_REROUTED),
+    (State.HELD, State.DONE): Edge(_ENDED_FIELDS, bars=bar_finished, verbs=_REROUTED),
+    (State.DEAD, State.DONE): Edge(_ENDED_FIELDS, bars=bar_finished, verbs=_REROUTED),
+}
+"""With what also gives mail to the router, and asks the scheduler for deliveries."""
+
 _LATER = "the scheduler (PID {}) delivers it only after it reads the file again, at its next start"
 
 
-def current_edges(folders: PostofficeFolders, scheduler: int | None) -> Edges:
-    """The edges as they are now."""
+def current_edges(edges: Edges, folders: PostofficeFolders, scheduler: int | None) -> Edges:
+    """The edges as they are now; `edges` are those of a spool that can be written, without a
+    scheduler.
+    """
     if why := write_refusal(folders):
-        return {way: edge._replace(refusal=why) for way, edge in EDGES.items()}
+        return {way: edge._replace(refusal=why) for way, edge in edges.items()}
+    return {way: _with_scheduler(way, edge, scheduler) for way, edge in edges.items()}
+
+
+def _with_scheduler(
+    way: tuple[State | None, State | None], edge: Edge, scheduler: int | None
+) -> Edge:
+    start, end = way
     if scheduler is None:
-        return EDGES
-    return {way: _with_scheduler(way[1], edge, scheduler) for way, edge in EDGES.items()}
-
-
-def _with_scheduler(end: State | None, edge: Edge, scheduler: int) -> Edge:
-    if end is not State.PENDING:
+        return edge._replace(refusal=NO_SCHEDULER) if start is end else edge
+    if end is not State.PENDING or start is end:
         return edge
     words = [_LATER.format(scheduler), *([edge.warning] if edge.warning else [])]
     return edge._replace(warning="; ".join(words))

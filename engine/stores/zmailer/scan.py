@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import closing
 from itertools import islice
 
 from engine.model import Missing, Problem, State, Task
 from engine.stores.zmailer import names
-from engine.stores.zmailer.folders import KEPT, TRANSPORT, PostofficeFolders, SpoolEntry, problem_at
-from engine.stores.zmailer.reading import MessageReader
-from engine.stores.zmailer.tasks import STATES, expunged_ids, tasks_of
+from engine.stores.zmailer.control_file import FileVersion, last_sum, recipients_in
+from engine.stores.zmailer.folders import (
+    KEPT,
+    TRANSPORT,
+    Changing,
+    FolderCache,
+    LargeFile,
+    PostofficeFolders,
+    SpoolEntry,
+    VersionCache,
+    problem_at,
+)
+from engine.stores.zmailer.reading import PREVIEWED, MessageReader
+from engine.stores.zmailer.tasks import items_of, revision_prefix, tasks_of
 from engine.system.files import Refused
 
 SAMPLE_FILES = 100
-"""Control files that a full scan shows first, in any order."""
+"""Control files of which a full scan shows tasks first, in any order."""
+SAMPLE_TASKS = 500
+"""The most of these tasks."""
 
 TIDY_HINT = "finished since its recipients were released: control tidy removes our links"
 
@@ -24,46 +38,89 @@ class SpoolScan:
 
     def __init__(self, folders: PostofficeFolders, reader: MessageReader) -> None:
         self._folders = folders
+        self._shown = VersionCache()
+        """The versions of large files that were yielded."""
         self._read, self._has_ended = reader.read, reader.has_ended
-        self.expected_files = 0
+        self._read_parked = reader.read_parked
 
-    def scan_all(self) -> Iterator[Task | Problem]:
-        """Yield a sample, then all tasks of each state in the order of their ids, then problems.
-
-        Each file is read once; one with tasks of further states is read again for each of them.
+    def scan_all(self, expect: Callable[[int], None]) -> Iterator[Task | Problem]:
+        """Yield a sample, then all tasks in the order of their ids, then problems. Each file is
+        read once, but those of the sample twice.
 
         Raises:
             Unavailable: a folder cannot be read.
         """
-        self.expected_files = 0
+        expect(0)
         listed, twice = self._folders.list_controls()
         kept = self._folders.list_kept()
-        for name in islice(listed, SAMPLE_FILES):
-            if isinstance(entry := self._read(name), SpoolEntry):
-                yield from tasks_of(entry, self._has_ended)
-        ordered = sorted({*listed, *kept}, key=lambda name: f"{name}/")
-        self.expected_files = len(ordered)
-        later: dict[State, list[str]] = {state: [] for state in STATES}
-        problems: list[Problem] = []
-        for name in ordered:
-            states = set[State]()
-            for item in self._scan_file(name):
-                if isinstance(item, Problem):
-                    problems.append(item)
-                elif item.state is State.PENDING:
+        with closing(FolderCache()) as opened:
+            some = dict(islice(listed.items(), SAMPLE_FILES))
+            shown, names_shown = 0, set[str]()
+            for item in islice(self._scan_files(some, opened), SAMPLE_TASKS):
+                if isinstance(item, Task):
                     yield item
-                else:
-                    states.add(item.state)
-            for state in states:
-                later[state].append(name)
-        for state, those in later.items():
-            for name in those:
-                tasks = (item for item in self._scan_file(name) if isinstance(item, Task))
-                yield from (task for task in tasks if task.state is state)
+                    shown += 1
+                    names_shown.add(item.payload)
+            of_a_file = shown / (len(names_shown) or 1)
+            expect(round(len({*listed, *kept}) * of_a_file))
+            problems: list[Problem] = []
+            all_names = dict.fromkeys(kept, "") | listed
+            for item in self._scan_files(all_names, opened, is_full=True):
+                if isinstance(item, Task):
+                    yield item
+                elif isinstance(item, Problem):
+                    problems.append(item)
         yield from problems
         for path in twice:
             yield problem_at(f"{TRANSPORT}/{path}", "is in another folder too")
         yield from self._hidden_links(kept & listed.keys())
+        yield from filter(None, map(self._read_parked, self._folders.list_parked()))
+
+    def _scan_files(
+        self, likely: Mapping[str, str], opened: FolderCache, *, is_full: bool = False
+    ) -> Iterator[Task | Missing | Problem]:
+        """Yield what is in some control files, in the order of ids; `likely` has the folder of
+        each. With `is_full`, later lookups of a large one yield what has changed since."""
+        for name in sorted(likely, key="{}/".format):
+            entry = self._read(name, None, opened, likely[name])
+            yield from self._items(entry)
+            if is_full and isinstance(entry, SpoolEntry) and entry.large is not None:
+                self._shown.keep(_file_key(entry), entry.seen, entry.large.version)
+
+    def _items(
+        self, entry: SpoolEntry | Problem | None, offsets: Collection[int] | None = None
+    ) -> Iterator[Task | Missing | Problem]:
+        """Yield what is in one control file, of the recipients at some offsets or of all."""
+        if isinstance(entry, Problem):
+            yield entry
+        elif entry is not None:
+            try:
+                yield from items_of(entry, self._has_ended, offsets)
+            except Changing:
+                yield problem_at(entry.where, "changed while it was read", entry.seen)
+                return
+            for what in entry.layout.damage:
+                yield problem_at(entry.where, what, entry.seen)
+            if entry.is_kept and offsets is None and not any(tasks_of(entry, self._has_ended)):
+                yield problem_at(entry.where, TIDY_HINT, entry.seen)
+
+    def _changed_items(
+        self, entry: SpoolEntry | Problem | None
+    ) -> Iterator[Task | Missing | Problem]:
+        """Yield what is in one control file; of a large one only what has changed since this was
+        last called for it."""
+        if not isinstance(entry, SpoolEntry) or entry.large is None:
+            yield from self._items(entry)
+            return
+        version = entry.large.version
+        key = _file_key(entry)
+        before = self._shown.get(key)
+        try:
+            offsets = before and _changed_offsets(before.version, entry.large)
+        except Changing:
+            offsets = None
+        yield from self._items(entry, offsets)
+        self._shown.keep(key, entry.seen, version)
 
     def _hidden_links(self, some: Iterable[str]) -> Iterator[Problem]:
         """Our links that name another file than the one in transport/."""
@@ -80,27 +137,14 @@ class SpoolScan:
             except (OSError, Refused):
                 continue  # it moved meanwhile, or is shown as a problem itself
 
-    def _scan_file(self, name: str) -> Iterator[Task | Problem]:
-        entry = self._read(name)
-        if isinstance(entry, Problem):
-            yield entry
-        elif entry is not None:
-            yield from tasks_of(entry, self._has_ended)
-            for what in entry.control.damage:
-                yield problem_at(entry.where, what, entry.seen)
-            if entry.is_kept and not any(tasks_of(entry, self._has_ended)):
-                yield problem_at(entry.where, TIDY_HINT, entry.seen)
-
     def scan_states(self, wanted: Collection[State]) -> Iterator[Task]:
         """Yield all tasks in some states; each file is read once."""
-        for name in self._all_names():
-            for item in self._scan_file(name):
+        listed, _ = self._folders.list_controls()
+        listed = dict.fromkeys(self._folders.list_kept(), "") | listed
+        with closing(FolderCache()) as opened:
+            for item in self._scan_files(listed, opened):
                 if isinstance(item, Task) and item.state in wanted:
                     yield item
-
-    def _all_names(self) -> list[str]:
-        listed, _ = self._folders.list_controls()
-        return sorted({*listed, *self._folders.list_kept()}, key=lambda name: f"{name}/")
 
     def scan_names(self, touched: Iterable[str]) -> Iterator[Task | Missing | Problem]:
         """Yield the tasks that some names mean: task ids, control files, hash folders, spool ids,
@@ -118,7 +162,7 @@ class SpoolScan:
                     yield from self._look_up_file(one)
             elif (number := names.spool_id_number(name)) is not None:
                 yield from self._look_up_message(name, str(number))
-            elif name.startswith((f"{TRANSPORT}/", f"{KEPT}/")):
+            elif name.startswith(PREVIEWED):
                 yield from self._look_up_file(name.rpartition("/")[2])
             else:
                 yield Missing(name)
@@ -126,13 +170,13 @@ class SpoolScan:
             yield from self._look_up_tasks(name, offsets)
 
     def _look_up_tasks(self, name: str, offsets: set[int]) -> Iterator[Task | Missing | Problem]:
-        entry = self._read(name)
+        entry = self._read(name, offsets)
         if isinstance(entry, Problem):
             yield entry
             return
-        found = [] if entry is None else list(tasks_of(entry, self._has_ended, offsets))
+        found = [] if entry is None else [*items_of(entry, self._has_ended, offsets)]
         yield from found
-        there = {task.id for task in found}
+        there = {item.id for item in found if not isinstance(item, Problem)}
         ids = (names.task_id(name, offset) for offset in sorted(offsets))
         yield from (Missing(ident) for ident in ids if ident not in there)
 
@@ -140,10 +184,10 @@ class SpoolScan:
         entry = self._read(name)
         if entry is None:
             yield Missing(f"{name}/")
-            return
-        yield from self._scan_file(name)
-        if isinstance(entry, SpoolEntry):
-            yield from map(Missing, expunged_ids(entry))
+        else:
+            yield from self._changed_items(entry)
+        if parked := self._read_parked(name):
+            yield parked
 
     def _names_in(self, letter: str) -> Iterator[str]:
         listed, _ = self._folders.list_controls()
@@ -158,3 +202,17 @@ class SpoolScan:
             yield from tasks_of(entry, self._has_ended)
         else:
             yield Missing(spool_id)
+
+
+def _file_key(entry: SpoolEntry) -> str:
+    """The values that all tasks of a control file have."""
+    return f"{entry.where} {entry.message_path} {revision_prefix(entry.seen, entry.message)}"
+
+
+def _changed_offsets(old: FileVersion, file: LargeFile) -> set[int] | None:
+    """The offsets of the recipients of a file that have changed since a version; None for all."""
+    now = file.version
+    if now.layout.size < old.layout.size or not now.layout.has_lines_of(old.layout):
+        return None
+    spans = old.changed_spans(now, last_sum(old, file.read))
+    return recipients_in(now.layout, spans, file.read)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
@@ -13,6 +12,7 @@ from engine.store import (
     ClaimRules,
     Control,
     Outlook,
+    SeenTask,
     StoreError,
     Unsupported,
     accept_all,
@@ -22,9 +22,9 @@ from engine.store import (
     require_edge,
     sample_by_scan,
 )
-from engine.stores.zmailer import agents, permissions
-from engine.stores.zmailer.changes import LineChanges
-from engine.stores.zmailer.folders import KEPT, TRANSPORT, PostofficeFolders
+from engine.stores.zmailer import agents, names, permissions
+from engine.stores.zmailer.changes import LineChanges, MailActions, MoreControls
+from engine.stores.zmailer.folders import FREEZER, KEPT, TRANSPORT, PostofficeFolders
 from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.scan import SpoolScan
 from engine.stores.zmailer.tasks import STATES
@@ -36,7 +36,7 @@ RECHECK_SECONDS = 1.0
 """Seconds for which the PID of the scheduler is current."""
 
 RESCAN_SECONDS = 30.0
-"""Seconds between full scans: new hash folders are watched only after a restart."""
+"""Seconds between full scans."""
 
 CONTROLS: Mapping[str, Control] = {
     "tidy": Control("remove our links to finished messages", has_forecast=True),
@@ -50,8 +50,15 @@ class ZmailerStore:
     words: Mapping[str, State] = {}
     claim_rules = ClaimRules()
 
-    def __init__(self, root: str, clock: Callable[[], float] = time.time) -> None:
-        """Open the folders of a spool, POSTOFFICE.
+    def __init__(
+        self,
+        root: str,
+        clock: Callable[[], float] = time.time,
+        mail: Callable[[PostofficeFolders], MailActions] | None = None,
+        more_controls: Callable[[PostofficeFolders], MoreControls] | None = None,
+    ) -> None:
+        """Open the folders of a spool, POSTOFFICE. Without `mail`, nothing can be bounced, expired,
+        rerouted or woken.
 
         Raises:
             Unavailable: one is missing or cannot be opened.
@@ -61,8 +68,10 @@ class ZmailerStore:
         self.close = self._folders.close
         reader = MessageReader(self._folders)
         self._scan = SpoolScan(self._folders, reader)
-        self._changes = LineChanges(self._folders, reader)
-        self.verify, self.parts, self.size = reader.verify, reader.parts, reader.size
+        self._changes = LineChanges(self._folders, reader, mail and mail(self._folders))
+        self._more_controls = more_controls and more_controls(self._folders)
+        self._all_edges = permissions.MAIL_EDGES if mail else permissions.EDGES
+        self._verify, self.parts, self.size = reader.verify, reader.parts, reader.size
         self.read, self.preview_problem = reader.read_part, reader.preview_problem
         self._checked = float("-inf")
         self._scheduler: int | None = None
@@ -70,10 +79,14 @@ class ZmailerStore:
         self.controls: Mapping[str, Control] = CONTROLS
         self.expected_tasks = 0
         self._refresh()
-        below = [f"{root}/{TRANSPORT}/{folder}" for folder in self._folders.list_folders()]
-        ours = f"{root}/{KEPT}/{TRANSPORT}"
-        paths = (*(path.rstrip("/") for path in below), *([ours] if os.path.isdir(ours) else []))
-        self.changes = ChangeSource(paths, rescan_seconds=RESCAN_SECONDS)
+        # Also those that are made later: a watch follows them then.
+        below = (f"{TRANSPORT}/{folder}" for folder in names.all_hash_folders())
+        watched = (TRANSPORT, *below, f"{KEPT}/{TRANSPORT}", FREEZER)
+        paths = tuple(f"{root}/{folder}" for folder in watched)
+        self.changes = ChangeSource(paths, rescan_seconds=RESCAN_SECONDS, can_interleave=True)
+
+    def _expect(self, tasks: int) -> None:
+        self.expected_tasks = tasks
 
     def _refresh(self) -> None:
         """Compute the edges again: they depend on whether a scheduler is running."""
@@ -82,9 +95,12 @@ class ZmailerStore:
             return
         self._checked = now
         self._scheduler = agents.find_scheduler(self._folders.fd, self._folders.transport_status)
-        self.edges = permissions.current_edges(self._folders, self._scheduler)
+        self.edges = permissions.current_edges(self._all_edges, self._folders, self._scheduler)
         why = permissions.write_refusal(self._folders)
-        self.controls = {name: one._replace(refusal=why) for name, one in CONTROLS.items()}
+        found = dict(CONTROLS)
+        if self._more_controls is not None:
+            found |= self._more_controls.describe(self._scheduler)
+        self.controls = {n: one._replace(refusal=why or one.refusal) for n, one in found.items()}
 
     sample = sample_by_scan
     read_all = read_one_by_one
@@ -99,9 +115,7 @@ class ZmailerStore:
         self._folders.check()
         self._refresh()
         if touched is None:
-            for item in self._scan.scan_all():
-                self.expected_tasks = self._scan.expected_files
-                yield item
+            yield from self._scan.scan_all(self._expect)
             return
         by_word = {word: state for state, word in STATES.items()}
         if wanted := {by_word[name] for name in touched if name in by_word}:
@@ -122,6 +136,13 @@ class ZmailerStore:
 
     # ---- changing
 
+    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        """Yield the unchanged tasks; each control file is read once. First complete or remove what
+        killed processes have begun.
+        """
+        self._changes.recover(self._scheduler)
+        yield from self._verify(seen)
+
     def swap(self, old: Task | None, new: Task | None) -> str:
         """Make one change; it is durable on return.
 
@@ -140,6 +161,7 @@ class ZmailerStore:
         waiting = iter(moves)
         while batch := list(islice(waiting, MOVES_PER_BATCH)):
             self._refresh()
+            self._changes.recover(self._scheduler)
             yield from self._apply(batch)
 
     def _apply(self, batch: list[Move]) -> list[Outcome]:
@@ -171,12 +193,17 @@ class ZmailerStore:
         return task._replace(state=state, lease=None)
 
     def control(self, name: str, target: str = "", value: str = "") -> str:
-        """Remove our links to finished messages.
+        """Remove our links to finished messages, or run another control.
 
         Raises:
             Unsupported: it is refused, or no such control.
         """
         self._require_control(name)
+        if name not in CONTROLS and self._more_controls is not None:
+            answer = self._more_controls.run(name, target, value, self._waiting_hosts)
+            self._checked = float("-inf")  # it may have changed what can be done
+            self._refresh()
+            return answer
         gone = self._changes.tidy(self._scheduler)
         return f"links removed: {len(gone)}"
 
@@ -187,8 +214,13 @@ class ZmailerStore:
             Unsupported: it is refused, or no such control.
         """
         self._require_control(name)
+        if name not in CONTROLS and self._more_controls is not None:
+            return self._more_controls.forecast(name, target, value, self._waiting_hosts)
         found = self._changes.tidy(self._scheduler, is_dry=True)
         return Outlook("\n".join(found) or "nothing to remove", len(found))
+
+    def _waiting_hosts(self) -> set[str]:
+        return {task.group for task in self._scan.scan_states({State.PENDING})}
 
     def _require_control(self, name: str) -> None:
         self._refresh()

@@ -327,7 +327,7 @@ def print_report(setup: Setup, report: Report, as_json: bool, more: Mapping[str,
     else:
         width = shutil.get_terminal_size((100, 24)).columns
         print_lines(view.result_lines(report, width))
-        if done and report.op and verb.is_undoable:
+        if report.is_undoable:
             # Without a count: tasks claimed in the meantime are excluded.
             back = shell_command([*command_base(setup), "undo", report.op, "--dry-run"])
             print(f"to undo: {back}")

@@ -80,8 +80,9 @@ def sweep(setup: Setup, arguments: Namespace) -> int:
                 return DONE
             print(f"{amount:,} purged more than {hours:g} hours ago; nothing was changed")
             return DONE
-        if refused := store.edges[State.TRASH, None].refusal:
-            fail(EX_NOPERM, safe_line(refused))
+        expunge = store.edges.get((State.TRASH, None))
+        if expunge is not None and expunge.refusal:
+            fail(EX_NOPERM, safe_line(expunge.refusal))
         swept = setup.housekeeping().sweep_trash(store, time.time(), always=True)
         forgotten = 0
         with suppress(Unavailable):

@@ -1,5 +1,5 @@
 """Plan and apply a verb: `replay`, `rerun`, `purge`, `hold`, `release`, `promote`, `kill`,
-`restore`, `expunge`.
+`bounce`, `expire`, `reroute`, `restore`, `expunge`.
 
 --dry-run prints what would happen to each task, and the count; --apply with that count does it.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
 
@@ -19,9 +19,9 @@ from engine.operations import plans, trash
 from engine.operations.execute import Report
 from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace, rest_problem
-from engine.store import ChangeableStore, ReadableStore
+from engine.store import ChangeableStore, ReadableStore, Unavailable
 from engine.text.safe import safe_line
-from engine.verbs import VERBS
+from engine.verbs import VERBS, edges_of
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, ShownPlan
 from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error
@@ -130,6 +130,9 @@ hold = partial(act, "hold")
 release = partial(act, "release")
 promote = partial(act, "promote")
 kill = partial(act, "kill")
+bounce = partial(act, "bounce")
+expire = partial(act, "expire")
+reroute = partial(act, "reroute")
 restore = partial(act, "restore")
 expunge = partial(act, "expunge")
 
@@ -147,10 +150,10 @@ def _planned_tasks(
     sizes: dict[str, int] = {}
     seen = _measured_tasks(store, _tasks(verb, store, words, arguments, filter, now), sizes)
     noted = setup.notes().noted_ids() if careful else frozenset()
-    plan = plans.freeze_plan(verb, seen, now, edges=store.edges, filter=filter.text, noted=noted)
+    plan = _freeze(verb, store, seen, now, filter.text, noted)
     if careful:
         plan = _include_suspicious(plan, arguments)
-    known = ShownPlan(plan, "", sizes)
+    known = ShownPlan(plan, "", sizes, warnings=[*plans.describe_added(plan)])
     if verb == "restore":
         back = trash.plan_restore(store, setup.journal(), plan, now, setup.queue.retention_days)
         late = (
@@ -169,6 +172,28 @@ def _planned_tasks(
     return known._replace(scope=_scope(plan, words, arguments))
 
 
+def _freeze(
+    verb: str,
+    store: ReadableStore,
+    seen: Iterable[Task],
+    now: float,
+    filter: str,
+    noted: frozenset[str],
+) -> Plan:
+    """The plan for some tasks, and for those that change together with them."""
+    edges = store.edges
+    field = plans.shared_field(edges, verb)
+    if not field:
+        return plans.freeze_plan(verb, seen, now, edges=edges, filter=filter, noted=noted)
+    chosen = {task.id: task for task in seen}
+    values = {getattr(task, field) for task in chosen.values()} - {""}
+    found = (each for each in store.scan() if isinstance(each, Task)) if values else ()
+    sharing = {task.id: task for task in found if getattr(task, field) in values}
+    return plans.freeze_shared_plan(
+        verb, chosen, (sharing | chosen).values(), now, edges=edges, filter=filter, noted=noted
+    )
+
+
 def _words(
     verb: str, setup: Setup, store: ReadableStore, arguments: Namespace, filter: Filter
 ) -> Mapping[str, State]:
@@ -176,8 +201,8 @@ def _words(
     usual state.
     """
     usual = VERBS[verb].edges[0][0]
-    ways = [way for way in VERBS[verb].edges if way in store.edges]
-    starts = tuple(dict.fromkeys(start for start, _ in ways))
+    ways = edges_of(store.edges, verb)
+    starts = tuple(dict.fromkeys(start for start, _ in ways if start is not None))
     if not starts:
         fail(
             EX_USAGE, f"{COMMAND_NAMES.get(verb, verb)}: not supported at {safe_line(setup.place)}"
@@ -224,9 +249,13 @@ def _measured_tasks(
 ) -> Iterator[Task]:
     from engine.operations.sizes import MAX_MEASURED_TASKS, task_bytes
 
+    shows_sizes = True
     for task in tasks:
-        if len(sizes) < MAX_MEASURED_TASKS:
-            sizes[task.id] = task_bytes(store, task)
+        if shows_sizes and len(sizes) < MAX_MEASURED_TASKS:
+            try:
+                sizes[task.id] = task_bytes(store, task)
+            except Unavailable:
+                shows_sizes = False  # then the plan has none
         yield task
 
 
@@ -239,12 +268,13 @@ def _include_suspicious(plan: Plan, arguments: Namespace) -> Plan:
                 EX_USAGE,
                 f"--include {safe_line(ident)}: expected the id of a task that this plan excludes",
             )
+    named = named.union(*(plan.companions.get(ident, ()) for ident in named))
     return plan._replace(included_ids=named, includes_suspicious=arguments.include_all)
 
 
 def _scope(plan: Plan, words: Mapping[str, State], arguments: Namespace) -> str:
     where = " and ".join(words)
-    amount = f"{len(plan.rows):,}"
+    amount = f"{len(plan.rows) - plan.added:,}"
     if arguments.id:
         return f"{amount} by their ids, in {where}"
     return f"all {amount} {'matching ' if plan.filter else ''}in {where}"

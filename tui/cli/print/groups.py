@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from engine.index.group_counts import GroupTable
 from engine.model import State
@@ -16,6 +17,7 @@ from tui.cli.setup.setup import Setup
 from tui.format import task_row
 from tui.groups import group_lines as view
 from tui.session.index_queries import read_group_table
+from tui.session.place import GroupFacts
 from tui.session.place_session import PlaceSession
 
 
@@ -23,14 +25,20 @@ def groups(setup: Setup, arguments: Namespace) -> int:
     """Print one line for each group, the largest first, and the number of the others."""
     places = chosen_places(setup, [arguments.place] if arguments.place else [])[:1]
 
-    async def ask(lives: Sequence[PlaceSession]) -> tuple[GroupTable, dict[State, str]]:
+    async def ask(
+        lives: Sequence[PlaceSession],
+    ) -> tuple[GroupTable, dict[State, str], str, Mapping[str, GroupFacts]]:
         (live,) = lives
         if live.inspector.latest.unavailable:
             raise Unavailable(live.inspector.latest.unavailable)
         table = await read_group_table(live, state_query(live, arguments), arguments.by)
-        return table, dict(live.inspector.states)
+        own, facts = live.place.groups, view.NO_FACTS
+        if own is not None and table.by == "queue":
+            facts = await asyncio.to_thread(own.read, [group.name for group in table.groups])
+        title = own.titles.get(table.by, "") if own is not None else ""
+        return table, dict(live.inspector.states), title, facts
 
-    table, states = scan_once(places, ask)
+    table, states, title, facts = scan_once(places, ask)
     if arguments.json:
         for values in view.group_values(table.by, table.groups, states):
             print(task_row.json_line(values), end="")
@@ -42,7 +50,7 @@ def groups(setup: Setup, arguments: Namespace) -> int:
         print(f"{view.no_values(table.by)}; expected --by {' or '.join(table.groupings)}")
         return 0
     width, now = shutil.get_terminal_size((100, 24)).columns, time.time()
-    columns = view.GroupColumns(table, states, None, width)
+    columns = view.GroupColumns(table, states, None, width, title, facts)
     rows = [columns.row(group, now) for group in table.groups]
     print_lines([columns.head(), *rows, *view.others_line(table, width)])
     print(view.summary(table))

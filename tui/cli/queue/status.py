@@ -128,7 +128,7 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         lock=readings.lock,
         oldest=tasks.oldest,
         due=len(due),
-        oldest_due=min(due, default=None),
+        oldest_due=min(filter(None, due), default=None),
         queue=readings.queue,
         earlier_counts=_counted_before(place, tasks),
         transports=tuple(way for way in readings.sending.transports if way.is_mentioned),
@@ -184,7 +184,8 @@ def _scan(store: Store, now: float, exact: bool) -> TaskSummary:
             payloads.add(found.payload)
         if found.state is State.PENDING:
             kinds[found.kind] += 1
-            oldest = found.created if oldest is None else min(oldest, found.created)
+            if found.created:  # else unknown
+                oldest = found.created if oldest is None else min(oldest, found.created)
             if found.due is not None and found.due <= now:
                 due_kinds.setdefault(found.kind, []).append(found.created)
         elif found.state is State.DEAD and (when := died_at(found)) is not None:

@@ -11,7 +11,7 @@ from engine.config import queue_config
 from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
 from engine.config.queue_config import Config, Queue, queue_settings_for
 from engine.policy import RetryPolicy, retries_of
-from engine.schedules import NO_RETRY
+from engine.schedules import NO_RETRY, fixed
 from engine.store import Store
 from engine.stores import detect
 from engine.system import files
@@ -21,6 +21,7 @@ from tui.cli.setup.setup import Format, Setup, folders_apart, load_function
 if TYPE_CHECKING:
     from engine.stores.zgb import ZgbStore
     from engine.stores.zgb.place import ZgbSettings
+    from engine.stores.zmailer.folders import PostofficeFolders
 
 
 def _open_nftban(setup: Setup) -> Store:
@@ -66,9 +67,44 @@ def _bullmq_settings(said: Any, at: Any) -> Any:
 
 
 def _open_zmailer(setup: Setup) -> Store:
+    from engine.mail.host import this_host
     from engine.stores.zmailer import ZmailerStore
+    from engine.zmailer.environment import SchedulerFiles, read_files
+    from engine.zmailer.reports import ReportSettings
+    from engine.zmailer.spool_controls import SpoolControls
+    from engine.zmailer.spool_mail import SpoolMail, read_form
 
-    return ZmailerStore(setup.place)
+    def scheduler_files() -> SchedulerFiles:
+        return read_files(setup.settings, os.environ)
+
+    def mail(folders: PostofficeFolders) -> SpoolMail:
+        settings = ReportSettings(this_host().name)
+        return SpoolMail(folders, time.time, settings, lambda: read_form(scheduler_files().forms))
+
+    return ZmailerStore(
+        setup.place,
+        mail=mail,
+        more_controls=lambda folders: SpoolControls(folders, mail(folders), scheduler_files),
+    )
+
+
+def _zmailer_settings(said: Any, at: Any) -> Any:
+    from engine.zmailer import environment
+
+    return environment.parse_settings(said, at)
+
+
+def _open_mailq(setup: Setup) -> Store:
+    from engine.stores.mailq import MailqStore, parse_place
+
+    return MailqStore(parse_place(setup.address))
+
+
+def _is_mailq(at: Address) -> bool:
+    """True for the URL of a scheduler, and for a rendezvous file."""
+    if at.is_url:
+        return at.scheme in detect.MAILQ_SCHEMES
+    return detect.begins_with(at.text, detect.MAILQ_DUMP_HEADER)
 
 
 def _zgb_settings(said: Any, at: Any) -> Any:
@@ -155,9 +191,23 @@ FORMATS: dict[str, Format] = {
         # The clause of its scheduler has the retries.
         retry_policy=lambda setup: retries_of(NO_RETRY, is_exact=True),
         commands="zmailer",
+        parse_settings=_zmailer_settings,
         state_folder=lambda at, queue: f"{at.text}/.spooldeck",
         why_unworkable=lambda settings: "the agents of its scheduler deliver",
         claims="tag bytes",
+        complete_place="zmailer.watch:complete_place",
+        doctor="zmailer.doctor:check_spool",
+    ),
+    "mailq": Format(
+        "a ZMailer scheduler",
+        is_here=_is_mailq,
+        open_store=_open_mailq,
+        # The clause of its scheduler has the retries; the limit is an age.
+        retry_policy=lambda setup: retries_of(fixed(0.0)),
+        commands="zmailer",
+        no_destinations="the scheduler has the state of its hosts",
+        why_unworkable=lambda settings: "the agents of its scheduler deliver",
+        claims="agents",
     ),
     "nftban": Format(
         "an NFTBan queue",

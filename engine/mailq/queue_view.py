@@ -1,0 +1,176 @@
+"""Frozen values of all that a ZMailer scheduler shows of its queue by MAILQ.
+
+A scheduler builds them from its threads, the parsers of `report_text` from the text of a server,
+and the console shows them. Times are epoch seconds UTC; the text has most of them as seconds from
+now, so rendering and parsing take `now`, and a view has it.
+
+Source: the output of ZMailer 3.0.1, and scheduler(8zm).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class JobWait(StrEnum):
+    """Why a job is not being delivered now, or that it is."""
+
+    RETRY = "retry"
+    """Its thread waits until `JobView.wakeup`."""
+    SLOT = "slot"
+    """Too many agents of all channels."""
+    CHANNEL = "channel"
+    """Too many agents of its channel."""
+    THREAD = "thread"
+    """Too many agents of its thread."""
+    RUNNING = "running"
+    """An agent has it: `JobView.pid`."""
+    INACTIVE = "inactive"
+    """Due, and its thread has no agent."""
+    UNKNOWN = ""
+    """None of the first, third and fourth: version 2 does not show the others."""
+
+
+class JobView(NamedTuple):
+    """One message in one thread (the original calls it a vertex)."""
+
+    path: str
+    """Its control file relative to `transport/`, as I/F/3276785."""
+    channel: str
+    host: str
+    offsets: tuple[int, ...] = ()
+    """Byte offsets of the lines of its recipients that are still to do."""
+    message: str = ""
+    """Text of the last diagnostic; a CR in it is a line break."""
+    wait: JobWait = JobWait.UNKNOWN
+    wakeup: float | None = None
+    """When its thread is tried again; None: unknown."""
+    pid: int = 0
+    """The agent that has it; 0: none or unknown."""
+    is_next_fed: bool = False
+    """True if it is the next one that its agent gets."""
+    expires_at: float | None = None
+    """None: never, or unknown."""
+    attempts: int | None = None
+    """None: unknown; version 1 shows it only beside an expiry."""
+    error_address: str = ""
+    """Who gets a report of failure; "" also if unknown: only version 2 shows it."""
+    fed_at: float = 0.0
+    """When an agent last got it; 0: never, or unknown."""
+
+
+class AgentView(NamedTuple):
+    """A transport agent that works on a thread."""
+
+    pid: int
+    hungry_at: float | None = None
+    """When it last asked for work; None: never."""
+    fed_at: float | None = None
+    """When it last got a job; None: never."""
+    outstanding: int = 0
+    """Jobs that it has got and not answered."""
+    state: str = ""
+    """LARVA, STUFF, FINISH, IDLE or ERROR."""
+
+
+class ThreadView(NamedTuple):
+    """The jobs of one clause with the same channel and host."""
+
+    channel: str
+    host: str
+    jobs: int
+    recipients: int
+    attempts: int
+    oldest_at: float
+    """When its oldest message arrived."""
+    withhost: int = 0
+    """2 if its group has one host (a clause with `$host` in its command), else 0."""
+    kids: tuple[int, int] | None = None
+    """Its agents as counted by the thread and by the process table, if the two differ."""
+    agents: tuple[AgentView, ...] = ()
+    unfed: int = 0
+    """Jobs that no agent has got in this round; only shown with agents."""
+    wakeup: float | None = None
+    """When it is tried next; None or past: it does not wait."""
+    pending: str = ""
+    """Why it cannot start, such as >MaxChannel."""
+    is_channel_wait: bool = False
+    is_thread_wait: bool = False
+
+
+class GroupView(NamedTuple):
+    """The threads of one clause and channel, which share idle agents (a ring), with its limits.
+
+    A second number of a pair is a recount, shown if it differs from the first.
+    """
+
+    channel: str
+    """The pattern of the clause."""
+    host: str
+    """The pattern of the clause."""
+    threads: tuple[ThreadView, ...]
+    """() if the server showed only totals."""
+    thread_count: tuple[int, int]
+    messages: int
+    agents: tuple[int, int]
+    idle: tuple[int, int]
+    max_agents: int
+    """`maxring` of the clause (Plim)."""
+    overfeed: int
+    """`overfeed` of the clause (Flim)."""
+    max_thread_agents: int
+    """`maxthr` of the clause (Tlim)."""
+    withhost: int = 0
+
+
+class TotalsView(NamedTuple):
+    """The totals of a scheduler since its start."""
+
+    agents: int
+    idle: int
+    messages: int
+    threads: int
+    recipients: int
+    """Jobs in all threads; the original names it recipients."""
+    uptime: int
+    """Seconds."""
+    messages_in: int
+    messages_out: int
+    messages_stored: tuple[int, int]
+    """A second number is a recount, shown if it differs."""
+    recipients_in: int
+    recipients_out: int
+    recipients_stored: tuple[int, int]
+
+
+class CounterView(NamedTuple):
+    """One line of `SHOW COUNTERS`: a name ending in -G is a gauge. All "" is an empty line."""
+
+    name: str = ""
+    value: str = ""
+    note: str = ""
+    """Such as "NOT PRESENT!" behind a PID."""
+
+
+class KeyList(NamedTuple):
+    """A channel or host, with the numbers of its jobs in a dump, counted from 1."""
+
+    name: str
+    keys: tuple[int, ...]
+
+
+class QueueView(NamedTuple):
+    """What a scheduler shows at one moment."""
+
+    now: float
+    """When it was true."""
+    groups: tuple[GroupView, ...]
+    totals: TotalsView
+    jobs: tuple[JobView, ...] = ()
+    """In the order of their keys in a dump; the threads of `groups` do not contain them."""
+    channel_keys: tuple[KeyList, ...] = ()
+    host_keys: tuple[KeyList, ...] = ()
+    """The lists `Channels` and `Hosts` of a dump in the order of their server; (): the order of the
+    jobs."""
+    counters: tuple[CounterView, ...] = ()

@@ -1,0 +1,89 @@
+"""Learn of changed jobs by polling: list all threads, and compare the jobs of changed ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from engine.mailq.queue_view import ThreadView
+from engine.stores.mailq.source import ThreadSource
+from engine.stores.mailq.tasks import tasks_of
+
+POLL_SECONDS = 1.0
+"""Seconds between two polls."""
+COST_FACTOR = 10
+"""The pause after a poll is at least so many times as long as the poll."""
+ROUNDING_SECONDS = 1.5
+"""A report has whole seconds from now: two times that differ by less are the same."""
+
+
+def has_changed(old: ThreadView, new: ThreadView) -> bool:
+    """True if a thread differs in more than its age, and the rounding of its times."""
+    if _without_times(old) != _without_times(new):
+        return True
+    if (old.wakeup is None) is not (new.wakeup is None):
+        return True
+    moved = abs((old.wakeup or 0.0) - (new.wakeup or 0.0)) > ROUNDING_SECONDS
+    return moved or [a[:1] + a[3:] for a in old.agents] != [a[:1] + a[3:] for a in new.agents]
+
+
+def _without_times(thread: ThreadView) -> ThreadView:
+    return thread._replace(oldest_at=0.0, wakeup=None, agents=())
+
+
+class ThreadPoller:
+    """The changes of a scheduler's threads since the first call."""
+
+    def __init__(
+        self,
+        source: ThreadSource,
+        pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source, self._pause, self._clock = source, pause, clock
+        self._threads: dict[tuple[str, str], ThreadView] | None = None
+        self._jobs: dict[tuple[str, str], dict[str, str]] = {}
+        """State and revision of each task, by thread."""
+        self._next_poll = 0.0
+
+    def wait(self, seconds: float) -> Collection[str]:
+        """See `ChangeSource.wait`. The first call reads all jobs, to compare later.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        until = self._clock() + seconds
+        while self._threads is not None and (now := self._clock()) < self._next_poll:
+            if now >= until:
+                return ()
+            self._pause(min(until, self._next_poll) - now)
+        began, old = self._clock(), self._threads
+        new = {(thread.channel, thread.host): thread for thread in self._source.threads()}
+        cost = self._clock() - began
+        names = self._compare(old or {}, new)
+        self._threads, ended = new, self._clock()
+        if old is not None:  # the first call costs much more than the others
+            cost = ended - began
+        self._next_poll = ended + max(POLL_SECONDS, COST_FACTOR * cost)
+        return () if old is None else names
+
+    def _compare(
+        self,
+        old: Mapping[tuple[str, str], ThreadView],
+        new: Mapping[tuple[str, str], ThreadView],
+    ) -> set[str]:
+        """The names of the tasks that differ, in threads that do."""
+        changed = {
+            key
+            for key in (*old, *new)
+            if key not in old or key not in new or has_changed(old[key], new[key])
+        }
+        names = set[str]()
+        for key in changed:
+            before, after = self._jobs.pop(key, {}), dict[str, str]()
+            if key in new:
+                found = self._source.jobs(*key)
+                after = {t.id: f"{t.state} {t.word} {t.rev}" for t in tasks_of(found, 0.0)}
+                self._jobs[key] = after
+            names |= {ident for ident, _ in before.items() ^ after.items()}
+        return names

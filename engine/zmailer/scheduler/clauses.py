@@ -1,0 +1,48 @@
+"""The settings of clauses for the scheduling, from a parsed scheduler.conf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine.scheduling.jobs import ClauseSettings
+from engine.stores.zmailer.scheduler_conf import Match, SchedulerConf, find_settings
+
+_MAX_CACHED = 100_000
+
+_SAME_NAMES = frozenset(ClauseSettings._fields) - {"pattern", "skew", "expiry", "idlemax"}
+
+
+class ClauseTable:
+    """The settings of each channel and host by one configuration."""
+
+    def __init__(self, conf: SchedulerConf) -> None:
+        self.conf = conf
+        self._by_name: dict[tuple[str, str], ClauseSettings | None] = {}
+        self._shared: dict[ClauseSettings, ClauseSettings] = {}
+        """Each value once, as 100,000 threads have it."""
+
+    def find(self, channel: str, host: str) -> ClauseSettings | None:
+        """The settings of a channel and host; None if no clause matches."""
+        key = channel, host
+        if key not in self._by_name:
+            if len(self._by_name) >= _MAX_CACHED:
+                self._by_name.clear()
+            match = find_settings(self.conf, channel, host)
+            found = clause_settings(match) if match.clauses else None
+            self._by_name[key] = self._shared.setdefault(found, found) if found else None
+        return self._by_name[key]
+
+
+def clause_settings(match: Match) -> ClauseSettings:
+    """The settings of matching clauses, named by the last of them, which has the command."""
+    values: dict[str, Any] = {name: one.value for name, one in match.settings.items()}
+    own = {name: values[name] for name in _SAME_NAMES & values.keys()}
+    # The man page calls skew a leftover: threads are only rounded if the file asks for it.
+    skew = values["skew"] if match.settings["skew"].line else 0
+    return ClauseSettings(
+        pattern=match.clauses[-1].pattern,
+        skew=skew,
+        expiry=values["expiry"] or None,
+        idlemax=values["idlemax"],
+        **own,
+    )

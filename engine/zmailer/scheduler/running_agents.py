@@ -1,0 +1,264 @@
+"""The running agents of a scheduler: start, feed, read, end them, all without waiting."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from engine.scheduling import agent_state
+from engine.scheduling.agent_lines import AgentAnswer, AgentText, JobLine
+from engine.scheduling.agent_process import (
+    OPEN_FILES,
+    Agent,
+    StartRate,
+    agent_account,
+    agent_program,
+    start_agent,
+)
+from engine.scheduling.agent_talk import Answered, NothingToDo
+from engine.scheduling.jobs import Job
+from engine.scheduling.threads import Thread
+from engine.scheduling.work import Start, WorkTable, find_idle
+from engine.system.supervisor import CannotRun
+
+FORK_FAILURE, FORK_RATE = "System:ForkFailure!", "ForkRateLimit"
+"""Why a thread has no agent, as MAILQ shows it."""
+
+FORK_RETRY_SECONDS = 60.0
+RATE_RETRY_SECONDS = 1.0
+
+
+class AgentHandlers(NamedTuple):
+    """What is called for what agents write."""
+
+    answered: Callable[[Job, AgentAnswer], None]
+    resync: Callable[[Job], None]
+    log: Callable[[str], None]
+    trace: Callable[[str], None]
+    """For each step, if the log is verbose."""
+    died: Callable[[], None]
+    """An agent has ended in the middle of a job."""
+
+
+class AgentLimits(NamedTuple):
+    """Options of the scheduler for its agents."""
+
+    environ: Mapping[str, str]
+    """Values of zmailer.conf."""
+    start_rate: int = 30
+    open_files: int = OPEN_FILES
+
+
+class RunningAgents:
+    """The processes of all agents, registered with a selector. `now` is epoch seconds UTC."""
+
+    def __init__(
+        self,
+        work: WorkTable,
+        selector: selectors.BaseSelector,
+        handlers: AgentHandlers,
+        limits: AgentLimits,
+        log_fd: int,
+    ) -> None:
+        """`log_fd` gets what agents write as errors."""
+        self._work, self._selector, self._handlers = work, selector, handlers
+        self._limits, self._log_fd = limits, log_fd
+        self.agents: dict[int, Agent[Job]] = {}
+        """By PID."""
+        self._rate = StartRate(limits.start_rate)
+        self._wait_until = 0.0
+        """No agent is started before: the rate is reached."""
+        self.is_stopping = False
+
+    # ---- starts
+
+    def start_all(self, now: float) -> None:
+        """Give an agent to each thread that may have one now."""
+        while not self.is_stopping and now >= self._wait_until:
+            start = self._work.next_start()
+            if start is None:
+                return
+            if start.agent:
+                self._reuse(start, now)
+            elif self._rate.allow(now):
+                self._start(start.thread, now)
+            else:
+                self._wait_until = now + RATE_RETRY_SECONDS / self._limits.start_rate
+                self._work.table.ready.push(start.thread)  # with the jobs that were chosen for it
+                start.thread.pending = FORK_RATE
+
+    def next_start(self) -> float:
+        """When agents may be started again after the rate was reached; a time that is past: now."""
+        return self._wait_until
+
+    def _reuse(self, start: Start, now: float) -> None:
+        agent = self.agents[start.agent]
+        self._work.assign(self._work.agents[start.agent], start.thread)
+        agent.talk.attach()
+        self._feed(agent, now)
+
+    def _start(self, thread: Thread, now: float) -> None:
+        settings, (_, channel, host) = thread.settings, thread.key
+        try:
+            account = agent_account(settings.user, settings.group)
+            environ = self._limits.environ
+            program = agent_program(settings.command, channel, host, environ, account)
+            agent: Agent[Job] = start_agent(
+                program,
+                self._log_fd,
+                now,
+                open_files=self._limits.open_files,
+                nice=settings.nice,
+                priority=settings.priority,
+            )
+        except CannotRun as error:
+            self._handlers.log(f"{channel}/{host}: no agent: {error}")
+            self._work.refuse(thread, FORK_FAILURE, now + FORK_RETRY_SECONDS)
+            return
+        if agent.warning:
+            self._handlers.log(agent.warning)
+        self._handlers.trace(f"agent {agent.pid} started for {channel}/{host}")
+        self.agents[agent.pid] = agent
+        self._work.add(agent.pid, thread)
+        self._selector.register(agent.sock, selectors.EVENT_READ, agent)
+        self._selector.register(agent.pidfd, selectors.EVENT_READ, agent)
+
+    # ---- conversation
+
+    def handle(self, agent: Agent[Job], now: float) -> None:
+        """Read, answer and write what is possible now."""
+        agent.reap()
+        for event in agent.read(now):
+            if isinstance(event, Answered):
+                trace = self._handlers.trace
+                trace(f"agent {agent.pid}: {event.job.message.path}: {_shown(event.answer)}")
+                self._handlers.answered(event.job, event.answer)
+            elif isinstance(event, NothingToDo):
+                self._handlers.resync(event.job)
+            elif isinstance(event, AgentText):
+                self._handlers.log(f"agent {agent.pid}: {event.kind}: {event.text!r}")
+            else:
+                self._work.release(self._work.agents[agent.pid], now)
+        if agent.is_over:
+            self._close(agent, now)
+            return
+        if agent.is_closed:
+            agent.talk.end(now)  # no answer comes any more
+        self._feed(agent, now)
+
+    def handle_left(self, now: float) -> None:
+        """Handle the lines that were read, and were too many for one turn."""
+        for agent in [one for one in self.agents.values() if one.talk.has_lines]:
+            self.handle(agent, now)
+
+    def has_lines(self) -> bool:
+        """True if `handle_left` has something to do."""
+        return any(agent.talk.has_lines for agent in self.agents.values())
+
+    def _feed(self, agent: Agent[Job], now: float) -> None:
+        """Send jobs as far as credits and the thread allow it; else find another thread."""
+        work = self._work.agents[agent.pid]
+        talk = agent.talk
+        while True:
+            thread = work.thread
+            room = talk.room(thread.settings.overfeed) if thread else 0
+            while room and thread:
+                job = self._work.next_job(work, now)
+                if job is None:
+                    talk.finish()
+                    break
+                if not self._give(agent, thread, job, now):
+                    self._work.put_back(work, job)
+                    break
+                room -= 1
+            if not talk.feed.is_free:
+                break
+            if self._work.leave(work, now):
+                talk.attach()
+            elif self.is_stopping:
+                talk.end(now)
+            else:
+                talk.idle()
+        agent.write(now)
+        events = selectors.EVENT_READ * (not agent.is_closed)
+        events |= selectors.EVENT_WRITE * (agent.wants_write and not agent.is_closed)
+        self._watch(agent, events)
+
+    def _give(self, agent: Agent[Job], thread: Thread, job: Job, now: float) -> bool:
+        host = None if thread.settings.is_per_host else thread.key.host.encode(*_ENCODING)
+        try:
+            return agent.talk.give(JobLine(job.message.path, host), job, now)
+        except ValueError as error:
+            # Its file is not what the router writes; it expires with this text.
+            self._handlers.log(f"{job.message.path}: {error}")
+            job.text = str(error).encode()
+            job.attempts += 1
+            return True
+
+    def _watch(self, agent: Agent[Job], events: int) -> None:
+        """Wait for these events of the socket."""
+        is_there = agent.sock in self._selector.get_map()
+        if not events:
+            if is_there:
+                self._selector.unregister(agent.sock)
+        elif is_there:
+            if self._selector.get_key(agent.sock).events != events:
+                self._selector.modify(agent.sock, events, agent)
+        else:
+            self._selector.register(agent.sock, events, agent)
+
+    def _close(self, agent: Agent[Job], now: float) -> None:
+        work = self._work.agents[agent.pid]
+        status = agent.status or 0
+        if status or work.outstanding:
+            how = f"signal {-status}" if status < 0 else f"exit {status}"
+            self._handlers.log(f"agent {agent.pid}: {how}, {len(work.outstanding)} jobs open")
+            self._handlers.died()
+        self._watch(agent, 0)
+        self._selector.unregister(agent.pidfd)
+        agent.close()
+        del self.agents[agent.pid]
+        self._work.end(work, now)
+
+    # ---- ends
+
+    def make_room(self, now: float) -> None:
+        """End an idle agent where threads of other rings wait for its slot: one at a time, in all
+        or of a channel."""
+        for scope in self._work.table.ready.held_up():
+            ending = (pid for pid, one in self.agents.items() if one.talk.feed.ended_at is not None)
+            rings = (self._work.agents[pid].ring for pid in ending)
+            if any(scope in ("", f"/{ring.channel}") for ring in rings):
+                continue
+            if work := find_idle(self._work, scope):
+                self._work.retire(work)
+                self.agents[work.number].end(now)
+
+    def tidy(self, now: float) -> None:
+        """End agents that are idle for too long or stuck; signal those that do not end."""
+        for agent in self.agents.values():
+            work, feed = self._work.agents[agent.pid], agent.talk.feed
+            is_idle = agent_state.is_idle_since(feed, now, work.idle_seconds)
+            if is_idle or agent_state.is_stuck(feed, now):
+                self._work.retire(work)
+                agent.end(now)
+            if number := agent_state.due_signal(agent.talk.feed, now):
+                agent.signal(number)
+
+    def stop(self, now: float) -> None:
+        """Ask all agents to end; no other is started. They finish the jobs that they have."""
+        self.is_stopping = True
+        for agent in list(self.agents.values()):
+            self._work.retire(self._work.agents[agent.pid])
+            agent.stop(now)
+            self._feed(agent, now)
+
+
+_ENCODING = ("utf-8", "surrogateescape")
+
+
+def _shown(answer: AgentAnswer) -> str:
+    """An answer for the log."""
+    words = f"{answer.offset} {answer.status.decode()} {answer.text.decode(*_ENCODING)}"
+    return words.rstrip().replace("\r", " ")

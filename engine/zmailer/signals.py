@@ -1,0 +1,66 @@
+"""The signals of a scheduler, as wishes that its loop reads from a descriptor (scheduler(8zm))."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+
+class SignalWish(StrEnum):
+    """What a signal asks for."""
+
+    REOPEN_LOGS = "reopen the logs"
+    EXIT = "exit"
+    SLOW_STOP = "exit after all agents have ended"
+    CHECK_NOW = "check the work now"
+    REREAD = "read the configuration again"
+    DUMP = "write the state to the rendezvous file"
+
+
+WISHES: Mapping[int, SignalWish] = {
+    signal.SIGHUP: SignalWish.REOPEN_LOGS,
+    signal.SIGTERM: SignalWish.EXIT,
+    signal.SIGINT: SignalWish.EXIT,
+    signal.SIGQUIT: SignalWish.SLOW_STOP,
+    signal.SIGALRM: SignalWish.CHECK_NOW,
+    signal.SIGUSR1: SignalWish.REREAD,
+    signal.SIGUSR2: SignalWish.DUMP,
+}
+
+
+class SignalReader:
+    """Collects signals from its start to its `close`; only one may be open in a process."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = socket.socketpair()
+        self._theirs = theirs
+        for one in (self._ours, theirs):
+            one.setblocking(False)
+        self._old_fd = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        self._old = {number: signal.signal(number, _note) for number in WISHES}
+
+    def fileno(self) -> int:
+        """The descriptor to wait for."""
+        return self._ours.fileno()
+
+    def read(self) -> Iterator[SignalWish]:
+        """Yield each wish once, in the order of the first signals."""
+        try:
+            data = self._ours.recv(4096)
+        except BlockingIOError:
+            return
+        yield from dict.fromkeys(WISHES[number] for number in data if number in WISHES)
+
+    def close(self) -> None:
+        """Handle signals as before."""
+        for number, old in self._old.items():
+            signal.signal(number, old)
+        signal.set_wakeup_fd(self._old_fd)
+        self._ours.close()
+        self._theirs.close()
+
+
+def _note(*_: object) -> None:
+    """A handler that does nothing: the number is written to the descriptor."""

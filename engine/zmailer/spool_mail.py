@@ -1,0 +1,220 @@
+"""What an operator's verbs give to the router of a spool, and ask of its scheduler.
+
+A bounced or expired recipient gets a diagnostic and its sender a report; a rerouted one is the
+recipient of a new message with the same content. Hosts are woken by a trigger file (ETRN).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+
+from engine.policy import format_rough_duration
+from engine.store import Unavailable
+from engine.stores.zmailer.control_file import (
+    ControlFile,
+    Diagnostic,
+    RecipientLine,
+    parse_control_file,
+)
+from engine.stores.zmailer.folders import OpenControl, PostofficeFolders
+from engine.stores.zmailer.marks import Commit, LineChange, Settle
+from engine.system import files
+from engine.system.files import Refused
+from engine.zmailer import diagnostics
+from engine.zmailer.diagnostics import FAILED, Unreported
+from engine.zmailer.reports import (
+    MAX_ENVELOPE_BYTES,
+    ReportedMessage,
+    ReportForm,
+    ReportSettings,
+    compose_report,
+    envelope_end,
+    parse_form,
+)
+from engine.zmailer.submit import Router, resubmission
+
+FORM = "delivery"
+"""The default form of reports."""
+
+KILLED_STATUS = b"5.7.0"
+"""Security or policy status (RFC 3463): an operator decided it."""
+
+_COPY_BYTES = 1 << 20
+_MAX_FORM_BYTES = 1 << 16
+_WAKE_SECONDS = 10.0
+"""Seconds for which a host is not woken again: the scheduler looks for triggers as often."""
+
+_TRIGGER_MODE = 0o600
+
+
+def read_form(folder: str, name: str = FORM) -> ReportForm:
+    """Read a form of reports; the built-in one if it cannot be read."""
+    try:
+        fd = files.open_file(f"{folder}/{name}")
+    except OSError:
+        return ReportForm()
+    try:
+        return parse_form(os.read(fd, _MAX_FORM_BYTES))
+    finally:
+        os.close(fd)
+
+
+class SpoolMail:
+    """`MailActions` of one spool."""
+
+    def __init__(
+        self,
+        folders: PostofficeFolders,
+        clock: Callable[[], float],
+        settings: ReportSettings,
+        form: Callable[[], ReportForm] = ReportForm,
+    ) -> None:
+        """`form` reads the form when a report is made."""
+        self._folders, self._clock = folders, clock
+        self._settings, self._form = settings, form
+        self._router = Router(folders.fd)
+        self._woken: dict[str, float] = {}
+
+    @contextmanager
+    def stage(
+        self, opened: OpenControl, data: bytes, verb: str, lines: Sequence[LineChange]
+    ) -> Iterator[Callable[[], object]]:
+        """Stage the mail for the recipients at these lines; append their diagnostics.
+
+        Raises:
+            Unavailable: it cannot be written now.
+        """
+        try:
+            with self._open_message(opened) as message:
+                control, wanted = parse_control_file(data), {line.offset for line in lines}
+                recipients = [one for one in control.recipients if one.offset in wanted]
+                arrived, now = os.fstat(message).st_mtime_ns, self._clock()
+                age = now - arrived / 1e9
+                rows = [
+                    Unreported(-1, one, _diagnose(one, verb, control, age, now))
+                    for one in recipients
+                ]
+                chunks: Iterator[bytes] | None
+                start = os.pread(message, MAX_ENVELOPE_BYTES, 0)
+                if verb == "reroute":
+                    head = resubmission(self._settings.host, control.sender, recipients)
+                    chunks = _with_rest(head, message, envelope_end(start), b"")
+                else:
+                    facts = ReportedMessage(opened.name, data, control.sender, arrived, start)
+                    chunks = self._compose(facts, rows, message, now)
+                diagnosed = b"" if verb == "reroute" else _format_rows(data, rows)
+                commit = Commit(opened.name, tuple(lines), len(data), diagnosed)
+                if chunks is None:
+                    _append(opened.fd, diagnosed)
+                    yield lambda: ""
+                    return
+                with self._router.stage(commit, chunks) as send:
+                    _append(opened.fd, diagnosed)
+                    yield send
+        except Refused as refusal:
+            raise Unavailable(f"{opened.name}: {refusal}") from refusal
+
+    def _compose(
+        self, facts: ReportedMessage, rows: Sequence[Unreported], message: int, now: float
+    ) -> Iterator[bytes] | None:
+        """The bytes of a report; None if the sender wants none, or cannot get one."""
+        report = compose_report(facts, rows, self._form(), self._settings, now)
+        if report is None or not report.recipients:
+            return None
+        return _with_rest(report.head, message, report.body_offset, report.tail)
+
+    def recover(self, settle: Settle) -> list[str]:
+        """Send or remove what killed processes have staged.
+
+        Raises:
+            Unavailable: one cannot be sent now.
+        """
+        return self._router.recover(settle)
+
+    @contextmanager
+    def _open_message(self, opened: OpenControl) -> Iterator[int]:
+        _, path = self._folders.find_message(opened.name, opened.is_kept)
+        above, name = os.path.split(path)
+        with self._folders.open_below(self._folders.fd, above) as folder:
+            fd = files.open_guarded(name, folder)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    # ---- waking
+
+    def wake(self, hosts: Collection[str]) -> None:
+        """Write a trigger file for each host into transport/, by rename, named INODE-etrn.
+
+        Raises:
+            Unavailable: one cannot be written.
+        """
+        now = self._clock()
+        for host in sorted(hosts):
+            if 0 <= now - self._woken.get(host, float("-inf")) < _WAKE_SECONDS:
+                continue
+            self._write_trigger(host)
+            self._woken[host] = now
+
+    def _write_trigger(self, host: str) -> None:
+        transport_fd = self._folders.transport
+        if not host.isprintable() or not host or " " in host:
+            raise Unavailable(f"{host!r} cannot be woken: expected one host")
+        draft = f".etrn.{os.urandom(6).hex()}"
+        try:
+            owner = files.new_file_owner(os.fstat(transport_fd))
+            fd = files.create_file(draft, transport_fd, owner, _TRIGGER_MODE)
+            try:
+                files.write_all(fd, b"T %b\n" % host.encode())
+                files.fsync(fd)
+                name = f"{os.fstat(fd).st_ino}-etrn"
+                files.rename(draft, name, src_dir_fd=transport_fd, dst_dir_fd=transport_fd)
+            finally:
+                os.close(fd)
+                files.unlink_quietly(draft, transport_fd)
+        except OSError as error:
+            raise Unavailable(f"transport/{draft}: {error.strerror}") from error
+
+
+def _diagnose(
+    one: RecipientLine, verb: str, control: ControlFile, age: float, now: float
+) -> Diagnostic:
+    """The diagnostic of a recipient that an operator ends, with what its last one said."""
+    last = control.diagnostics.get(one.offset)
+    if verb == "expire":
+        words = format_rough_duration(max(0.0, age))
+        return diagnostics.timeout(one, last, words, now, is_final=True)
+    text = b"\rkilled by an operator" + (b", problem was:\r" + last.message if last else b"")
+    code = b"x-local; killed by an operator"
+    notary = (one.quad.user, FAILED.encode(), KILLED_STATUS, code, b"", b"")
+    return Diagnostic(now, notary, text)
+
+
+def _format_rows(data: bytes, rows: Sequence[Unreported]) -> bytes:
+    """The d lines of some recipients, as reported."""
+    return b"".join(
+        diagnostics.format_diagnostic(
+            data, one.recipient.offset, one.diagnostic, diagnostics.REPORTED
+        )
+        for one in rows
+    )
+
+
+def _append(fd: int, text: bytes) -> None:
+    """Append to a locked control file with one write; the caller fsyncs it with the tags."""
+    if text:
+        os.lseek(fd, 0, os.SEEK_END)
+        files.write_all(fd, text)
+
+
+def _with_rest(head: bytes, message: int, offset: int | None, tail: bytes) -> Iterator[bytes]:
+    """A text, the message from an offset on, and a text after it."""
+    yield head
+    if offset is not None:
+        while more := os.pread(message, _COPY_BYTES, offset):
+            yield more
+            offset += len(more)
+    yield tail

@@ -1,0 +1,199 @@
+"""The rows of ZMailer spools: control files beside bare reads of the same files."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from statistics import median
+
+from engine import verbs
+from engine.model import Move, Task
+from engine.stores.zmailer import ZmailerStore
+from engine.stores.zmailer.control_file import layout_of, parse_control_file, split_fields
+from tests.bench.measure import (
+    PREPARE_SECONDS,
+    PYTHON,
+    Bench,
+    Figure,
+    Figures,
+    Ways,
+    compare,
+    cpu_seconds,
+    interleave,
+    memory_folder,
+    scratch,
+)
+
+FIRST_NUMBER = 3_200_000
+"""The name of the first control file: an inode number."""
+OF_A_MESSAGE = 10
+"""Recipients of each message, except for a large one."""
+BATCH = 100
+"""Tasks that a plan verifies and changes at a time."""
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def _control_file(number: int, recipients: int) -> str:
+    """A control file as the router writes it: 180 bytes with the N line for each recipient."""
+    lines = [
+        f"@ 0x00000007\ni {number}\no 473\nl <S{number}AbmKTJgU/20261120094656Z+1@local.test>\n"
+        "e alice@local.test\ns local alice@local.test alice@local.test 1\n"
+    ]
+    for at in range(recipients):
+        host = f"host{(number + at) % 200}.example.net"
+        user = f"user{(number * recipients + at) % 5000}@{host}"
+        lines.append(
+            f"r           smtp {host} {user} 65534\n"
+            f"N ORCPT=rfc822;{user} INRCPT=rfc822;{user} INFROM=rfc822;alice@local.test\n"
+        )
+    lines.append(
+        'm\nReceived: ("??"@vm) by local.test id S3276785AbmKTJgUJ3cCt;\n'
+        "\tFri, 20 Nov 2026 09:36:20 +0000\nFrom:\talice@local.test\nTo:\tbob@example.com\n"
+        "Subject: first test\nMessage-Id: <x@local.test>\n\n"
+    )
+    return "".join(lines)
+
+
+@contextmanager
+def _spool(bench: Bench, messages: int, recipients: int) -> Iterator[str]:
+    """A spool hashed on one level, with so many messages of so many recipients each."""
+    with scratch(memory_folder(2 * messages)) as root:
+        with bench.outside_budget(PREPARE_SECONDS):
+            _fill(root, messages, recipients)
+        yield root
+
+
+def _fill(root: str, messages: int, recipients: int) -> None:
+    os.mkdir(f"{root}/router")
+    for number in range(FIRST_NUMBER, FIRST_NUMBER + messages):
+        texts = {"queue": "a@b\n\nall\n", "transport": _control_file(number, recipients)}
+        for name, text in texts.items():
+            folder = f"{root}/{name}/{_LETTERS[number % 26]}"
+            os.makedirs(folder, exist_ok=True)
+            with open(f"{folder}/{number}", "w") as file:
+                file.write(text)
+
+
+def _paths(root: str) -> Iterator[str]:
+    for folder, _, names in os.walk(f"{root}/transport"):
+        yield from (f"{folder}/{name}" for name in names)
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    data = os.read(fd, os.fstat(fd).st_size)
+    os.close(fd)
+    return data
+
+
+def _read_all(root: str) -> None:
+    for path in _paths(root):
+        _read(path)
+
+
+def _make_tuples(root: str) -> None:
+    """Read all, split the lines, and make a tuple of 18 values and a few new texts for each
+    recipient: the least that any scan in Python does for a task."""
+    for path in _paths(root):
+        name, values, at = os.path.basename(path), (None,) * 12, 0
+        for line in _read(path).split(b"\n"):
+            if line[:1] == b"r":
+                words = line[12:].decode().split(" ")
+                tuple.__new__(Task, (f"{name}/{at}", *words, line[1:12].hex(), *values))
+            at += len(line) + 1
+
+
+def _scan(root: str) -> None:
+    with closing(ZmailerStore(root)) as store:
+        for _ in store.scan():
+            pass
+
+
+def codec(bench: Bench) -> Figures:
+    """CPU to find the fields of a control file and write it again, a recipient."""
+    number = 10_000 if bench.quick else 100_000
+    with _spool(bench, 1, number) as root:
+        (path,) = _paths(root)
+
+        def emit() -> None:
+            data = _read(path)
+            runs = list(split_fields(data))
+            layout_of(runs)
+            b"".join(b"".join(fields) for _, fields in runs)
+
+        ways: Ways = {
+            "bare": partial(cpu_seconds, lambda: _read(path).split(b"\n")),
+            "fields": partial(cpu_seconds, emit),
+            "all": partial(cpu_seconds, lambda: parse_control_file(_read(path))),
+        }
+        costs = interleave(ways, bench.rounds)
+    a_line = {way: [1e6 * spent / number for spent in of] for way, of in costs.items()}
+    beside = "read and split"
+    what = "split, layout and re-emit, a recipient"
+    yield compare(what, "us CPU", a_line["fields"], a_line["bare"], beside, 3.0)
+    yield compare("all recipients as values", "us CPU", a_line["all"], a_line["bare"], beside, None)
+
+
+def recipients(bench: Bench) -> Figures:
+    """CPU of a full scan, a recipient: many messages, and one with all recipients."""
+    number = 10_000 if bench.quick else 100_000
+    for messages in (number // OF_A_MESSAGE, 1):
+        with _spool(bench, messages, number // messages) as root:
+            ways: Ways = {
+                "read": partial(cpu_seconds, partial(_read_all, root)),
+                "tuples": partial(cpu_seconds, partial(_make_tuples, root)),
+                "ours": partial(cpu_seconds, partial(_scan, root)),
+            }
+            costs = interleave(ways, bench.rounds)
+        a_task = {way: [1e6 * spent / number for spent in of] for way, of in costs.items()}
+        what = f"{number:,} recipients in {messages:,} file{'s' * (messages > 1)}"
+        beside = f"tuples by {PYTHON}"
+        yield compare(what, "us CPU", a_task["ours"], a_task["tuples"], beside, 5.0)
+        yield compare("the same", "us CPU", a_task["ours"], a_task["read"], "reading", None)
+
+
+def tag_change(bench: Bench) -> Figures:
+    """Time by the clock until a changed tag in a large file is looked up, and of a plan's batch."""
+    sizes = ((10_000, 30.0),) if bench.quick else ((100_000, 30.0), (1_000_000, None))
+    for number, limit in sizes:
+        with _spool(bench, 1, number) as root, closing(ZmailerStore(root)) as store:
+            (path,) = _paths(root)
+            tasks: list[Task] = []
+            for item in store.scan():
+                if isinstance(item, Task) and len(tasks) < 30 * BATCH:
+                    tasks.append(item)
+            tags = [_milliseconds(partial(_change_tag, store, path, tasks[at])) for at in range(9)]
+            what = f"{number:,} recipients in a file: a tag"
+            yield Figure(what, median(tags), "ms", limit)
+            yield Figure("the same: a batch of a plan", _batch(store, tasks), "ms")
+
+
+def _change_tag(store: ZmailerStore, path: str, task: Task) -> None:
+    with open(path, "r+b") as file:
+        file.seek(int(task.id.rpartition("/")[2]) + 1)
+        file.write(b"+")
+    seen = [item.id for item in store.scan({os.path.basename(path)}) if isinstance(item, Task)]
+    assert task.id in seen
+
+
+def _batch(store: ZmailerStore, tasks: list[Task]) -> float:
+    """Milliseconds to verify and hold tasks, a batch."""
+    some = tasks[-20 * BATCH :]
+
+    def change() -> None:
+        for at in range(0, len(some), BATCH):
+            seen = [(task.id, task.state, task.rev) for task in some[at : at + BATCH]]
+            there = [item for item in store.verify(seen) if isinstance(item, Task)]
+            moves = [Move(task, verbs.hold(task, time.time())) for task in there]
+            assert sum(one.error is None for one in store.swap_all(moves)) == len(seen)
+
+    return _milliseconds(change) * BATCH / len(some)
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return 1000 * (time.perf_counter() - began)

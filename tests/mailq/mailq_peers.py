@@ -1,0 +1,192 @@
+"""A queue that a MAILQ server shows, and the server in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from engine.mailq.acl import MailqUser, parse_users
+from engine.mailq.queue_view import (
+    AgentView,
+    CounterView,
+    GroupView,
+    JobView,
+    JobWait,
+    QueueView,
+    ThreadView,
+    TotalsView,
+)
+from engine.mailq.server import MailqServer, listen_unix
+
+USERS, _ = parse_users("root:s3cret:ALL:\nnobody:nobody:SNMP QQ TT ETRN:\nqonly:pw:QQ:\n")
+NOW = 1_795_168_178.0
+
+
+def waiting_job(path: str, host: str, **values: object) -> JobView:
+    """A job of the channel smtp that failed once and waits."""
+    job = JobView(
+        path,
+        "smtp",
+        host,
+        (169,),
+        "<smtp connect: Connection timed out>",
+        JobWait.RETRY,
+        NOW + 60,
+        expires_at=NOW + 255_600,
+        attempts=1,
+        error_address="alice@local.test",
+        fed_at=NOW - 30,
+    )
+    return job._replace(**values)  # type: ignore[arg-type]
+
+
+SAMPLE_JOBS = (
+    waiting_job("I/F/3276785", "a.test"),
+    waiting_job("I/F/3276785", "b.test", offsets=(200, 300)),
+    waiting_job("G/W/3268638", "a.test", message="first\rlast line", attempts=4),
+    waiting_job("S/O/3268942", "ns:c.test/any", channel="hold"),
+)
+
+
+class SampleQueue:
+    """Jobs in memory, as a scheduler has them; a killed message is gone from all threads."""
+
+    def __init__(self, jobs: Iterable[JobView] = SAMPLE_JOBS, now: float = NOW) -> None:
+        self.all_jobs = [*jobs]
+        self.now = now
+        self.is_lying = False
+        """True: it answers that it killed and started, and does nothing."""
+        self.asked: list[str] = []
+        self._view: QueueView | None = None
+
+    def view(self, *, with_jobs: bool) -> QueueView:
+        """All threads of one clause for each channel."""
+        threads: dict[tuple[str, str], list[JobView]] = {}
+        for job in self.all_jobs:
+            threads.setdefault((job.channel, job.host), []).append(job)
+        groups = []
+        for channel in sorted({channel for channel, _ in threads}):
+            own = [
+                ThreadView(
+                    *key,
+                    len(jobs),
+                    sum(len(job.offsets) for job in jobs),
+                    sum(job.attempts or 0 for job in jobs),
+                    self.now - 120,
+                    agents=tuple(
+                        AgentView(job.pid, self.now, job.fed_at, 1, "STUFF")
+                        for job in jobs
+                        if job.wait is JobWait.RUNNING
+                    ),
+                    wakeup=jobs[0].wakeup,
+                )
+                for key, jobs in threads.items()
+                if key[0] == channel
+            ]
+            count, jobs_here = len(own), sum(thread.jobs for thread in own)
+            none = (0, 0)
+            groups.append(
+                GroupView(channel, "*", tuple(own), (count, count), jobs_here, none, none, 20, 3, 1)
+            )
+        amount = len({job.path for job in self.all_jobs})
+        totals = TotalsView(
+            0,
+            0,
+            amount,
+            len(threads),
+            len(self.all_jobs),
+            76,
+            amount,
+            0,
+            (amount, amount),
+            9,
+            0,
+            (9, 9),
+        )
+        new = QueueView(self.now, tuple(groups), totals, tuple(self.all_jobs) if with_jobs else ())
+        if self._view != new:
+            self._view = new
+        return self._view or new
+
+    def jobs(self, channel: str, host: str) -> Sequence[JobView]:
+        """The jobs of a thread."""
+        return [job for job in self.all_jobs if (job.channel, job.host) == (channel, host)]
+
+    def counters(self) -> Iterable[CounterView]:
+        """Two counters."""
+        return [CounterView("SYS.SchedulerMasterPID", "7", "NOT PRESENT!"), CounterView()]
+
+    def etrn(self, host: str) -> bool:
+        """Make the jobs of a host due."""
+        self.asked.append(f"ETRN {host}")
+        return self._change(
+            [
+                job._replace(wait=JobWait.INACTIVE, wakeup=None, fed_at=job.fed_at + 1)
+                if job.host == host
+                else job
+                for job in self.all_jobs
+            ]
+        )
+
+    def kill_message(self, name: str) -> str:
+        """Remove a message from all threads."""
+        self.asked.append(f"KILL MSG {name}")
+        done = self._change([job for job in self.all_jobs if job.path != name])
+        return "" if done else "no such message"
+
+    def kill_thread(self, channel: str, host: str) -> str:
+        """Remove a thread."""
+        self.asked.append(f"KILL THREAD {channel} {host}")
+        key = channel, host
+        done = self._change([job for job in self.all_jobs if (job.channel, job.host) != key])
+        return "" if done else "no such thread"
+
+    def _change(self, jobs: list[JobView]) -> bool:
+        if self.is_lying:
+            return True
+        is_changed, self.all_jobs = jobs != self.all_jobs, jobs
+        return is_changed
+
+
+class RunningServer(NamedTuple):
+    """A server in a thread, and what it shows."""
+
+    path: str
+    queue: SampleQueue
+    server: MailqServer
+
+    @property
+    def url(self) -> str:
+        """The address of the place, with the password of the user root."""
+        return f"mailq+unix://root:s3cret@{self.path}"
+
+
+@contextmanager
+def serving(
+    folder: Path,
+    queue: SampleQueue | None = None,
+    users: Sequence[MailqUser] | None = USERS,
+    *,
+    is_exact: bool = False,
+) -> Iterator[RunningServer]:
+    """Serve a queue on a UNIX socket in a folder, until the block ends."""
+    path, queue = str(folder / "mailq.sock"), queue or SampleQueue()
+    server = MailqServer([listen_unix(path)], queue, users, is_exact=is_exact)
+    over = threading.Event()
+
+    def run() -> None:
+        with suppress(ValueError, OSError):  # closed
+            while not over.is_set():
+                server.step(0.05)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield RunningServer(path, queue, server)
+    finally:
+        over.set()
+        thread.join()
+        server.close()

@@ -1,0 +1,307 @@
+"""Agents as processes: how they are started, what they may do wrong, and how they end."""
+
+import os
+import resource
+import select
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from engine.scheduling.agent_lines import AgentText, JobLine
+from engine.scheduling.agent_process import (
+    Agent,
+    StartRate,
+    agent_account,
+    agent_program,
+    start_agent,
+)
+from engine.scheduling.agent_talk import Answered, NothingToDo, Ready
+from engine.system.supervisor import CannotRun, Program
+from engine.system.users import Account
+
+ZENV = {"MAILBIN": "/opt/mail/bin", "LOGDIR": "/var/log/mail", "TZ": "UTC", "HOME": "/root"}
+HOST = b"mx.example"
+Events = list[object]
+
+
+@pytest.mark.parametrize(
+    ("command", "argv", "env"),
+    [
+        ("mailbox -8", ["/opt/mail/bin/ta/mailbox", "-8"], {}),
+        ("/bin/agent $LOGDIR", ["/bin/agent", "$LOGDIR"], {}),
+        ("A=1 B=${LOGDIR}/x /bin/agent", ["/bin/agent"], {"A": "1", "B": "/var/log/mail/x"}),
+        ("/bin/agent C=1", ["/bin/agent", "C=1"], {}),
+        ("/bin/sm -c $channel $host", ["/bin/sm", "-c", "smtp", "mx.example"], {}),
+        ("/bin/sm ${LOGDIR}/${host}.log", ["/bin/sm", "/var/log/mail/mx.example.log"], {}),
+        ('/bin/sm "a b"', ["/bin/sm", '"a', 'b"'], {}),
+    ],
+)
+def test_a_command_becomes_arguments_and_environment(
+    command: str, argv: list[str], env: dict[str, str]
+) -> None:
+    """Words are split at blanks, names in braces are replaced; of our environment only the named
+    variables are passed on."""
+    program = agent_program(command, "smtp", "mx.example", ZENV, None)
+
+    assert program.argv == argv
+    assert program.env == {"PATH": "/usr/bin:/bin", "TZ": "UTC", **env}
+
+
+@pytest.mark.parametrize(
+    ("command", "host", "why"),
+    [
+        ("", "h", "names no program"),
+        ("A=1", "h", "names no program"),
+        ("/bin/sm ${NOWHERE}", "h", "NOWHERE} is not set"),
+        ("/bin/sm $host", "-oq/tmp/x", "would be read as an option"),
+        ("/bin/sm ${host}", "--version", "would be read as an option"),
+        ("/bin/sm $host", "a\0b", "NUL byte"),
+    ],
+)
+def test_a_command_that_cannot_be_used_is_refused(command: str, host: str, why: str) -> None:
+    """The reason names the word; a host from a mail is never an option."""
+    with pytest.raises(CannotRun, match=why):
+        agent_program(command, "smtp", host, ZENV, None)
+
+
+def test_without_mailbin_a_name_is_no_program() -> None:
+    """A program without a slash is a file in $MAILBIN/ta, never one from PATH."""
+    with pytest.raises(CannotRun, match="MAILBIN is not set"):
+        agent_program("smtp", "smtp", "h", {}, None)
+
+
+def test_an_account_has_no_other_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """User and group may be names or numbers; without root there is nothing to change."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert agent_account("root", "daemon") == Account(0, 1, (1,), "root", "/")
+    assert agent_account("12", "34") == Account(12, 34, (34,), "12", "/")
+    for user, group in (("no-such-user", "1"), ("0", "no-such-group")):
+        with pytest.raises(CannotRun, match="no-such"):
+            agent_account(user, group)
+    monkeypatch.setattr(os, "geteuid", lambda: 7)
+    assert agent_account("root", "daemon") is None
+
+
+def test_starts_are_limited_in_each_second() -> None:
+    """In any second there are at most so many starts."""
+    rate = StartRate(3)
+    times = [0.0, 0.5, 0.9, 0.95, 1.0, 1.2, 1.5]
+
+    assert [rate.allow(now) for now in times] == [True, True, True, False, True, False, True]
+
+
+# ---- processes
+
+StartScript = Callable[..., Agent[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[StartScript]:
+    """Start a shell script as an agent; its errors go to the file `log`."""
+    agents: list[Agent[str]] = []
+    log = os.open(tmp_path / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+    def start(script: str, *, account: Account | None = None, **options: int) -> Agent[str]:
+        program = Program(["/bin/sh", "-c", script], {"PATH": "/usr/bin:/bin"}, account=account)
+        agent: Agent[str] = start_agent(program, log, 0.0, **options)
+        agents.append(agent)
+        return agent
+
+    yield start
+    os.close(log)
+    for agent in agents:
+        agent.signal(signal.SIGKILL)
+        while not agent.reap():
+            select.select([agent.pidfd], [], [])
+        agent.close()
+
+
+def wait(agent: Agent[str], until: Callable[[Events], bool] = lambda _: False) -> Events:
+    """Serve an agent until the events are enough, or it has ended; return all events."""
+    events: Events = []
+    while not until(events) and not agent.is_over:
+        fds = [agent.pidfd] if agent.is_closed else [agent.pidfd, agent.sock.fileno()]
+        ready = [] if agent.talk.has_lines else select.select(fds, [], [], 20)[0]
+        assert ready or agent.talk.has_lines, "the agent hangs"
+        if ready == [agent.pidfd]:
+            agent.reap()
+        events += agent.read(1.0)
+    return events
+
+
+def feed(agent: Agent[str], *numbers: int) -> None:
+    """Wait until an agent is ready, and give it jobs."""
+    assert Ready() in wait(agent, lambda events: Ready() in events)
+    assert agent.talk.room(len(numbers) - 1) > 0
+    for number in numbers:
+        assert agent.talk.give(JobLine(f"A/{number}", HOST), f"job {number}", 1.0)
+    agent.write(1.0)
+
+
+SERVE = """
+echo '#hungry'
+while read file host && [ -n "$file" ]; do
+    case $file in '#idle') ;; *) printf '%s/9\\t\\tok3 %s\\n' "${file#A/}" "$host";; esac
+    echo '#hungry'
+done
+"""
+
+
+def test_an_agent_does_its_jobs_and_ends(start: StartScript) -> None:
+    """It answers each job, waits when idle, and ends at the empty line, with its status."""
+    agent = start(SERVE + "exit 3")
+    feed(agent, 5)
+    feed_events = wait(agent, lambda events: Ready() in events)
+    agent.talk.finish()
+    agent.talk.idle()
+    agent.write(1.0)
+    assert wait(agent, lambda events: bool(events)) == [Ready()]
+    agent.end(2.0)
+
+    assert wait(agent) == []
+    assert isinstance(feed_events[0], Answered)
+    assert (feed_events[0].job, feed_events[0].answer.text) == ("job 5", HOST)
+    assert (agent.status, agent.is_closed, agent.talk.feed.state) == (3, True, "ERROR")
+
+
+def test_standard_input_and_output_are_one_socket_and_nothing_else_is_open(
+    start: StartScript, tmp_path: Path
+) -> None:
+    """Of our descriptors an agent has only the socket, twice, and the log as standard error."""
+    leak = os.dup(0)
+    os.set_inheritable(leak, True)
+    agent = start("readlink /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2; ls /proc/$$/fd; echo x >&2")
+    os.close(leak)
+    lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
+
+    assert lines[0] == lines[1]
+    assert lines[0].startswith(b"socket:")
+    assert lines[2:] == [str(tmp_path / "log").encode(), b"0", b"1", b"2"]
+    assert (tmp_path / "log").read_text() == "x\n"
+
+
+def test_an_agent_has_its_limits_and_works_where_the_scheduler_works(start: StartScript) -> None:
+    """The limit of open files and the niceness are set before it gets a job."""
+    ours = os.getpriority(os.PRIO_PROCESS, 0)
+    agent = start("read x; ulimit -n; nice; pwd; ps -o sid= $$ || :", open_files=20, nice=3)
+    agent.talk.output += b"go\n"
+    agent.write(0.0)
+    lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
+
+    assert lines[:3] == [b"20", str(min(19, ours + 3)).encode(), bytes(Path.cwd())]
+    assert agent.warning == ""
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 20
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root changes the user")
+def test_an_agent_runs_as_its_user_without_our_groups(start: StartScript) -> None:
+    """Group, user and limits are set, and no other group stays."""
+    account = Account(12345, 54321, (54321,), "x", "/")
+    agent = start("id -u; id -G; ulimit -n; nice", account=account, open_files=20, priority=7)
+    lines = [event.text for event in wait(agent) if isinstance(event, AgentText)]
+
+    assert lines == [b"12345", b"54321", b"20", b"7"]
+
+
+def test_a_program_that_is_missing_is_reported(tmp_path: Path) -> None:
+    """The error names the program; no process and no descriptor is left."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(CannotRun, match="/nowhere/smtp: No such file"):
+        start_agent(Program(["/nowhere/smtp"], {}), 2, 0.0)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize(
+    ("script", "kinds"),
+    [
+        ("", []),
+        ("printf '#hun'", []),
+        ("echo '#hungry'", [Ready]),
+        ("echo '#hungry'; read x; kill -9 $$", [Ready]),
+        ("echo '#hungry'; read x; printf '5/9\\t\\tok3 d'", [Ready]),
+        ("echo '#hungry'; read x; printf '5/9\\t\\tok3 done\\n'", [Ready, Answered]),
+        ("echo '#hungry'; read x; printf '5/9\\t\\tok3 d\\n#hung'", [Ready, Answered]),
+        ("echo '#hungry'; read x; printf '#resync A/5\\n#hungry\\n'", [Ready, NothingToDo, Ready]),
+        ("echo '#hungry'; read x; printf '6/9\\t\\tok3 lie\\n'", [Ready, AgentText]),
+    ],
+)
+def test_an_agent_may_die_at_each_of_its_lines(
+    start: StartScript, script: str, kinds: Sequence[type]
+) -> None:
+    """Whole lines count, a partial last line does not; the jobs without an answer are known."""
+    agent = start(script)
+    events: Events = []
+    if "read x" in script:
+        events += wait(agent, lambda events: Ready() in events)
+        assert agent.talk.room(0) == 1
+        agent.talk.give(JobLine("A/5", HOST), "job 5", 1.0)
+        agent.write(1.0)
+    events += wait(agent)
+
+    assert [type(event) for event in events] == list(kinds)
+    assert agent.status is not None
+    assert agent.talk.jobs == (["job 5"] if "read x" in script else [])
+
+
+def test_a_job_for_an_agent_that_is_gone_is_not_lost(start: StartScript) -> None:
+    """A write to an agent that has closed its end gives it nothing more; its last lines count."""
+    agent = start("echo '#hungry'; exec sleep 20 </dev/null >/dev/null")
+    feed(agent, 5)
+    while not agent.is_closed:
+        select.select([agent.sock], [], [])
+        assert list(agent.read(1.0)) == []
+    agent.talk.output += b"x"
+    agent.write(2.0)
+
+    assert (agent.wants_write, agent.talk.feed.state) == (False, "ERROR")
+    assert (agent.talk.jobs, agent.talk.room(9)) == (["job 5"], 0)
+    assert not agent.reap()
+
+
+def test_children_that_keep_the_socket_do_not_keep_the_agent(start: StartScript) -> None:
+    """The end of the process is the end of the agent: its child may have the socket, and write
+    without end. What the agent wrote before counts."""
+    agent = start("echo '#hungry'; read x; printf '5/9\\t\\tok3 done\\n'; yes & exit 0")
+    feed(agent, 5)
+    events = wait(agent)
+    with suppress(ProcessLookupError):
+        os.killpg(agent.pid, signal.SIGKILL)  # the child: it is in the session that we started
+
+    assert agent.status == 0
+    assert [type(event) for event in events if not isinstance(event, AgentText)] == [Answered]
+
+
+def test_a_flooding_agent_takes_bounded_memory_and_time(start: StartScript) -> None:
+    """Each read takes one piece of what an agent writes without end, in rounds of lines."""
+    agent = start("exec yes '#'")
+    for _ in range(10):
+        select.select([agent.sock], [], [])
+        assert len(list(agent.read(1.0))) <= 1000
+        assert len(agent.talk._lines) <= 64 << 10
+
+
+def test_a_stop_waits_for_the_job_that_an_agent_has(start: StartScript) -> None:
+    """At the stop of the scheduler an agent without a job gets SIGQUIT, one with a job ends after
+    it."""
+    idle = start("echo '#hungry'; exec sleep 20")  # it does not read: only the signal ends it
+    busy = start("echo '#hungry'; read x; read y; printf '5/9\\t\\tok3 d\\n'")
+    feed(busy, 5)
+    assert wait(idle, lambda events: Ready() in events) == [Ready()]
+    idle.stop(1.0)
+    busy.stop(1.0)
+
+    assert wait(idle) == []
+    assert [type(event) for event in wait(busy)] == [Answered]
+    assert (idle.status, busy.status) == (-signal.SIGQUIT, 0)
+
+
+def test_an_ended_agent_is_never_signalled(start: StartScript) -> None:
+    """After its end no signal is sent: its number may belong to another process."""
+    agent = start("exit 0")
+    wait(agent)
+    agent.signal(signal.SIGKILL)
+
+    assert agent.status == 0

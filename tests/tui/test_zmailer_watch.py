@@ -1,0 +1,163 @@
+"""What the console knows of a ZMailer spool from its scheduler, its files and its configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.config import queue_config
+from engine.mailq.queue_view import AgentView, QueueView, ThreadView
+from engine.store import Unavailable
+from engine.zmailer.environment import ZmailerSettings, read_files
+from tests.mailq.mailq_peers import SampleQueue, serving
+from tests.stores.zmailed import Spool, recipient
+from tests.tui.desks import a_desk
+from tests.zmailer.test_spool_controls import scheduler
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.places import open_places
+from tui.cli.setup.setup import Setup
+from tui.cli.zmailer.watch import SpoolWatch, find_server
+
+NOW = 1_795_170_000.0
+CONF = """PARAMmailqsock=UNIX:{folder}/mailq.sock
+PARAMauthfile={folder}/auth
+smtp/a.test
+smtp/*
+  maxring=5 command=smtp
+"""
+
+
+class BusyQueue(SampleQueue):
+    """A queue with an agent, and a thread that a limit stops."""
+
+    def view(self, *, with_jobs: bool) -> QueueView:
+        """The first thread has an agent, the second one waits for it."""
+        seen = super().view(with_jobs=with_jobs)
+        return seen._replace(
+            groups=tuple(
+                group._replace(threads=tuple(map(self._busy, group.threads)))
+                for group in seen.groups
+            )
+        )
+
+    def _busy(self, thread: ThreadView) -> ThreadView:
+        if thread.host == "a.test":
+            agent = AgentView(77, self.now - 3, self.now - 1, 2, "STUFF")
+            return thread._replace(agents=(agent,), unfed=5, wakeup=None)
+        return thread._replace(pending=">MaxRing", wakeup=None)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    """A spool with two threads of a ring, and the configuration of its scheduler."""
+    spool = Spool(tmp_path / "post").make()
+    spool.put(1001, recipient(host="a.test"), recipient(host="a.test", user="two"))
+    spool.put(1002, recipient(host="b.test"), recipient(channel="local", host="-"))
+    (tmp_path / "scheduler.conf").write_text(CONF.format(folder=tmp_path))
+    auth = tmp_path / "auth"
+    auth.write_text("qonly:pw:SNMP:\nroot:s3cret:ALL:\n")
+    auth.chmod(0o600)
+    return spool
+
+
+def setup_of(spool: Spool) -> Setup:
+    """Its setup, with a configuration that names the scheduler.conf."""
+    folder = spool.root.parent
+    config = folder / "config.yaml"
+    config.write_text(f"stores: {{zmailer: {{scheduler_conf: {folder}/scheduler.conf}}}}\n")
+    return setup_for(queue_config.load_config(str(config), {}), str(spool.root), {})
+
+
+@pytest.fixture
+def running(spool: Spool) -> Iterator[Setup]:
+    """A scheduler that answers by MAILQ, and the setup of its spool."""
+    with scheduler(spool), serving(spool.root.parent, BusyQueue(now=NOW)):
+        yield setup_of(spool)
+
+
+def test_a_running_scheduler_shows_agents_and_pending_reasons(running: Setup) -> None:
+    """By the user of its authfile that may see threads; agents are listed as workers."""
+    watch = SpoolWatch(running, lambda: NOW)
+    figures = watch.figures()
+    facts = watch.facts(["smtp/a.test", "smtp/b.test", "local/-"])
+
+    assert (figures.has_worker, len(figures.workers), watch.obstacle("smtp")) == (True, 1, "")
+    rows = dict(figures.rows)
+    assert rows["scheduler"].endswith("the original one")
+    assert rows["threads"] == "3, 2 pending; 1 agents"
+    (agent,) = figures.connected
+    assert (agent.name, agent.text) == (
+        "PID 77",
+        "smtp/a.test: STUFF OF=2 UF=5 HA=3s FA=1s",
+    )
+    busy, waiting, unknown = facts.values()
+    assert (busy.ring, busy.agents, busy.pending) == ("smtp/a.test", 1, "")
+    assert ("agent", "PID 77: STUFF OF=2 UF=5 HA=3s FA=1s") in busy.rows
+    assert ("settings", "maxring=5") in busy.rows
+    assert (waiting.ring, waiting.agents, waiting.pending) == ("smtp/*", 0, ">MaxRing")
+    assert (unknown.ring, unknown.agents) == ("(no clause)", None)
+
+
+def test_of_a_stopped_spool_only_what_is_known_is_shown(spool: Spool) -> None:
+    """The clauses, but no agents and no reasons; without a configuration no ring either."""
+    watch = SpoolWatch(setup_of(spool))
+
+    assert dict(watch.figures().rows)["scheduler"] == "not running"
+    assert watch.figures().has_worker is False
+    assert watch.obstacle("smtp") == "no scheduler is running: its agents deliver"
+    (facts,) = watch.facts(["smtp/b.test"]).values()
+    assert (facts.ring, facts.agents, facts.wakeup) == ("smtp/*", None, None)
+    (spool.root.parent / "scheduler.conf").unlink()
+    (facts,) = SpoolWatch(setup_of(spool)).facts(["smtp/b.test"]).values()
+    assert facts.ring == "?"
+
+
+def test_a_scheduler_that_does_not_answer_is_unknown(spool: Spool) -> None:
+    """With the reason; its threads are not shown as without agents."""
+    with scheduler(spool):
+        watch = SpoolWatch(setup_of(spool))
+        assert dict(watch.figures().rows)["threads"].startswith("? ")
+        assert watch.facts(["smtp/a.test"])["smtp/a.test"].agents is None
+
+
+@pytest.mark.parametrize(
+    ("params", "where"),
+    [
+        ("", "127.0.0.1:174"),
+        ("PARAMmailqpath=TCP:1740\n", "127.0.0.1:1740"),
+        ("PARAMmailqsock=/run/m\n", "/run/m"),
+        ("PARAMmailqsock=TCP:mailq\n", "expected a path or a number"),
+        ("PARAMauthfile={folder}/auth\n", "no user may see the threads"),
+        ("PARAMauthfile={folder}/none\n", "none"),
+        ("x=1\n", "has errors"),
+    ],
+)
+def test_the_server_is_that_of_the_configuration(
+    params: str, where: str, spool: Spool, tmp_path: Path
+) -> None:
+    """PARAMmailqsock in both spellings, port 174 without it; else the reason."""
+    (tmp_path / "auth").write_text("qonly:pw:SNMP:\n")
+    conf = tmp_path / "scheduler.conf"
+    conf.write_text(params.format(folder=tmp_path))
+    found = read_files(ZmailerSettings(scheduler_conf=str(conf)), {})
+    try:
+        said = find_server(found).text
+    except Unavailable as error:
+        said = str(error)
+    assert where in said
+
+
+async def test_groups_are_shown_by_thread_and_ring(running: Setup) -> None:
+    """In the words of the format: messages, agents, why a thread cannot start; a ring has the
+    tasks of its threads, and verbs act on them."""
+    (place,) = await asyncio.to_thread(open_places, running, [running.place])
+    async with a_desk(place, size=(120, 40), clock=time.time) as desk:
+        await desk.sees("1001/91")
+        await desk.press("b")
+        await desk.sees("THREAD", "channel", "smtp/a.test", ">MaxRing")
+        await desk.press("h")
+        await desk.sees("RING", "smtp/*", "(no clause)")

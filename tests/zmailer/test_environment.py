@@ -1,0 +1,84 @@
+"""Where the scheduler's configuration is, and the values that it refers to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.config.validators import ConfigError, ConfigLocation
+from engine.zmailer.environment import (
+    ZmailerSettings,
+    parse_environment,
+    parse_settings,
+    read_files,
+)
+
+
+def test_a_zmailer_conf_is_read_as_a_shell_reads_it_and_never_run() -> None:
+    """Quotes, comments, export and references to values above; commands are text or skipped."""
+    text = (
+        '# ZMailer\nMAILVAR=/etc/mail # here\nexport MAILSHARE="$MAILVAR/zm"\n'
+        "LOGDIR='$MAILVAR'\nX=${HOME}/${NONE}y\nif [ -f x ]; then\n  Y=`touch x`\nfi\n"
+    )
+
+    values = parse_environment(text, {"HOME": "/root"})
+
+    assert values == {
+        "MAILVAR": "/etc/mail",
+        "MAILSHARE": "/etc/mail/zm",
+        "LOGDIR": "$MAILVAR",
+        "X": "/root/y",
+        "Y": "`touch",
+    }
+
+
+def test_the_scheduler_conf_is_found_by_settings_then_mailshare(tmp_path: Path) -> None:
+    """zmailer.conf has MAILSHARE and the names in scheduler.conf; a path that is given comes
+    first, then the configured one, then .conf, then .cf."""
+    share = tmp_path / "share"
+    share.mkdir()
+    (tmp_path / "zmailer.conf").write_text(f"MAILSHARE={share}\nAUTH=/etc/a\n")
+    settings = ZmailerSettings(environment=str(tmp_path / "zmailer.conf"))
+    (share / "scheduler.cf").write_text('PARAMauthfile="${AUTH}"\nsmtp/*\n  command="smtp"\n')
+
+    found = read_files(settings, {})
+
+    assert (found.problem, found.conf_path) == ("", f"{share}/scheduler.cf")
+    assert found.conf is not None
+    assert found.conf.params["authfile"].value == "/etc/a"
+    assert found.forms == f"{share}/forms"
+    for name in ("scheduler.conf", "own.conf", "asked.conf"):
+        (share / name).write_text("smtp/*\n  command=x\n")
+    assert read_files(settings, {}).conf_path == f"{share}/scheduler.conf"
+    own = settings._replace(scheduler_conf=f"{share}/own.conf")
+    assert read_files(own, {}).conf_path == f"{share}/own.conf"
+    assert read_files(own, {}, f"{share}/asked.conf").conf_path == f"{share}/asked.conf"
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """Each file by its path, with the reason; without any, the places that were looked at."""
+    missing = f"{tmp_path}/none"
+    (tmp_path / "large").write_bytes(b"#" * ((1 << 20) + 1))
+
+    def problem(settings: ZmailerSettings, **environ: str) -> str:
+        return read_files(settings, {"ZCONFIG": f"{tmp_path}/empty", **environ}).problem
+
+    (tmp_path / "empty").touch()
+    assert problem(ZmailerSettings(environment=missing)) == f"{missing}: No such file or directory"
+    assert problem(ZmailerSettings(environment=str(tmp_path))).endswith("s a directory")
+    assert problem(ZmailerSettings(scheduler_conf=missing)).startswith(f"{missing}: No such file")
+    assert "more than 1,048,576" in problem(ZmailerSettings(scheduler_conf=f"{tmp_path}/large"))
+    assert problem(ZmailerSettings()) == "no scheduler.conf: MAILSHARE is not set"
+    said = problem(ZmailerSettings(), MAILSHARE=missing)
+    assert said == f"no scheduler.conf: {missing}/scheduler.conf or {missing}/scheduler.cf"
+
+
+def test_settings_name_both_files() -> None:
+    """Paths, relative to the configuration; anything else is refused."""
+    at = ConfigLocation("c.yaml", "stores.zmailer", "/etc/x", "/root")
+
+    assert parse_settings({"scheduler_conf": "s.conf"}, at).scheduler_conf == "/etc/x/s.conf"
+    assert parse_settings(None, at) == ZmailerSettings()
+    with pytest.raises(ConfigError, match="unknown key"):
+        parse_settings({"conf": "x"}, at)

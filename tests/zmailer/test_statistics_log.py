@@ -1,0 +1,47 @@
+"""The statistics log of the scheduler, and its lines for syslog."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.system.syslog_handler import MAIL, format_message
+from engine.zmailer import syslog_lines
+from engine.zmailer.statistics_log import StatisticsLine, format_line, parse_line, parse_log
+
+NEW = "S3309638AbmKTJ5Ym690J 0 20 error2 smtp/[127.0.0.1]\n"
+OLD = "812876256 90401-2 0 5 ok smtp/((mx1)(mx2 mx3))\n"
+
+
+def test_both_forms_are_read_and_the_new_one_is_written() -> None:
+    """A line of the new form is written as it was read; the old form has its time too, and a host
+    may have blanks."""
+    new, old = parse_line(NEW), parse_line(OLD)
+
+    assert new == StatisticsLine("S3309638AbmKTJ5Ym690J", 0, 20, "error2", "smtp", "[127.0.0.1]")
+    assert format_line(new) == NEW
+    assert old is not None
+    assert (old.time, old.message, old.host) == (812876256.0, "90401-2", "((mx1)(mx2 mx3))")
+    assert list(parse_log(iter([NEW, "torn 1", OLD]))) == [new, old]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "S1 0 0 ok x/y", "9 x 0 1 ok a/b", "9 1 0 1 fine a/b", "9 1 0 1 ok ab", "9 1 a 1 ok a/b"],
+)
+def test_what_is_no_line_is_not_read(text: str) -> None:
+    """A torn or foreign line gives none."""
+    assert parse_line(text) is None
+
+
+def test_syslog_lines_have_the_words_and_the_priority_of_the_program() -> None:
+    """Facility mail, severity info, the tag scheduler; the number of failures is the true one."""
+    text = syslog_lines.complete("S1AbmKTJ5Y", 3, 1)
+
+    said = format_message("INFO", text, 1795167675, 7, syslog_lines.TAG, MAIL).decode()
+
+    assert said.startswith("<22>Nov 20 ")
+    assert said.endswith("scheduler[7]: S1AbmKTJ5Y: complete (total 3 recipients, 1 failed)")
+    assert syslog_lines.killed("S1", "12") == "S1: 12 killed"
+    assert syslog_lines.report_created("S1", "delivery").startswith("Created 'delivery' report on")
+    assert syslog_lines.nothing_to_report(2) == "Nothing to report, ignorecount: 2"
+    assert not syslog_lines.send("/nonexistent/log", text, 0)

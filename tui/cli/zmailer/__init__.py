@@ -1,0 +1,1 @@
+"""The commands of `spooldeck zmailer`: configuration, scheduler, agents, checks of a spool."""

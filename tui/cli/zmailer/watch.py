@@ -1,0 +1,245 @@
+"""What a scheduler knows of a ZMailer spool, for the console: its threads, agents and state.
+
+Read by MAILQ from the running scheduler, with the socket and the users of its scheduler.conf; of a
+stopped one, only what the files and the configuration show.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+
+from engine.mailq import acl
+from engine.mailq.acl import Right
+from engine.mailq.client import MailqClient
+from engine.mailq.connection import ServerAddress
+from engine.mailq.queue_view import AgentView, ThreadView
+from engine.mailq.server import DEFAULT_PORT
+from engine.model import ConnectedWorker, attempts_allowed
+from engine.policy import format_rough_duration
+from engine.store import StoreError, Unavailable
+from engine.stores.zmailer import agents
+from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.scheduler_conf import SchedulerConf, Value, find_settings
+from engine.zmailer import spool_controls
+from engine.zmailer.conf_changes import format_value
+from engine.zmailer.environment import SchedulerFiles, read_files
+from tui.cli.setup.setup import Setup
+from tui.session.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
+
+WATCH_SECONDS = 10.0
+"""Seconds for which what a scheduler has shown is current: the original one forks for each."""
+
+ANSWER_SECONDS = 3.0
+"""Seconds to wait for an answer: the screen shows `?` meanwhile."""
+
+TITLES = {"queue": "thread", "kind": "channel", "group": "host"}
+
+SHOWN_SETTINGS = ("maxring", "maxthr", "maxchannel", "retries", "interval", "expiry", "overfeed")
+
+Threads = Mapping[tuple[str, str], ThreadView]
+
+
+class SpoolWatch:
+    """Facts about a spool, read at most once in `WATCH_SECONDS`, from any thread."""
+
+    def __init__(self, setup: Setup, clock: Callable[[], float] = time.time) -> None:
+        self._setup, self._clock = setup, clock
+        self._due = float("-inf")
+        self._figures = WholeQueueFigures()
+        self._files = SchedulerFiles({}, "", None)
+        self._threads: Threads = {}
+        self._is_frozen = False
+
+    def figures(self) -> WholeQueueFigures:
+        """The scheduler, its configuration and its agents.
+
+        Raises:
+            Unavailable: the spool cannot be opened.
+        """
+        self._read()
+        return self._figures
+
+    def facts(self, names: Sequence[str]) -> Mapping[str, GroupFacts]:
+        """What is known of threads, by CHANNEL/HOST."""
+        with suppress(Unavailable):
+            self._read()
+        return {name: self._facts_of(*name.partition("/")[::2]) for name in names}
+
+    def obstacle(self, channel: str) -> str:
+        """Why no agent of a channel would be started now; "" if one may."""
+        with suppress(Unavailable):
+            self._read()
+        if not self._figures.has_worker:
+            return "no scheduler is running: its agents deliver"
+        return "frozen by an operator: no agent is started" if self._is_frozen else ""
+
+    def _read(self) -> None:
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + WATCH_SECONDS
+        self._files = read_files(self._setup.settings, os.environ)
+        with closing(PostofficeFolders(self._setup.place)) as folders:
+            scheduler = agents.find_scheduler(folders.fd, folders.transport_status)
+            is_ours = scheduler is not None and spool_controls.is_ours(folders)
+            self._is_frozen = is_frozen = spool_controls.is_frozen(folders)
+        self._threads, why = {}, ""
+        if scheduler is not None:
+            try:
+                self._threads = read_threads(self._files, self._clock)
+            except StoreError as error:
+                why = str(error)
+        self._figures = WholeQueueFigures(
+            tuple(_rows(scheduler, is_ours, is_frozen, self._files, self._threads, why)),
+            tuple(_warnings(is_frozen, self._files)),
+            workers=() if scheduler is None else (scheduler,),
+            has_worker=scheduler is not None,
+            connected=tuple(_workers(self._threads, self._clock())),
+        )
+
+    def _facts_of(self, channel: str, host: str) -> GroupFacts:
+        view, conf = self._threads.get((channel, host)), self._files.conf
+        ring, rows = ("?", []) if conf is None else _clause_rows(conf, channel, host)
+        if view is None:
+            return GroupFacts(ring, rows=tuple(rows))
+        rows = [("mailq", f"N={view.jobs} R={view.recipients} A={view.attempts}"), *rows]
+        now = self._clock()
+        rows += [("agent", f"PID {one.pid}: {_agent_words(one, view, now)}") for one in view.agents]
+        return GroupFacts(ring, len(view.agents), view.wakeup, _pending(view), tuple(rows))
+
+
+def _pending(view: ThreadView) -> str:
+    """Why a thread cannot start, in the words of the scheduler."""
+    waits = ("channelwait",) * view.is_channel_wait + ("threadwait",) * view.is_thread_wait
+    return " ".join(filter(None, (view.pending, *waits)))
+
+
+def _clause_rows(conf: SchedulerConf, channel: str, host: str) -> tuple[str, list[tuple[str, str]]]:
+    """The ring of a thread, and the settings of its clause."""
+    match = find_settings(conf, channel, host)
+    if not match.clauses:
+        return "(no clause)", [("clause", "none matches: it is not delivered")]
+    last = match.clauses[-1]
+    said = " ".join(
+        f"{name}={_words(name, match.settings[name].value)}"
+        for name in SHOWN_SETTINGS
+        if name in match.settings and match.settings[name].line
+    )
+    words = f"{last.pattern}, line {last.line}"
+    if "command" not in match.settings:
+        words += ": no command, it is not delivered"
+    rows = [("clause", words), ("settings", said or "defaults")]
+    # A ring is a clause with the channel that it is used for.
+    pattern = last.pattern.partition("/")
+    return f"{channel}/{pattern[2]}", rows
+
+
+def _words(name: str, value: Value) -> str:
+    is_time = name in ("interval", "expiry") and isinstance(value, int)
+    return format_rough_duration(value) if is_time else format_value(value)  # type: ignore[arg-type]
+
+
+def read_threads(found: SchedulerFiles, clock: Callable[[], float]) -> Threads:
+    """Ask the running scheduler for its threads, by MAILQ.
+
+    Raises:
+        StoreError: it does not answer, or the configuration has no way to it.
+    """
+    with closing(MailqClient(find_server(found), clock, seconds=ANSWER_SECONDS)) as client:
+        groups = client.threads()[0] if client.find_version() == 2 else client.dump().groups
+        return {(one.channel, one.host): one for group in groups for one in group.threads}
+
+
+def find_server(found: SchedulerFiles) -> ServerAddress:
+    """Where the scheduler of a configuration listens, with a user who may see its threads.
+
+    Raises:
+        Unavailable: it is not known.
+    """
+    if found.conf is None or found.conf.errors:
+        raise Unavailable(found.problem or f"{found.conf_path}: has errors")
+    params = found.conf.params
+    where = str(params["mailqsock"].value) if "mailqsock" in params else ""
+    kind, _, rest = where.partition(":")
+    path = where if where.startswith("/") else rest if kind.upper() == "UNIX" else ""
+    port = DEFAULT_PORT
+    if not path and where:
+        if not rest.isdecimal():
+            raise Unavailable(f"mailqsock {where}: expected a path or a number of a port")
+        port = int(rest)
+    address = ServerAddress(path or f"127.0.0.1:{port}", path, "" if path else "127.0.0.1", port)
+    if "authfile" not in params:
+        return address
+    users, _ = acl.read_users(str(params["authfile"].value))
+    wanted = {Right.TT, Right.QQ}
+    user = next((one for one in users if wanted & one.rights and _admits(one, path)), None)
+    if user is None:
+        raise Unavailable(f"authfile {params['authfile'].value}: no user may see the threads")
+    return address._replace(user=user.name, password=user.password)
+
+
+def _admits(user: acl.MailqUser, path: str) -> bool:
+    return user.fits(None if path else ipaddress.ip_address("127.0.0.1"))
+
+
+def _rows(
+    scheduler: int | None,
+    is_ours: bool,
+    is_frozen: bool,
+    found: SchedulerFiles,
+    threads: Threads,
+    why: str,
+) -> Iterator[tuple[str, str]]:
+    if scheduler is None:
+        yield "scheduler", "not running"
+    else:
+        whose = "of spooldeck" if is_ours else "the original one"
+        yield "scheduler", f"PID {scheduler}, {whose}{', frozen' if is_frozen else ''}"
+    yield "conf", found.problem or found.conf_path
+    if scheduler is None:
+        return
+    if why:
+        yield "threads", f"? {why}"
+        return
+    running = sum(len(one.agents) for one in threads.values())
+    stopped = sum(1 for one in threads.values() if _pending(one))
+    yield "threads", f"{len(threads):,}, {stopped:,} pending; {running:,} agents"
+
+
+def _warnings(is_frozen: bool, found: SchedulerFiles) -> Iterator[str]:
+    if is_frozen:
+        yield "frozen by an operator: no agent is started"
+    if found.conf is not None and found.conf.errors:
+        first = found.conf.errors[0]
+        yield f"{found.conf_path}:{first.line}: {first.text}: the scheduler would not start"
+
+
+def _workers(threads: Threads, now: float) -> Iterator[ConnectedWorker]:
+    for (channel, host), view in threads.items():
+        for one in view.agents:
+            words = f"{channel}/{host}: {_agent_words(one, view, now)}"
+            yield ConnectedWorker(f"PID {one.pid}", "", (channel,), 0.0, words)
+
+
+def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
+    """State, outstanding and unfed jobs, and since when it was hungry and fed."""
+    times = (("HA", one.hungry_at), ("FA", one.fed_at))
+    ages = (f"{n}={'never' if at is None else format_rough_duration(now - at)}" for n, at in times)
+    return f"{one.state or '?'} OF={one.outstanding} UF={view.unfed} {' '.join(ages)}"
+
+
+def complete_place(setup: Setup, place: Place) -> Place:
+    """The `Place` of a spool, with what its scheduler knows."""
+    watch = SpoolWatch(setup)
+    groups = PlaceGroups(TITLES, watch.facts, share_payloads=True)
+    # The clause of its thread has the retries, and the scheduler counts attempts in its memory.
+    return place._replace(
+        queue_figures=watch.figures,
+        groups=groups,
+        max_attempts=attempts_allowed,
+        claim_obstacle=watch.obstacle,
+    )
