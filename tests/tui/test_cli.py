@@ -132,7 +132,14 @@ def test_every_json_answer_is_an_object_a_line(
         **{"queue corrupt put-back": ["none"], "top": ["--times", "1"]},
     }
     # These need a server, a database or a spool.
-    elsewhere = UNSUPPORTED | {"kannader", "bullmq", "zmailer", "federation", "zgb"}
+    elsewhere = UNSUPPORTED | {
+        "install-units",
+        "kannader",
+        "bullmq",
+        "zmailer",
+        "federation",
+        "zgb",
+    }
     undocumented = []
 
     for word in COMMAND_WORDS:
@@ -163,6 +170,39 @@ def test_every_json_answer_is_an_object_a_line(
     assert undocumented == []
     rows = {(row["state"], row["id"]) for row in printed["queue list"]}
     assert rows > {("pending", task.id), ("trash", trashed.id)}
+
+
+def test_json_of_the_other_formats_is_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What makes, fills and checks a Kannader spool, a ZGB database and a scheduler.conf."""
+    monkeypatch.chdir(tmp_path)
+    Path("mail").write_text("Hi\n")
+    Path("good.conf").write_text('smtp/*\n  command="smtp -s"\n')
+    Path("bad.conf").write_text("smtp/*\n  comand=smtp\n")
+    Path("units").mkdir()
+    schemas = json_schemas()
+
+    for name, more, expected in (
+        ("kannader init", "spool", 0),
+        ("kannader enqueue", "--from a@b.org --to c@d.org --to e@f.org mail ./spool", 0),
+        ("kannader recover", "spool --anyway", 0),
+        ("zgb init", "q.db", 0),
+        ("zgb doctor", "q.db", 1),
+        ("doctor", "spool", 1),
+        ("zmailer check", "good.conf", 0),
+        ("zmailer check", "bad.conf", 1),
+        ("zmailer why", "smtp/a.org --conf good.conf", 0),
+        ("init", "queue", 0),
+        ("install-units", "units ./queue", 0),
+    ):
+        code = cli.main([*name.split(), "--json", *more.split()])
+        said = capsys.readouterr()
+        assert code == expected, (name, said)
+        lines = said.out.splitlines()
+        assert lines, name
+        for line in lines:
+            assert wrong_keys(json.loads(line), schemas[name]) == [], name
 
 
 def spooled(root: str, capsys: pytest.CaptureFixture[str]) -> list[str]:

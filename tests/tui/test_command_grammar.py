@@ -24,7 +24,7 @@ from tests.tui.queues import (
 )
 from tui import cli
 from tui.cli.print.wait import Observed, result_of, wait
-from tui.cli.setup.output import choose_color, show_progress, wants_color
+from tui.cli.setup.output import Progress, choose_color, show_progress, wants_color
 from tui.cli.setup.place_formats import setup_for
 
 __all__ = ["root", "spooldeck"]
@@ -204,15 +204,18 @@ def test_a_coloured_screen_has_the_same_text(root: str) -> None:
 
 
 def test_progress_is_shown_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Items are counted on standard error, if that is a terminal and a second is over."""
+    """A count is shown on standard error, if that is a terminal and a second is over."""
     screen = io.StringIO()
     monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stderr", screen)
-    seconds = iter([0.0, 0.5, 1.1, 1.1, 1.2])
+    seconds = iter([0.0, 0.9, 1.1, 1.2, 1.4])
 
-    assert list(show_progress("abc", "rows", clock=lambda: next(seconds))) == ["a", "b", "c"]
+    with Progress("rows", lambda: next(seconds)) as progress:
+        for number in (500, 1000, 1100, 1200):
+            progress.show(number)
 
-    assert screen.getvalue() == "\r2 rows\r      \r"
+    assert screen.getvalue() == "\r1,000 rows\r1,200 rows\r          \r"
+    assert list(show_progress("abc", "rows")) == ["a", "b", "c"]
 
 
 def test_csv_and_json_of_a_list_have_the_same_rows(

@@ -228,20 +228,22 @@ mail resume @name @place @json | setup.suspend:resume | send by transport NAME a
 kannader | - | a Kannader spool: make one, add mail, send it
 kannader init | formats.kannader:init | make the folders of a Kannader spool
     place DIR
+    @json
 kannader enqueue | formats.kannader:enqueue | add a mail to the spool; print one id per recipient
     words FILE... | more recipients, then the file with the mail (- for stdin), then the PLACE
     --from A +required +dest:sender | sender; <> is the null sender
     --to B... +required +dest:recipients | recipient; may be repeated
+    @json
     --wire | FILE has SMTP line ends and dot stuffing
 kannader work @place @until-idle | formats.kannader:work | send mails until stopped
     --concurrency N:count=0 | N mails at a time (4)
-kannader recover @place @dry-run | formats.kannader:recover | recover interrupted mail, repair what
-        is safe
+kannader recover @place @dry-run @json | formats.kannader:recover | recover interrupted mail, repair
+        what is safe
     --anyway | even while a Kannader is running
 shell-init | shell_and_units:shell_init | print bash functions with the names of the contract
 install-units | shell_and_units:install_units | write systemd units into DIR
     folder DIR
-    @place
+    @place @json
 bullmq | - | BullMQ queues on a Redis or Valkey server: run jobs, add one, check it
 bullmq work @place @until-idle | formats.bullmq_worker:work | run the jobs of queues that have a
         handler, until stopped
@@ -265,12 +267,14 @@ zmailer check | zmailer.conf:check | all errors of a scheduler.conf, with line a
     conf CONF | the file
     --diff OLD | print what differs from this file, instead of the clauses
     --spool POSTOFFICE | with --diff: also the waiting threads whose settings change
+    @json
 zmailer doctor @place @json | queue.doctor:doctor | problems of a spool and its scheduler; exit 0
         none, 1 some
 zmailer why | zmailer.conf:why | the clauses and settings of a channel/host; exit 1 if it has no
         command
     target CHANNEL/HOST | such as smtp/mx.example.org
     --conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
+    @json
 zmailer scheduler | zmailer.scheduler:scheduler | run the scheduler of a ZMailer spool:
         detached, or with -i or -v in the foreground
     words OPTION... +rest | the letters of scheduler(8zm): -d -i -v -F -H -n -Q -S -V -W, -f CONF,
@@ -297,20 +301,22 @@ federation enqueue | formats.federation:enqueue | add a delivery and print its i
     --payload JSON +required | a JSON object with a method; - reads it from stdin
     --path PATH | path at the server; else that of the name
     --row KEY | key of its row in the outbox; else it has none
-federation keys @place | formats.federation:keys | print public keys and fingerprints, ours and
-        those of known servers; make ours if there are none
+federation keys @place @json | formats.federation:keys | print public keys and fingerprints, ours
+        and those of known servers; make ours if there are none
     --forget SERVER | forget the keys of SERVER, which has new ones
 federation doctor @place @json | formats.federation_doctor:doctor | problems of keys, servers,
         outbox and queues; exit 0 none, 1 some
 zgb | - | a ZGB mail queue: make one, queue mails, send them, check it
 zgb init | formats.zgb:init | make a new, empty database; it sends nothing yet
     place DB
+    @json
 zgb enqueue | formats.zgb:enqueue | queue the mails of a registration
     number NUMBER:number | number of the registration
     @place
     --type {user,organizer} | only this one
-zgb work @place | formats.zgb:work | send the mails that the rate limit allows: one run, as from
-        cron each minute; exit 2 if another run is active
+    @json
+zgb work @place @json | formats.zgb:work | send the mails that the rate limit allows: one run, as
+        from cron each minute; exit 2 if another run is active
     --loop | repeat until stopped
     --quiet | print nothing if OK or if another run is active
 zgb doctor @place @json | formats.zgb_doctor:doctor | why mails do not arrive, and the repair; exit

@@ -134,7 +134,8 @@ def list_tasks(setup: Setup, arguments: Namespace) -> int:
             print(csv_lines([{name: name for name in ROW_FIELDS}], ROW_FIELDS), end="")
     try:
         tasks = _filtered_tasks(store, words, arguments.filter)
-        for found in show_progress(tasks, "tasks read", prints=True):
+        # On a terminal the tasks themselves are the progress.
+        for found in tasks if sys.stdout.isatty() else show_progress(tasks, "tasks read"):
             if isinstance(found, Problem):
                 print_error(f"{safe_line(found.where)}: {safe_line(found.what)}")
                 continue

@@ -12,7 +12,7 @@ from engine.index.filter_language import Filter
 from engine.live.shared_parts import SharedParts
 from engine.store import Unavailable
 from tui.cli.setup.filter_option import parse_filter_option
-from tui.cli.setup.output import wants_color
+from tui.cli.setup.output import Progress, wants_color
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
 from tui.format.glyphs import glyphs_of_locale
@@ -74,11 +74,13 @@ async def _answer(
 
 async def _wait_for_scan(live: PlaceSession) -> None:
     change = live.inspector.latest
-    while not (change.is_complete or change.unavailable):
-        try:
-            change = await live.inspector.wait_for_change(change.generation)
-        except Unavailable:
-            return
+    with Progress("tasks read") as progress:
+        while not (change.is_complete or change.unavailable):
+            progress.show(sum(change.counts.values()))
+            try:
+                change = await live.inspector.wait_for_change(change.generation)
+            except Unavailable:
+                return
     if not live.has_readings:
         await live.wait_for_readings()
 

@@ -123,26 +123,37 @@ def wants_color(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("FORCE_COLOR")) or (is_capable and sys.stdout.isatty())
 
 
-def show_progress(
-    items: Iterable[T],
-    what: str,
-    *,
-    prints: bool = False,
-    clock: Callable[[], float] = time.monotonic,
-) -> Iterator[T]:
-    """Pass items on; after a second, count them on standard error if that is a terminal.
-
-    With `prints` each item is printed meanwhile: not if that is on the terminal too.
+class Progress:
+    """A count on standard error, if that is a terminal and the command takes longer than a second;
+    it is removed at the end of the block.
     """
-    if not sys.stderr.isatty() or (prints and sys.stdout.isatty()):
-        yield from items
-        return
-    shown_at, width = clock() + PROGRESS_AFTER_SECONDS - PROGRESS_INTERVAL_SECONDS, 0
-    for number, item in enumerate(items, 1):
-        yield item
-        if clock() - shown_at >= PROGRESS_INTERVAL_SECONDS:
-            shown_at, text = clock(), f"{number:,} {what}"
-            width = max(width, len(text))
-            print(f"\r{text:{width}}", end="", file=sys.stderr, flush=True)
-    if width:
-        print(f"\r{'':{width}}\r", end="", file=sys.stderr, flush=True)
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what, self._clock, self._width = what, clock, 0
+        self._next = clock() + PROGRESS_AFTER_SECONDS
+
+    def __enter__(self) -> Progress:
+        """Nothing is shown yet."""
+        return self
+
+    def show(self, number: int) -> None:
+        """Show the present number, at most five times a second."""
+        now = self._clock()
+        if now < self._next or not sys.stderr.isatty():
+            return
+        self._next, text = now + PROGRESS_INTERVAL_SECONDS, f"{number:,} {self._what}"
+        self._width = max(self._width, len(text))
+        print(f"\r{text:{self._width}}", end="", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the count."""
+        if self._width:
+            print(f"\r{'':{self._width}}\r", end="", file=sys.stderr, flush=True)
+
+
+def show_progress(items: Iterable[T], what: str) -> Iterator[T]:
+    """Pass items on, and show how many; nothing is to be printed meanwhile."""
+    with Progress(what) as progress:
+        for number, item in enumerate(items, 1):
+            yield item
+            progress.show(number)
