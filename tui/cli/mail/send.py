@@ -57,18 +57,19 @@ def send(setup: Setup, arguments: Namespace) -> int:
         _print_outcome(arguments, "no recipient")
         return _warn_no_recipient()
     if arguments.json:
-        return _print_outcome(arguments, "accepted", sent.recipient)
-    return _submitted(sent.recipient)
+        _print_outcome(arguments, "accepted", sent.recipient)
+    else:
+        _submitted(sent.recipient)
+    return DONE
 
 
 def _print_outcome(
     arguments: Namespace, result: str, recipient: str = "", task: str = "", reason: str = ""
-) -> int:
-    """With --json print what became of a mail. Returns what `print_result` returns."""
-    if not arguments.json:
-        return DONE
-    values = {"recipient": recipient or None, "task": task or None, "reason": reason or None}
-    return print_result(json.dumps({"result": result, **values}))
+) -> None:
+    """With --json print what became of a mail."""
+    if arguments.json:
+        values = {"recipient": recipient or None, "task": task or None, "reason": reason or None}
+        print_result(json.dumps({"result": result, **values}))
 
 
 def send_with_retry(setup: Setup, arguments: Namespace) -> int:
@@ -112,8 +113,8 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
         return _warn_no_recipient()
     if arguments.json:
         result = "accepted" if ended.sent else "spooled"
-        code = _print_outcome(arguments, result, recipient, ended.task_id, safe_line(ended.text))
-        return code if ended.sent else NOT_SENT
+        _print_outcome(arguments, result, recipient, ended.task_id, safe_line(ended.text))
+        return DONE if ended.sent else NOT_SENT
     return _print_result(setup, ended, recipient)
 
 
@@ -135,7 +136,8 @@ def _settings_or_why(setup: Setup) -> tuple[MailSettings, TransportRegistry, str
 
 def _print_result(setup: Setup, ended: SendResult, recipient: str) -> int:
     if ended.sent:
-        return _submitted(recipient)
+        _submitted(recipient)
+        return DONE
     if ended.permanent:
         print_error(f"refused permanently: {safe_line(ended.text)}")
     elif ended.doubtful_since:
@@ -291,10 +293,11 @@ def _sign(good: bool, stream: TextIO) -> str:
     return "" if glyphs_of_locale(os.environ) is ASCII else sign
 
 
-def _submitted(recipient: str) -> int:
-    # The contract's text: an accepted mail may still bounce.
+def _submitted(recipient: str) -> None:
+    # The contract's text: an accepted mail may still bounce. Its exit code is 0 even if this cannot
+    # be printed: no id is lost, and a script must not send the mail again.
     said = f"Email submitted to transport for: {safe_line(recipient)} (delivery not confirmed)"
-    return print_result(f"{_sign(True, sys.stdout)}{said}")
+    print_result(f"{_sign(True, sys.stdout)}{said}")
 
 
 def _not_sent(error: Exception, beside: str = "") -> int:
@@ -341,7 +344,7 @@ def test(setup: Setup, arguments: Namespace) -> int:
     if arguments.json:
         steps = [{"step": line[:10].rstrip(), "text": line[11:]} for line in lines]
         values = {"dry_run": arguments.dry_run, "accepted": steps[-1]["step"] == "accepted"}
-        return print_result(json.dumps({**values, "steps": steps})) or code
+        print_result(json.dumps({**values, "steps": steps}))
     return code
 
 

@@ -13,7 +13,7 @@ EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_TIMEOUT, EX_NOPERM, EX_CONFIG = 64, 69, 7
 """Exit codes beyond the contract's 0 to 3 (sysexits.h)."""
 
 NOT_PRINTED = 4
-"""Exit code of a command that did its work, but could not print the result, such as an id."""
+"""Exit code of a command that added a task, but could not print its id."""
 
 
 class CommandError(Exception):
