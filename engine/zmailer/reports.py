@@ -19,7 +19,7 @@ from engine.stores.zmailer.names import message_number, spool_id
 from engine.stores.zmailer.tasks import text
 from engine.text.safe import safe_line
 from engine.zmailer import diagnostics, submit
-from engine.zmailer.diagnostics import ACTIONS, Unreported, dsn_parameter, fields_of
+from engine.zmailer.diagnostics import ACTIONS, Unreported, dsn_parameter
 
 MAX_ENVELOPE_BYTES = 1 << 18
 """Bytes at the start of a message file in which envelope and headers are looked for."""
@@ -184,15 +184,10 @@ def compose_report(
 
 def _read_fields(message: ReportedMessage, recipient: int) -> _Fields:
     """Read the parts of a control file that reports need; headers are those of the recipient."""
-    start = message.start
-    found = {b"o": b"", b"n": b"", b"R": b""}
-    headers = b""
-    for offset, line in fields_of(message.data):
-        letter = line[:1]
-        if letter in found:
-            found[letter] = line[2:].strip()
-        elif letter == b"m" and offset > recipient and not headers:
-            headers = line.partition(b"\n")[2].rstrip(b"\n") + b"\n"
+    start, data = message.start, message.data
+    found = {letter: _value(data, letter) for letter in (b"o", b"n", b"R")}
+    at = data.find(b"\nm\n", recipient)
+    headers = data[at + 3 : data.find(b"\n\n", at + 2) + 1] if at >= 0 else b""
     begin = envelope_end(start)
     end = start.find(b"\n\n", begin)
     body = int(found[b"o"]) if found[b"o"].isdigit() else None
@@ -203,6 +198,12 @@ def _read_fields(message: ReportedMessage, recipient: int) -> _Fields:
     envid = dsn_parameter(found[b"n"], "ENVID") or found[b"n"]
     returns = (dsn_parameter(found[b"R"], "RET") or found[b"R"]).upper()
     return _Fields(body, envid, returns, headers)
+
+
+def _value(data: bytes, letter: bytes) -> bytes:
+    """The data of the first field with a letter; no header begins like that."""
+    at = data.find(b"\n" + letter + b" ")
+    return b"" if at < 0 else data[at + 3 : data.find(b"\n", at + 1)].strip()
 
 
 def envelope_end(start: bytes) -> int:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from engine.policy import format_rough_duration
 from engine.store import Unavailable
 from engine.stores.zmailer.control_file import (
-    ControlFile,
     Diagnostic,
+    FileLayout,
     RecipientLine,
-    parse_control_file,
+    line_in,
+    parse_diagnostic,
+    parse_recipient,
 )
 from engine.stores.zmailer.folders import OpenControl, PostofficeFolders
 from engine.stores.zmailer.marks import Commit, LineChange, Settle
@@ -79,7 +82,12 @@ class SpoolMail:
 
     @contextmanager
     def stage(
-        self, opened: OpenControl, data: bytes, verb: str, lines: Sequence[LineChange]
+        self,
+        opened: OpenControl,
+        data: bytes,
+        layout: FileLayout,
+        verb: str,
+        lines: Sequence[LineChange],
     ) -> Iterator[Callable[[], object]]:
         """Stage the mail for the recipients at these lines; append their diagnostics.
 
@@ -88,21 +96,21 @@ class SpoolMail:
         """
         try:
             with self._open_message(opened) as message:
-                control, wanted = parse_control_file(data), {line.offset for line in lines}
-                recipients = [one for one in control.recipients if one.offset in wanted]
+                line_at = partial(line_in, data)
+                recipients = [parse_recipient(layout, line.offset, line_at) for line in lines]
                 arrived, now = os.fstat(message).st_mtime_ns, self._clock()
                 age = now - arrived / 1e9
                 rows = [
-                    Unreported(-1, one, _diagnose(one, verb, control, age, now))
-                    for one in recipients
+                    Unreported(-1, one, _diagnose(one, verb, last, age, now))
+                    for one, last in ((one, _last(data, layout, one)) for one in recipients)
                 ]
                 chunks: Iterator[bytes] | None
                 start = os.pread(message, MAX_ENVELOPE_BYTES, 0)
                 if verb == "reroute":
-                    head = resubmission(self._settings.host, control.sender, recipients)
+                    head = resubmission(self._settings.host, layout.sender, recipients)
                     chunks = _with_rest(head, message, envelope_end(start), b"")
                 else:
-                    facts = ReportedMessage(opened.name, data, control.sender, arrived, start)
+                    facts = ReportedMessage(opened.name, data, layout.sender, arrived, start)
                     chunks = self._compose(facts, rows, message, now)
                 diagnosed = b"" if verb == "reroute" else _format_rows(data, rows)
                 commit = Commit(opened.name, tuple(lines), len(data), diagnosed)
@@ -179,11 +187,16 @@ class SpoolMail:
             raise Unavailable(f"transport/{draft}: {error.strerror}") from error
 
 
+def _last(data: bytes, layout: FileLayout, one: RecipientLine) -> Diagnostic | None:
+    """The last diagnostic of a recipient."""
+    at = layout.diagnostics.get(one.offset)
+    return None if at is None else parse_diagnostic(line_in(data, at))
+
+
 def _diagnose(
-    one: RecipientLine, verb: str, control: ControlFile, age: float, now: float
+    one: RecipientLine, verb: str, last: Diagnostic | None, age: float, now: float
 ) -> Diagnostic:
     """The diagnostic of a recipient that an operator ends, with what its last one said."""
-    last = control.diagnostics.get(one.offset)
     if verb == "expire":
         words = format_rough_duration(max(0.0, age))
         return diagnostics.timeout(one, last, words, now, is_final=True)

@@ -418,7 +418,7 @@ def test_a_folder_whose_path_no_socket_can_have_is_refused(tmp_path: Path, optio
     if demo_formats_redis.find_missing():
         pytest.skip("no server program")
     long = tmp_path / ("x" * 100)
-    options = {"redis": False, "federation": False} | {option: True}
+    options = {"redis": False, "federation": False, "zmailer": False} | {option: True}
     arguments = Namespace(tasks=10, keep=str(long), **options)
     with pytest.raises(CommandError, match=r"socket too long by .* choose a shorter folder"):
         open_console.demo(setup_for(queue_config.Config(), "", {}), arguments)

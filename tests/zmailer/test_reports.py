@@ -126,6 +126,7 @@ def test_a_report_is_what_rfc_3464_describes(tmp_path: Path) -> None:
         ("", "delayed", False),
         ("", "delivered", False),
         ("NOTIFY=NEVER", "failed", False),
+        ("NOTIFY=FAILURE,NEVER", "failed", False),
         ("notify=success,delay", "failed", False),
         ("NOTIFY=SUCCESS,DELAY", "delayed", True),
         ("ORCPT=x NOTIFY=SUCCESS", "relayed", True),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.store import Unavailable
 from engine.stores.zmailer.control_file import parse_control_file
 from engine.stores.zmailer.marks import Commit, LineChange
+from engine.system import files
 from engine.zmailer.submit import Router, resubmission
 
 
@@ -48,18 +50,24 @@ def test_a_mail_has_its_inode_number_as_its_name(router: Router, spool: Path) ->
     assert not list((spool / ".spooldeck/staged").iterdir())
 
 
-def test_an_old_mail_with_the_same_number_is_not_replaced(router: Router, spool: Path) -> None:
+def test_an_old_mail_with_the_same_number_is_not_replaced(
+    router: Router, spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A restored router/ may have names that new inodes have: another inode is taken then."""
-    first = spool / router.submit([b"1"])
-    number = first.name
-    first.unlink()  # its inode is free, and is the next one
-    (spool / "router" / number).symlink_to("old")
+    create, old = files.create_file, list[Path]()
 
-    path = router.submit([b"2"])
+    def creating(*args: Any) -> int:
+        fd = create(*args)
+        if not old:
+            old.append(spool / "router" / str(os.fstat(fd).st_ino))
+            old[0].write_bytes(b"old")
+        return fd
 
-    assert (spool / "router" / number).readlink() == Path("old")
-    assert path != f"router/{number}"
-    assert (spool / path).read_bytes() == b"2"
+    monkeypatch.setattr(files, "create_file", creating)
+    path = router.submit([b"new"])
+
+    assert old[0].read_bytes() == b"old"
+    assert (spool / path).read_bytes() == b"new"
 
 
 def test_the_lines_of_the_change_decide_about_what_a_killed_process_left(

@@ -129,10 +129,6 @@ def verb_in_state(verb: str, state: State | None, edges: Edges) -> str:
     return VERB_IN_STATE.get((verb, state), verb)
 
 
-def _has_edge(edges: Edges, verb: str, state: State | None) -> bool:
-    return state is not None and bool(edges_of(edges, verb, state))
-
-
 def include_single_task(plan: Plan) -> Plan:
     """Include a single selected task even if it is suspicious."""
     if len(plan.rows) != 1:

@@ -41,10 +41,15 @@ class MailActions(Protocol):
     """What gives mail to the router of a spool, and asks its scheduler for deliveries."""
 
     def stage(
-        self, opened: OpenControl, data: bytes, verb: str, lines: Sequence[LineChange]
+        self,
+        opened: OpenControl,
+        data: bytes,
+        layout: FileLayout,
+        verb: str,
+        lines: Sequence[LineChange],
     ) -> AbstractContextManager[Callable[[], object]]:
-        """Write the mail of a verb (`marks.ENDINGS`) that ends some recipients of a control file,
-        and yield what sends it once their lines are durable.
+        """Write the mail of a verb (`marks.ENDINGS`) that ends some recipients of a control file
+        with these bytes, and yield what sends it once their lines are durable.
 
         Raises:
             Unavailable: it cannot be written now.
@@ -159,7 +164,7 @@ class LineChanges:
             changed = one._replace(head=heads[one.offset])
             outcomes.append(Outcome(move, file.revision(changed, False) if move.new else ""))
         if ended:
-            self._end(opened, file.seen, ended, heads, scheduler)
+            self._end(file, ended, heads, scheduler)
             outcomes = self._with_revisions(opened, outcomes)  # of their new diagnostics
         elif heads:
             self._write(opened, file.seen, heads, scheduler)
@@ -170,22 +175,22 @@ class LineChanges:
 
     def _end(
         self,
-        opened: OpenControl,
-        seen: stat_result,
+        file: _OpenLines,
         ended: Mapping[str, Sequence[LineChange]],
         heads: Mapping[int, bytes],
         scheduler: int | None,
     ) -> None:
         """Write heads, with the mail of those that a verb ends."""
         assert self._mail is not None  # else no edge names these verbs
+        opened = file.opened
         data, _ = read_whole(opened.fd)
         self.links.keep(opened)  # after a kill both files are needed, to settle it
         with ExitStack() as staged:
             sends = [
-                staged.enter_context(self._mail.stage(opened, data, verb, lines))
+                staged.enter_context(self._mail.stage(opened, data, file.layout, verb, lines))
                 for verb, lines in ended.items()
             ]
-            self._write(opened, seen, heads, scheduler)
+            self._write(opened, file.seen, heads, scheduler)
             if _send_all(sends):
                 self._drop_links(opened, heads, scheduler)
 

@@ -18,6 +18,9 @@ from engine.system.files import Refused
 FREEZER = "freezer"
 """Folder of control files that cannot be used. Their message files stay in queue/."""
 
+LOCK_SECONDS = 2.0
+"""How long to wait for a file that another process has locked: the mail waits meanwhile."""
+
 _FOLDER_MODE = 0o2755
 _MAX_SAME_NAMES = 1000
 
@@ -43,7 +46,7 @@ class MessagePlaces:
         with self.folders.open_control(name, os.O_RDWR) as opened:
             if opened.is_kept:
                 raise FileNotFoundError(name)  # finished: only our own link is left
-            with marks.write_lock(opened.fd):
+            with marks.write_lock(opened.fd, LOCK_SECONDS):
                 yield opened
 
     def settle(self, opened: OpenControl) -> str:
