@@ -23,6 +23,7 @@ from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.worker import HANDLER_GRACE_SECONDS
 from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail, print_error, program_command
+from tui.cli.setup.output import captured_lines, print_json
 from tui.cli.setup.setup import Setup, load_function
 
 TEXTS = f"{os.path.dirname(os.path.abspath(__file__))}/texts"
@@ -89,17 +90,25 @@ def install_units(setup: Setup, arguments: Namespace) -> int:
         fail(EX_USAGE, f"{safe_line(where)}: expected a folder to write into (mkdir it first)")
     load_function("queue.spool:open_spool")(setup).close()  # its error names what is missing
     values = _values(setup)
+    with captured_lines(arguments.json) as lines:
+        _write_units(setup, where, values)
+    for warning in _warnings(setup):
+        print_error(warning)
+    if arguments.json:
+        print_json({"folder": where, "lines": lines})
+    else:
+        print(_NEXT_STEPS.format(where=shlex.quote(os.path.abspath(where))), end="")
+    sys.stdout.flush()
+    return 0
+
+
+def _write_units(setup: Setup, where: str, values: Mapping[str, str]) -> None:
     for name in _UNITS:
         if name == "spooldeck.logrotate" and not values["logs"]:
             why = f"logrotate cannot name files in {safe_line(setup.queue.log_dir)}"
             print_error(f"{name} not written: {why}")
             continue
         print(_write_unit(f"{where}/{name}", fill_template(name, values).encode()))
-    for warning in _warnings(setup):
-        print_error(warning)
-    print(_NEXT_STEPS.format(where=shlex.quote(os.path.abspath(where))), end="")
-    sys.stdout.flush()
-    return 0
 
 
 _NEXT_STEPS = """\
