@@ -111,6 +111,7 @@ kannader enqueue | added | --from a@example.org --to b@example.org mail.eml /srv
 kannader work | loop | /srv/spool --until-idle
 kannader recover | some | /srv/spool --dry-run
 shell-init | read |
+completion | read | bash
 install-units | done | /tmp/units /srv/queue
 bullmq work | loop | redis://localhost/0 --queue reports --until-idle
 bullmq add | added | reports daily redis://localhost/0 --delay 15m
