@@ -167,7 +167,9 @@ def _run(words: list[str]) -> int:
 
 
 _OR_PLACE = ("ids", "names", "recipient", "email", "days")
-"""Arguments before a PLACE whose last word is the PLACE if it is a path with a / or a URL."""
+"""Arguments before a PLACE whose last word is the PLACE if it is a path with a / or a URL; not with
+--literal, by which scripts pass words that they have from elsewhere.
+"""
 
 _AFTER_PLACE = ("queue", "server")
 """First arguments of commands that were once written with the PLACE before them."""
@@ -176,10 +178,10 @@ _AFTER_PLACE = ("queue", "server")
 def _find_place(arguments: Namespace) -> None:
     """Find the place where the words are ambiguous, and take that of --root where none is named."""
     given = vars(arguments)
-    if given.get("place", "") is None:
+    if given.get("place", "") is None and not given.get("literal"):
         for name in _OR_PLACE:
             words = given.get(name) or ()
-            if isinstance(words, str) and _is_place(words):
+            if isinstance(words, str) and words and (_is_place(words) or given.get("show")):
                 given["place"], given[name] = words, None if name == "days" else ""
             elif isinstance(words, list) and len(words) > (not given.get("all")):
                 given["place"] = words.pop() if _is_place(words[-1]) else None
