@@ -27,6 +27,8 @@ EPOCH_SECONDS = (1e9, 1e10)
 def schema_of(name: str, *options: str) -> JsonSchema:
     """The schema of a command with these options."""
     found = json_schemas()
+    if {"block", "unblock", "probe"} & {*options} and "--apply" not in options:
+        options = ("--dry-run",)  # these show what they would do without it too
     given = [f"{name} {word}" for word in VARIANTS if word in options]
     named = next((word for word in given if word in found), name)
     applies = "--apply" in options and named == name and "planned" in found[name].keys
