@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 _TABLE = """
 status, queue status | queue text, tasks number{}, sampled number?, oldest_pending_age number?, \
-stalled flag, kinds object[]?, lock lock?, mail mails?, facts text{}, problems problem[], \
+stalled flag, kinds figures[]?, lock lock?, mail mails?, facts text{}, problems problem[], \
 attention text[], forecasts forecast{}
 overview | places place[]
 overview --at | places past[]
@@ -54,8 +54,8 @@ acted_on number, refused text?, bytes number?, measured number, oldest time?, ne
 text{}, warnings text[], exact flag, undo text, twin text, rows row[]
 --apply | verb text, op text?, planned number, done text[], gone text[], failed text{}, excluded \
 text{}, unapplied text{}, exact flag, trouble text, ...
-journal, undo | op text, when time, ended time?, standing text, verb text, who object, reason \
-text, filter text, scope text, undoes text?, follows text?, values object, pace object?, planned \
+journal, undo | op text, when time, ended time?, standing text, verb text, who who, reason text, \
+filter text, scope text, undoes text?, follows text?, values object, pace object?, planned \
 number, open number, kept flag, notes object[], damaged number, ...
 trash list | +task, trash_since time?, bytes number, from text, how text, op text?, ...
 trash expunge, trash sweep | dry_run flag, expunged number, left number, notes number
@@ -71,13 +71,13 @@ queue corrupt list | name text, state text?, since time?, former_name text, reas
 queue count, queue count-dlq | place text, state text, count number
 queue metrics | place text, metrics number{}
 queue recover, kannader recover | place text, dry_run flag, done flag, lines text[]
-queue process-next, queue work, kannader work, bullmq work, federation work | done number, \
-failed number, gone number, owed number, refused text{}, last_failure text?, trouble text?
+queue process-next, queue work, kannader work, bullmq work, federation work | done number, failed \
+number, gone number, owed number, refused text{}, last_failure text?, trouble text?
 mail send, mail send-with-retry | result text, recipient text?, task text?, reason text?
 mail setup | file text, dry_run flag, done flag, lines text[]
 mail setup --show | file text, file_exists flag, recipient text?, sender text?, method text?, \
 relay text?, port number, user text?, password_set flag, triggers object
-mail status | transport text?, method text?, recipient text?, transports object, queue_problem \
+mail status | transport text?, method text?, recipient text?, transports counted{}, queue_problem \
 text?, problems text{}, spool object?, last_success time?, last_failure time?, \
 last_failure_reason text?
 mail test | dry_run flag, accepted flag, steps step[]
@@ -106,11 +106,11 @@ row | id text, state text, rev text, odd text, bytes number?, outcome text
 place | place text, unavailable text, tasks number{}?, complete flag, due number?, \
 oldest_pending_age number?, in_per_second number?, out_per_second number?, course text, stalled \
 flag, drain_seconds number?, drained time?, alerts alert[], workers worker[], kinds kind[], host \
-object?, forecasts forecast{}, tokens object[]?, ages object?
+host?, forecasts forecast{}, tokens bucket[]?, ages object?
 past | place text, unavailable text, tasks number{}?, complete flag, due number?, \
 oldest_pending_age number?, in_per_second number?, out_per_second number?, course text, stalled \
 flag, drain_seconds number?, drained time?, alerts alert[], lock lock?, forecasts forecast{}, \
-tokens object[]?, transports transport[]?, ...
+tokens bucket[]?, transports transport[]?, ...
 alert | level text, what text, place text, words text, since time?, where text, state text?
 worker | place text, pid number?, owner text?, connection text?, task text?, kind text?, started \
 time?, running_seconds number?, limit_seconds number?, lease_seconds number?, destination text?, \
@@ -126,11 +126,20 @@ cpu_seconds number?, bytes_moved number?, files_below text[]?, children number[]
 work | id text, kind text, abandoned flag, accepted flag?, log text, recommended text?
 mails | spooled number?, oldest_age number?, without_task number?, suspended suspension[]
 suspension | name text, since time, who text, why text
+stop | since time, who text, why text
+counted | attempts number, success number, failures number, why_not text?, suspended suspension?
+errors | mark text, pattern text, times number, first time, last time, example text
+failure | when time?, word text, text text, line text, task text
+who | user text, sudo text, ssh text, host text, pid number
+host | device number, used_bytes number, total_bytes number, load number, cpus number
+bucket | name text, tokens number, burst number, next time?, per_hour number?, paused flag
+figures | kind text, per_minute number?, failures_share number?, wait_p50 number?, wait_p95 \
+number?, run_p50 number?, run_p95 number?, source text, unknown text
 problem | where text, what text
 forecast | seconds number?, words text, unknown text?, ...
-transport | transport text, state text, used text?, why_not text?, suspended object?, totals \
-number{}?, windows object, last_success time?, last_failure time?, errors object[], failures \
-object[]
+transport | transport text, state text, used text?, why_not text?, suspended stop?, totals \
+number{}?, windows object, last_success time?, last_failure time?, errors errors[], failures \
+failure[]
 source | name text, when time?, known_since time?, problem text
 destination | destination text, state text, blocked text?, blocked_since time?, healthy flag?, \
 reason text?, since time?, probes number, next_probe time?, last_success time?, last_failure \
