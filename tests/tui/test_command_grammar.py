@@ -76,6 +76,7 @@ def test_the_place_is_the_last_word_of_every_command(
 ) -> None:
     """A command finds its queue by the PLACE at the end or by --root anywhere."""
     monkeypatch.setenv("NFTBAN_MAIL_METHOD", "none")
+    monkeypatch.setenv("NO_COLOR", "")  # --color sets it for this process
     dead = bury_one(root).id
     monkeypatch.chdir(tmp_path)
 
