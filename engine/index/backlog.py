@@ -17,7 +17,7 @@ class BacklogSummary(NamedTuple):
     oldest: float | None = None
     """Creation time of the oldest, epoch seconds UTC; None if there are none."""
     due: int = 0
-    """Number of tasks that may run now."""
+    """Number of tasks that may run now; those with an unknown due time do not count."""
     oldest_due: float | None = None
     """Creation time of the oldest of these."""
     oldest_died: float | None = None
@@ -29,8 +29,8 @@ class BacklogSummary(NamedTuple):
 _PENDING = STATE_NUMBERS[State.PENDING]
 _IS_DUE = "coalesce(due, 0) <= ?1"
 _STANDING = f"""
-SELECT min(created), count(CASE WHEN {_IS_DUE} THEN 1 END),
-       min(CASE WHEN {_IS_DUE} THEN created END)
+SELECT min(created), count(CASE WHEN due <= ?1 THEN 1 END),
+       min(CASE WHEN due <= ?1 THEN created END)
 FROM task {{how}} WHERE state={_PENDING}"""
 _NEXT_DUE = f"SELECT min(due) FROM task {{how}} WHERE state={_PENDING} AND due > ?1"
 _DIED = f"SELECT min(died) FROM task {{how}} WHERE state={STATE_NUMBERS[State.DEAD]}"

@@ -202,6 +202,7 @@ class MessageFlow:
         except (OSError, Refused) as error:
             self.parts.log(f"{job.message.path}: cannot expire now: {error}")
             return
+        self._failed.add(job.message.number)
         self._count_end(job, "expire", now, job.count)
         self.parts.table.end(job)
         if not job.message.open_jobs:

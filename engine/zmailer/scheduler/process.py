@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 import resource
 import socket
 from collections.abc import Callable, Mapping
@@ -15,7 +17,7 @@ from engine.mail.host import this_host
 from engine.mailq.acl import MailqUser, read_users
 from engine.mailq.job_text import dump_lines
 from engine.mailq.report_text import encode
-from engine.mailq.server import DEFAULT_PORT, MailqServer, listen_tcp, listen_unix
+from engine.mailq.server import DEFAULT_PORT, LOOPBACK, MailqServer, listen_tcp, listen_unix
 from engine.scheduling import controls
 from engine.scheduling.jobs import ThreadKey
 from engine.scheduling.ready import AgentSlots
@@ -243,7 +245,8 @@ class SchedulerProcess:
         self._server: MailqServer | None = None
         users = self._read_users(params.get("authfile", ""))
         try:
-            listener = _listen(params.get("mailqsock", ""))
+            address = self._files.environ.get("BINDADDR", "")
+            listener = listen_mailq(params.get("mailqsock", ""), address)
         except Unavailable as error:
             self._outputs.log(f"no MAILQ server: {error}")
             return
@@ -252,6 +255,7 @@ class SchedulerProcess:
             self._queue,
             users,
             with_jobs=not self._options.has_short_dump,
+            is_exact=self._options.is_exact,
             clock=self._clocks.monotonic,
             wall_clock=self._clocks.wall,
         )
@@ -287,7 +291,7 @@ class SchedulerProcess:
             try:
                 actions[wish]()
             except (OSError, Unavailable) as error:
-                self._outputs.log(f"{wish}: {error}")
+                self._outputs.log(f"cannot {wish}: {error}")
 
     def _reread(self) -> None:
         """Read the configuration again. With an error in it the old one stays in use."""
@@ -372,8 +376,8 @@ def _selector(only: str) -> Callable[[ThreadKey], bool]:
     return lambda key: (key.channel, key.host) == (channel, host)
 
 
-def _listen(param: str) -> socket.socket:
-    """The socket of MAILQ, by PARAMmailqsock.
+def listen_mailq(param: str, address: str) -> socket.socket:
+    """The socket of MAILQ, by PARAMmailqsock; a TCP port on `address`, by default the loopback one.
 
     Raises:
         Unavailable: it cannot be used.
@@ -383,9 +387,13 @@ def _listen(param: str) -> socket.socket:
         return listen_unix(param)
     if colon and kind.upper() == "UNIX":
         return listen_unix(rest)
-    if not colon:
-        return listen_tcp(port=DEFAULT_PORT)
     try:
-        return listen_tcp(port=int(rest) if rest.isdigit() else socket.getservbyname(rest, "tcp"))
+        known = not colon or rest.isdigit()
+        port = int(rest or DEFAULT_PORT) if known else socket.getservbyname(rest, "tcp")
     except OSError:
         raise Unavailable(f"{param}: no such service") from None
+    host = re.sub(r"(?i)^\[(?:ipv6[:.])?(.*)\]$", r"\1", address)  # ZMailer writes [192.0.2.1]
+    try:
+        return listen_tcp(str(ipaddress.ip_address(host or LOOPBACK)), port)
+    except ValueError:
+        raise Unavailable(f"BINDADDR {address}: expected an IP address") from None

@@ -240,13 +240,16 @@ def _files(
 
 
 def _lone_messages(folders: PostofficeFolders, listed: Mapping[str, str]) -> Iterator[str]:
-    """Paths of message files that no control file names."""
+    """Paths of message files that no control file names. One that was moved to freezer/ still
+    needs its message."""
+    parked = folders.list_parked()
+    known = {*listed, *parked, *(name.rpartition(".")[0] for name in parked)}
     limit = time.time() - ORPHAN_SECONDS
     for folder in ("", *names.all_hash_folders()):
         below = f"{QUEUE}/{folder}".rstrip("/")
         with suppress(OSError), folders.open_below(folders.fd, below) as queue_fd:
             for name in os.listdir(queue_fd):
-                if names.message_number(name) is None or name in listed:
+                if names.message_number(name) is None or name in known:
                     continue
                 if os.stat(name, dir_fd=queue_fd, follow_symlinks=False).st_mtime < limit:
                     yield f"{below}/{name}"

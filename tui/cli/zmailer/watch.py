@@ -95,7 +95,7 @@ class SpoolWatch:
                 why = str(error)
         self._figures = WholeQueueFigures(
             tuple(_rows(scheduler, is_ours, is_frozen, self._files, self._threads, why)),
-            tuple(_warnings(is_frozen, self._files)),
+            tuple(_warnings(scheduler, is_frozen, self._files)),
             workers=() if scheduler is None else (scheduler,),
             has_worker=scheduler is not None,
             connected=tuple(_workers(self._threads, self._clock())),
@@ -210,7 +210,9 @@ def _rows(
     yield "threads", f"{len(threads):,}, {stopped:,} pending; {running:,} agents"
 
 
-def _warnings(is_frozen: bool, found: SchedulerFiles) -> Iterator[str]:
+def _warnings(scheduler: int | None, is_frozen: bool, found: SchedulerFiles) -> Iterator[str]:
+    if scheduler is None:
+        yield "no scheduler is running"
     if is_frozen:
         yield "frozen by an operator: no agent is started"
     if found.conf is not None and found.conf.errors:
