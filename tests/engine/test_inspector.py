@@ -557,8 +557,8 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
 
 
 async def test_unknown_due_times_are_not_due() -> None:
-    """A task whose due time the store does not know has an age, but is in no count of due ones:
-    these cause an alert."""
+    """With a task whose due time the store does not know, the number of due ones is unknown, not
+    that of all: it would cause an alert."""
     memory = MemoryTasks()
     with memory.condition:
         for number, due in ((1, None), (2, NOW - 60), (3, 0.0)):
@@ -568,7 +568,7 @@ async def test_unknown_due_times_are_not_due() -> None:
         await until(inspector, counts(pending=3))
         await inspector.scan_now()
         found = await inspector.tallies.summarize_backlog(NOW)
-        assert (found.oldest, found.due, found.oldest_due) == (NOW - 1800, 2, NOW - 1800)
+        assert (found.oldest, found.due, found.oldest_due) == (NOW - 1800, None, NOW - 1800)
 
 
 async def test_a_tally_is_made_sparingly() -> None:
