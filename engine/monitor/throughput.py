@@ -122,6 +122,8 @@ class FlowHistory:
     def __init__(self, *, has_flow: bool = True) -> None:
         """`has_flow`: tasks added and removed are counted; a recording has only the states."""
         self._has_flow = has_flow
+        self.last_ran: float | None = None
+        """When a task was last seen to begin or to be done, epoch seconds UTC; None: never."""
         self._samples: list[Sample] = []
         self._seen = (0, 0)
         self._returned = 0
@@ -138,7 +140,7 @@ class FlowHistory:
         """
         before = self._samples[-1] if self._samples else None
         if before is not None and now < before.when:
-            self._samples, before = [], None
+            self._samples, before, self.last_ran = [], None, None
             self._means.clear()
         if before is None:
             sample = Sample(now, 0, 0, dict(counts))
@@ -148,6 +150,9 @@ class FlowHistory:
             finished = counts.get(State.DONE, 0) - before.counts.get(State.DONE, 0)
             ended = _more(self._seen[1], left) + finished - self._returned
             self._returned = max(0, -ended)
+            active = counts.get(State.ACTIVE, 0) - before.counts.get(State.ACTIVE, 0)
+            if active > 0 or finished > 0:
+                self.last_ran = now
             own = before.counts if before.counts == counts else dict(counts)
             came_since = before.came + _more(self._seen[0], came)
             sample = Sample(now, came_since, before.left + max(0, ended), own)

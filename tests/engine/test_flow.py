@@ -71,6 +71,19 @@ def test_a_task_leaves_once() -> None:
     assert left == [None, 3, 0, 0, 0]
 
 
+def test_a_task_that_begins_or_is_done_shows_that_something_runs() -> None:
+    """A task that only arrives, ends or is removed does not: an operator can do that too."""
+    flow, ran = FlowHistory(), []
+    for n, (pending, active, done) in enumerate(
+        [(3, 0, 0), (2, 1, 0), (2, 0, 0), (5, 0, 0), (4, 0, 1), (1, 0, 1)]
+    ):
+        counts = {State.PENDING: pending, State.ACTIVE: active, State.DONE: done}
+        flow.add(NOW + n, n, n, counts)
+        ran.append(flow.last_ran)
+
+    assert ran == [None, NOW + 1, NOW + 1, NOW + 1, NOW + 4, NOW + 4]
+
+
 def test_a_queue_is_dry_and_a_state_grows() -> None:
     """No output is known only after two minutes in which no task left; growth is that of ten
     minutes, or since the first look; a backlog that jumps by bursts, and goes down, drains."""

@@ -560,7 +560,7 @@ class PlaceSession:
             signs.queue,
             tuple(self.count_samples),
             tuple(way for way in signs.sending.transports if way.is_mentioned),
-            signs.last_run,
+            max(filter(None, (signs.last_run, self.flow.last_ran)), default=None),
             signs.runs,
             self.free_since,
             tuple(map(alert_input, self.history.interrupted)),

@@ -36,6 +36,8 @@ WATCH_SECONDS = 10.0
 ANSWER_SECONDS = 3.0
 """Seconds to wait for an answer: the screen shows `?` meanwhile."""
 
+NO_SCHEDULER = "no scheduler is running: its agents deliver"
+
 TITLES = {"queue": "thread", "kind": "channel", "group": "host"}
 
 SHOWN_SETTINGS = ("maxring", "maxthr", "maxchannel", "retries", "interval", "expiry", "overfeed")
@@ -74,7 +76,7 @@ class SpoolWatch:
         with suppress(Unavailable):
             self._read()
         if not self._figures.has_worker:
-            return "no scheduler is running: its agents deliver"
+            return NO_SCHEDULER
         return "frozen by an operator: no agent is started" if self._is_frozen else ""
 
     def _read(self) -> None:
@@ -95,7 +97,7 @@ class SpoolWatch:
                 why = str(error)
         self._figures = WholeQueueFigures(
             tuple(_rows(scheduler, is_ours, is_frozen, self._files, self._threads, why)),
-            tuple(_warnings(scheduler, is_frozen, self._files)),
+            tuple(_warnings(scheduler is not None, is_frozen, self._files)),
             workers=() if scheduler is None else (scheduler,),
             has_worker=scheduler is not None,
             connected=tuple(_workers(self._threads, self._clock())),
@@ -210,9 +212,9 @@ def _rows(
     yield "threads", f"{len(threads):,}, {stopped:,} pending; {running:,} agents"
 
 
-def _warnings(scheduler: int | None, is_frozen: bool, found: SchedulerFiles) -> Iterator[str]:
-    if scheduler is None:
-        yield "no scheduler is running"
+def _warnings(is_running: bool, is_frozen: bool, found: SchedulerFiles) -> Iterator[str]:
+    if not is_running:
+        yield NO_SCHEDULER
     if is_frozen:
         yield "frozen by an operator: no agent is started"
     if found.conf is not None and found.conf.errors:
