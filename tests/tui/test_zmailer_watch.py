@@ -131,7 +131,7 @@ def test_a_scheduler_that_does_not_answer_is_unknown(spool: Spool) -> None:
         ("", "127.0.0.1:174"),
         ("PARAMmailqpath=TCP:1740\n", "127.0.0.1:1740"),
         ("PARAMmailqsock=/run/m\n", "/run/m"),
-        ("PARAMmailqsock=TCP:mailq\n", "expected a path or a number"),
+        ("PARAMmailqsock=TCP:no-such\n", "expected a path, or TCP: and a port"),
         ("PARAMauthfile={folder}/auth\n", "no user may see the threads"),
         ("PARAMauthfile={folder}/none\n", "none"),
         ("x=1\n", "has errors"),

@@ -22,7 +22,6 @@ from engine.zmailer.log_file import SchedulerLog
 from engine.zmailer.notify import NotifySocket
 from engine.zmailer.options import SchedulerOptions, WrongOption, parse_options
 from engine.zmailer.pid_file import PidFile, signal_scheduler
-from engine.zmailer.scheduler.process import listen_mailq
 from engine.zmailer.signals import SignalReader, SignalWish
 
 
@@ -307,22 +306,6 @@ def test_an_option_that_cannot_be_used_is_named(words: list[str], why: str) -> N
     """The message has the option, its value and what was expected."""
     with pytest.raises(WrongOption, match=why):
         parse_options(words)
-
-
-@pytest.mark.parametrize("address", ["", "127.0.0.2", "[127.0.0.2]", "[ipv6:::1]", "[IPv6.::1]"])
-def test_mailq_is_served_on_the_address_of_the_configuration(address: str) -> None:
-    """BINDADDR with or without brackets; without it only on the loopback address."""
-    host = address.strip("[]").lower().removeprefix("ipv6").lstrip(".")
-    expected = {"": "127.0.0.1", ":::1": "::1"}.get(host, host)
-    with listen_mailq("TCP:0", address) as listener:
-        assert listener.getsockname()[0] == expected
-
-
-@pytest.mark.parametrize("words", [("TCP:0", "eth0: no-such"), ("TCP:no-such-service", "")])
-def test_an_address_that_cannot_be_used_is_named(words: tuple[str, str]) -> None:
-    """The message has the host or the service."""
-    with pytest.raises(Unavailable, match="no-such"):
-        listen_mailq(*words)
 
 
 def test_the_changes_of_a_configuration_are_listed() -> None:

@@ -285,7 +285,10 @@ def detail_rows(row: WorkerRow, live: PlaceSession, now: float) -> list[tuple[st
     rows = [
         ("place", row.place),
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
-        ("waiting", f"{present.format_count(waiting, 'task')}, {'?' if due is None else f'{due:,}'} due"),
+        (
+            "waiting",
+            f"{present.format_count(waiting, 'task')}, {'?' if due is None else f'{due:,}'} due",
+        ),
         ("worker", "" if live.worker.pid is None else f"PID {live.worker.pid} started here"),
         ("owner", row.owner),
         ("connection", row.connection),

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
 import resource
-import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -17,7 +14,7 @@ from engine.mail.host import this_host
 from engine.mailq.acl import MailqUser, read_users
 from engine.mailq.job_text import dump_lines
 from engine.mailq.report_text import encode
-from engine.mailq.server import DEFAULT_PORT, LOOPBACK, MailqServer, listen_tcp, listen_unix
+from engine.mailq.server import MailqServer
 from engine.scheduling import controls
 from engine.scheduling.jobs import ThreadKey
 from engine.scheduling.ready import AgentSlots
@@ -40,6 +37,7 @@ from engine.zmailer.reports import ReportSettings
 from engine.zmailer.scheduler.arrivals import Arrivals, ScanLimits
 from engine.zmailer.scheduler.clauses import ClauseTable
 from engine.zmailer.scheduler.loop import SchedulerLoop
+from engine.zmailer.scheduler.mailq_socket import find_mailq_socket, listen
 from engine.zmailer.scheduler.message_flow import SchedulerParts
 from engine.zmailer.scheduler.message_outcomes import MessageOutcomes
 from engine.zmailer.scheduler.message_places import MessagePlaces
@@ -245,8 +243,7 @@ class SchedulerProcess:
         self._server: MailqServer | None = None
         users = self._read_users(params.get("authfile", ""))
         try:
-            address = self._files.environ.get("BINDADDR", "")
-            listener = listen_mailq(params.get("mailqsock", ""), address)
+            listener = listen(find_mailq_socket(self._conf, self._files.environ))
         except Unavailable as error:
             self._outputs.log(f"no MAILQ server: {error}")
             return
@@ -374,26 +371,3 @@ def _selector(only: str) -> Callable[[ThreadKey], bool]:
         return lambda key: True
     channel, _, host = only.lower().partition("/")
     return lambda key: (key.channel, key.host) == (channel, host)
-
-
-def listen_mailq(param: str, address: str) -> socket.socket:
-    """The socket of MAILQ, by PARAMmailqsock; a TCP port on `address`, by default the loopback one.
-
-    Raises:
-        Unavailable: it cannot be used.
-    """
-    kind, colon, rest = param.partition(":")
-    if param.startswith("/"):
-        return listen_unix(param)
-    if colon and kind.upper() == "UNIX":
-        return listen_unix(rest)
-    try:
-        known = not colon or rest.isdigit()
-        port = int(rest or DEFAULT_PORT) if known else socket.getservbyname(rest, "tcp")
-    except OSError:
-        raise Unavailable(f"{param}: no such service") from None
-    host = re.sub(r"(?i)^\[(?:ipv6[:.])?(.*)\]$", r"\1", address)  # ZMailer writes [192.0.2.1]
-    try:
-        return listen_tcp(str(ipaddress.ip_address(host or LOOPBACK)), port)
-    except ValueError:
-        raise Unavailable(f"BINDADDR {address}: expected an IP address") from None
