@@ -33,6 +33,17 @@ class ClauseTable:
         return self._by_name[key]
 
 
+def scheduler_niceness(conf: SchedulerConf, own: int) -> int:
+    """The niceness that the scheduler itself gets: `syspriority`, or `sysnice` more than its `own`
+    one. The last of the file counts."""
+    wanted = own
+    for clause in conf.clauses:
+        for name, one in clause.settings.items():
+            if name in ("sysnice", "syspriority") and isinstance(one.value, int):
+                wanted = one.value if name == "syspriority" else own + one.value
+    return max(-20, min(19, wanted))
+
+
 def clause_settings(match: Match) -> ClauseSettings:
     """The settings of matching clauses, named by the last of them, which has the command."""
     values: dict[str, Any] = {name: one.value for name, one in match.settings.items()}

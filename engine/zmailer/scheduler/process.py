@@ -35,7 +35,7 @@ from engine.zmailer.options import SchedulerOptions
 from engine.zmailer.pid_file import PidFile
 from engine.zmailer.reports import ReportSettings
 from engine.zmailer.scheduler.arrivals import Arrivals, ScanLimits
-from engine.zmailer.scheduler.clauses import ClauseTable
+from engine.zmailer.scheduler.clauses import ClauseTable, scheduler_niceness
 from engine.zmailer.scheduler.loop import SchedulerLoop
 from engine.zmailer.scheduler.mailq_socket import find_mailq_socket, listen
 from engine.zmailer.scheduler.message_flow import SchedulerParts
@@ -183,6 +183,7 @@ class SchedulerProcess:
         )
         self._clauses = ClauseTable(self._conf)
         self._record_conf()
+        _set_niceness(self._conf, self._outputs.log)
         recover = partial(_recover, changes, self._outputs.log)
         self.loop = self._make_loop(folders, recover, random)
         self._queue = SchedulerQueue(self.loop)
@@ -345,6 +346,15 @@ def _report_settings(conf: SchedulerConf, options: SchedulerOptions) -> ReportSe
         conf.params["store-error-on-error"].value
     )
     return ReportSettings(this_host().name, not options.returns_headers, keeps)
+
+
+def _set_niceness(conf: SchedulerConf, log: Callable[[str], None]) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    if (wanted := scheduler_niceness(conf, own)) != own:
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, wanted)
+        except OSError as error:
+            log(f"niceness {wanted}: {error.strerror}")
 
 
 def _recover(changes: LineChanges, log: Callable[[str], None]) -> None:

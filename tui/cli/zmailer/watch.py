@@ -232,6 +232,11 @@ def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
     return f"{one.state or '?'} OF={one.outstanding} UF={view.unfed} {' '.join(ages)}"
 
 
+def complete_mailq_place(setup: Setup, place: Place) -> Place:
+    """The `Place` of a scheduler by MAILQ: it alone decides when its agents start."""
+    return place._replace(claim_obstacle=lambda kind: "its scheduler starts the agents")
+
+
 def complete_place(setup: Setup, place: Place) -> Place:
     """The `Place` of a spool, with what its scheduler knows."""
     watch = SpoolWatch(setup)
