@@ -35,14 +35,14 @@ from engine.zmailer.options import SchedulerOptions
 from engine.zmailer.pid_file import PidFile
 from engine.zmailer.reports import ReportSettings
 from engine.zmailer.scheduler.arrivals import Arrivals, ScanLimits
-from engine.zmailer.scheduler.clauses import ClauseTable, scheduler_niceness
+from engine.zmailer.scheduler.clauses import ClauseTable, find_form, scheduler_niceness
 from engine.zmailer.scheduler.loop import SchedulerLoop
 from engine.zmailer.scheduler.mailq_socket import find_mailq_socket, listen
 from engine.zmailer.scheduler.message_flow import SchedulerParts
 from engine.zmailer.scheduler.message_outcomes import MessageOutcomes
 from engine.zmailer.scheduler.message_places import MessagePlaces
 from engine.zmailer.scheduler.message_reading import MessageReader
-from engine.zmailer.scheduler.reporting import FORM, SenderReports
+from engine.zmailer.scheduler.reporting import SenderReports
 from engine.zmailer.scheduler.running_agents import AgentLimits
 from engine.zmailer.scheduler.view import SchedulerQueue
 from engine.zmailer.signals import SignalReader, SignalWish
@@ -205,7 +205,8 @@ class SchedulerProcess:
         reports = SenderReports(
             folders,
             self._report_settings,
-            lambda: read_form(self._files.forms, FORM),
+            lambda name: read_form(self._files.forms, name),
+            lambda row: find_form(self._clauses, row),
             self._outputs.syslog,
         )
         clock = self._clocks.monotonic
