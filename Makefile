@@ -22,7 +22,7 @@ WORKERS = $(shell expr 2 \* $$(nproc)) --dist worksteal
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all deep lint bench crash soak screenshots clean
+.PHONY: help demo test test-all deep lint bench crash soak screenshots dist wheel deb clean
 
 help:
 	@echo 'make demo         start the console on a temporary queue   (ARGS=--redis, --federation)'
@@ -34,6 +34,8 @@ help:
 	@echo 'make crash        kill and fail the commands at every system call (needs strace)'
 	@echo 'make soak         rivals on one spool, killed at random (ARGS="--minutes 10")'
 	@echo 'make screenshots  draw screenshots/ again, and record the cast'
+	@echo 'make dist         build wheel, source archive, pages, completion and Debian package into dist/'
+	@echo 'make deb          build the Debian package into dist/ (needs debhelper)'
 	@echo 'make clean        remove .venv, caches and build output'
 
 demo: $(if $(findstring --redis,$(ARGS))$(findstring --federation,$(ARGS)),$(DEV),$(RUN))
@@ -70,8 +72,22 @@ screenshots: $(DEV)
 	@.venv/bin/python tests/tui/screenshots.py $(ARGS)
 	@.venv/bin/python tests/tui/record_cast.py
 
+# The day of the last commit is on the pages and in the archives: the same commit, the same files.
+dist deb: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+
+dist: wheel deb
+	@.venv/bin/python -m tui.packaging.share_files dist
+	@.venv/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
+
+wheel: $(DEV)
+	@rm -rf dist
+	@.venv/bin/python -m build --no-isolation
+
+deb: wheel
+	@.venv/bin/python -m tui.packaging.debian dist
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build *.egg-info
+	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis dist build *.egg-info
 	find engine tui themes tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp goes first and comes back last, so an install cut short never looks finished.

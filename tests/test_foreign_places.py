@@ -47,7 +47,8 @@ Words = tuple[str, ...]
 READERS = (
     "groups, clusters, workers, kinds, locks, transports, notes, undo, journal, trash list, "
     "doctor, mail status, mail spool list, shell-init, bullmq doctor, zgb doctor, queue list, "
-    "queue corrupt list, queue count, queue count-dlq, queue metrics, queue dlq list"
+    "queue corrupt list, queue count, queue count-dlq, queue metrics, queue dlq list, "
+    "queue status, top"
 )
 """Commands that are run without more words, and change nothing."""
 
@@ -56,6 +57,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("console",): (("{place}",),),  # without a terminal; with one below
     ("demo",): (("--keep", "{place}/demo"),),
     ("status",): ((), ("--json",)),
+    ("completion",): (("bash",), ("--values", "ids", "bash")),
     ("overview",): ((), ("--at", "=-1m")),
     ("log",): (("--level", "DEBUG"),),
     ("destinations",): ((), ("block", "http://a.example", "--apply", "1")),
@@ -75,11 +77,13 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("restore",): (("--apply", "1"),),
     ("expunge",): (("--state", "trash", "--include-all", "--apply", "1"),),
     ("trash", "restore"): (("{id}",),),
+    ("trash", "expunge"): ((),),
     ("trash", "sweep"): ((),),
+    ("wait",): (("--timeout", "1"), ("--id", "{id}", "--timeout", "1")),
     ("init",): (("{place}/new",), ("{place}",)),
     ("mail", "send"): (("text",),),
     ("mail", "send-with-retry"): (("text", "a@b.example"),),
-    ("mail", "setup"): (("a@b.example", "--dry-run"),),
+    ("mail", "setup"): (("a@b.example", "--dry-run"), ("--show",)),
     ("mail", "test"): (("a@b.example",),),
     ("mail", "spool", "show"): (("letter",),),
     ("mail", "spool", "retry"): (("--all",),),
@@ -100,17 +104,15 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ),
     ("install-units",): (("{place}/units",),),
     ("bullmq", "work"): (("--until-idle",),),
-    ("bullmq", "add"): (("{place}", "mail", "send"),),
+    ("bullmq", "add"): (("mail", "send"),),
     ("federation", "work"): (("--until-idle",),),
-    ("federation", "enqueue"): (
-        ("{place}", "http://a.example", "deliver-post", "--payload", "{{}}"),
-    ),
+    ("federation", "enqueue"): (("http://a.example", "deliver-post", "--payload", "{{}}"),),
     ("federation", "keys"): ((),),
     ("federation", "doctor"): ((),),
     ("zgb", "init"): (("{place}/new.db",), ("{place}",)),
     ("zgb", "enqueue"): (("7",),),
     ("zgb", "work"): ((),),
-    ("queue", "add"): (("report",),),
+    ("queue", "add"): (("report",), ("--batch", "{place}/.spooldeck/swept")),
     ("queue", "process-next"): ((),),
     ("queue", "work"): (("--until-idle",),),
     ("queue", "recover"): (("--yes",),),
@@ -118,6 +120,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("queue", "dlq", "show"): (("{id}",),),
     ("queue", "dlq", "retry"): (("{id}",),),
     ("queue", "dlq", "retry-all"): ((),),
+    ("queue", "dlq", "expunge"): (("0",),),
     ("queue", "dlq", "purge"): (("0",),),
 }
 """The words with which each command is run."""
@@ -600,13 +603,16 @@ BY_PATH: Mapping[str, str] = {
     "engine/index/writer.py": _PRIVATE,
     "tui/cli/__init__.py": _MACHINE,
     "tui/cli/shell_and_units.py": "texts of our own",
+    "tui/cli/completion.py": "texts of our own; a word of the command line is only tested",
     "tui/cli/demo_formats.py": "places of the demo",
     "tui/cli/zmailer/scheduler.py": _MACHINE,
     "tui/cli/demo_formats_zmailer.py": "places of the demo",
     "tui/cli/formats/kannader.py": "the mail that the command line names: it may be a pipe",
     "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",
+    "tui/cli/queue/add_batch.py": "the tasks that the command line names: it may be a pipe",
     "tui/cli/queue/spool.py": "names in the work folder: their files are not opened",
     "tui/cli/setup/errors.py": _MACHINE,
+    "tui/packaging/debian.py": "the folder build of our own tree",
     "tui/terminal/crash_report.py": "a new file in the temporary folder, if not in its own",
 }
 """The modules that reach a file by its path, and why no other user can redirect them."""

@@ -70,6 +70,7 @@ PACKAGES = {
     "tui.cli.mail": "tui.cli.queue",
     "tui.cli": "engine.demo engine.federation tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",
+    "tui.packaging": "tui.cli",
 }
 """For each package those that it may import, each with all that they may import."""
 

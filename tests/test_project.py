@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from engine.version import VERSION
+from tui.packaging.backend import TOOLS
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci"}
@@ -22,6 +23,8 @@ PACKAGES = ["engine", "tui", "themes"]
 RUNTIME = {"textual", "watchfiles", "pyyaml", "humanize", "prometheus-client", "google-re2"}
 OPTIONAL = {"redis", "msgpack", "psycopg", "httpx", "httpcore", "cryptography"}
 """What an extra brings and only its own modules import; msgpack comes with bullmq."""
+BUILD = {"hatchling", "shtab", "pypandoc"}
+"""What only the build of a package imports."""
 
 
 def git_files(*options: str) -> list[Path]:
@@ -114,7 +117,7 @@ def test_each_runtime_dependency_is_imported() -> None:
     }
     # rich belongs to textual; _typeshed is known to type checkers only.
     foreign = roots - sys.stdlib_module_names - set(PACKAGES) - {"rich", "_typeshed"}
-    assert {known.get(name, name) for name in foreign} - OPTIONAL == RUNTIME
+    assert {known.get(name, name) for name in foreign} - OPTIONAL - BUILD == RUNTIME
 
 
 def test_runtime_dependencies_are_bounded() -> None:
@@ -125,6 +128,11 @@ def test_runtime_dependencies_are_bounded() -> None:
     lines = project["dependencies"] + [line for name in users for line in extras[name]]
     lines = [line for line in lines if not line.startswith("spooldeck[")]
     assert [line for line in lines if ">=" not in line or ",<" not in line] == []
+
+
+def test_the_tools_of_a_build_are_in_dev() -> None:
+    """What builds a wheel from a git tree is among the development tools, in the same versions."""
+    assert {*TOOLS} <= {*pyproject()["project"]["optional-dependencies"]["dev"]}
 
 
 def test_textual_is_exact_in_dev() -> None:

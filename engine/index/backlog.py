@@ -27,24 +27,24 @@ class BacklogSummary(NamedTuple):
 
 
 _PENDING = STATE_NUMBERS[State.PENDING]
-_IS_DUE = "coalesce(due, 0) <= ?1"
+_IS_DUE = "coalesce(due, 0) <= ?"
 _STANDING = f"""
-SELECT min(created), count(CASE WHEN due <= ?1 THEN 1 END), count(*) - count(due),
-       min(CASE WHEN due <= ?1 THEN created END)
+SELECT min(created), count(CASE WHEN due <= ? THEN 1 END), count(*) - count(due),
+       min(CASE WHEN due <= ? THEN created END)
 FROM task {{how}} WHERE state={_PENDING}"""
-_NEXT_DUE = f"SELECT min(due) FROM task {{how}} WHERE state={_PENDING} AND due > ?1"
+_NEXT_DUE = f"SELECT min(due) FROM task {{how}} WHERE state={_PENDING} AND due > ?"
 _DIED = f"SELECT min(died) FROM task {{how}} WHERE state={STATE_NUMBERS[State.DEAD]}"
-_OF_KIND = f"SELECT count(*) FROM task {{how}} WHERE state={_PENDING} AND kind = ?1"
+_OF_KIND = f"SELECT count(*) FROM task {{how}} WHERE state={_PENDING} AND kind = ?"
 _KINDS = f"""
 SELECT kind, count(*) FROM task {{how}} WHERE state={_PENDING}
-GROUP BY kind ORDER BY 2 DESC LIMIT ?1"""
+GROUP BY kind ORDER BY 2 DESC LIMIT ?"""
 _AHEAD = f"""
 SELECT count(*) FROM task INDEXED BY by_id
-WHERE state={_PENDING} AND id < ?2 AND queue = ?3 AND {_IS_DUE}"""
+WHERE state={_PENDING} AND id < ? AND queue = ? AND {_IS_DUE}"""
 _DUE_EARLIER = f"""
 SELECT count(*) FROM task {{how}}
-WHERE state={_PENDING} AND queue = ?4 AND {_IS_DUE}
-AND (coalesce(due, 0), coalesce(created, 0)) < (?2, ?3)"""
+WHERE state={_PENDING} AND queue = ? AND {_IS_DUE}
+AND (coalesce(due, 0), coalesce(created, 0)) < (?, ?)"""
 
 BY_ID, BY_DUE = "id", "due"
 """The orders in which a store may take its due tasks: by id; or by due time, and of those with the
@@ -54,7 +54,7 @@ same due time the older first."""
 def summarize_backlog(reader: Reader, now: float, kinds: Collection[str] = ()) -> BacklogSummary:
     """Summarize the backlog at `now` (epoch seconds UTC), with counts for some kinds."""
 
-    oldest, due, undated, oldest_due = _ask(reader, _STANDING, "by_due", now)
+    oldest, due, undated, oldest_due = _ask(reader, _STANDING, "by_due", now, now)
     (died,) = _ask(reader, _DIED, "by_cluster")
     counted = {kind: _ask(reader, _OF_KIND, "by_cluster", clean_text(kind))[0] for kind in kinds}
     return BacklogSummary(oldest, None if undated else due, oldest_due, died, counted)
@@ -86,8 +86,8 @@ def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_ID) -> int:
     """
     if by == BY_DUE:
         how = "INDEXED BY by_due" if reader.has_index("by_due") else "NOT INDEXED"
-        values = (now, task.due or 0.0, task.created, clean_text(task.queue))
+        values = (clean_text(task.queue), now, task.due or 0.0, task.created)
         return int(reader.fetch(_DUE_EARLIER.format(how=how), values)[0][0])
     if by != BY_ID:
         return 0
-    return int(reader.fetch(_AHEAD, (now, clean_text(task.id), clean_text(task.queue)))[0][0])
+    return int(reader.fetch(_AHEAD, (clean_text(task.id), clean_text(task.queue), now))[0][0])

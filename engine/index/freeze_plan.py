@@ -63,7 +63,7 @@ def freeze_rows(
             reader.fetch(
                 f"DELETE FROM plan.planned WHERE {_AMONG} AND place NOT IN "
                 f"(SELECT min(place) FROM plan.planned WHERE {_AMONG} GROUP BY id)",
-                (json.dumps(twice),),
+                (json.dumps(twice), json.dumps(twice)),
             )
     except BaseException:
         os.unlink(path)
@@ -111,7 +111,7 @@ def _detach(reader: Reader) -> None:
         reader.fetch("DETACH plan")
 
 
-_AMONG = "id IN (SELECT value FROM json_each(?1))"
+_AMONG = "id IN (SELECT value FROM json_each(?))"
 
 
 def differing_rows(reader: Reader, rows: Sequence[Row]) -> list[Row]:

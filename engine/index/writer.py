@@ -40,12 +40,9 @@ Key: TypeAlias = tuple[int, str, str]
 _key = itemgetter(*map(ROW_COLUMNS.index, ("state", "id", "queue")))
 _PLAIN = len(PLAIN_COLUMNS)
 _REV = ROW_COLUMNS.index("rev")
-_CHANGED = ", ".join(
-    f"{name}=?{at}"
-    for at, name in enumerate(ROW_COLUMNS, 1)
-    if name not in ("id", "state", "queue")
-)
-_UPDATE = f"UPDATE task SET {_CHANGED} WHERE n=?{len(ROW_COLUMNS) + 1}"
+_CHANGED = [at for at, name in enumerate(ROW_COLUMNS) if name not in ("id", "state", "queue")]
+_changed_values = itemgetter(*_CHANGED)
+_UPDATE = f"UPDATE task SET {', '.join(f'{ROW_COLUMNS[at]}=?' for at in _CHANGED)} WHERE n=?"
 
 
 def _problem_row(problem: Problem) -> tuple[str | float | None, ...]:
@@ -357,7 +354,7 @@ class Writer:
         )  # sorted inserts keep the B-tree compact
         numbers = self._numbers(len(new))
         altered = [
-            (*row, known[key][0])
+            (*_changed_values(row), known[key][0])
             for key, row in rows.items()
             if key in known and (not row[_REV] or row[_REV] != known[key][1])
         ]
@@ -434,8 +431,8 @@ class Writer:
         return (name, before) if before else None
 
 
-_KEEP_BLOCK = "INSERT OR REPLACE INTO block(state, first, size) VALUES (?1, ?2, ?3)"
-_FORGET_BLOCK = "DELETE FROM block WHERE state=?1 AND first=?2 AND ?3=0"
+_KEEP_BLOCK = "INSERT OR REPLACE INTO block(state, first, size) VALUES (?, ?, ?)"
+_FORGET_BLOCK = "DELETE FROM block WHERE state=? AND first=? AND ?=0"
 
 
 def _ids_below(db: sqlite3.Connection, prefixes: Iterable[str]) -> set[str]:

@@ -140,9 +140,9 @@ def write_rows(rows: Iterable[tuple[Row, float]]) -> RowTable:
     twice = table.read("SELECT id FROM planned GROUP BY id HAVING count(*) > 1")
     if twice:
         table.write(
-            "DELETE FROM planned WHERE id = ?1 AND place > "
-            "(SELECT min(place) FROM planned WHERE id = ?1)",
-            twice,
+            "DELETE FROM planned WHERE id = ? AND place > "
+            "(SELECT min(place) FROM planned WHERE id = ?)",
+            ((ident, ident) for (ident,) in twice),
         )
     return RowTable(table)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -31,6 +32,7 @@ from tests.tui.queues import (
     write_config,
 )
 from tui import cli
+from tui.cli.command_help import COMMAND_HELP, EXIT_CODES
 from tui.cli.commands import COMMAND_WORDS, parse_table
 
 __all__ = ["Run", "root", "spooldeck"]
@@ -65,7 +67,8 @@ def test_what_every_command_keeps(
     assert "--frob" in said.err or "required: " in said.err
     assert list(tmp_path.iterdir()) == []
     arguments = COMMANDS[name].arguments
-    assert not any(names[0][0] == "-" and options.get("nargs") for names, options in arguments)
+    options = [given for names, given in arguments if names[0][0] == "-"]
+    assert not any(given.get("nargs") not in (None, "?") for given in options)
     acts = any({"--apply", "--dry-run"} & set(names) for names, _ in arguments)
     assert not (acts and COMMANDS[name].is_listing)
 
@@ -80,7 +83,7 @@ def test_what_every_command_keeps(
         ("    @place @json", "@place above it"),
         ("    place", "NAME VALUE | HELP"),
         ("    --to A +must | a text", "+required, +rest or +dest:NAME"),
-        ("    --to [A]", "X, or [X] if no option"),
+        ("    --to [A...]", "X, or [X] if no option"),
         ("    --to N:float", "no type but count and number"),
         ("    --to N:count=x", "a number after ="),
     ],
@@ -101,25 +104,57 @@ UNSUPPORTED = {"rerun", "bounce", "expire", "reroute"}
 
 
 def test_every_json_answer_is_an_object_a_line(
-    root: str, capsys: pytest.CaptureFixture[str]
+    root: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each command with --json prints an object a line, and no control character of a task."""
+    """Each command with --json prints objects with the keys and types of the manual's table, one a
+    line, without a control character of a task.
+    """
     bury_one(root, description="second")
     purged = Path(root, "queue", "dlq", f"{bury_one(root).id}.task")
     purged.write_text(purged.read_text().replace('"report"', '"\x1b[2J\u202e\\"', 1))
-    cli.main(["--root", root, "purge", "--filter", "second", "--apply", "1"])
+    dead, schemas = bury_one(root), json_schemas()
+    cli.main(["--root", root, "purge", "--filter", "second", "--apply", "1", "--json"])
+    assert wrong_keys(json.loads(capsys.readouterr().out), schemas["--apply"]) == []
     task = add_task(root)
     cli.main(["--root", root, "note", task.id, "\x1b]0;x\x07 a note"])
     (trashed, *_) = tasks_at(root, "trash")
     capsys.readouterr()
     printed: dict[str, list[Any]] = {}
-    more = {"expunge": ["--state", "dlq"], "trash restore": [trashed.id]}
+    monkeypatch.setenv("NFTBAN_CONFIG_DIR", root)
+    monkeypatch.setenv("NFTBAN_MAIL_METHOD", "none")
+    more = {
+        **{"expunge": ["--state", "dlq"], "trash restore": [trashed.id], "init": [root]},
+        **{"note": [task.id, "a note"], "edit": [task.id, "--due", "+2h"], "queue add": ["job"]},
+        **{"wait": ["--id", dead.id], "queue dlq show": [dead.id], "queue dlq retry": ["none"]},
+        **{"mail send": ["text"], "mail send-with-retry": ["text", "a@b.org"]},
+        **{"mail setup": ["--show"], "mail test": ["a@b.org"], "mail spool retry": ["--all"]},
+        **{"mail suspend": ["postfix"], "mail resume": ["postfix"]},
+        **{"queue corrupt put-back": ["none"], "top": ["--times", "1"]},
+    }
+    # These need a server, a database or a spool.
+    elsewhere = UNSUPPORTED | {
+        "install-units",
+        "kannader",
+        "bullmq",
+        "zmailer",
+        "federation",
+        "zgb",
+    }
+    undocumented = []
 
     for word in COMMAND_WORDS:
         options = [names for names, _ in word.arguments]
-        if ("--json",) not in options or word.path[0] in UNSUPPORTED:
-            continue
         name = " ".join(word.path)
+        if ("--json",) not in options:
+            continue
+        if name not in schemas:
+            undocumented.append(name)
+            continue
+        if word.path[0] in elsewhere:
+            continue
+        if name == "mail spool show":
+            printed["mail spool list"] = [json.loads(line) for line in spooled(root, capsys)]
+            more[name] = [printed["mail spool list"][0]["id"]]
         acts = any("--dry-run" in names for names in options)
         acts = acts and name not in ("control", "journal", "undo")
         dry = ["--dry-run"] if acts else []
@@ -127,20 +162,133 @@ def test_every_json_answer_is_an_object_a_line(
         said = capsys.readouterr()
         assert code in (0, 1), (name, said)
         printed[name] = [json.loads(line) for line in said.out.splitlines()]
-        assert all(isinstance(one, dict) for one in printed[name])
+        assert printed[name] or name == "queue corrupt list", name
+        for one in printed[name]:
+            assert wrong_keys(one, schemas[name]) == [], name
         assert said.out.replace("\n", "").isprintable(), name
 
-    assert len(printed) > 15
+    assert undocumented == []
     rows = {(row["state"], row["id"]) for row in printed["queue list"]}
-    assert rows == {("pending", task.id), ("trash", trashed.id)}
+    assert rows > {("pending", task.id), ("trash", trashed.id)}
+
+
+def test_json_of_the_other_formats_is_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What makes, fills and checks a Kannader spool, a ZGB database and a scheduler.conf."""
+    monkeypatch.chdir(tmp_path)
+    Path("mail").write_text("Hi\n")
+    Path("good.conf").write_text('smtp/*\n  command="smtp -s"\n')
+    Path("bad.conf").write_text("smtp/*\n  comand=smtp\n")
+    Path("units").mkdir()
+    schemas = json_schemas()
+
+    for name, more, expected in (
+        ("kannader init", "spool", 0),
+        ("kannader enqueue", "--from a@b.org --to c@d.org --to e@f.org mail ./spool", 0),
+        ("kannader recover", "spool --anyway", 0),
+        ("zgb init", "q.db", 0),
+        ("zgb doctor", "q.db", 1),
+        ("doctor", "spool", 1),
+        ("zmailer check", "good.conf", 0),
+        ("zmailer check", "bad.conf", 1),
+        ("zmailer why", "smtp/a.org --conf good.conf", 0),
+        ("init", "queue", 0),
+        ("install-units", "units ./queue", 0),
+    ):
+        code = cli.main([*name.split(), "--json", *more.split()])
+        said = capsys.readouterr()
+        assert code == expected, (name, said)
+        lines = said.out.splitlines()
+        assert lines, name
+        for line in lines:
+            assert wrong_keys(json.loads(line), schemas[name]) == [], name
+
+
+def spooled(root: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines of `mail spool list --json`."""
+    cli.main(["--root", root, "mail", "spool", "list", "--json"])
+    return capsys.readouterr().out.splitlines()
+
+
+MANUAL = Path(__file__).resolve().parents[2] / "MANUAL.md"
+
+JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "text": (str,),
+    "number": (int, float),
+    "flag": (bool,),
+    "list": (list,),
+    "object": (dict,),
+}
+
+
+def json_schemas() -> dict[str, tuple[dict[str, str], bool]]:
+    """The keys and types of each command's JSON, from the manual, and whether there may be more."""
+    text = MANUAL.read_text().partition("### JSON output")[2].partition("\n### ")[0]
+    schemas: dict[str, tuple[dict[str, str], bool]] = {}
+    for commands, cell in re.findall(r"^\| (`.*`) \| (.*) \|$", text, re.MULTILINE):
+        keys: dict[str, str] = {}
+        for name, kind in re.findall(r"(\w+) (\w+\??)", cell):
+            if kind.removesuffix("?") == "time":
+                keys |= {name: f"number{kind[4:]}", f"{name}_at": "text?"}
+            else:
+                keys[name] = kind
+        for command_name in re.findall("`(.*?)`", commands):
+            schemas[command_name] = keys, cell.endswith("...")
+    return schemas
+
+
+def wrong_keys(values: dict[str, Any], schema: tuple[dict[str, str], bool]) -> list[str]:
+    """The keys of an object that its schema does not have, that are missing, or of another type."""
+    keys, is_open = schema
+    wrong = [] if is_open else [f"{name} is not documented" for name in values if name not in keys]
+    for name, kind in keys.items():
+        value = values.get(name, ...)
+        known = JSON_TYPES[kind.removesuffix("?")]
+        if value is None and kind.endswith("?"):
+            continue
+        if not isinstance(value, known) or (isinstance(value, bool) and bool not in known):
+            wrong.append(f"{name} is {value!r}, expected {kind}")
+    return wrong
+
+
+def test_a_wrong_key_of_json_is_named() -> None:
+    """A key that is missing, of another type or not documented is found."""
+    schema = ({"id": "text", "due": "number?"}, False)
+
+    assert wrong_keys({"id": "a", "due": None}, schema) == []
+    assert wrong_keys({"id": 1, "more": 2}, schema) == [
+        "more is not documented",
+        "id is 1, expected text",
+        "due is Ellipsis, expected number?",
+    ]
+
+
+def test_the_manual_has_the_table_of_exit_codes() -> None:
+    """The codes and their meanings in the manual are those of the code, as each help names them."""
+    text = MANUAL.read_text().partition("### Exit codes")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE)
+
+    assert {int(code): meaning for code, meaning in rows} == dict(EXIT_CODES)
+
+
+def test_every_command_has_an_example_that_it_accepts() -> None:
+    """The help of each command ends with an example, which its parser takes, and exit codes."""
+    assert COMMAND_HELP.keys() == COMMANDS.keys() - {"console"}
+
+    for name, shown in COMMAND_HELP.items():
+        words = shlex.split(shown.example)[1:]
+        arguments, left = cli.make_parser(words).parse_known_args(words)
+        assert left == [], name
+        assert hasattr(arguments, "command"), name
 
 
 NO_QUEUE = (
     ("", 69, "no queue to open"),
-    ("nowhere", 64, "no such command or place: 'nowhere' (see `spooldeck --help`)"),
-    ("staus --json", 64, "no such command or place: 'staus'; did you mean status or trash?"),
+    ("nowhere", 64, "unknown command or place: 'nowhere' (see `spooldeck --help`)"),
+    ("staus --json", 64, "unknown command or place: 'staus'; did you mean status?"),
     ("queue lst", 64, "; did you mean list? (see `spooldeck queue --help`)"),
-    ("help qeueu", 64, "no such command or place: 'qeueu'; did you mean queue?"),
+    ("help qeueu", 64, "unknown command or place: 'qeueu'; did you mean queue?"),
     ("./nowhere", 69, "nowhere: no such folder (spooldeck init ./nowhere makes it)"),
     ("./queue", 69, "./queue: no such folder"),
     ("q.db", 69, "q.db: no such file (spooldeck zgb init q.db makes it)"),
@@ -166,7 +314,7 @@ NO_QUEUE = (
 
 IN_QUEUE = (
     ("queue", 64, "COMMAND"),
-    ("queue frob", 64, "invalid choice"),
+    ("queue frob", 64, "unknown command: 'queue frob' (see `spooldeck queue --help`)"),
     ("queue add", 64, "TYPE"),
     ("queue add 'Bad Kind'", 64, "task type 'Bad Kind'"),
     (f"queue add report {'x' * 5000}", 64, "5,000 characters: expected at most 4,096"),
@@ -544,7 +692,7 @@ def test_init_makes_what_is_missing_and_leaves_the_rest(spooldeck: Run, tmp_path
 
 def test_an_answer_that_cannot_be_written(root: str) -> None:
     """With a full disk behind its output, a command that reads ends with 74, and one that has added
-    a task with 0 and the id on standard error: a script would add it again.
+    a task with 4 and the id on standard error: a script would add it again.
     """
     with Path("/dev/full").open("w") as full:
 
@@ -556,7 +704,7 @@ def test_an_answer_that_cannot_be_written(root: str) -> None:
         silent = command.run(["--root", f"{root}2", "queue", "count"], stderr=full)
 
     (task,) = tasks_at(root, "pending")
-    assert (counted.returncode, added.returncode, silent.returncode) == (74, 0, 69)
+    assert (counted.returncode, added.returncode, silent.returncode) == (74, 4, 69)
     assert counted.stderr.count("\n") == 1 and "No space left" in counted.stderr
     assert added.stderr.startswith("spooldeck: done, but cannot write the output: No space")
     assert added.stderr.endswith(f": {task.id}\n")

@@ -34,14 +34,18 @@ def exported(path: Path) -> None:
 
 
 def test_a_file_holds_every_row_in_full(tmp_path: Path) -> None:
-    """CSV has a head and a line a row, JSON lines an object a row; only its owner may read it."""
+    """CSV has a head and a line a row, JSON lines an object a row, with the same columns; only its
+    owner may read it.
+    """
     csv_file, jsonl = tmp_path / "out.csv", tmp_path / "out.jsonl"
     exported(csv_file)
     exported(jsonl)
     with csv_file.open(newline="") as text:
         read = [(row["id"], row["error"]) for row in csv.DictReader(text)]
     assert read == [(row["id"], row["error"]) for row in ROWS]
-    assert [json.loads(line) for line in jsonl.read_text().splitlines()] == ROWS
+    assert [json.loads(line) for line in jsonl.read_text().splitlines()] == [
+        {name: row[name] for name in task_row.ROW_FIELDS} for row in ROWS
+    ]
     assert {*tmp_path.iterdir()} == {csv_file, jsonl}
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 

@@ -31,7 +31,7 @@ from engine.system import files
 from tests import command
 from tests.tui.queues import ids_at, journal_at, store_at, tasks_at, write_config
 from tests.tui.spools import a_console, loaded, until
-from tui.cli import _parser, main
+from tui.cli import main, make_parser
 from tui.cli.plans import replay_options
 from tui.cli.queue.spool import open_spool
 from tui.cli.setup.place_formats import setup_for
@@ -641,6 +641,6 @@ def test_a_pace_means_the_same_on_the_command_line(pace: ReplayPace) -> None:
     words = planning.pace_options(pace)
     assert words is not None
 
-    parsed = _parser(["replay", *words]).parse_args(["replay", *words])
+    parsed = make_parser(["replay", *words]).parse_args(["replay", *words])
 
     assert replay_options.parse_pace(parsed) == pace._replace(attended=False)

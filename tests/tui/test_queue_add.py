@@ -1,6 +1,7 @@
 """`queue add --batch`: many tasks from standard input, each durable before its id is printed."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,10 @@ from tests.tui.queues import add_task, ids_at, tasks_at
 from tui import cli
 
 
-def add_batch(root: str, text: str, monkeypatch: pytest.MonkeyPatch) -> int:
+def add_batch(root: str, text: str, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     """Run the command with this standard input; return its exit code."""
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    return cli.main(["--root", root, "queue", "add", "--batch"])
+    return cli.main(["--root", root, "queue", "add", "--batch", *words])
 
 
 def test_a_batch_adds_a_task_for_each_line(
@@ -53,6 +54,52 @@ def test_a_refused_line_of_a_batch_is_named(
     ]
     assert set(said.out.split()) == ids_at(root, "pending")
     assert len(said.out.split()) == 2
+
+
+BAD_OBJECTS = {
+    '{"kind": "a", "kid": "b"}': "key 'kid': expected one of kind, description, payload",
+    '{"kind": 7}': "kind: expected a text",
+    '{"kind": "a"': "invalid JSON: Expecting ',' delimiter at character ",
+    "{" * 9: "invalid JSON: Expecting property name",
+    '{"a":' * 100_000: "invalid JSON: nested too deeply",
+    '{"description": "b"}': "task type ''",
+}
+"""Lines that are no task, and the reason."""
+
+
+def test_a_batch_of_json_objects_comes_from_a_file(
+    root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line is also a JSON object; each bad one is named by number and does not stop the others;
+    with --json each task is printed as its row.
+    """
+    file = tmp_path / "tasks.jsonl"
+    good = '{"kind": "report", "description": "a\\tb"}'
+    file.write_text("\n".join([good, *BAD_OBJECTS, "sync\tnow"]))
+
+    code = cli.main(["queue", "add", "--batch", str(file), root, "--json"])
+
+    said = capsys.readouterr()
+    rows = [json.loads(line) for line in said.out.splitlines()]
+    assert code == 64
+    assert [(row["kind"], row["description"]) for row in rows] == [
+        ("report", "a\tb"),
+        ("sync", "now"),
+    ]
+    for number, (line, why) in zip(range(2, 99), BAD_OBJECTS.items(), strict=False):
+        assert f"spooldeck: line {number}: {why}" in said.err, line
+
+
+def test_a_strict_batch_ends_at_the_first_refused_line(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --strict no line behind a refused one is added."""
+    code = add_batch(root, "job\nBad Kind\njob\ta\tb\tc\njob\n", monkeypatch, "-", "--strict")
+
+    said = capsys.readouterr()
+    assert (code, len(said.out.split())) == (64, 1)
+    assert "line 3" not in said.err or "line 2" not in said.err
+    assert ids_at(root, "pending") == set(said.out.split())
 
 
 def test_a_batch_ends_when_the_queue_is_full(

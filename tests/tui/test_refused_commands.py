@@ -23,7 +23,7 @@ LETTER = {"types": {"user": {"template": "/dev/null"}}}
 PASSWORD = {"user": "me", "password_file": "/nowhere"}
 
 USAGE = {
-    "bogus": "no such command or place: 'bogus' (see `spooldeck --help`)",
+    "bogus": "unknown command or place: 'bogus' (see `spooldeck --help`)",
     "edit {task} {queue} --due noon --dry-run": "expected a time to come",
     "edit {task} {queue} --due +8d --dry-run": "at most 7 days",
     "edit {task} {queue} --dry-run": "nothing to change: expected a new --description or",

@@ -33,6 +33,7 @@ from tests.tui.mailrooms import SAYS, Mailroom
 from tests.tui.queues import Run
 from tests.tui.spools import Clock, a_task, disk_place, make_spool
 from tui.format import keys
+from tui.format.task_row import time_fields
 from tui.log.log_widget import LogLines
 from tui.log.screen import LogScreen
 from tui.overview import side_panes
@@ -626,7 +627,10 @@ def test_the_plain_twin_says_by_which_transport_mail_goes(tmp_path: Path, spoold
     ways = {way["transport"]: way for way in told["transports"]}
     assert told["selected"] == ""
     assert ways["postfix"]["used"] == "suspended"
-    assert ways["postfix"]["suspended"] == {"since": NOW - 60, "who": "ben", "why": RED}
+    assert ways["postfix"]["suspended"] == {
+        **time_fields("since", NOW - 60),
+        **{"who": "ben", "why": RED},
+    }
     assert (ways["exim"]["used"], ways["exim"]["suspended"]) == ("barred", None)
     unknown = ways["postfix"]["windows"]["10m"]["unknown"]
     assert "mail.log: No such file or directory" in unknown

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 import sys
 from argparse import (
     REMAINDER,
@@ -21,12 +22,14 @@ from argparse import (
     RawDescriptionHelpFormatter,
 )
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from signal import SIG_DFL, SIGCHLD, signal
 from typing import Any, NoReturn, TypeAlias
 
 from engine.config import queue_config
-from engine.config.place_address import has_password
+from engine.config.place_address import has_password, is_url
 from engine.store import StoreError, Unavailable, Unsupported
+from engine.stores.detect import REDIS_SCHEMES
 from engine.text.safe import safe_line
 from tui.cli.commands import COMMAND_WORDS, COMMANDS, HELP_TEXT, USAGE, CommandWord
 from tui.cli.setup.errors import (
@@ -42,9 +45,9 @@ from tui.cli.setup.errors import (
     has_database_name,
     print_error,
 )
-from tui.cli.setup.output import ReaderGone, end_with_reader, guard_pipe
+from tui.cli.setup.output import COLOR_WORDS, ReaderGone, choose_color, end_with_reader, guard_pipe
 from tui.cli.setup.place_formats import is_same_place, setup_for
-from tui.cli.setup.setup import Setup
+from tui.cli.setup.setup import Setup, load_function
 
 PASSWORD_IN_ARGUMENTS = (
     "password on the command line: other users can read it there; put the URL into `places` of a "
@@ -57,7 +60,13 @@ GC_THRESHOLD = 20_000
 Command: TypeAlias = Callable[[Setup, Namespace], int]
 """Runs one command and returns its exit code."""
 
-_WITH_VALUE = ("--config", "--root", "--theme", "--open")
+_WITH_VALUE = ("--config", "--root", "--color", "--theme", "--open")
+
+COMMAND = "COMMAND"
+"""How the help calls the word of a command."""
+
+MAX_HELP_COLUMNS = 120
+"""Longer lines are hard to read."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -131,19 +140,18 @@ def _run(words: list[str]) -> int:
     if any(map(has_password, words)):
         # Before anything repeats the words: other users could read it in the list of processes.
         fail(EX_USAGE, PASSWORD_IN_ARGUMENTS)
-    if _first_word(words) == "help":
-        words = [*(word for word in words if word != "help"), "--help"]
+    words = _help_as_option(words)
     first = _first_word(words)
     if first not in COMMANDS:
         _refuse_typo(words)
         words = ["console", *words]
-    arguments = _parser(words).parse_args(words)
-    if first == "shell-init":
-        # Login files run this. The functions must be defined even if the configuration is broken;
-        # each function reads it when it is called and reports the error.
-        from tui.cli.shell_and_units import shell_init
-
-        return shell_init(arguments)
+    arguments, left = make_parser(words).parse_known_args(words)
+    if left:
+        _refuse_words(words, left)
+    if first in _WITHOUT_CONFIGURATION:
+        return int(load_function(_WITHOUT_CONFIGURATION[first])(arguments))
+    choose_color(getattr(arguments, "color", "auto"), os.environ)
+    _find_place(arguments)
     root, named = getattr(arguments, "root", ""), getattr(arguments, "place", "")
     if root and named and not is_same_place(root, named):
         fail(
@@ -152,6 +160,82 @@ def _run(words: list[str]) -> int:
     loaded = queue_config.load_config(getattr(arguments, "config", None), os.environ)
     command: Command = arguments.command
     return command(setup_for(loaded, named or root or "", os.environ, tuple(words)), arguments)
+
+
+_WITHOUT_CONFIGURATION = {
+    "shell-init": "shell_and_units:shell_init",
+    "completion": "completion:completion",
+}
+"""Commands that login files run. Their functions must be defined even if the configuration is
+broken; each of them reads it when it is called.
+"""
+
+
+_OR_PLACE = ("ids", "names", "recipient", "email", "days")
+"""Arguments before a PLACE whose last word is the PLACE if it is a path with a / or a URL; not with
+--literal, by which scripts pass words that they have from elsewhere.
+"""
+
+_AFTER_PLACE = ("queue", "server")
+"""First arguments of commands that were once written with the PLACE before them."""
+
+
+def _find_place(arguments: Namespace) -> None:
+    """Find the place where the words are ambiguous, and take that of --root where none is named."""
+    given = vars(arguments)
+    if given.get("place", "") is None and not given.get("literal"):
+        for name in _OR_PLACE:
+            words = given.get(name) or ()
+            if isinstance(words, str) and words and (_is_place(words) or given.get("show")):
+                given["place"], given[name] = words, None if name == "days" else ""
+            elif isinstance(words, list) and len(words) > (not given.get("all")):
+                given["place"] = words.pop() if _is_place(words[-1]) else None
+    for name in _AFTER_PLACE:
+        first = given.get(name)
+        if given.get("place") and first and first.startswith(_REDIS_URLS):
+            place, given[name], given["name"] = first, given["name"], given["place"]
+            given["place"] = place
+    if root := given.get("root"):
+        if given.get("place", "") is None:
+            given["place"] = root
+        if given.get("places") == []:
+            given["places"] = [root]
+
+
+_REDIS_URLS = tuple(f"{scheme}://" for scheme in REDIS_SCHEMES)
+
+
+def _is_place(word: str) -> bool:
+    return is_url(word) or ("/" in word and os.path.lexists(word))
+
+
+def _help_as_option(words: list[str]) -> list[str]:
+    """`help [COMMAND]`, and `help` behind the word of a group, as `--help`."""
+    plain, group = [*_plain_words(words)], _command_words(words)
+    is_group = any(word.path == group and not word.function for word in COMMAND_WORDS)
+    if plain[:1] == ["help"]:
+        return [*(word for word in words if word != "help"), "--help"]
+    if is_group and plain[len(group) :] == ["help"]:
+        return [*(word for word in words if word != "help"), "--help"]
+    return words
+
+
+def _refuse_words(words: list[str], left: Sequence[str]) -> NoReturn:
+    """Refuse words that the command does not take; suggest options of similar spelling.
+
+    Raises:
+        CommandError: always.
+    """
+    path = _command_words(words)
+    known = [
+        name for word in COMMAND_WORDS if word.path == path for (name, *_), _ in word.arguments
+    ]
+    wrong = next((word for word in left if word.startswith("-")), "")
+    options = ["--config", "--root", "--color", *(name for name in known if name[0] == "-")]
+    hint = _suggest_words(wrong.partition("=")[0], options) if wrong else ""
+    text = f"unrecognized arguments: {' '.join(map(safe_line, left))}{hint}"
+    called = " ".join(("spooldeck", *(path if path != ("console",) else ())))
+    fail(EX_USAGE, f"{text} (see `{called} --help`)")
 
 
 def _refuse_typo(words: list[str]) -> None:
@@ -168,7 +252,8 @@ def _refuse_typo(words: list[str]) -> None:
     )
     if not first or is_path:
         return
-    text = f"no such command or place: '{safe_line(first)}'{_suggest_words(first, list(COMMANDS))}"
+    close = _suggest_words(first, list(COMMANDS))
+    text = f"unknown command or place: '{safe_line(first)}'{close}"
     fail(EX_USAGE, f"{text} (see `spooldeck --help`)")
 
 
@@ -176,7 +261,7 @@ def _suggest_words(word: str, known: Sequence[str]) -> str:
     """ "; did you mean ...?" with the words of similar spelling; "" if none."""
     from difflib import get_close_matches  # only on a typing error: it slows the start
 
-    close = get_close_matches(word, known)
+    close = get_close_matches(word, known, cutoff=0.65)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
@@ -206,11 +291,27 @@ _ANY_TEXT = ("description", "payload", "recipient", "subject", "reason")
 _HELP = (["-h"], ["--help"])
 
 
+class _HelpFormatter(RawDescriptionHelpFormatter):
+    """Writes each argument and its help on one line, if that has room."""
+
+    def add_argument(self, action: Action) -> None:
+        """Make room for an argument; argparse forgets that commands are indented."""
+        super().add_argument(action)
+        if action.metavar == COMMAND:
+            self._action_max_length += self._indent_increment
+
+
 class _CommandParser(ArgumentParser):
     """Reports a wrong command line in one line."""
 
     allows_any_order = False
     """Whether arguments and options may be mixed in any order; False for groups of commands."""
+    _columns = 80
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        # A time such as -2h is a value, not an option.
+        self._negative_number_matcher = re.compile(r"-\d")
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Namespace | None = None
@@ -235,9 +336,10 @@ class _CommandParser(ArgumentParser):
         finally:
             self.allows_any_order = True
 
-    def _get_formatter(self) -> RawDescriptionHelpFormatter:
-        # A fixed width: reading the terminal's width would load shutil at every start.
-        return RawDescriptionHelpFormatter(self.prog, width=80)
+    def _get_formatter(self) -> _HelpFormatter:
+        # Always with a width: argparse would load shutil to read that of the terminal, at every
+        # start.
+        return _HelpFormatter(self.prog, max_help_position=26, width=self._columns)
 
     def _get_values(self, action: Action, arg_strings: list[str]) -> object:
         # Until Python 3.12.5 argparse drops a `--` even if it is the description itself. The `--`
@@ -247,21 +349,38 @@ class _CommandParser(ArgumentParser):
         return super()._get_values(action, arg_strings)
 
     def _check_value(self, action: Action, value: object) -> None:
+        known = [str(choice) for choice in action.choices or ()]
+        if action.metavar == COMMAND and value not in known:
+            where = f"{self.prog} {safe_line(str(value))}".partition(" ")[2]
+            text = f"unknown command: '{where}'{_suggest_words(str(value), known)}"
+            raise CommandError(EX_USAGE, f"{text} (see `{self.prog} --help`)")
         try:
             super()._check_value(action, value)
         except ArgumentError as error:
-            error.message += _suggest_words(
-                str(value), [str(choice) for choice in action.choices or ()]
-            )
+            error.message += _suggest_words(str(value), known)
             raise
 
     def error(self, message: str) -> NoReturn:
         """Raise `CommandError` with the message and the command to ask for help."""
+        if message.endswith(f"required: {COMMAND}"):
+            known = (action.choices or () for action in self._actions if action.metavar == COMMAND)
+            message = f"expected a {COMMAND}: {', '.join(next(known))}"
         raise CommandError(EX_USAGE, f"{message} (see `{self.prog} --help`)")
 
+    def format_help(self) -> str:
+        """The help text, as wide as the terminal, with an example and the exit codes."""
+        with suppress(OSError):  # no terminal: for a file or a pager
+            self._columns = max(80, min(os.get_terminal_size().columns, MAX_HELP_COLUMNS))
+        path = tuple(self.prog.split()[1:])
+        if path and self.allows_any_order:
+            from tui.cli.command_help import help_end
 
-def _parser(words: Sequence[str]) -> ArgumentParser:
-    """Make a parser with only the commands that this command line mentions.
+            self.epilog = help_end(path, self._columns)
+        return super().format_help()
+
+
+def make_parser(words: Sequence[str] | None) -> ArgumentParser:
+    """Make a parser with only the commands that this command line mentions; None: with all.
 
     Making the parsers of all commands would take longer than the rest of a timer's run.
     """
@@ -270,13 +389,23 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
     common.add_argument(
         "--root", metavar="PLACE", help="a data folder, a spool, a database or a URL"
     )
+    common.add_argument(
+        "--color",
+        choices=COLOR_WORDS,
+        metavar="WHEN",
+        help="colours: auto (on a terminal, without NO_COLOR), always, never",
+    )
     top = _CommandParser(prog="spooldeck", usage=USAGE, description=HELP_TEXT, parents=[common])
-    asked = _command_words(words)
+    asked = None if words is None else _command_words(words)
     groups: dict[tuple[str, ...], Any] = {(): _group(top, "spooldeck")}
     for word in COMMAND_WORDS:
         *above, name = word.path
-        depth = len(above)
-        if asked[:depth] != tuple(above) or asked[depth : depth + 1] not in ((), (name,)):
+        if asked is None and word.path == ("console",):  # it has no word, only its options
+            for names, options in word.arguments:
+                if names[0].startswith("--"):
+                    top.add_argument(*names, **options)
+            continue
+        if asked is not None and not _is_mentioned(word.path, asked):
             continue
         parser = groups[tuple(above)].add_parser(
             name,
@@ -295,8 +424,13 @@ def _parser(words: Sequence[str]) -> ArgumentParser:
     return top
 
 
+def _is_mentioned(path: tuple[str, ...], asked: tuple[str, ...]) -> bool:
+    depth = len(path) - 1
+    return asked[:depth] == path[:-1] and asked[depth : depth + 1] in ((), path[-1:])
+
+
 def _group(parser: ArgumentParser, prog: str) -> Any:
-    return parser.add_subparsers(metavar="COMMAND", required=True, prog=prog)
+    return parser.add_subparsers(metavar=COMMAND, required=True, prog=prog)
 
 
 def _command_words(words: Sequence[str]) -> tuple[str, ...]:

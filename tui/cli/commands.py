@@ -13,6 +13,7 @@ indent continues the row above.
         --name | HELP                       an option without a value
         --name X | HELP                     an option with a value: X... may be repeated, {a,b} is a
                                             or b, X:count is a number from 1, X:number from 0
+        --name [X] | HELP                   the value may be missing, it is - then
         --name X=D | HELP                   the default is D; without =D it is "" for a text, None
                                             for a number
         --name X +required +dest:other      must be given; the function reads it as `other`
@@ -92,6 +93,16 @@ overview @places @filter @json | print.overview:overview | one line per place, t
         0 OK, 1 needs attention, 2 unreadable
     --over SECONDS:count=0 | watch for SECONDS before printing
     --at TIME | as recorded at TIME: 14:00, =-2h
+top @places @rows @json | print.top:top | the busiest kinds of tasks, repeated until Ctrl-C; without
+        a terminal printed once
+    --interval S:count=5 | seconds between two screens (5)
+    --times N:number | end after N screens; 0: never
+wait @place @json | print.wait:wait | wait until a task, or a queue, is done, failed or idle; exit 0
+        reached, 1 a task failed, 75 the time is over
+    --id ID... | wait for this task; may be repeated; else for the queue
+    --until {done,idle,failed} | done: no task pending or active; idle: none due or active; failed:
+        one is dead
+    --timeout S:count | wait at most S seconds; else without end
 groups @place @filter @state @json | print.groups:groups +listing | tasks by queue, kind, group or
         destination: counts by state, oldest, next due, last error
     --by {queue,kind,group,destination} | default: the first of them with several groups
@@ -129,10 +140,11 @@ edit @id @place | plans.edit_note:edit | change the description, due time, recip
     --data FILE | a file with the new data as JSON; -: the standard input
     @dry-run
     --apply 1:count=0 | apply to this one task
+    @json
 note @id | plans.edit_note:note | write a note on a task (a purge then excludes the task); TEXT -
         deletes its notes
     text TEXT
-    @place
+    @place @json
 notes @place @json-lines | plans.edit_note:list_notes +listing | list the notes that operators wrote
         on tasks
 replay @verb @pace | plans.verbs:replay | retry dead tasks: first a few, then at a steady rate;
@@ -163,91 +175,110 @@ trash list @place @json-lines | plans.trash:list_trash +listing | list the tasks
         when, and from which state
 trash restore | plans.trash:restore | restore these tasks to where they were; a PLACE must contain a
         /
-    words ID...
-    @reason @plan @json
-trash sweep @place @dry-run | plans.trash:sweep | delete tasks that were in the trash longer than
-        the retention, permanently
+    ids ID...
+    @place @reason @plan @json
+trash expunge @place @dry-run @json | plans.trash:sweep | delete tasks that were in the trash longer
+        than the retention, permanently
+trash sweep @place @dry-run @json | plans.trash:sweep | the same as `trash expunge`
 init | queue.queue:init | make the folders of a new queue
     place DIR
     --exclusive | no other program uses this queue: store due times as file times (faster)
-doctor @place | queue.doctor:doctor | check a place: problems, and the command that repairs each;
-        exit 0 none, 1 some
+    @json
+doctor @place @json | queue.doctor:doctor | check a place: problems, and the command that repairs
+        each; exit 0 none, 1 some
 mail | - | send mail; manage mail that could not be sent
-mail send @content | mail.send:send | send CONTENT in one attempt; exit 0 accepted by the transport,
-        1 not
+mail send @content @place @json | mail.send:send | send CONTENT in one attempt; exit 0 accepted by
+        the transport, 1 not
     --subject TEXT | default: as configured, else PREFIX Report from HOST
 mail send-with-retry @content | mail.send:send_with_retry | send CONTENT with retries; if all fail,
         spool and queue it; exit 0 accepted by the transport, 1 spooled
     subject [SUBJECT]
+    @place @json
 mail setup | mail.setup_mail:setup_mail | set the notification address in conf.d/mail.conf.local;
         other lines are kept, a backup is made
-    email EMAIL
+    email [EMAIL]
+    @place
+    --show | only print the present settings of the mail
     --all | also enable each trigger: health, bans, logins
     --test | then send a test mail to EMAIL
     --dry-run | only print what would be written
-mail status @json | mail.send:status | active transport and mail spool; exit 0 OK, 1 no transport, 2
-        suspended or not running
+    @json
+mail status @place @json | mail.send:status | active transport and mail spool; exit 0 OK, 1 no
+        transport, 2 suspended or not running
 mail test | mail.send:test | send one mail and print each step; exit 0 accepted by the transport, 1
         not
     email [EMAIL] | default: as configured
+    @place @json
     --transport NAME | use this transport, even if it is suspended
     --dry-run | every step except the sending
 mail spool | - | spooled mail that could not be sent yet
-mail spool list | mail.spool:list_spool +listing | list the spooled mails
-mail spool show @id | mail.spool:show_spooled | print one mail as text: recipient and content
+mail spool list @place @json-lines | mail.spool:list_spool +listing | list the spooled mails
+mail spool show @id @place @json | mail.spool:show_spooled | print one mail as text: recipient and
+        content
 mail spool retry | mail.retry:retry_spooled | queue one task for each of these mails, due now; exit
         1 if one could not be queued
     ids [ID...]
+    @place @json
     --all | all mails without a task, in the DLQ or in backoff, not refused permanently
     --refused | with --all: also mails that a server refused permanently (5xx)
 mail suspend @name | setup.suspend:suspend | stop sending by transport NAME until it is resumed
     reason [REASON]
-mail resume @name | setup.suspend:resume | send by transport NAME again
+    @place @json
+mail resume @name @place @json | setup.suspend:resume | send by transport NAME again
 kannader | - | a Kannader spool: make one, add mail, send it
 kannader init | formats.kannader:init | make the folders of a Kannader spool
     place DIR
+    @json
 kannader enqueue | formats.kannader:enqueue | add a mail to the spool; print one id per recipient
     words FILE... | more recipients, then the file with the mail (- for stdin), then the PLACE
     --from A +required +dest:sender | sender; <> is the null sender
     --to B... +required +dest:recipients | recipient; may be repeated
+    @json
     --wire | FILE has SMTP line ends and dot stuffing
 kannader work @place @until-idle | formats.kannader:work | send mails until stopped
     --concurrency N:count=0 | N mails at a time (4)
-kannader recover @place @dry-run | formats.kannader:recover | recover interrupted mail, repair what
-        is safe
+kannader recover @place @dry-run @json | formats.kannader:recover | recover interrupted mail, repair
+        what is safe
     --anyway | even while a Kannader is running
 shell-init | shell_and_units:shell_init | print bash functions with the names of the contract
+completion | completion:completion | print the completion script of a shell
+    shell {bash,zsh,fish}
+    words [WORD...] | with --values: the words of the command line so far
+    --values {places,states,ids} | print what can complete the last WORD; the scripts use this
 install-units | shell_and_units:install_units | write systemd units into DIR
     folder DIR
+    @place @json
 bullmq | - | BullMQ queues on a Redis or Valkey server: run jobs, add one, check it
 bullmq work @place @until-idle | formats.bullmq_worker:work | run the jobs of queues that have a
         handler, until stopped
     --queue Q... +dest:queues | only this queue; may be repeated
     --concurrency N:count=0 | N jobs at a time, of each queue too; else as the handlers say
 bullmq add | formats.bullmq_worker:add | add a job and print its id
-    place PLACE | URL of the server
     queue QUEUE | name of the queue
     name NAME | name of the job
+    @place @json
     --data JSON={} | data of the job; - reads it from stdin
     --delay TIME | start it after TIME: 500ms, 90s, 15m
     --priority N:number | 1 is first; without one it is before all others
     --attempts N:count | run it at most N times (1)
     --backoff DELAY | between attempts: 5s, exponential:1s, exponential:1s:0.5 (jitter)
     --id ID | its id; else the next number of the queue
-bullmq doctor @place | queue.doctor:doctor | problems of the server and its queues; exit 0 none, 1
-        some
+bullmq doctor @place @json | queue.doctor:doctor | problems of the server and its queues; exit 0
+        none, 1 some
 zmailer | - | ZMailer: its scheduler, transport agents, checks of a configuration
 zmailer check | zmailer.conf:check | all errors of a scheduler.conf, with line and column; exit 0
         none, 1 some
     conf CONF | the file
     --diff OLD | print what differs from this file, instead of the clauses
     --spool POSTOFFICE | with --diff: also the waiting threads whose settings change
-zmailer doctor @place | queue.doctor:doctor | problems of a spool and its scheduler; exit 0 none, 1
-        some
+    @json
+zmailer doctor @place @json | queue.doctor:doctor | problems of a spool and its scheduler; exit 0
+        none, 1 some
 zmailer why | zmailer.conf:why | the clauses and settings of a channel/host; exit 1 if it has no
         command
     target CHANNEL/HOST | such as smtp/mx.example.org
     --conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
+    @json
 zmailer scheduler | zmailer.scheduler:scheduler | run the scheduler of a ZMailer spool:
         detached, or with -i or -v in the foreground
     words OPTION... +rest | the letters of scheduler(8zm): -d -i -v -F -H -n -Q -S -V -W, -f CONF,
@@ -268,65 +299,80 @@ federation | - | signed and encrypted deliveries to other servers, by two BullMQ
 federation work @place @until-idle | formats.federation:work | run deliveries and health checks,
         until stopped
 federation enqueue | formats.federation:enqueue | add a delivery and print its id
-    place PLACE | URL of the Redis or Valkey server
     server SERVER | URL of the server to deliver to
     name NAME | name of the job: deliver-post, deliver-follow
+    @place @json
     --payload JSON +required | a JSON object with a method; - reads it from stdin
     --path PATH | path at the server; else that of the name
     --row KEY | key of its row in the outbox; else it has none
-federation keys @place | formats.federation:keys | print public keys and fingerprints, ours and
-        those of known servers; make ours if there are none
+federation keys @place @json | formats.federation:keys | print public keys and fingerprints, ours
+        and those of known servers; make ours if there are none
     --forget SERVER | forget the keys of SERVER, which has new ones
-federation doctor @place | formats.federation_doctor:doctor | problems of keys, servers, outbox and
-        queues; exit 0 none, 1 some
+federation doctor @place @json | formats.federation_doctor:doctor | problems of keys, servers,
+        outbox and queues; exit 0 none, 1 some
 zgb | - | a ZGB mail queue: make one, queue mails, send them, check it
 zgb init | formats.zgb:init | make a new, empty database; it sends nothing yet
     place DB
+    @json
 zgb enqueue | formats.zgb:enqueue | queue the mails of a registration
     number NUMBER:number | number of the registration
     @place
     --type {user,organizer} | only this one
-zgb work @place | formats.zgb:work | send the mails that the rate limit allows: one run, as from
-        cron each minute; exit 2 if another run is active
+    @json
+zgb work @place @json | formats.zgb:work | send the mails that the rate limit allows: one run, as
+        from cron each minute; exit 2 if another run is active
     --loop | repeat until stopped
     --quiet | print nothing if OK or if another run is active
-zgb doctor @place | formats.zgb_doctor:doctor | why mails do not arrive, and the repair; exit 0 OK,
-        1 needs attention
-queue | - | commands for the queue at --root
+zgb doctor @place @json | formats.zgb_doctor:doctor | why mails do not arrive, and the repair; exit
+        0 OK, 1 needs attention
+queue | - | commands for one queue
+queue status @place @json | queue.status:status | the same as `spooldeck status`
+    --exact | read every task; else of more than 5,000 only a sample, and count the others
 queue add | queue.queue:add | add a task and print its id
     kind [TYPE]
     description [DESCRIPTION]
     payload [PAYLOAD]
-    --batch | one task for each input line TYPE, DESCRIPTION, PAYLOAD, separated by tabs
-queue process-next | queue.work:process_next | run the next due task, if any
+    @place @json
+    --batch [FILE|-] | one task for each line of FILE, or of stdin: a JSON object with kind,
+        description, payload; or these three separated by tabs
+    --strict | with --batch: add nothing behind a refused line
+queue process-next @place | queue.work:process_next | run the next due task, if any
     --quiet | print nothing if the exit code is 1 or 2
     --timer | for a timer: exit codes 1 to 3 become 0; the log has the reason
-queue work | queue.work:work | run tasks until stopped
+queue work @place | queue.work:work | run tasks until stopped
     --concurrency N:count=1 | N tasks at a time (1)
     @until-idle
-queue list @state @filter @json-lines | queue.queue:list_tasks +listing | list tasks
-queue recover | queue.recover:recover | free a queue whose worker is stuck or gone
+queue list @place @state @filter @json-lines | queue.queue:list_tasks +listing | list tasks
+    --csv | print CSV with the columns of an export
+queue recover @place @json | queue.recover:recover | free a queue whose worker is stuck or gone
     --dry-run | only print what would be done
     --yes | do not ask for the PID
     --seen LOCK | only if the lock is still LOCK
     --hold ID... | hold this active task because its work is done; it is not run again
 queue corrupt | - | quarantined files
-queue corrupt list | queue.corrupt:list_corrupt +listing | list the quarantined files and the reason
-        for each
+queue corrupt list @place @json-lines | queue.corrupt:list_corrupt +listing | list the quarantined
+        files and the reason for each
 queue corrupt put-back | queue.corrupt:put_back | put repaired files back
     names NAME...
-queue count | queue.queue:count | print the number of pending tasks
-queue count-dlq | queue.queue:count_dlq | print the number of dead tasks
-queue metrics | queue.queue:show_metrics | print the current metrics
+    @place @json
+queue count @place @json | queue.queue:count | print the number of pending tasks
+queue count-dlq @place @json | queue.queue:count_dlq | print the number of dead tasks
+queue metrics @place @json | queue.queue:show_metrics | print the current metrics
 queue dlq | - | the dead-letter queue
-queue dlq list | queue.dlq:list_dead +listing | list dead tasks
-queue dlq show @id | queue.dlq:show | print one dead task in full
+queue dlq list @place @json-lines | queue.dlq:list_dead +listing | list dead tasks
+queue dlq show @id @place @json | queue.dlq:show | print one dead task in full
 queue dlq retry | queue.dlq:retry | move dead tasks to pending
     ids ID...
-queue dlq retry-all @dry-run | queue.dlq:retry_all | move all dead tasks to pending
-queue dlq purge | queue.dlq:purge | delete dead tasks older than DAYS permanently
+    @place @json
+queue dlq retry-all @place @dry-run @json | queue.dlq:retry_all | move all dead tasks to pending
+queue dlq expunge | queue.dlq:expunge | delete dead tasks older than DAYS permanently: cannot be
+        undone
     days [DAYS]=None | default: the retention time
-    @dry-run
+    @place @dry-run @json
+queue dlq purge | queue.dlq:expunge | the same as `queue dlq expunge`, the contract's word: deletes
+        permanently, unlike `spooldeck purge`
+    days [DAYS]=None | default: the retention time
+    @place @dry-run @json
 """
 
 USAGE = "spooldeck [PLACE ...] | COMMAND ..."
@@ -341,6 +387,8 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck overview [PLACE ...] | workers | kinds | groups | clusters | locks
             | transports | destinations | log [PLACE]
                                 print what the console's screens show (--json)
+  spooldeck top [PLACE ...]     the busiest kinds of tasks, repeated
+  spooldeck wait [PLACE]        wait for tasks (--id) or a queue: done, idle, failed
   spooldeck control [NAME] [PLACE]
                                 controls of a whole queue: pause, rate;
                                 --dry-run, then --apply 1
@@ -356,10 +404,10 @@ An operator console for mail and task queues, with its own queue engine.
                                 applies it
   spooldeck undo [OP] [PLACE] | journal [OP] [PLACE]
                                 undo an operation; operations: who did what
-  spooldeck trash list | restore ID... | sweep
+  spooldeck trash list | restore ID... | expunge
                                 purged tasks
-  spooldeck queue ...           add, process-next, work, list, count, count-dlq,
-                                metrics, dlq, recover, corrupt
+  spooldeck queue ...           status, add, process-next, work, list, count,
+                                count-dlq, metrics, dlq, recover, corrupt
   spooldeck mail ...            send, send-with-retry, setup, status, test,
                                 spool list | show | retry, suspend, resume
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
@@ -368,10 +416,12 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
+  spooldeck completion SHELL    completion for bash, zsh or fish
   spooldeck install-units DIR   write systemd units, tmpfiles and logrotate files
 
-spooldeck help COMMAND (or COMMAND --help) describes one command. Write a place
-with the name of a command as ./NAME.
+spooldeck help COMMAND (or COMMAND --help) describes one command, with an example
+and its exit codes. The PLACE is the last word of a command; --root PLACE and
+--config FILE may be anywhere. Write a place with the name of a command as ./NAME.
 """
 
 _MAX_COUNT = 10**9
@@ -477,6 +527,8 @@ def _parse_value(value: str, is_option: bool, is_required: bool, row: str) -> di
     shape, has_default, default = value.partition("=")
     inner = shape.removeprefix("[").removesuffix("]")
     is_optional, is_repeated = shape != inner, inner.endswith("...")
+    if is_option and is_optional and not is_repeated:
+        return {"metavar": inner, "nargs": "?", "const": "-", "default": ""}
     _check(shape in (inner, "" if is_option else f"[{inner}]"), row, "X, or [X] if no option")
     metavar, _, kind = inner.removesuffix("...").partition(":")
     _check(kind in ("", *_TYPES), row, f"no type but {' and '.join(_TYPES)}")

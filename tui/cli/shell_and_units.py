@@ -23,6 +23,7 @@ from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.worker import HANDLER_GRACE_SECONDS
 from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail, print_error, program_command
+from tui.cli.setup.output import captured_lines, print_json
 from tui.cli.setup.setup import Setup, load_function
 
 TEXTS = f"{os.path.dirname(os.path.abspath(__file__))}/texts"
@@ -38,7 +39,7 @@ _UNITS = (
 )
 
 
-def _fill_template(name: str, values: Mapping[str, str]) -> str:
+def fill_template(name: str, values: Mapping[str, str]) -> str:
     """Fill in a text: replace each @name@; remove lines that consist of one empty value."""
     with open(f"{TEXTS}/{name}", encoding="utf-8") as file:
         text = file.read()
@@ -65,7 +66,7 @@ def shell_init(arguments: Namespace) -> int:
         "variables": " ".join(_variables()),
         "secret": nftban_variables.PASSWORD_VARIABLE,
     }
-    sys.stdout.write(_fill_template("shell-init.sh", values))
+    sys.stdout.write(fill_template("shell-init.sh", values))
     sys.stdout.flush()
     return 0
 
@@ -89,17 +90,25 @@ def install_units(setup: Setup, arguments: Namespace) -> int:
         fail(EX_USAGE, f"{safe_line(where)}: expected a folder to write into (mkdir it first)")
     load_function("queue.spool:open_spool")(setup).close()  # its error names what is missing
     values = _values(setup)
+    with captured_lines(arguments.json) as lines:
+        _write_units(setup, where, values)
+    for warning in _warnings(setup):
+        print_error(warning)
+    if arguments.json:
+        print_json({"folder": where, "lines": lines})
+    else:
+        print(_NEXT_STEPS.format(where=shlex.quote(os.path.abspath(where))), end="")
+    sys.stdout.flush()
+    return 0
+
+
+def _write_units(setup: Setup, where: str, values: Mapping[str, str]) -> None:
     for name in _UNITS:
         if name == "spooldeck.logrotate" and not values["logs"]:
             why = f"logrotate cannot name files in {safe_line(setup.queue.log_dir)}"
             print_error(f"{name} not written: {why}")
             continue
-        print(_write_unit(f"{where}/{name}", _fill_template(name, values).encode()))
-    for warning in _warnings(setup):
-        print_error(warning)
-    print(_NEXT_STEPS.format(where=shlex.quote(os.path.abspath(where))), end="")
-    sys.stdout.flush()
-    return 0
+        print(_write_unit(f"{where}/{name}", fill_template(name, values).encode()))
 
 
 _NEXT_STEPS = """\
@@ -163,13 +172,15 @@ def _values(setup: Setup) -> dict[str, str]:
     }
     return {
         "root_said": safe_line(queue.root),
+        "origin": "Written by `spooldeck install-units`: run it again after a change of folders or "
+        "handler timeouts.",
         "mounts": " ".join(_quoted(path) for path in _outermost([queue.root, *folders])),
         "command": " ".join([_executable(started), *words]),
         "environment": _environment(),
         "longest": f"{longest:g}",
         "start_seconds": str(stop + HOUSEKEEPING_SECONDS),
         "stop_seconds": str(stop),
-        "service": _fill_template("service.conf", service).rstrip("\n"),
+        "service": fill_template("service.conf", service).rstrip("\n"),
         "folders": "\n".join(_tmpfile(path, queue.run_dir, owner) for path in folders),
         "logs": _logs(queue.log_dir),
         "su": f"{user} {group}",

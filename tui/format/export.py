@@ -27,7 +27,7 @@ class ExportTable(NamedTuple):
     name: str
     """Name of the data, used in the file name."""
     columns: tuple[str, ...]
-    """Columns for CSV; JSON lines contain all values of a row."""
+    """The columns, and the keys of JSON lines."""
     pass_rows: Callable[[RowSink], Awaitable[int]]
     """Passes all rows to a `RowSink`, on some thread; returns the number of rows."""
 
@@ -134,7 +134,10 @@ class Export:
     def _text(self, some: Iterable[ExportRow]) -> str:
         if self._csv:
             return task_row.csv_lines(some, self._columns)
-        return "".join(map(task_row.json_line, some))
+        return "".join(
+            task_row.json_line({name: values.get(name) for name in self._columns})
+            for values in some
+        )
 
     def _write(self, text: str) -> None:
         left = memoryview(text.encode("utf-8", "replace"))

@@ -13,9 +13,9 @@ from engine.text.safe import safe_line
 ROW_FIELDS = (
     *("id", "state", "kind", "queue", "created", "created_at", "due", "due_at", "attempts"),
     *("priority", "description", "destination", "error", "payload", "owner", "since", "since_at"),
-    "rev",
+    *("rev", "extra"),
 )
-"""Columns of a row; a store may add more."""
+"""Columns of an exported row. Other JSON output also has each value of `extra` as a key."""
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """A cell that begins so would be run as a formula by a spreadsheet."""
@@ -51,6 +51,7 @@ def task_row(task: Task, word: str) -> dict[str, object]:
         "owner": lease.owner if lease else None,
         **time_fields("since", since),
         "rev": task.rev,
+        "extra": dict(task.extra),
         **task.extra,
     }
 
@@ -64,6 +65,11 @@ def time_fields(name: str, when: float | None) -> dict[str, object]:
 def json_line(values: Mapping[str, object]) -> str:
     """One line of JSON; every control character in it is escaped."""
     return json.dumps(values) + "\n"
+
+
+def added_line(task: Task) -> str:
+    """The row of a new task as JSON, without the line end."""
+    return json.dumps(task_row(task, task.word or "pending"))
 
 
 def csv_lines(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> str:
@@ -80,6 +86,8 @@ def csv_lines(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> s
 def _cell(value: object) -> str:
     if value is None:
         return ""
+    if isinstance(value, Mapping):
+        value = json.dumps(value) if value else ""
     if isinstance(value, float):
         return f"{value:.3f}".rstrip("0").rstrip(".")
     text = safe_line(str(value))

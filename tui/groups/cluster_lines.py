@@ -13,6 +13,7 @@ from tui.format import present
 from tui.format.graphs import bar, braille_line, resample
 from tui.format.present import Line
 from tui.format.table import Choice, format_amount
+from tui.format.task_row import time_fields
 from tui.groups.group_lines import task_lines
 from tui.session.recurrence_check import CheckedCluster
 
@@ -143,7 +144,7 @@ def summary(clusters: Sequence[CheckedCluster]) -> str:
 
 
 def cluster_values(clusters: Sequence[CheckedCluster]) -> list[Mapping[str, object]]:
-    """Clusters for JSON output; times in epoch seconds UTC."""
+    """Clusters for JSON output; times as `task_row.time_fields`."""
     return [
         {
             "mark": each.cluster.mark,
@@ -151,8 +152,8 @@ def cluster_values(clusters: Sequence[CheckedCluster]) -> list[Mapping[str, obje
             "code": reply_code(each.cluster.pattern),
             "error": each.cluster.pattern,
             "kinds": list(each.cluster.kinds),
-            "first": each.cluster.first,
-            "last": each.last,
+            **time_fields("first", each.cluster.first),
+            **time_fields("last", each.last),
             "example": each.cluster.example,
             "same_now": str(each.now.answer),
             "evidence": list(each.now.evidence),

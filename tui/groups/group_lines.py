@@ -21,6 +21,7 @@ from tui.format.table import (
     free_cells,
     title_line,
 )
+from tui.format.task_row import time_fields
 from tui.queue.metrics_pane import BAR_LOOKS, state_lines
 from tui.session.place import GroupFacts
 
@@ -282,17 +283,17 @@ def summary(table: GroupTable) -> str:
 def group_values(
     by: str, groups: Sequence[TaskGroup], states: Mapping[State, str]
 ) -> list[Mapping[str, object]]:
-    """Groups for JSON output; times in epoch seconds UTC."""
+    """Groups for JSON output; times as `task_row.time_fields`."""
     return [
         {
             "by": by,
             "name": group.name,
             "total": group.total,
             "counts": {word: group.count(state) for state, word in states.items()},
-            "oldest": group.oldest,
-            "next_due": group.next_due,
+            **time_fields("oldest", group.oldest),
+            **time_fields("next_due", group.next_due),
             "error": group.error,
-            "error_at": group.error_at,
+            **time_fields("failed", group.error_at),
         }
         for group in groups
     ]

@@ -18,6 +18,7 @@ from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.human import format_count
 from tui.format.present import BLANK_LINE, Line, Run
+from tui.format.task_row import time_fields
 from tui.transports.suspend_lines import labelled_lines
 
 STATE_RUNS: Mapping[DestinationState, Run] = {
@@ -231,22 +232,22 @@ def describe_result(action: DestinationAction, origin: str) -> str:
 
 
 def json_row(one: SeenDestination) -> dict[str, object]:
-    """A destination as JSON; times are epoch seconds UTC, unknown values are null."""
+    """A destination as JSON; times as `task_row.time_fields`, unknown values are null."""
     about, tasks = one.destination, one.tasks
     return {
         "destination": about.origin,
         "state": one.state.value,
         "blocked": about.blocked or None,
-        "blocked_since": about.blocked_since,
+        **time_fields("blocked_since", about.blocked_since),
         "healthy": about.healthy,
         "reason": about.reason or None,
-        "since": about.since,
+        **time_fields("since", about.since),
         "probes": about.probes,
-        "next_probe": about.next_probe,
-        "last_success": about.last_success,
-        "last_failure": about.last_failure,
+        **time_fields("next_probe", about.next_probe),
+        **time_fields("last_success", about.last_success),
+        **time_fields("last_failure", about.last_failure),
         "waiting": None if tasks is None else tasks.waiting,
-        "oldest": None if tasks is None else tasks.oldest,
+        **time_fields("oldest", None if tasks is None else tasks.oldest),
         "failed": None if tasks is None else dict(tasks.failed),
         "fingerprints": dict(fingerprints(about)),
     }

@@ -269,12 +269,12 @@ def count_backlog(database: Database, now: float) -> Backlog:
     near = form.format(now + PARKED_AHEAD_SECONDS)
     ((pending, failed, parked, due),) = database.connection.run(
         "SELECT count(*) FILTER (WHERE status = 'pending'),"
-        " count(*) FILTER (WHERE status = 'failed' AND next_attempt_at <= ?1),"
-        " count(*) FILTER (WHERE status = 'failed' AND next_attempt_at > ?1),"
-        " count(*) FILTER (WHERE next_attempt_at <= ?2"
-        " AND (status = 'pending' OR status = 'failed' AND ?3))"
+        " count(*) FILTER (WHERE status = 'failed' AND next_attempt_at <= ?),"
+        " count(*) FILTER (WHERE status = 'failed' AND next_attempt_at > ?),"
+        " count(*) FILTER (WHERE next_attempt_at <= ?"
+        " AND (status = 'pending' OR status = 'failed' AND ?))"
         " FROM mail_queue",
-        (near, form.format(int(now)), int(database.place.auto_retry)),
+        (near, near, form.format(int(now)), int(database.place.auto_retry)),
     )
     assert isinstance(pending, int) and isinstance(failed, int)
     assert isinstance(parked, int) and isinstance(due, int)

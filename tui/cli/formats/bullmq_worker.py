@@ -27,6 +27,7 @@ from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.delivery_parts import with_outbox
 from tui.cli.setup.errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fail, print_result
 from tui.cli.setup.setup import Setup
+from tui.format.task_row import added_line
 
 FORMAT = "bullmq"
 """Name of this format."""
@@ -134,9 +135,10 @@ def add(setup: Setup, arguments: Namespace) -> int:
             fail(EX_UNAVAILABLE, str(error))
         except Unsupported as error:
             fail(EX_USAGE, str(error))
-    print_result(task.id if not task.due else f"{task.id} due {format_time(task.due)}")
+    shown = task.id if not task.due else f"{task.id} due {format_time(task.due)}"
+    code = print_result(added_line(task) if arguments.json else shown)
     setup.log_if_allowed("INFO", f"Task queued: {task.id} ({task.kind})")
-    return 0
+    return code
 
 
 def _data(said: str) -> str:

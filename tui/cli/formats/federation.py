@@ -36,7 +36,9 @@ from tui.cli.setup.errors import (
     print_error,
     print_result,
 )
+from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
+from tui.format.task_row import added_line
 
 if TYPE_CHECKING:
     from engine.destinations.destination import Destination
@@ -337,9 +339,9 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
             raise
         except StoreError as error:
             fail(EX_UNAVAILABLE, str(error))
-    print_result(task.id)
+    code = print_result(added_line(task) if arguments.json else task.id)
     setup.log_if_allowed("INFO", f"Task queued: {task.id} ({task.kind})")
-    return 0
+    return code
 
 
 # ---- keys
@@ -361,6 +363,9 @@ def keys(setup: Setup, arguments: Namespace) -> int:
             found = _own_keys(settings_of(setup))
         except BadKeys as error:
             fail(EX_CONFIG, safe_line(str(error)))
+        if arguments.json:
+            _print_keys(found, registry)
+            return 0
         for name, key in zip((PUBLIC, ENCRYPTION_PUBLIC), found.public, strict=True):
             print_result(f"{name}={key}")
         print_result(f"fingerprint {fingerprint(found.public.signing)}")
@@ -373,6 +378,21 @@ def keys(setup: Setup, arguments: Namespace) -> int:
         with suppress(ValueError):  # a key of another form: none that is used
             print_result(f"{safe_line(one.origin)} {fingerprint(keys_of(one).signing)}")
     return 0
+
+
+def _print_keys(found: OwnKeys, registry: Registry | None) -> None:
+    """Print our public keys, and the fingerprints of the known servers, as JSON."""
+    from engine.federation.envelope import fingerprint
+    from engine.federation.keys import ENCRYPTION_PUBLIC, PUBLIC
+    from engine.federation.parts import keys_of
+
+    servers = {}
+    for one in registry.all() if registry is not None else ():
+        with suppress(ValueError):  # a key of another form: none that is used
+            servers[one.origin] = fingerprint(keys_of(one).signing)
+    ours = dict(zip((PUBLIC, ENCRYPTION_PUBLIC), found.public, strict=True))
+    own = {"keys": ours, "fingerprint": fingerprint(found.public.signing)}
+    print_json({**own, "servers": servers})
 
 
 def _own_keys(settings: FederationConfig) -> OwnKeys:

@@ -21,7 +21,7 @@ from tui.cli.setup.setup import Setup
 def doctor(setup: Setup, arguments: Namespace) -> int:
     """Print the findings of all checks; the exit code says whether one needs action."""
     federation.require_packages()
-    own = print_findings([*_check_own(setup), *_check_servers(setup)])
+    own = print_findings([*_check_own(setup), *_check_servers(setup)], as_json=arguments.json)
     return max(own, check_place(setup, arguments))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -50,6 +51,7 @@ from tui.cli.setup.errors import (
     print_error,
     print_result,
 )
+from tui.cli.setup.output import print_json
 from tui.cli.setup.place_formats import require_path
 from tui.cli.setup.setup import Setup
 from tui.session.place import Place, WholeQueueFigures
@@ -72,6 +74,9 @@ def init(setup: Setup, arguments: Namespace) -> int:
             EX_USAGE, f"{safe_line(place)} contains another program's queue: choose another folder"
         )
     made = make_spool(place)
+    if arguments.json:
+        print_json({"place": place, "made": list(made)})
+        return 0
     if not made:
         print(f"{safe_line(place)} is already a complete Kannader spool; nothing was changed")
     for path in made:
@@ -108,12 +113,13 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
             text = iter(lambda: contents.read(wire_format.CHUNK_BYTES), b"")
             ids = store.enqueue(arguments.sender, recipients, text, wire=True)
             warning = store.edges[None, State.PENDING].warning
-    print_result("\n".join(ids))
+    shown = [json.dumps({"id": ident}) for ident in ids] if arguments.json else ids
+    code = print_result("\n".join(shown))
     if warning:
         print_error(warning)
     for ident in ids:
         setup.log_if_allowed("INFO", f"Task queued: {ident} ({MAIL_KIND})")
-    return 0
+    return code
 
 
 def _split_words(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
@@ -220,11 +226,14 @@ def recover(setup: Setup, arguments: Namespace) -> int:
         setup.require_writable()
     with closing(_store(setup)) as store:
         lines = store.recover(dry=dry, anyway=arguments.anyway)
+    if arguments.json:
+        print_json({"place": setup.place, "dry_run": dry, "done": True, "lines": list(lines)})
     for line in lines:
-        print(safe_line(line))
+        if not arguments.json:
+            print(safe_line(line))
         if not dry:
             setup.log_if_allowed("WARN", f"Recovered {line}")
-    if not lines:
+    if not lines and not arguments.json:
         print("nothing to recover")
     return 0
 

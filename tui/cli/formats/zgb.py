@@ -50,8 +50,10 @@ from tui.cli.setup.errors import (
     print_error,
     program_command,
 )
+from tui.cli.setup.output import print_json
 from tui.cli.setup.place_formats import require_path
 from tui.cli.setup.setup import Setup
+from tui.format.task_row import task_row
 from tui.session.place import Place, WholeQueueFigures
 
 FORMAT = "zgb"
@@ -240,6 +242,9 @@ def init(setup: Setup, arguments: Namespace) -> int:
         create(path)
     except FileExistsError:
         fail(EX_USAGE, f"{safe_line(path)} already exists; nothing was changed")
+    if arguments.json:
+        print_json({"place": path, "made": [path]})
+        return DONE
     where = safe_line(shlex.quote(path))
     print(
         f"made {safe_line(path)}: paused until mailQueueEnabled is 1 in its table config\n"
@@ -286,8 +291,12 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
         except Unsupported as error:
             fail(EX_USAGE, str(error))
         for one in done:
-            print(_enqueued(store, one))
-        if not store.settings().is_enabled:
+            if arguments.json:
+                word = one.task.word or store.states[one.task.state]
+                print_json({**task_row(one.task, word), "is_new": one.is_new})
+            else:
+                print(_enqueued(store, one))
+        if not arguments.json and not store.settings().is_enabled:
             print(f"paused, {store.backlog(time.time()).waiting:,} waiting")
     return DONE
 
@@ -365,7 +374,9 @@ def work(setup: Setup, arguments: Namespace) -> int:
             if arguments.loop:
                 return _loop(desk, stop)
             ran = _SingleRun(desk, stop).run()
-    if not arguments.quiet:
+    if arguments.json:
+        print_json({"place": desk.path, "text": ran.words})
+    elif not arguments.quiet:
         print(ran.words)
     return ran.code
 

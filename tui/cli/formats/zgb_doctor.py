@@ -47,7 +47,7 @@ def check_queue(setup: Setup) -> Iterator[tuple[str, Finding]]:
 
 def doctor(setup: Setup, arguments: Namespace) -> int:
     """`zgb doctor`: the same as `doctor`, also of a file that is no mail queue."""
-    return print_findings(check_queue(setup))
+    return print_findings(check_queue(setup), as_json=arguments.json)
 
 
 def _well(what: str) -> Finding:

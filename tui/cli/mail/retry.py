@@ -26,6 +26,7 @@ from tui.cli.queue.dlq import run_with_journal
 from tui.cli.queue.spool import open_spool
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
+from tui.cli.setup.output import captured_lines, print_json
 from tui.cli.setup.setup import Setup
 
 QUEUING_GRACE_SECONDS = 5.0
@@ -49,12 +50,14 @@ def retry_spooled(setup: Setup, arguments: Namespace) -> int:
     spool = setup.mail.spool()
     # A configured program decides what it can send.
     settings = setup.mail.settings() if setup.mail.is_ours else None
-    with closing(open_spool(setup)) as store:
+    with closing(open_spool(setup)) as store, captured_lines(arguments.json) as lines:
         retry = _SpoolRetry(setup, spool, store, settings)
         if arguments.all:
             retry.all(refused=arguments.refused)
         else:
             retry.named(dict.fromkeys(arguments.ids))
+    if arguments.json:
+        print_json({"queued": retry.queued, "failed": retry.failed, "lines": lines})
     return 1 if retry.failed else 0
 
 
@@ -90,7 +93,8 @@ class _SpoolRetry:
         self._setup, self._spool, self._store, self._settings = setup, spool, store, settings
         self.failed = 0
         """Mails that should be sent but will not be."""
-        self._queued = 0
+        self.queued = 0
+        """Mails whose task is due now."""
 
     def named(self, idents: Iterable[str]) -> None:
         """Send these mails; the state of their tasks does not matter."""
@@ -139,7 +143,7 @@ class _SpoolRetry:
             "refused permanently (--refused)": len(unsent) - parked - going - wanted,
         }
         beside = ", ".join(f"{count:,} {what}" for what, count in left.items() if count)
-        print(f"{self._queued:,} of {wanted:,} will be sent now", end="")
+        print(f"{self.queued:,} of {wanted:,} will be sent now", end="")
         print(f"; skipped: {beside}" if beside else "")
 
     def _sorted(self, mails: Iterable[Spooled]) -> _Found:
@@ -215,7 +219,7 @@ class _SpoolRetry:
             print_error(f"{mails[ident]}: task {ident} changed since the scan; skipped")
         for ident, reason in report.failed:
             print_error(f"{mails[ident]}: task {ident}: {safe_line(reason)}")
-        self._queued += len(report.done)
+        self.queued += len(report.done)
         self.failed += len(found) - len(report.done)
 
     # ---- mails without a task
@@ -302,7 +306,7 @@ class _SpoolRetry:
         return False
 
     def _say_queued(self, mail: Spooled, task: Task) -> None:
-        self._queued += 1
+        self.queued += 1
         print(f"{mail.id}: task {task.id} queued")
         self._setup.log_queued(task)
         if mail.unqueued or mail.queuing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
@@ -25,8 +26,10 @@ from engine.system import files
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_IOERR, EX_USAGE, CommandError, fail, print_error, print_result
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND, describe_no_transport
+from tui.cli.setup.output import captured_lines
 from tui.cli.setup.setup import Setup
 from tui.format.glyphs import ASCII, glyphs_of_locale
+from tui.format.task_row import time_fields
 
 if TYPE_CHECKING:
     from engine.mail.transports.registry import TransportRegistry
@@ -48,11 +51,25 @@ def send(setup: Setup, arguments: Namespace) -> int:
         try:
             sent = post.send(text, arguments.recipient, arguments.subject, cancelled=stop.asked)
         except (MailError, OSError) as error:
+            _print_outcome(arguments, "failed", reason=_why(error))
             return _not_sent(error)
     if sent is None:
+        _print_outcome(arguments, "no recipient")
         return _warn_no_recipient()
-    _submitted(sent.recipient)
+    if arguments.json:
+        _print_outcome(arguments, "accepted", sent.recipient)
+    else:
+        _submitted(sent.recipient)
     return DONE
+
+
+def _print_outcome(
+    arguments: Namespace, result: str, recipient: str = "", task: str = "", reason: str = ""
+) -> None:
+    """With --json print what became of a mail."""
+    if arguments.json:
+        values = {"recipient": recipient or None, "task": task or None, "reason": reason or None}
+        print_result(json.dumps({"result": result, **values}))
 
 
 def send_with_retry(setup: Setup, arguments: Namespace) -> int:
@@ -80,17 +97,25 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
                 tell=print_error if sys.stderr.isatty() else _ignore_text,
             )
         except MailError as error:
+            _print_outcome(arguments, "failed", reason=_why(error))
             _not_sent(error)
             return EX_USAGE
         except OSError as error:
             # The reasons of the transports are included: the mail is lost, and the sender must know
             # why.
             why = "".join(f"{safe_line(note)}; " for note in getattr(error, "__notes__", ()))
+            _print_outcome(arguments, "failed", reason=f"{why}{_why(error)}")
             _not_sent(error, f"{why}mail lost, cannot spool it: ")
             return EX_IOERR
+    recipient = arguments.recipient or settings.recipient
     if ended is None:
+        _print_outcome(arguments, "no recipient")
         return _warn_no_recipient()
-    return _print_result(setup, ended, arguments.recipient or settings.recipient)
+    if arguments.json:
+        result = "accepted" if ended.sent else "spooled"
+        _print_outcome(arguments, result, recipient, ended.task_id, safe_line(ended.text))
+        return DONE if ended.sent else NOT_SENT
+    return _print_result(setup, ended, recipient)
 
 
 def _ignore_text(text: str) -> None:
@@ -269,7 +294,8 @@ def _sign(good: bool, stream: TextIO) -> str:
 
 
 def _submitted(recipient: str) -> None:
-    # The contract's text: an accepted mail may still bounce.
+    # The contract's text: an accepted mail may still bounce. Its exit code is 0 even if this cannot
+    # be printed: no id is lost, and a script must not send the mail again.
     said = f"Email submitted to transport for: {safe_line(recipient)} (delivery not confirmed)"
     print_result(f"{_sign(True, sys.stdout)}{said}")
 
@@ -313,7 +339,13 @@ def test(setup: Setup, arguments: Namespace) -> int:
 
         suspend.require_name(name)
         settings = settings._replace(method=name)
-    return send_test(setup, settings, arguments.email, anyway=bool(name), dry=arguments.dry_run)
+    with captured_lines(arguments.json) as lines:
+        code = send_test(setup, settings, arguments.email, anyway=bool(name), dry=arguments.dry_run)
+    if arguments.json:
+        steps = [{"step": line[:10].rstrip(), "text": line[11:]} for line in lines]
+        values = {"dry_run": arguments.dry_run, "accepted": steps[-1]["step"] == "accepted"}
+        print_result(json.dumps({**values, "steps": steps}))
+    return code
 
 
 def send_test(
@@ -416,8 +448,6 @@ def status(setup: Setup, arguments: Namespace) -> int:
     setup.require_readable()
     look = _look(setup)
     if arguments.json:
-        import json
-
         print(json.dumps(_as_json(look)))
     else:
         print("\n".join(_as_text(look)))
@@ -586,7 +616,7 @@ def _as_json(look: _TransportReport) -> dict[str, object]:
         "spool": None
         if "spool" in look.problems
         else {"mails": look.depth, "oldest_age": look.oldest if look.depth else None},
-        "last_success": look.last_success or None,
-        "last_failure": look.last_failure or None,
+        **time_fields("last_success", look.last_success or None),
+        **time_fields("last_failure", look.last_failure or None),
         "last_failure_reason": look.last_reason or None,
     }

@@ -17,6 +17,7 @@ from engine.system import files
 from engine.text.safe import safe_line
 from tui.cli.mail.send import send_test
 from tui.cli.setup.errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fail, print_error
+from tui.cli.setup.output import captured_lines, print_json
 from tui.cli.setup.setup import Setup
 
 NAME = "mail.conf.local"
@@ -43,10 +44,8 @@ BASH = "/bin/bash"
 
 def setup_mail(setup: Setup, arguments: Namespace) -> int:
     """Write the settings, keep the other lines, and make a backup."""
-    try:
-        email = require_address(arguments.email)
-    except BadMail as error:
-        fail(EX_USAGE, str(error))
+    if bool(arguments.email) is arguments.show:
+        fail(EX_USAGE, "expected the new EMAIL, or --show")
     folder = f"{os.environ.get('NFTBAN_CONFIG_DIR') or CONFIG_DIR}/conf.d"
     if not os.path.isabs(folder):
         fail(EX_CONFIG, f"NFTBAN_CONFIG_DIR: expected an absolute path, not {safe_line(folder)}")
@@ -55,6 +54,48 @@ def setup_mail(setup: Setup, arguments: Namespace) -> int:
         expected = "expected the configuration of NFTBan there; NFTBAN_CONFIG_DIR names another"
         fail(EX_UNAVAILABLE, f"{safe_line(above)}: no such folder, {expected}")
     path = f"{folder}/{NAME}"
+    if arguments.show:
+        return _show(setup, path, arguments)
+    try:
+        email = require_address(arguments.email)
+    except BadMail as error:
+        fail(EX_USAGE, str(error))
+    with captured_lines(arguments.json) as lines:
+        code = _change(setup, path, email, arguments)
+    if arguments.json:
+        print_json({"file": path, "dry_run": arguments.dry_run, "done": code == 0, "lines": lines})
+    return code
+
+
+def _show(setup: Setup, path: str, arguments: Namespace) -> int:
+    """Print the settings of the mail, as all sources together set them; no password."""
+    settings = setup.mail.settings()
+    text, _ = _read(path)
+    here = shell_assignments.parse_variables(text, {}, {})
+    values: dict[str, str | int | bool | None] = {
+        "file": path,
+        "file_exists": os.path.lexists(path),
+        "recipient": settings.recipient or None,
+        "sender": settings.sender or None,
+        "method": settings.method or None,
+        "relay": settings.host or None,
+        "port": settings.port,
+        "user": settings.user or None,
+        "password_set": bool(settings.password or settings.password_file),
+    }
+    triggers = {name: here[name].text if name in here else None for name in TRIGGERS}
+    if arguments.json:
+        print_json({**values, "triggers": triggers})
+        return 0
+    said = {True: "yes", False: "no", None: "-"}
+    for name, value in {**values, **triggers}.items():
+        shown = said[value] if value is None or isinstance(value, bool) else value
+        print(f"{name.replace('_', ' ') if name in values else name:<13} {safe_line(str(shown))}")
+    return 0
+
+
+def _change(setup: Setup, path: str, email: str, arguments: Namespace) -> int:
+    """Set the recipient, and make a backup of the file; print what was done."""
     wanted = {"NFTBAN_MAIL_ENABLED": "YES", RECIPIENT: email}
     wanted |= dict.fromkeys(TRIGGERS if arguments.all else (), "YES")
     before, seen = _read(path)

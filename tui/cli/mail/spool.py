@@ -21,7 +21,9 @@ from tui.cli.queue.dlq import SHOWN_ERROR_CHARS
 from tui.cli.queue.spool import open_spool
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
+from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
+from tui.format.task_row import time_fields
 
 
 def list_spool(setup: Setup, arguments: Namespace) -> int:
@@ -32,6 +34,12 @@ def list_spool(setup: Setup, arguments: Namespace) -> int:
     tasks = tasks_by_payload(setup)
     mails = [mail for mail in found if isinstance(mail, Spooled)]
     broken = [mail for mail in found if isinstance(mail, Broken)]
+    if arguments.json:
+        for mail in mails:
+            print_json(_mail_row(mail, tasks))
+        for each in broken:
+            print_error(f"{safe_line(each.id)}: {safe_line(each.why)}")
+        return 0
     pending = [mail for mail in mails if mail.sent is None]
     sent = [mail for mail in mails if mail.sent is not None]
     empty = sum(
@@ -52,6 +60,24 @@ def list_spool(setup: Setup, arguments: Namespace) -> int:
     for each in broken:
         print_error(f"{safe_line(each.id)}: {safe_line(each.why)}")
     return 0
+
+
+def _mail_row(mail: Spooled, tasks: dict[str, Task] | None) -> dict[str, object]:
+    """A mail for JSON; the task is null if it has none or the tasks are unreadable."""
+    task = (tasks or {}).get(mail.meta)
+    return {
+        "id": mail.id,
+        "to": mail.to,
+        "subject": mail.subject,
+        **time_fields("created", mail.created),
+        **time_fields("sent", mail.sent.at if mail.sent else None),
+        "transport": mail.sent.transport if mail.sent else None,
+        **time_fields("in_doubt", mail.trying.at if mail.trying else None),
+        "refused": mail.refused or None,
+        "task": task.id if task else None,
+        "task_state": _WORDS[task.state] if task else None,
+        "error": task.error if task and task.error else None,
+    }
 
 
 def _line(mail: Spooled) -> str:
@@ -150,7 +176,10 @@ def show_spooled(setup: Setup, arguments: Namespace) -> int:
         mail = read_mail(spool, arguments.id)
     except BadMail as error:
         print_error(str(error))
-        return _show_broken(setup, spool, arguments.id)
+        return 1 if arguments.json else _show_broken(setup, spool, arguments.id)
+    if arguments.json:
+        row = _mail_row(mail, tasks_by_payload(setup))
+        return _show_json(spool, mail, row)
     said = [
         ("mail", mail.id),
         ("to", mail.to),
@@ -188,6 +217,22 @@ def show_spooled(setup: Setup, arguments: Namespace) -> int:
     print(f"{'body':<8} {letter.kind}, {size:,} bytes{cut}\n")
     print("\n".join(letter.lines))
     return 0
+
+
+def _show_json(spool: MailSpool, mail: Spooled, row: dict[str, object]) -> int:
+    """Print a mail with the lines of its body; exit 1 if that cannot be read."""
+    from engine.text.render_bytes import render_data
+
+    lines: list[str] | None = []
+    try:
+        if mail.body:
+            body = spool.preview_file(mail.id, os.path.basename(mail.body), MAX_PART_BYTES)
+            lines = list(render_data(body).lines)
+    except (BadMail, OSError) as error:
+        print_error(describe_error(mail.id, error))
+        lines = None
+    print_json({**row, "lines": lines})
+    return 1 if lines is None else 0
 
 
 def _show_broken(setup: Setup, spool: MailSpool, ident: str) -> int:

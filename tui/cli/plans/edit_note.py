@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from argparse import Namespace
 from collections.abc import Mapping
@@ -15,8 +14,10 @@ from engine.operations.plans import Plan
 from engine.store import DATA_PART, MAX_PART_BYTES, ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_USAGE, CommandError, fail, print_error
+from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
 from tui.format import present
+from tui.format.task_row import time_fields
 from tui.plan.edit_lines import STORED_AS_TYPED, editable_fields, parse_fields, why_not_stored
 from tui.plan.lines import SENT_AS_REQUEST
 
@@ -62,9 +63,12 @@ def edit(setup: Setup, arguments: Namespace) -> int:
         plan = plan._replace(values=wanted.values)
         if arguments.dry_run:
             after = verbs.edit(task, now, **wanted.values)
+            if arguments.json:
+                print_json(_as_json(task.id, wanted.values, is_dry_run=True))
+                return 0
             _print_changes(task, after, store.states[task.state], wanted.previews, edge)
             return 0
-        return _apply(setup, store, plan)
+        return _apply(setup, store, plan, arguments)
     finally:
         store.close()
 
@@ -113,14 +117,21 @@ def _due(task: Task, now: float) -> str:
     return present.format_time(task.due, now) if task.due > now else "now"
 
 
-def _apply(setup: Setup, store: ChangeableStore, plan: Plan) -> int:
+def _as_json(ident: str, values: Mapping[str, object], *, is_dry_run: bool) -> dict[str, object]:
+    return {"id": ident, "dry_run": is_dry_run, "values": dict(values)}
+
+
+def _apply(setup: Setup, store: ChangeableStore, plan: Plan, arguments: Namespace) -> int:
     (row,) = plan.rows
     intent = Intent("edit", setup.current_user(), scope=f"task {row.id}", values=plan.values)
     report = run_plan.run_journaled_plan(store, setup.journal(), plan, intent, time.time)
     if report.trouble:
         print_error(report.trouble)
     for ident in report.done:
-        print(f"Task {ident} edited ({', '.join(plan.values)})")
+        if arguments.json:
+            print_json(_as_json(ident, plan.values, is_dry_run=False))
+        else:
+            print(f"Task {ident} edited ({', '.join(plan.values)})")
         setup.log_if_allowed("INFO", f"Task edited: {ident}")
     for ident in report.gone:
         print_error(f"{ident}: skipped: changed since the scan")
@@ -140,7 +151,10 @@ def note(setup: Setup, arguments: Namespace) -> int:
         store.close()
     kept = notes.parse_note(arguments.text)
     setup.notes().add(task.id, kept, setup.current_user().name)
-    print(f"noted: {safe_line(kept)}" if kept else "notes deleted")
+    if arguments.json:
+        print_json({"id": task.id, "text": kept or None})
+    else:
+        print(f"noted: {safe_line(kept)}" if kept else "notes deleted")
     return 0
 
 
@@ -150,8 +164,7 @@ def list_notes(setup: Setup, arguments: Namespace) -> int:
     for ident, found in sorted(setup.notes().read_all().items()):
         for when, who, text in found:
             if arguments.json:
-                values = {"id": ident, "when": when, "who": who, "text": text}
-                print(json.dumps(values))
+                print_json({"id": ident, **time_fields("when", when), "who": who, "text": text})
             else:
                 at = time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
                 print(f"{safe_line(ident)}  {at}  {safe_line(who)}  {safe_line(text)}")

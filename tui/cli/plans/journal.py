@@ -312,12 +312,12 @@ def operation_state(operation: Operation) -> str:
 
 
 def as_json(operation: Operation) -> dict[str, Any]:
-    """An operation by the names of its fields; times in epoch seconds UTC."""
+    """An operation by the names of its fields; times as `task_row.time_fields`."""
     intent = operation.intent
     return {
         "op": operation.op,
-        "when": operation.started,
-        "ended": operation.ended,
+        **task_row.time_fields("when", operation.started),
+        **task_row.time_fields("ended", operation.ended or None),
         "standing": operation_state(operation),
         "verb": intent.verb,
         "who": intent.who._asdict(),

@@ -26,6 +26,7 @@ from engine.text.safe import safe_line
 from engine.verbs import VERBS
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import print_lines
+from tui.cli.setup.output import Progress
 from tui.cli.setup.place_formats import is_same_place, setup_for
 from tui.cli.setup.setup import Setup
 from tui.format import task_row
@@ -232,8 +233,8 @@ def _as_json(seen: ShownPlan, about: view.PlanView) -> dict[str, Any]:
         "refused": seen.closed or None,
         "bytes": None if size is None else size.bytes,
         "measured": 0 if size is None else size.tasks,
-        "oldest": plan.oldest or None,
-        "newest": plan.newest or None,
+        **task_row.time_fields("oldest", plan.oldest or None),
+        **task_row.time_fields("newest", plan.newest or None),
         "facts": dict(seen.facts),
         "warnings": list(seen.warnings),
         "exact": all(one.edge.exact for one in view.count_plan(plan, about.edges).transitions),
@@ -281,13 +282,14 @@ def carry_out(setup: Setup, store: ChangeableStore, plan: Plan, intent: Intent) 
     Raises:
         Unavailable: the journal cannot be written; nothing was changed.
     """
-    with SignalCounter() as interrupted:
+    with SignalCounter() as interrupted, Progress(f"of {plan.amount:,} tasks") as progress:
         return run_plan.run_journaled_plan(
             store,
             setup.journal(),
             plan,
             intent,
             time.time,
+            told=lambda counts: progress.show(sum(counts.values())),
             halted=lambda: interrupted.times > 0,
             allowed=guard(setup, plan),
             quota=setup.config.trash.quota,

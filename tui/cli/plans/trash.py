@@ -14,8 +14,9 @@ from engine.policy import format_time
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.cli.plans import verbs
-from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, setup_at
+from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE
 from tui.cli.setup.errors import EX_NOPERM, fail, print_error
+from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
 from tui.format import task_row
 from tui.format.human import format_bytes, format_share
@@ -33,7 +34,7 @@ def list_trash(setup: Setup, arguments: Namespace) -> int:
         if arguments.json:
             values = {
                 **task_row.task_row(task, "trash"),
-                "trash_since": since,
+                **task_row.time_fields("trash_since", since),
                 "bytes": sizes[task.id],
                 "from": words.get(origin.state, origin.state),
                 "how": origin.evidence,
@@ -57,10 +58,7 @@ def _origin(origin: Origin, word: str) -> str:
 
 def restore(setup: Setup, arguments: Namespace) -> int:
     """Restore these tasks to their former states."""
-    places = [word for word in arguments.words if "/" in word]
-    if places:
-        setup = setup_at(setup, arguments, places)
-    arguments.id = [word for word in arguments.words if word not in places]
+    arguments.id = arguments.ids
     arguments.state = arguments.filter = ""
     return verbs.restore_named(setup, arguments)
 
@@ -75,7 +73,11 @@ def sweep(setup: Setup, arguments: Namespace) -> int:
             amount = 0
             for task in trash.expired_tasks(store, time.time(), hours):
                 amount += 1
-                print(f"would delete permanently {safe_line(task.id)}")
+                if not arguments.json:
+                    print(f"would delete permanently {safe_line(task.id)}")
+            if arguments.json:
+                print_json({"dry_run": True, "expunged": amount, "left": 0, "notes": 0})
+                return DONE
             print(f"{amount:,} purged more than {hours:g} hours ago; nothing was changed")
             return DONE
         expunge = store.edges.get((State.TRASH, None))
@@ -87,7 +89,11 @@ def sweep(setup: Setup, arguments: Namespace) -> int:
             forgotten = notes.sweep_notes(setup.notes(), store)
     more = f", {swept.files:,} journal files" if swept.files else ""
     more += f", notes on {forgotten:,} tasks" if forgotten else ""
-    print(f"{swept.tasks:,} tasks deleted permanently{more}")
+    if arguments.json:
+        ends = {"expunged": swept.tasks, "left": swept.left, "notes": forgotten}
+        print_json({"dry_run": False, **ends})
+    else:
+        print(f"{swept.tasks:,} tasks deleted permanently{more}")
     if swept.left:
         print_error(f"{swept.left:,} could not be deleted, or were changed by another process")
     return NOT_ALL_DONE if swept.left else DONE

@@ -26,6 +26,7 @@ from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import COMMAND_NAMES, LOCKED, NOT_ALL_DONE, ShownPlan
 from tui.cli.setup.errors import EX_NOPERM, EX_USAGE, fail, print_error
 from tui.cli.setup.filter_option import parse_filter_option
+from tui.cli.setup.output import show_progress
 from tui.cli.setup.setup import Setup, parse_states
 from tui.plan.lines import warn_of_whole_state
 
@@ -225,7 +226,7 @@ def _tasks(
 ) -> Iterator[Task]:
     left = dict.fromkeys(arguments.id, "not found")
     wanted = list(left) or list(dict.fromkeys(store.states[state] for state in words.values()))
-    looked = store.scan(wanted)
+    looked = show_progress(store.scan(wanted), "tasks read")
     for found in select_matching(looked, filter, now) if filter else looked:
         if isinstance(found, Problem):
             print_error(f"{safe_line(found.where)}: {safe_line(found.what)}")

@@ -22,6 +22,7 @@ from tui.cli.setup.setup import Setup
 from tui.format import present
 from tui.format.present import BLANK_LINE, Line
 from tui.format.table import short_names
+from tui.format.task_row import time_fields
 from tui.locks import list_lines as view
 from tui.locks.examination import ActiveTask, LockExaminer, LockReport, ProcessSample
 from tui.locks.lines import accepted_ids
@@ -131,7 +132,7 @@ def _as_row(look: LockSummary, now: float) -> dict[str, object]:
         "place": lock.name,
         "verdict": None if evidence is None else str(evidence.verdict),
         "pid": None if evidence is None else evidence.pid,
-        "last_sign_of_life": None if evidence is None else evidence.since,
+        **time_fields("heartbeat", None if evidence is None else evidence.since),
         "reason": lock.why_no_lock if evidence is None else evidence.reason,
         "doubt": "" if evidence is None else evidence.signal_refusal,
         "evidence": {} if evidence is None else dict(evidence.facts),
@@ -143,7 +144,7 @@ def _as_row(look: LockSummary, now: float) -> dict[str, object]:
         else [_in_work(work, case, now) for work in case.active_tasks],
         "ran_per_second_before": None if case is None else case.rate_before,
         "due": None if waiting is None else waiting.due,
-        "oldest_due": None if waiting is None else waiting.oldest_due,
+        **time_fields("oldest_due", None if waiting is None else waiting.oldest_due),
         "due_by_kind": kinds,
     }
 

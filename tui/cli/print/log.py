@@ -15,6 +15,7 @@ from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
+from tui.format.task_row import time_fields
 from tui.log.lines import log_name
 
 POLL_INTERVAL_SECONDS = 0.5
@@ -113,7 +114,7 @@ def _json(entry: FileEntry) -> str:
     line = entry.line
     return json.dumps(
         {
-            "when": line.when,
+            **time_fields("when", line.when),
             "level": line.level,
             "text": line.text,
             "log": os.fsdecode(line.source),

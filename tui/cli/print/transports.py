@@ -16,6 +16,7 @@ from engine.monitor.transport_health import (
 from engine.text.safe import safe_line
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
 from tui.cli.setup.setup import Setup
+from tui.format.task_row import time_fields
 from tui.session.place_session import PlaceSession
 from tui.transports import detail_lines as view
 
@@ -59,7 +60,7 @@ def _words(way: TransportHealth, limit: float, routes: MailRoutes | None) -> str
 def as_json(
     place: str, sending: MailHealth, limit: float, routes: MailRoutes | None = None
 ) -> dict[str, object]:
-    """The state of the transports as JSON; times are epoch seconds UTC, unknown values are null."""
+    """The state of the transports as JSON; times as `time_fields`, unknown values are null."""
     known = routes if routes is not None and not routes.unknown else None
     return {
         "place": place,
@@ -70,8 +71,8 @@ def as_json(
         "sources": [
             {
                 "name": told.source.value,
-                "when": told.when,
-                "known_since": _moment(told.since),
+                **time_fields("when", told.when),
+                **time_fields("known_since", _moment(told.since)),
                 "problem": safe_line(told.problem),
             }
             for told in sending.sources
@@ -89,15 +90,15 @@ def _way(way: TransportHealth, limit: float, routes: MailRoutes | None) -> dict[
         "suspended": None if stop is None else _stop(stop),
         "totals": None if way.totals is None else way.totals._asdict(),
         "windows": {window.name: _window(window) for window in way.windows},
-        "last_success": way.last_success,
-        "last_failure": way.last_failure,
+        **time_fields("last_success", way.last_success),
+        **time_fields("last_failure", way.last_failure),
         "errors": [fault._asdict() for fault in way.faults],
         "failures": [failure._asdict() for failure in way.failures],
     }
 
 
 def _stop(stop: TransportSuspension) -> dict[str, object]:
-    return {"since": stop.since, "who": stop.who, "why": stop.why}
+    return {**time_fields("since", stop.since), "who": stop.who, "why": stop.why}
 
 
 def _window(window: CountWindow) -> dict[str, object]:

@@ -24,7 +24,7 @@ def workers(setup: Setup, arguments: Namespace) -> int:
     """
 
     async def ask(lives: Sequence[PlaceSession]) -> tuple[list[WorkerRow], bool]:
-        known = [await _is_read(live) for live in lives]
+        known = [await is_read(live) for live in lives]
         return all_worker_rows(lives, time.time()), all(known)
 
     rows, is_known = scan_once(chosen_places(setup, arguments.places), ask)
@@ -44,7 +44,7 @@ def kinds(setup: Setup, arguments: Namespace) -> int:
     """
 
     async def ask(lives: Sequence[PlaceSession]) -> tuple[list[tuple[str, PlaceKind]], bool]:
-        known = [await _is_read(live) for live in lives]
+        known = [await is_read(live) for live in lives]
         found = [
             (live.place.name, PlaceKind(live.name, one))
             for live in lives
@@ -67,7 +67,7 @@ def kinds(setup: Setup, arguments: Namespace) -> int:
     return OK if is_known else UNREADABLE
 
 
-async def _is_read(live: PlaceSession) -> bool:
+async def is_read(live: PlaceSession) -> bool:
     """Wait for the logs and query the tasks; False if the place cannot be read."""
     while live.readings.kinds is None:
         await live.wait_for_readings()  # reading the last hour of a long log takes several scans

@@ -8,9 +8,12 @@ from engine.policy import format_time
 from engine.store import StoreError
 from engine.system.files import Refused
 from engine.text.safe import safe_line
+from tui.cli.queue.dlq import acted_row
 from tui.cli.queue.spool import open_spool
 from tui.cli.setup.errors import print_error
+from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
+from tui.format.task_row import time_fields
 
 
 def list_corrupt(setup: Setup, arguments: Namespace) -> int:
@@ -22,6 +25,12 @@ def list_corrupt(setup: Setup, arguments: Namespace) -> int:
     try:
         for aside in store.list_quarantined():
             since = format_time(aside.since) if aside.since else "unknown"
+            if arguments.json:
+                values = {"name": aside.name, "state": aside.state_word or None}
+                times = time_fields("since", aside.since or None)
+                more = {"former_name": aside.former_name, "reason": aside.reason}
+                print_json({**values, **times, **more})
+                continue
             parts = (
                 aside.name,
                 aside.state_word or "unknown",
@@ -42,17 +51,22 @@ def put_back(setup: Setup, arguments: Namespace) -> int:
     """Put repaired files back to their former paths; exit 1 if one was not moved."""
     setup.require_writable()
     store = open_spool(setup)
-    left = 0
+    placed: dict[str, str] = {}
+    failed: dict[str, str] = {}
     try:
         for name in dict.fromkeys(arguments.names):
             try:
                 where = store.restore_quarantined(name)
             except (Refused, StoreError) as error:
-                left += 1
+                failed[name] = str(error)
                 print_error(f"{safe_line(name)}: not put back: {safe_line(str(error))}")
                 continue
-            print(f"{name} put back as {where}")
+            placed[name] = where
+            if not arguments.json:
+                print(f"{name} put back as {where}")
             setup.log_if_allowed("INFO", f"Put back: {name} as {where}")
     finally:
         store.close()
-    return 1 if left else 0
+    if arguments.json:
+        print_json(acted_row("put-back", placed, failed=failed.items()))
+    return 1 if failed else 0

@@ -17,7 +17,9 @@ from engine.stores.nftban import NftbanStore
 from engine.text.safe import safe_line, safe_lines
 from tui.cli.queue.spool import open_spool
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
+from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
+from tui.format.task_row import task_row
 
 MAX_DAYS = 999_999
 """Upper limit of DAYS."""
@@ -33,7 +35,10 @@ def list_dead(setup: Setup, arguments: Namespace) -> int:
     """Print one line for each dead task, in the form of the contract's own command."""
     store = open_spool(setup)
     for task in _dead(store):
-        print(_line(task))
+        if arguments.json:
+            print_json(task_row(task, store.states[State.DEAD]))
+        else:
+            print(_line(task))
     store.close()
     return 0
 
@@ -63,12 +68,16 @@ def _local(moment: float | str | None) -> str:
 
 
 def show(setup: Setup, arguments: Namespace) -> int:
-    """Print the file of one dead task, line by line."""
+    """Print the file of one dead task, line by line; as JSON with its row."""
     store = open_spool(setup)
     try:
         for found in store.scan({arguments.id}):
             if isinstance(found, Task) and found.state is State.DEAD:
-                print("\n".join(safe_lines(store.read(found))))
+                lines = list(safe_lines(store.read(found)))
+                if arguments.json:
+                    print_json({**task_row(found, store.states[State.DEAD]), "lines": lines})
+                else:
+                    print("\n".join(lines))
                 return 0
     except Gone:
         pass  # moved between look() and read(): reported as not found
@@ -92,18 +101,43 @@ def retry(setup: Setup, arguments: Namespace) -> int:
     for ident in missing:
         # The contract's text, which callers search for.
         print(f"Task not found in DLQ: {safe_line(ident)}", file=sys.stderr)
-    failed = _retry(setup, store, found.values())
+    failed = _retry(setup, store, found.values(), arguments, missing)
     store.close()
     return 1 if missing or failed else 0
 
 
-def _retry(setup: Setup, store: NftbanStore, tasks: Iterable[Task]) -> int:
+def acted_row(
+    verb: str,
+    done: Iterable[str],
+    gone: Iterable[str] = (),
+    failed: Iterable[tuple[str, str]] = (),
+    *,
+    is_dry_run: bool = False,
+) -> dict[str, object]:
+    """What an action did, or with `is_dry_run` would do, to each task, for JSON: ids that are done,
+    ids that were missing or had changed, and the reason for each failed one.
+    """
+    ends = {"done": list(done), "gone": list(gone), "failed": dict(failed)}
+    return {"verb": verb, "dry_run": is_dry_run, **ends}
+
+
+def _retry(
+    setup: Setup,
+    store: NftbanStore,
+    tasks: Iterable[Task],
+    arguments: Namespace,
+    missing: Iterable[str] = (),
+) -> int:
     """Retry tasks, print the result of each and return how many were not moved."""
     report = run_with_journal(
         setup, store, plans.freeze_plan("retry", tasks, time.time()), JOURNAL_SCOPE
     )
+    if arguments.json:
+        gone = (*missing, *report.gone)
+        print_json(acted_row("retry", report.done, gone, report.failed))
     for ident in report.done:
-        print(f"Task {ident} moved from DLQ to pending queue")
+        if not arguments.json:
+            print(f"Task {ident} moved from DLQ to pending queue")
         setup.log_if_allowed("INFO", f"DLQ task retried: {ident}")
     for ident in report.gone:
         print_error(f"{ident}: skipped: changed since the scan")
@@ -141,14 +175,24 @@ def retry_all(setup: Setup, arguments: Namespace) -> int:
     store = open_spool(setup)
     dead = _dead(store)
     if arguments.dry_run:
-        for task in dead:
-            print(f"would retry {_line(task)}")
-        print(f"{len(dead)} would move from DLQ to pending queue; nothing was changed")
+        _show_planned("retry", dead, arguments)
+        if not arguments.json:
+            print(f"{len(dead)} would move from DLQ to pending queue; nothing was changed")
         store.close()
         return 0
-    failed = _retry(setup, store, dead)
+    failed = _retry(setup, store, dead, arguments)
     store.close()
     return 1 if failed else 0
+
+
+def _show_planned(verb: str, tasks: Iterable[Task], arguments: Namespace) -> None:
+    """Print what a dry run would do to each task."""
+    if arguments.json:
+        print_json(acted_row(verb, [task.id for task in tasks], is_dry_run=True))
+        return
+    word = "delete permanently" if verb == "expunge" else verb
+    for task in tasks:
+        print(f"would {word} {_line(task)}")
 
 
 def _days(text: str) -> float:
@@ -164,7 +208,7 @@ def _days(text: str) -> float:
     return days
 
 
-def purge(setup: Setup, arguments: Namespace) -> int:
+def expunge(setup: Setup, arguments: Namespace) -> int:
     """Delete tasks that died more than so many days ago (contract: `dlq purge`)."""
     days = setup.queue.retention_days if arguments.days is None else _days(arguments.days)
     if not arguments.dry_run:
@@ -173,9 +217,9 @@ def purge(setup: Setup, arguments: Namespace) -> int:
     store = open_spool(setup)
     expired = list(store.find_expired(now, days))
     if arguments.dry_run:
-        for task in expired:
-            print(f"would delete permanently {_line(task)}")
-        print(f"{len(expired)} would be purged from DLQ; nothing was changed")
+        _show_planned("expunge", expired, arguments)
+        if not arguments.json:
+            print(f"{len(expired)} would be purged from DLQ; nothing was changed")
         store.close()
         return 0
     plan = plans.freeze_plan("expunge", expired, now)
@@ -183,7 +227,10 @@ def purge(setup: Setup, arguments: Namespace) -> int:
     report = run_with_journal(setup, store, plan, JOURNAL_SCOPE)
     store.close()
     gone = len(report.done)
-    print(f"Purged {gone} tasks from DLQ")
+    if arguments.json:
+        print_json(acted_row("expunge", report.done, report.gone, report.failed))
+    else:
+        print(f"Purged {gone} tasks from DLQ")
     for ident in report.gone:
         print_error(f"{ident}: not purged: changed since the scan")
     for ident, reason in report.failed:

@@ -16,6 +16,7 @@ from engine.store import Unavailable
 from tui.cli.plans import plan_command
 from tui.cli.queue.deliver_handlers import INSTALL, missing_library
 from tui.cli.setup.delivery_parts import open_registry
+from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup, load_function
 
 OK, ATTENTION = 0, 1
@@ -30,14 +31,18 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
     passwords = (("password", finding) for finding in _open_passwords(setup))
     missing = missing_library(setup.config)
     library = [("handlers", Finding(Grade.BAD, missing, INSTALL))] if missing else []
-    return print_findings([*passwords, *library, *checks(setup), *_check_deliveries(setup)])
+    found = [*passwords, *library, *checks(setup), *_check_deliveries(setup)]
+    return print_findings(found, as_json=arguments.json)
 
 
-def print_findings(found: Iterable[tuple[str, Finding]]) -> int:
+def print_findings(found: Iterable[tuple[str, Finding]], *, as_json: bool = False) -> int:
     """Print findings with the names of their checks; exit 0 if none needs an action, else 1."""
     findings = []
     for name, finding in found:
-        print("\n".join(format_finding(name, finding)))
+        if as_json:
+            print_json({"check": name, **finding._asdict(), "grade": finding.grade.name.lower()})
+        else:
+            print("\n".join(format_finding(name, finding)))
         findings.append(finding)
     return ATTENTION if needs_action(findings) else OK
 

@@ -26,6 +26,7 @@ from tui.cli.setup.errors import (
     print_error,
     print_result,
 )
+from tui.cli.setup.output import print_json, show_progress
 from tui.cli.setup.setup import Setup, parse_states
 
 QUEUE_FULL = 1
@@ -45,6 +46,9 @@ def init(setup: Setup, arguments: Namespace) -> int:
         if not os.path.isdir(path):
             setup.make_folder(path)
             made.append(path)
+    if arguments.json:
+        print_json({"place": queue.root, "made": made})
+        return 0
     if not made:
         print(f"{safe_line(queue.root)} is already a complete queue; nothing was changed")
     for path in made:
@@ -64,8 +68,13 @@ def add(setup: Setup, arguments: Namespace) -> int:
 
     Exit 0 means that they are on the disk (fsync).
     """
-    if bool(arguments.kind) is arguments.batch:
-        fail(EX_USAGE, "expected either TYPE, or --batch and the tasks on standard input")
+    if arguments.batch and arguments.kind and not (arguments.description or arguments.place):
+        from tui.cli.plans.plan_command import setup_at
+
+        setup = setup_at(setup, arguments, [arguments.kind])  # the only word beside --batch
+        arguments.kind = ""
+    if bool(arguments.kind) is bool(arguments.batch) or arguments.strict > bool(arguments.batch):
+        fail(EX_USAGE, "expected either TYPE, or --batch FILE with the tasks (-: stdin; --strict)")
     setup.require_format(FORMAT, TITLE)
     setup.require_writable()
     make_queue(setup)
@@ -77,7 +86,7 @@ def add(setup: Setup, arguments: Namespace) -> int:
         if arguments.batch:
             from tui.cli.queue.add_batch import add_batch
 
-            return add_batch(setup, store)
+            return add_batch(setup, store, arguments)
         task = verbs.enqueue(
             arguments.kind,
             time.time(),
@@ -100,22 +109,37 @@ def add(setup: Setup, arguments: Namespace) -> int:
         return QUEUE_FULL
     finally:
         store.close()
-    print_result(task.id)
+    shown = task.id
+    if arguments.json:
+        from tui.format.task_row import added_line
+
+        shown = added_line(task)
+    code = print_result(shown)
     setup.log_queued(task)
-    return 0
+    return code
 
 
 def list_tasks(setup: Setup, arguments: Namespace) -> int:
     """List tasks by state, in the order of the queue."""
+    if arguments.csv and arguments.json:
+        fail(EX_USAGE, "expected only one of --csv and --json")
     store = setup.open_store()
     words = parse_states(store, arguments.state)
+    describe = _line
+    if arguments.csv or arguments.json:
+        from tui.format.task_row import ROW_FIELDS, csv_lines
+
+        describe = _csv_line if arguments.csv else _json_line
+        if arguments.csv:
+            print(csv_lines([{name: name for name in ROW_FIELDS}], ROW_FIELDS), end="")
     try:
-        for found in _filtered_tasks(store, words, arguments.filter):
+        tasks = _filtered_tasks(store, words, arguments.filter)
+        # On a terminal the tasks themselves are the progress.
+        for found in tasks if sys.stdout.isatty() else show_progress(tasks, "tasks read"):
             if isinstance(found, Problem):
                 print_error(f"{safe_line(found.where)}: {safe_line(found.what)}")
                 continue
-            word = own_word(found, store.states, store.words)
-            print(as_json(found, word) if arguments.json else _line(found, word))
+            print(describe(found, own_word(found, store.states, store.words)))
     finally:
         store.close()
     return 0
@@ -143,27 +167,24 @@ def _tasks(store: ReadableStore, words: Mapping[str, State]) -> Iterator[Task | 
             yield found
 
 
-def as_json(task: Task, word: str) -> str:
-    """A task as one line of JSON; times in epoch seconds UTC."""
-    import json
+def _row(task: Task, word: str) -> dict[str, object]:
+    """The row of an export, with the attempts as the store counts them."""
+    from tui.format.task_row import task_row
+
+    return {**task_row(task, word), "attempts": counted_attempts(task)}
+
+
+def _json_line(task: Task, word: str) -> str:
+    from tui.format.task_row import json_line
 
     lease = task.lease and {"owner": task.lease.owner, "since": task.lease.since}
-    return json.dumps(
-        {
-            "id": task.id,
-            "state": word,
-            "kind": task.kind,
-            "created": task.created or None,
-            "due": task.due,
-            "attempts": counted_attempts(task),
-            "description": task.description,
-            "payload": task.payload,
-            "error": task.error,
-            "lease": lease,
-            "rev": task.rev,
-            **task.extra,
-        }
-    )
+    return json_line({**_row(task, word), "lease": lease}).rstrip("\n")
+
+
+def _csv_line(task: Task, word: str) -> str:
+    from tui.format.task_row import ROW_FIELDS, csv_lines
+
+    return csv_lines([_row(task, word)], ROW_FIELDS).rstrip("\r\n")
 
 
 def _line(task: Task, word: str) -> str:
@@ -175,23 +196,33 @@ def _line(task: Task, word: str) -> str:
 
 def count(setup: Setup, arguments: Namespace) -> int:
     """Print the number of pending tasks."""
-    return _count(setup, State.PENDING)
+    return _count(setup, State.PENDING, arguments)
 
 
 def count_dlq(setup: Setup, arguments: Namespace) -> int:
     """Print the number of dead tasks."""
-    return _count(setup, State.DEAD)
+    return _count(setup, State.DEAD, arguments)
 
 
-def _count(setup: Setup, state: State) -> int:
+def _count(setup: Setup, state: State, arguments: Namespace) -> int:
     with closing(setup.open_store()) as store:
-        print(store.count_tasks().get(state, 0))
+        amount = store.count_tasks().get(state, 0)
+        if arguments.json:
+            word = store.states.get(state, str(state))
+            print_json({"place": setup.place, "state": word, "count": amount})
+        else:
+            print(amount)
     return 0
 
 
 def show_metrics(setup: Setup, arguments: Namespace) -> int:
-    """Print the current text of queue.prom."""
+    """Print the current text of queue.prom, or its values by name."""
     store = open_spool(setup)
-    sys.stdout.write(render_metrics(setup, store, time.time()).decode())
+    text = render_metrics(setup, store, time.time()).decode()
     store.close()
+    if arguments.json:
+        rows = (line.rsplit(" ", 1) for line in text.splitlines() if line[:1] not in ("#", ""))
+        print_json({"place": setup.place, "metrics": {name: float(value) for name, value in rows}})
+    else:
+        sys.stdout.write(text)
     return 0

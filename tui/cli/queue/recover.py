@@ -24,6 +24,7 @@ from engine.work.worker import Worker
 from tui.cli.queue.spool import examine_lock, last_claim_time, open_spool, require_lockable
 from tui.cli.queue.worker_parts import queue_spooled_mail, worker_services
 from tui.cli.setup.errors import EX_IOERR, print_error
+from tui.cli.setup.output import captured_lines, print_json
 from tui.cli.setup.setup import Setup
 
 DONE, NOT_TAKEN = 0, 2
@@ -36,6 +37,15 @@ def recover(setup: Setup, arguments: Namespace) -> int:
     """Free the lock, finish interrupted moves, fail or hold orphaned tasks."""
     if not arguments.dry_run:
         require_lockable(setup)
+    with captured_lines(arguments.json) as lines:
+        code = _recover_or_refuse(setup, arguments)
+    if arguments.json:
+        values = {"place": setup.place, "dry_run": arguments.dry_run, "done": code == DONE}
+        print_json({**values, "lines": lines})
+    return code
+
+
+def _recover_or_refuse(setup: Setup, arguments: Namespace) -> int:
     store = open_spool(setup)
     try:
         return _recover(setup, store, arguments)
@@ -68,7 +78,9 @@ def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
     if arguments.dry_run:
         _say("nothing was changed")
         return DONE
-    if evidence.verdict is Verdict.STUCK and not arguments.yes and not _confirm_pid(evidence):
+    if evidence.verdict is Verdict.STUCK and not (
+        arguments.yes or _confirm_pid(evidence, can_ask=not arguments.json)
+    ):
         return NOT_TAKEN
     setup.make_folders()
     if evidence.verdict is Verdict.STUCK:
@@ -123,10 +135,10 @@ def _in_work(store: NftbanStore) -> list[Task]:
     return [task for task in seen if isinstance(task, Task) and task.state is State.ACTIVE]
 
 
-def _confirm_pid(evidence: LockEvidence) -> bool:
+def _confirm_pid(evidence: LockEvidence, *, can_ask: bool) -> bool:
     """Ask the operator to type the PID of the process to end."""
     wanted = str(evidence.holders[0])
-    if not sys.stdin.isatty():
+    if not (can_ask and sys.stdin.isatty()):
         print_error(f"PID {wanted} would be ended: confirm with --yes, or run this on a terminal")
         return False
     sys.stdout.write(f"type the PID, {wanted}, to end it and free the lock: ")

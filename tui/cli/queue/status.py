@@ -30,6 +30,7 @@ from engine.store import Store, Unavailable
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
+from tui.cli.setup.output import show_progress
 from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
 from tui.session.history import HISTORY_SECONDS as JOURNAL_SECONDS
@@ -172,7 +173,7 @@ def _scan(store: Store, now: float, exact: bool) -> TaskSummary:
     some = None if exact else store.sample(ORDERED_SAMPLE_TASKS)
     if some and (some.words is None or sum(some.counts.values()) <= MAX_READ_TASKS):
         some = None
-    for found in some.tasks if some else store.scan():
+    for found in show_progress(some.tasks if some else store.scan(), "tasks read"):
         if isinstance(found, Problem):
             problems[found.where] = found
         if not isinstance(found, Task) or (found.id, found.state) in seen:

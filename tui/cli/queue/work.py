@@ -63,12 +63,10 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
     if run.owed:
         fail(FAILED, "cannot store the outcome; the next worker counts a failed attempt")
     if run.gone:
-        if not arguments.quiet:
-            print_error("another process took the task while it ran")
+        print_error("another process took the task while it ran")
         return FAILED, "Task was taken by another process while it ran"
     if run.failed:
-        if not arguments.quiet:
-            print_error(safe_line(run.last_failure))
+        print_error(safe_line(run.last_failure))
         return FAILED, "Task processing returned error (rc=3), retry scheduled"
     if run.done:
         return DONE, "Queue cycle completed successfully"

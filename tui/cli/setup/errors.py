@@ -9,8 +9,11 @@ from typing import NoReturn, TextIO
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 
-EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_NOPERM, EX_CONFIG = 64, 69, 74, 77, 78
+EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_TIMEOUT, EX_NOPERM, EX_CONFIG = 64, 69, 74, 75, 77, 78
 """Exit codes beyond the contract's 0 to 3 (sysexits.h)."""
+
+NOT_PRINTED = 4
+"""Exit code of a command that added a task, but could not print its id."""
 
 
 class CommandError(Exception):
@@ -64,11 +67,12 @@ def print_error(text: str) -> None:
         discard_stream(sys.stderr)  # no reader is left; the exit code still reports the error
 
 
-def print_result(text: str, stream: TextIO | None = None) -> None:
+def print_result(text: str, stream: TextIO | None = None) -> int:
     """Print a result of a command that must not be repeated, such as a queued task.
 
-    If it cannot be written, report that on standard error and keep the exit code: a caller that
-    repeats the command would do it twice.
+    Returns 0, or `NOT_PRINTED` if it could not be written, which is reported on standard error: a
+    caller that took that for a failure and repeated the command would do it twice. A reader that
+    closed the pipe is no error.
     """
     stream = stream or sys.stdout
     line = f"{text}\n".encode(stream.encoding, "backslashreplace").decode(stream.encoding)
@@ -78,7 +82,10 @@ def print_result(text: str, stream: TextIO | None = None) -> None:
     except OSError as error:
         if stream is sys.stdout and not isinstance(error, BrokenPipeError):
             print_error(f"done, but cannot write the output: {error.strerror}: {safe_line(text)}")
+            discard_stream(stream)
+            return NOT_PRINTED
         discard_stream(stream)
+    return 0
 
 
 def discard_stream(stream: TextIO) -> None:

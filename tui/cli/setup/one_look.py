@@ -12,10 +12,11 @@ from engine.index.filter_language import Filter
 from engine.live.shared_parts import SharedParts
 from engine.store import Unavailable
 from tui.cli.setup.filter_option import parse_filter_option
+from tui.cli.setup.output import Progress, wants_color
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
 from tui.format.glyphs import glyphs_of_locale
-from tui.format.present import Line
+from tui.format.present import Line, Run
 from tui.format.table import short_names
 from tui.session.place import Place
 from tui.session.place_session import PlaceSession, follow_places
@@ -73,11 +74,13 @@ async def _answer(
 
 async def _wait_for_scan(live: PlaceSession) -> None:
     change = live.inspector.latest
-    while not (change.is_complete or change.unavailable):
-        try:
-            change = await live.inspector.wait_for_change(change.generation)
-        except Unavailable:
-            return
+    with Progress("tasks read") as progress:
+        while not (change.is_complete or change.unavailable):
+            progress.show(sum(change.counts.values()))
+            try:
+                change = await live.inspector.wait_for_change(change.generation)
+            except Unavailable:
+                return
     if not live.has_readings:
         await live.wait_for_readings()
 
@@ -97,8 +100,29 @@ def contains_words(text: str, words: str) -> bool:
     return all(word in text.casefold() for word in words.casefold().split())
 
 
+COLORS = {
+    **{"muted": "2", "line": "2", "ghost": "2", "strong": "1", "title": "1", "key": "36"},
+    **{"accent": "36", "ok": "32", "warn": "1;33", "error": "1;31", "unknown": "35"},
+    **{"chip-ok": "7;32", "chip-warn": "7;33", "chip-error": "7;31", "chip-accent": "7;36"},
+    **{"chip": "7", "tab": "7", "mark": "1;36"},
+}
+"""SGR parameters (ECMA-48) of styles: the 16 colours, as in the theme `terminal`."""
+
+
 def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines of a screen as plain text, with the glyphs that the locale has."""
-    signs = glyphs_of_locale(os.environ)
+    """Print lines of a screen with the glyphs that the locale has; in colour on a terminal."""
+    signs, is_colored = glyphs_of_locale(os.environ), wants_color(os.environ)
     for line in lines:
-        print("".join(text for text, _ in line).rstrip().translate(signs))
+        if not is_colored:
+            print("".join(text for text, _ in line).rstrip().translate(signs))
+            continue
+        runs = [(text.translate(signs), COLORS.get(look)) for text, look in _without_end(line)]
+        print("".join(f"\x1b[{sgr}m{text}\x1b[m" if sgr else text for text, sgr in runs))
+
+
+def _without_end(line: Line) -> list[Run]:
+    """The runs of a line without the blanks at its end."""
+    runs = list(line)
+    while runs and not runs[-1][0].rstrip():
+        runs.pop()
+    return [*runs[:-1], *((text.rstrip(), look) for text, look in runs[-1:])]

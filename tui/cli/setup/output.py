@@ -1,17 +1,31 @@
-"""Standard output that is a pipe whose reader may close it (EPIPE), such as `| head`."""
+"""Standard output: a pipe whose reader may close it (EPIPE), such as `| head`; JSON; colours."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
-from io import BufferedWriter, FileIO, TextIOWrapper, UnsupportedOperation
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, redirect_stdout
+from io import BufferedWriter, BytesIO, FileIO, TextIOWrapper, UnsupportedOperation
+from typing import TYPE_CHECKING, TypeVar
 
 from tui.cli.setup.errors import discard_stream
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+
+T = TypeVar("T")
+
+PROGRESS_AFTER_SECONDS = 1.0
+"""A command that takes longer shows its progress."""
+
+PROGRESS_INTERVAL_SECONDS = 0.2
+
+COLOR_WORDS = ("auto", "always", "never")
+"""Values of `--color`."""
 
 
 class ReaderGone(BaseException):
@@ -67,3 +81,79 @@ def end_with_reader() -> None:
     output = getattr(sys.stdout, "buffer", None)
     if isinstance(output, BufferedWriter) and isinstance(output.raw, PipeOutput):
         output.raw.is_listing = True
+
+
+def print_json(values: Mapping[str, object]) -> None:
+    """Print an object on one line; every control character in it is escaped."""
+    import json  # a timer's run does not need it
+
+    print(json.dumps(values))
+
+
+@contextmanager
+def captured_lines(is_captured: bool) -> Iterator[list[str]]:
+    """Collect the lines that a command prints in the block, for its JSON; with False print them."""
+    lines: list[str] = []
+    if not is_captured:
+        yield lines
+        return
+    with TextIOWrapper(BytesIO(), encoding="utf-8", errors="backslashreplace") as text:
+        with redirect_stdout(text):
+            yield lines
+        text.seek(0)
+        lines += text.read().splitlines()
+
+
+def choose_color(wanted: str, environ: MutableMapping[str, str]) -> None:
+    """Set what `--color` wants in the environment, where `wants_color` and the console read it."""
+    if wanted == "never":
+        environ["NO_COLOR"] = "1"
+    elif wanted == "always":
+        environ.pop("NO_COLOR", None)
+        environ["FORCE_COLOR"] = "1"
+
+
+def wants_color(environ: Mapping[str, str]) -> bool:
+    """True if the output is to be coloured: not with NO_COLOR; else on a terminal, or with
+    FORCE_COLOR.
+    """
+    if environ.get("NO_COLOR"):
+        return False
+    is_capable = environ.get("TERM", "dumb") != "dumb"
+    return bool(environ.get("FORCE_COLOR")) or (is_capable and sys.stdout.isatty())
+
+
+class Progress:
+    """A count on standard error, if that is a terminal and the command takes longer than a second;
+    it is removed at the end of the block.
+    """
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what, self._clock, self._width = what, clock, 0
+        self._next = clock() + PROGRESS_AFTER_SECONDS
+
+    def __enter__(self) -> Progress:
+        """Nothing is shown yet."""
+        return self
+
+    def show(self, number: int) -> None:
+        """Show the present number, at most five times a second."""
+        now = self._clock()
+        if now < self._next or not sys.stderr.isatty():
+            return
+        self._next, text = now + PROGRESS_INTERVAL_SECONDS, f"{number:,} {self._what}"
+        self._width = max(self._width, len(text))
+        print(f"\r{text:{self._width}}", end="", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the count."""
+        if self._width:
+            print(f"\r{'':{self._width}}\r", end="", file=sys.stderr, flush=True)
+
+
+def show_progress(items: Iterable[T], what: str) -> Iterator[T]:
+    """Pass items on, and show how many; nothing is to be printed meanwhile."""
+    with Progress(what) as progress:
+        for number, item in enumerate(items, 1):
+            yield item
+            progress.show(number)

@@ -22,6 +22,7 @@ from engine.system import files
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail, print_error
 from tui.cli.setup.mail_parts import describe_no_transport, describe_suspender
+from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
 
 DONE = 0
@@ -39,7 +40,7 @@ def suspend(setup: Setup, arguments: Namespace) -> int:
     )
     if not new and arguments.reason:
         print_error(f"{name}: the reason is unchanged; resume it first to change the reason")
-    return _print_change(setup, f"{name} {words}", trouble)
+    return _print_change(setup, f"{name} {words}", trouble, arguments)
 
 
 def resume(setup: Setup, arguments: Namespace) -> int:
@@ -48,12 +49,17 @@ def resume(setup: Setup, arguments: Namespace) -> int:
     require_name(name)
     read_suspended(setup)
     new, trouble = resume_transport(setup, name)
-    return _print_change(setup, f"{name} {'resumed' if new else 'was not suspended'}", trouble)
+    words = "resumed" if new else "was not suspended"
+    return _print_change(setup, f"{name} {words}", trouble, arguments)
 
 
-def _print_change(setup: Setup, words: str, trouble: str) -> int:
+def _print_change(setup: Setup, words: str, trouble: str, arguments: Namespace) -> int:
     if trouble:
         print_error(trouble)
+    if arguments.json:
+        is_suspended = arguments.name in read_suspended(setup)
+        print_json({"transport": arguments.name, "suspended": is_suspended, "text": words})
+        return DONE
     print(f"{words}: {_describe_transport(setup)}")
     return DONE
 

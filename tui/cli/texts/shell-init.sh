@@ -18,6 +18,10 @@ __spooldeck() {
         fi
         exec @command@ "$@"
     ) || __spooldeck_code=$?
+    # The task was added, only its id could not be printed: to the contract that is no failure.
+    if (( __spooldeck_code == 4 )); then
+        return 0
+    fi
     if (( __spooldeck_code > 3 && __spooldeck_code < 128 )); then
         return "$__spooldeck_other"
     fi

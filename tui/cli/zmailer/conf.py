@@ -14,6 +14,7 @@ from engine.store import Unavailable
 from engine.stores.zmailer import ZmailerStore
 from engine.stores.zmailer.scheduler_conf import (
     Remark,
+    SchedulerClause,
     SchedulerConf,
     Setting,
     find_settings,
@@ -22,6 +23,7 @@ from engine.text.safe import safe_line
 from engine.zmailer.conf_changes import conf_changes, format_value
 from engine.zmailer.environment import ZmailerSettings, parse_settings, read_files
 from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail
+from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
 
 
@@ -52,11 +54,18 @@ def _show(setting: Setting) -> str:
 def check(setup: Setup, arguments: argparse.Namespace) -> int:
     """Print all errors of a file, or its clauses; exit 1 if there are errors."""
     path, conf = _read_conf(setup, arguments.conf)
-    _print_remarks(path, conf.errors, "")
-    _print_remarks(path, conf.warnings, "warning: ")
+    if arguments.json and not arguments.diff:
+        print_json(_as_json(path, conf))
+        return 1 if conf.errors else 0
+    if not arguments.json:
+        _print_remarks(path, conf.errors, "")
+        _print_remarks(path, conf.warnings, "warning: ")
     if conf.errors:
-        count = len(conf.errors)
-        print(f"{count} error{'s' if count > 1 else ''}: the scheduler would not start")
+        if arguments.json:
+            print_json(_as_json(path, conf))
+        else:
+            count = len(conf.errors)
+            print(f"{count} error{'s' if count > 1 else ''}: the scheduler would not start")
         return 1
     if arguments.diff:
         return _print_changes(setup, arguments, path, conf)
@@ -71,15 +80,39 @@ def check(setup: Setup, arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _as_json(path: str, conf: SchedulerConf) -> dict[str, object]:
+    """A file with its errors; values of settings as text, as they are written."""
+    return {
+        "file": path,
+        "errors": [one._asdict() for one in conf.errors],
+        "warnings": [one._asdict() for one in conf.warnings],
+        "clauses": [_clause(one) for one in conf.clauses],
+        "params": {name: _show(one) for name, one in conf.params.items()},
+    }
+
+
+def _clause(clause: SchedulerClause) -> dict[str, object]:
+    own = {name: _show(one) for name, one in clause.settings.items()}
+    return {"line": clause.line, "pattern": clause.pattern, "settings": own}
+
+
 def _print_changes(
     setup: Setup, arguments: argparse.Namespace, path: str, new: SchedulerConf
 ) -> int:
     """Print what differs from another file, and which waiting threads it affects."""
     other, old = _read_conf(setup, arguments.diff)
     if old.errors:
-        _print_remarks(other, old.errors, "")
+        if arguments.json:
+            print_json(_as_json(other, old))
+        else:
+            _print_remarks(other, old.errors, "")
         return 1
     changes = list(conf_changes(old, new))
+    if arguments.json:
+        affected = _changed_threads(arguments.spool, old, new) if arguments.spool else ()
+        files = {"old": other, "new": path}
+        print_json({**files, "changes": changes, "threads": list(affected)})
+        return 0
     for line in changes:
         print(safe_line(line))
     print(f"{len(changes)} changes from {safe_line(other)} to {safe_line(path)}")
@@ -119,12 +152,20 @@ def why(setup: Setup, arguments: argparse.Namespace) -> int:
     """Print which clauses a channel/host gets its settings from; exit 1 if it has no command."""
     path, conf = _read_conf(setup, arguments.conf)
     if conf.errors:
-        _print_remarks(path, conf.errors, "")
+        if arguments.json:
+            print_json(_as_json(path, conf))
+        else:
+            _print_remarks(path, conf.errors, "")
         return 1
     channel, slash, host = arguments.target.partition("/")
     if not channel or not slash:
         fail(EX_USAGE, f"{safe_line(arguments.target)}: expected CHANNEL/HOST")
     match = find_settings(conf, channel, host)
+    if arguments.json:
+        found = {name: {"value": _show(s), "line": s.line} for name, s in match.settings.items()}
+        clauses = {"clauses": [_clause(one) for one in match.clauses], "settings": found}
+        print_json({"target": arguments.target, **clauses, "warning": match.warning or None})
+        return 0 if "command" in match.settings else 1
     for clause in match.clauses:
         print(f"line {clause.line}: {safe_line(clause.pattern)}")
     for name, one in sorted(match.settings.items()):

@@ -1,0 +1,101 @@
+"""What the wheel and the source archive contain, and what a reader of the manual pages gets."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+
+from engine.version import VERSION
+from tests.mail.programs import needs
+from tui.cli.commands import COMMAND_WORDS
+from tui.packaging.man_pages import split_sections
+from tui.packaging.share_files import COMPLETIONS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def share(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's files for the folder `share` of a prefix."""
+    folder = tmp_path_factory.mktemp("share")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder / f"spooldeck-{VERSION}.data" / "data" / "share"
+
+
+def test_both_packages_are_complete(built: Path, wheel: Path) -> None:
+    """The wheel has the code, themes, units, pages, completion scripts and the licence, and nothing
+    else; the source archive has the same pages, so that its wheel needs no tool to make them.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name for name in archive.namelist() if not name.endswith("/")}
+        metadata = message_from_bytes(archive.read(f"spooldeck-{VERSION}.dist-info/METADATA"))
+    with tarfile.open(next(built.glob("*.tar.gz"))) as source:
+        ours = {name.partition("/")[2] for name in source.getnames()}
+    data = f"spooldeck-{VERSION}.data/data/"
+    pages = {name.removeprefix(data) for name in inside if "/share/man/" in name}
+    files = [
+        path.relative_to(ROOT).as_posix()
+        for package in ("engine", "tui", "themes")
+        for path in (ROOT / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+
+    build_only = ("tui/packaging/", "tui/cli/texts/debian/")
+    expected = {name for name in files if not name.startswith(build_only)}
+    completions = {f"tui/cli/texts/completion/spooldeck.{shell}" for shell in COMPLETIONS}
+    others = {f"{data}{name}" for name in (*pages, *COMPLETIONS.values())}
+    assert {name for name in inside if ".dist-info/" not in name} == expected | completions | others
+    groups = {word.path[0] for word in COMMAND_WORDS if not word.function and len(word.path) == 1}
+    named = {"spooldeck.1", "spooldeck.yaml.5", "spooldeck-console.7"}
+    assert {Path(name).name for name in pages} == named | {f"spooldeck-{one}.1" for one in groups}
+    assert f"spooldeck-{VERSION}.dist-info/licenses/LICENSE" in inside
+    assert ours >= {f"build/{name}" for name in pages} | {*files, "tests/packages/test_built.py"}
+    assert metadata["Version"] == VERSION
+    assert "Development Status :: 4 - Beta" in (metadata.get_all("Classifier") or [])
+    run = [sys.executable, "-m", "twine", "check", "--strict", *map(str, built.iterdir())]
+    checked = subprocess.run(run, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_manual_pages_have_no_error_and_no_warning(share: Path) -> None:
+    """mandoc and groff find nothing wrong with any page on a terminal of 80 columns."""
+    pages = sorted(str(path) for path in share.glob("man/man*/*"))
+    assert len(pages) > 8
+
+    lint = subprocess.run(
+        [needs("mandoc"), "-Tlint", "-Wwarning", *pages], capture_output=True, text=True
+    )
+    formatted = subprocess.run(
+        [needs("man"), "--warnings", "-E", "UTF-8", "-l", *pages],
+        env={"PATH": "/usr/bin:/bin", "MANWIDTH": "80", "LC_ALL": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+    )
+
+    assert (lint.returncode, lint.stdout + lint.stderr) == (0, "")
+    assert (formatted.returncode, formatted.stderr) == (0, "")
+    text = " ".join(formatted.stdout.split())
+    for word in COMMAND_WORDS:
+        if word.function and word.path != ("console",):
+            assert f" spooldeck {' '.join(word.path)} " in text, word.path
+    for shown in ("--canary N,M", "token bucket: one token for each attempt", "sysexits.h"):
+        assert shown in text
+
+
+def test_sections_are_found_by_their_headings() -> None:
+    """A section includes those below it, the next level as level 2; a comment in a code block is
+    no heading.
+    """
+    text = "# A\n\nintro\n\n## B\n\n```\n# no heading\n```\n\n### C\n\nlast\n\n## D\n\nd"
+
+    found = split_sections(text)
+
+    assert found["B"] == "```\n# no heading\n```\n\n## C\n\nlast"
+    assert (found["C"], found["D"]) == ("last", "d")

@@ -1,0 +1,180 @@
+"""Installation of the wheel by pip, pipx and uv, without access to an index, and its use."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from engine.version import VERSION
+from tests.mail.programs import needs_root
+from tests.tui.users import NOBODY
+
+BESIDE = Path(sys.executable).parent
+"""The folder of the tools that development brings."""
+
+Install: TypeAlias = Callable[[Path, Path, Path], Path]
+"""Installs a wheel with the wheels of a folder below another one; returns the `bin` folder."""
+
+
+@pytest.fixture
+def prefix() -> Iterator[Path]:
+    """A folder of root that all may enter, as /opt is."""
+    with tempfile.TemporaryDirectory(prefix="sd.") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheels that the wheel needs, from the index or the cache of pip."""
+    folder = tmp_path_factory.mktemp("wheelhouse")
+    run("pip", "--python", python(), "download", "--quiet", "--dest", folder, wheel)
+    return folder
+
+
+def python() -> Path:
+    """An interpreter that each user may run, of a version that is supported."""
+    for path in (Path(sys.executable).resolve(), Path("/usr/bin/python3")):
+        try:
+            test = [str(path), "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
+            if subprocess.run(test, user=NOBODY, extra_groups=[], cwd="/").returncode == 0:
+                return path
+        except OSError:  # not there, or below a folder that only root may enter
+            continue
+    pytest.skip("no Python 3.11 or later that each user may run")
+
+
+def run(tool: str, *words: str | Path, **environ: str) -> str:
+    """Run a development tool; return what it prints."""
+    found = {"PATH": f"{BESIDE}:/usr/bin:/bin", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    network = {k: v for k, v in os.environ.items() if k.startswith(("PIP_", "UV_")) or "proxy" in k}
+    argv = [str(BESIDE / tool), *map(str, words)]
+    done = subprocess.run(argv, env=network | found | environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def install_by_pip(prefix: Path, *words: str | Path) -> Path:
+    """`pip install` into a virtual environment."""
+    inside = prefix / "venv" / "bin"
+    subprocess.run([python(), "-m", "venv", "--without-pip", inside.parent], check=True)
+    run("pip", "--python", inside / "python", "install", "--quiet", *words)
+    return inside
+
+
+def by_pip(wheel: Path, wheelhouse: Path, prefix: Path) -> Path:
+    """`pip install` of the wheel and all that it needs."""
+    return install_by_pip(prefix, "--no-index", "--find-links", wheelhouse, wheel)
+
+
+def by_pipx(wheel: Path, wheelhouse: Path, prefix: Path) -> Path:
+    """`pipx install`; it uses uv if that is installed, which compiles only if asked."""
+    folders = {
+        "PIPX_HOME": prefix / "pipx",
+        "PIPX_BIN_DIR": prefix / "bin",
+        "PIPX_MAN_DIR": prefix / "man",
+        "PIPX_COMPLETION_DIR": prefix / "completion",
+        "HOME": prefix / "home",
+    }
+    offline = f"--pip-args=--no-index --find-links {wheelhouse}"
+    environ = {name: str(path) for name, path in folders.items()} | {"UV_COMPILE_BYTECODE": "1"}
+    run("pipx", "install", "--python", python(), offline, wheel, **environ)
+    assert (prefix / "man" / "man1" / "spooldeck.1").is_file()
+    return prefix / "pipx" / "venvs" / "spooldeck" / "bin"
+
+
+def by_uv(wheel: Path, wheelhouse: Path, prefix: Path) -> Path:
+    """`uv tool install`."""
+    environ = {"UV_TOOL_DIR": str(prefix / "uv"), "UV_TOOL_BIN_DIR": str(prefix / "bin")}
+    environ["UV_COMPILE_BYTECODE"] = "1"
+    offline = ("--offline", "--no-index", "--find-links", wheelhouse)
+    run("uv", "tool", "install", "--python", python(), *offline, wheel, **environ)
+    return prefix / "uv" / "spooldeck" / "bin"
+
+
+def as_nobody(*argv: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a program as a user who owns nothing of the installation."""
+    return subprocess.run(
+        [str(word) for word in argv],
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+        cwd="/",
+        env={"HOME": "/nonexistent", "PATH": "/usr/bin:/bin", "NFTBAN_MAIL_METHOD": "none"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def make_place(prefix: Path) -> Path:
+    """A folder of that user for a queue."""
+    place = prefix / "place"
+    place.mkdir()
+    os.chown(place, NOBODY, NOBODY)
+    return place
+
+
+def timer_command(inside: Path, place: Path) -> list[str | Path]:
+    """The command of a timer, by an interpreter that reports from where it loads each module."""
+    return [inside / "python", "-v", "-P", "-m", "tui.cli", "--root", place, *_PROCESS_NEXT]
+
+
+_PROCESS_NEXT = ("queue", "process-next")
+
+
+def recompiled(verbose: str) -> list[str]:
+    """The modules that were compiled from their source (python(1), -v)."""
+    return re.findall(r"(?m)^# code object from '?(.*/site-packages/.*\.py)'?$", verbose)
+
+
+def test_a_service_user_starts_from_bytecode_of_the_installer(wheel: Path, prefix: Path) -> None:
+    """`pip install` as root writes the bytecode, so `process-next` of another user, who could not
+    write it, compiles nothing. Without anything due it needs no other package.
+    """
+    needs_root("another user runs what root installed")
+    inside, place = install_by_pip(prefix, "--no-deps", wheel), make_place(prefix)
+
+    version = as_nobody(inside / "spooldeck", "--version")
+    made = as_nobody(inside / "spooldeck", "init", place)
+    timer = as_nobody(*timer_command(inside, place))
+
+    assert (version.stdout, made.returncode) == (f"spooldeck {VERSION}\n", 0)
+    assert timer.returncode == 1  # nothing due
+    assert timer.stderr.count(".pyc'\n") > 20
+    assert recompiled(timer.stderr) == []
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("install", [by_pip, by_pipx, by_uv])
+def test_an_installed_command_works(
+    install: Install, wheel: Path, wheelhouse: Path, prefix: Path
+) -> None:
+    """Each installer makes a command that adds, runs and prints tasks as another user than the
+    installer's, and starts from bytecode.
+    """
+    needs_root("another user runs what root installed")
+    inside, place = install(wheel, wheelhouse, prefix), make_place(prefix)
+    command = (inside / "spooldeck", "--root", place)
+
+    runs = [
+        as_nobody(inside / "spooldeck", "init", place),
+        as_nobody(*command, "queue", "add", "report"),
+        as_nobody(*command, "queue", "list", "--json"),
+        as_nobody(inside / "spooldeck", "overview", place, "--json"),
+        as_nobody(inside / "spooldeck", "completion", "bash"),
+    ]
+    timer = as_nobody(*timer_command(inside, place))
+
+    assert [one.stderr for one in runs] == [""] * len(runs)
+    assert '"kind": "report"' in runs[2].stdout
+    assert "_shtab_spooldeck" in runs[4].stdout
+    assert timer.returncode == 3  # no handler is configured
+    assert recompiled(timer.stderr) == []

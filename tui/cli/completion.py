@@ -1,0 +1,205 @@
+"""`completion`: print the completion script of bash, zsh or fish, and the values that it asks for.
+
+shtab makes the scripts from the command table (https://docs.iterative.ai/shtab). A build of a
+package runs it once and adds the scripts, so an installed command needs no shtab.
+
+A script completes commands, options and file names on its own. For places, states and ids it runs
+`spooldeck completion --values KIND SHELL -- WORDS`. That command only reads, takes no lock, and
+prints what it found when its time is up. It prints only values that no shell changes: bash expands
+the words of `compgen -W`, for example.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from argparse import Action, ArgumentParser, Namespace, _SubParsersAction
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from threading import Thread
+from typing import Any
+
+from engine.config import queue_config
+from engine.config.place_address import is_url
+from engine.config.queue_config import Config
+from engine.model import State, Task, state_words
+from engine.store import StoreError
+from tui.cli.commands import COMMAND_WORDS
+from tui.cli.setup.errors import EX_UNAVAILABLE, CommandError, fail, has_database_name
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.setup import Setup
+
+READ_SECONDS = 0.1
+"""Seconds to read a place for values. The start of the command takes about as long."""
+
+MAX_VALUES = 200
+"""Most values that are printed: a longer list helps no reader."""
+
+TEXTS = f"{os.path.dirname(os.path.abspath(__file__))}/texts"
+
+
+def completion(arguments: Namespace) -> int:
+    """Print the completion script of a shell, or with --values what can complete the last word."""
+    if arguments.values:
+        for value in read_values(arguments.values, arguments.words, arguments):
+            if arguments.shell != "bash" or ":" not in value:  # bash splits its words at colons
+                print(value)
+        return 0
+    try:
+        with open(f"{TEXTS}/completion/spooldeck.{arguments.shell}", encoding="utf-8") as file:
+            text = file.read()
+    except FileNotFoundError:  # run from the source tree, which has no built files
+        text = make_script(arguments.shell)
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return 0
+
+
+# ---- values, while a command line is typed
+
+
+def read_values(kind: str, words: Sequence[str], options: Namespace) -> list[str]:
+    """Read what can complete the last of these words, for at most `READ_SECONDS`.
+
+    Errors give no values: the shell has no place to show them, and the command itself reports them.
+    """
+    start = words[-1] if words else ""
+    found: list[str] = []
+    # A thread, because a lock of SQLite or a server that does not answer cannot be interrupted.
+    reader = Thread(target=_collect, args=(kind, words[:-1], options, start, found), daemon=True)
+    reader.start()
+    reader.join(READ_SECONDS)
+    return found[:MAX_VALUES]
+
+
+def _collect(
+    kind: str, words: Sequence[str], options: Namespace, start: str, found: list[str]
+) -> None:
+    try:
+        for value in _VALUES[kind](words, options):
+            if value.startswith(start) and re.fullmatch(r"[A-Za-z0-9_./:@%+,=-]+", value):
+                found.append(value)
+            if len(found) == MAX_VALUES:
+                return
+    except (CommandError, queue_config.ConfigError, StoreError, OSError):
+        return
+
+
+def _places(words: Sequence[str], options: Namespace) -> Iterator[str]:
+    for address in _config(words, options).places:
+        yield address.text
+
+
+def _states(words: Sequence[str], options: Namespace) -> Iterator[str]:
+    with closing(_setup(words, options).open_store()) as store:
+        for state in store.states:
+            yield from state_words(state, store.states, store.words)
+
+
+def _dead_ids(words: Sequence[str], options: Namespace) -> Iterator[str]:
+    with closing(_setup(words, options).open_store()) as store:
+        name = store.states.get(State.DEAD)
+        for found in store.scan([name]) if name else ():
+            if isinstance(found, Task) and found.state is State.DEAD:
+                yield found.id
+
+
+_VALUES = {"places": _places, "states": _states, "ids": _dead_ids}
+
+
+def _setup(words: Sequence[str], options: Namespace) -> Setup:
+    """The setup of the place that the words name, else of the default place."""
+    place = _option(words, "--root") or getattr(options, "root", "") or _first_place(words)
+    return setup_for(_config(words, options), place, os.environ)
+
+
+def _config(words: Sequence[str], options: Namespace) -> Config:
+    path = _option(words, "--config") or getattr(options, "config", None)
+    return queue_config.load_config(path, os.environ)
+
+
+def _option(words: Sequence[str], name: str) -> str:
+    """The value of an option: `--root X`, or `--root=X`, which bash gives as three words."""
+    for at, word in enumerate(words):
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+        if word == name:
+            return next((value for value in words[at + 1 :] if value != "="), "")
+    return ""
+
+
+def _first_place(words: Sequence[str]) -> str:
+    """The first word after the command that can be a place."""
+    paths = {word.path for word in COMMAND_WORDS}
+    command: tuple[str, ...] = ()
+    for word in words:
+        if (*command, word) in paths:
+            command = (*command, word)
+        elif is_url(word) or os.path.isdir(word) or has_database_name(word):
+            return word
+    return ""
+
+
+# ---- scripts, when a package is built
+
+
+def make_script(shell: str) -> str:
+    """Make the completion script of a shell from the command table.
+
+    Raises:
+        CommandError: shtab is missing.
+    """
+    try:
+        import shtab
+    except ImportError:
+        fail(
+            EX_UNAVAILABLE,
+            "the completion scripts are not built in a source tree: pip install shtab",
+        )
+    from tui.cli import make_parser
+
+    parser = make_parser(None)
+    _mark_values(parser, (), shtab)
+    script: str = shtab.complete(parser, shell, preamble=_read(f"values.{shell}"))
+    # zsh runs the end of the script when it loads it: what the first word can be comes before.
+    start, end, rest = script.partition("\ntypeset -A opt_args\n")
+    first = "" if shell == "bash" else _read(f"first.{shell}")  # bash offers files for no match
+    return f"{start}\n{first}{end}{rest}"
+
+
+def _read(name: str) -> str:
+    with open(f"{TEXTS}/completion/{name}", encoding="utf-8") as file:
+        return file.read()
+
+
+def _mark_values(parser: ArgumentParser, path: tuple[str, ...], shtab: Any) -> None:
+    """Set for each argument what completes it: the attribute `complete`, which shtab reads."""
+    for action in parser._actions:
+        if isinstance(action, _SubParsersAction):
+            for word, inner in action.choices.items():
+                _mark_values(inner, (*path, word), shtab)
+            continue
+        name = action.metavar if isinstance(action.metavar, str) else ""
+        if name in ("FILE", "DB", "CONF"):
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+        elif name == "DIR":
+            action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
+        elif function := _value_function(action, name, path):
+            action.complete = {  # type: ignore[attr-defined]
+                **dict.fromkeys(("bash", "zsh"), function),
+                "fish": f"({function})",
+            }
+
+
+def _value_function(action: Action, name: str, path: tuple[str, ...]) -> str:
+    """The shell function that completes an argument, from the name of its value; "" if none."""
+    if name.endswith("PLACE"):
+        return "_spooldeck_place_files"  # shtab's code for bash quotes names for `_file`
+    if name == "ID" and (path[0] in _ACT_ON_DEAD or path[:2] == ("queue", "dlq")):
+        return "_spooldeck_ids"
+    return "_spooldeck_states" if action.dest == "state" else ""
+
+
+_ACT_ON_DEAD = ("replay", "purge", "expunge", "edit", "note")
+"""Other commands with ids of dead tasks."""

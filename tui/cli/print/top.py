@@ -1,0 +1,100 @@
+"""`top`: print the busiest kinds of tasks, and repeat that on a terminal until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from engine.policy import format_time
+from tui.cli.print.workers import is_read
+from tui.cli.queue.status import OK, UNREADABLE
+from tui.cli.setup.errors import EX_USAGE, fail
+from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
+from tui.cli.setup.output import print_json
+from tui.cli.setup.setup import Setup
+from tui.format.present import Line
+from tui.format.task_row import time_fields
+from tui.operations import worker_lines as view
+from tui.operations.worker_lines import PlaceKind
+from tui.session.place_session import PlaceSession
+from tui.session.worker_rows import kind_figures
+
+CLEAR_SCREEN = "\x1b[H\x1b[2J"
+
+HEAD_LINES = 2
+"""Lines above the kinds: the time, and the titles."""
+
+
+class BusyKind(NamedTuple):
+    """A kind of task at a place."""
+
+    place: str
+    """Name of the place as the operator gave it."""
+    kind: PlaceKind
+
+
+def busiest_first(kinds: Sequence[BusyKind]) -> list[BusyKind]:
+    """Order kinds by ended runs per minute; those with an unknown number come last."""
+
+    def order(one: BusyKind) -> tuple[float, str, str]:
+        rate = one.kind.figures.per_minute
+        return (-1.0 if rate is None else rate) * -1, one.kind.figures.kind, one.place
+
+    return sorted(kinds, key=order)
+
+
+def top(setup: Setup, arguments: Namespace) -> int:
+    """Print one screen, and without --times repeat it on a terminal only."""
+    screens = arguments.times or (0 if sys.stdout.isatty() and not arguments.json else 1)
+    places = chosen_places(setup, arguments.places)
+    if not places:
+        fail(EX_USAGE, "expected a place")
+
+    async def ask(lives: Sequence[PlaceSession]) -> bool:
+        number = 0
+        while True:
+            known = [await is_read(live) for live in lives]
+            _print(_busy_kinds(lives, arguments.filter), arguments, several=len(lives) > 1)
+            number += 1
+            if number == screens:
+                return all(known)
+            await asyncio.sleep(arguments.interval)
+
+    try:
+        return OK if scan_once(places, ask) else UNREADABLE
+    except KeyboardInterrupt:
+        return OK  # the way to end it
+
+
+def _busy_kinds(lives: Sequence[PlaceSession], words: str) -> list[BusyKind]:
+    found = [
+        BusyKind(live.place.name, PlaceKind(live.name, one))
+        for live in lives
+        for one in kind_figures(live, live.clock())
+    ]
+    return busiest_first([one for one in found if contains_words(one.kind.figures.kind, words)])
+
+
+def _print(kinds: Sequence[BusyKind], arguments: Namespace, *, several: bool) -> None:
+    now = time.time()
+    if arguments.json:
+        rows = [view.kind_values(one.place, one.kind.figures) for one in kinds]
+        print_json({**time_fields("time", now), "seconds": 600, "kinds": rows})
+        sys.stdout.flush()
+        return
+    size = shutil.get_terminal_size((120, 24))
+    is_screen = sys.stdout.isatty()
+    shown = kinds[: max(1, size.lines - HEAD_LINES - 1)] if is_screen else kinds
+    table = [one.kind for one in shown]
+    head, lines = view.kind_table(table, size.columns, places=several, sources=not is_screen)
+    more = f", the busiest {len(shown)} of {len(kinds)}" if len(shown) < len(kinds) else ""
+    title: Line = ((f" {format_time(now)}  last 10 minutes{more}", "title"),)
+    if is_screen:
+        sys.stdout.write(CLEAR_SCREEN)
+    print_lines([title, head, *lines])
+    sys.stdout.flush()

@@ -1,0 +1,173 @@
+"""`wait`: wait until tasks, or all of a queue, are done, failed or idle, for scripts."""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+from engine.model import State, Task, own_word
+from engine.store import ReadableStore
+from engine.system import files
+from engine.text.safe import safe_line
+from tui.cli.setup.errors import EX_TIMEOUT, print_error
+from tui.cli.setup.output import print_json
+from tui.cli.setup.setup import Setup
+
+REACHED, NOT_REACHED = 0, 1
+
+SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 1.0
+"""The pause between two scans doubles from the first to the second."""
+
+SCAN_COST_FACTOR = 5
+"""The pause is at least so many times as long as the scan took."""
+
+MAX_LOG_BYTES = 4 << 20
+"""Bytes at the end of the queue's log that are searched for a task that is not there."""
+
+ENDED = {State.DONE: "done", State.DEAD: "failed", State.HELD: "held", State.TRASH: "purged"}
+"""What became of a task in a state that it does not leave by itself."""
+
+
+class Observed(NamedTuple):
+    """What one scan found of the tasks that are waited for."""
+
+    pending: int = 0
+    active: int = 0
+    dead: int = 0
+    is_due: bool = False
+    """True if one of the pending tasks is due."""
+    ended: Mapping[str, str] = {}
+    """With ids: what became of each task that has ended."""
+    words: Mapping[str, str | None] = {}
+    """With ids: the store's word for the state of each task; None: it is no longer there."""
+
+
+def result_of(seen: Observed, until: str, dead_before: int) -> tuple[str, int] | None:
+    """The result and exit code of a wait; None while it goes on."""
+    if until == "failed" and seen.dead:
+        return "failed", REACHED
+    is_idle = not seen.active and not seen.is_due
+    if until == "idle" and is_idle:
+        return "idle", REACHED
+    if seen.pending or seen.active:
+        return None
+    if until == "failed":
+        # A queue may get more tasks; named ones have all ended.
+        return ("done", NOT_REACHED) if seen.words else None
+    others = sorted({word for word in seen.ended.values() if word != "done"})
+    if others:
+        return others[0], NOT_REACHED
+    return ("failed", NOT_REACHED) if seen.dead > dead_before else ("done", REACHED)
+
+
+def wait(
+    setup: Setup,
+    arguments: Namespace,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], object] = time.sleep,
+) -> int:
+    """Scan until the result is reached or the time is over, and print the result."""
+    until, ids = arguments.until or "done", list(dict.fromkeys(arguments.id))
+    began = clock()
+    with closing(setup.open_store()) as store:
+        if unknown := _unknown_ids(setup, store, ids):
+            print_error(f"{safe_line(unknown)}: no such task, and the log does not mention it")
+            return NOT_REACHED
+        dead_before, length, found = -1, SHORTEST_PAUSE_SECONDS, None
+        missed: set[str] = set()
+        while True:
+            started = clock()
+            seen = _observe_ids(store, ids, missed) if ids else _observe_queue(store)
+            dead_before = seen.dead if dead_before < 0 else dead_before
+            found = result_of(seen, until, dead_before)
+            now = clock()
+            over = arguments.timeout is not None and now - began >= arguments.timeout
+            if found is not None or over:
+                break
+            length = min(LONGEST_PAUSE_SECONDS, 2 * length)
+            left = began + arguments.timeout - now if arguments.timeout is not None else length
+            pause(min(max(length, SCAN_COST_FACTOR * (now - started)), left))
+    result, code = found or ("timeout", EX_TIMEOUT)
+    _print(setup, seen, result, clock() - began, as_json=arguments.json)
+    return code
+
+
+def _observe_queue(store: ReadableStore) -> Observed:
+    counts = store.count_tasks()
+    pending, active = counts.get(State.PENDING, 0), counts.get(State.ACTIVE, 0)
+    is_due = bool(pending and not active) and _has_due(store)
+    return Observed(pending, active, counts.get(State.DEAD, 0), is_due)
+
+
+def _has_due(store: ReadableStore) -> bool:
+    now = time.time()
+    seen = store.scan([store.states[State.PENDING]])
+    return any(_is_due(task, now) for task in seen if isinstance(task, Task))
+
+
+def _is_due(task: Task, now: float) -> bool:
+    return task.state is State.PENDING and task.due is not None and task.due <= now
+
+
+def _observe_ids(store: ReadableStore, ids: Sequence[str], missed: set[str]) -> Observed:
+    """Scan these tasks. One that is missing in two scans has ended: a scan may miss one that is
+    being moved. `missed` has those of the last scan.
+    """
+    tasks = _scan(store, ids)
+    now, ended = time.time(), {}
+    words: dict[str, str | None] = {}
+    for ident in ids:
+        task = tasks.get(ident)
+        words[ident] = None if task is None else own_word(task, store.states, store.words)
+        if task is not None and task.state in ENDED:
+            ended[ident] = ENDED[task.state]
+        elif task is None and ident in missed:
+            ended[ident] = "done"
+    states = [task.state for task in tasks.values()]
+    missed.clear()
+    missed.update(ident for ident in ids if ident not in tasks)
+    return Observed(
+        sum(ident not in ended for ident in ids) - states.count(State.ACTIVE),
+        states.count(State.ACTIVE),
+        states.count(State.DEAD),
+        any(_is_due(task, now) for task in tasks.values()),
+        ended,
+        words,
+    )
+
+
+def _scan(store: ReadableStore, ids: Iterable[str]) -> dict[str, Task]:
+    return {task.id: task for task in store.scan(list(ids)) if isinstance(task, Task)}
+
+
+def _unknown_ids(setup: Setup, store: ReadableStore, ids: Sequence[str]) -> str:
+    """The first id that neither the store nor the end of the log has; "" if none: a task may have
+    been done before the wait began.
+    """
+    known = _scan(store, ids)
+    missing = [ident for ident in ids if ident not in known]
+    if not missing:
+        return ""
+    try:
+        with open(files.open_file(setup.log_path), "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_LOG_BYTES))
+            words = set(file.read().split())
+    except FileNotFoundError:
+        words = set()
+    return next((ident for ident in missing if ident.encode() not in words), "")
+
+
+def _print(setup: Setup, seen: Observed, result: str, seconds: float, *, as_json: bool) -> None:
+    counts = {"pending": seen.pending, "active": seen.active, "dead": seen.dead}
+    if as_json:
+        values = {"place": setup.place, "result": result, "seconds": round(seconds, 3)}
+        print_json({**values, **counts, "tasks": dict(seen.words)})
+        return
+    for ident, word in seen.words.items():
+        print(f"{safe_line(ident)} {word or 'done'}")
+    told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    print(f"{result} after {seconds:.1f} s: {told}")

@@ -1,0 +1,4 @@
+"""What packages need beside the code: manual pages, completion scripts, the Debian package.
+
+It runs when a package is built, and is not part of one.
+"""
