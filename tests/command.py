@@ -113,7 +113,7 @@ def run(
     check: bool = False,
     **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
-    """Run a command to its end, as `subprocess.run` does."""
+    """Run a command to its end, as `subprocess.run` does; what it prints with --json is checked."""
     if input is not None:
         options["stdin"] = subprocess.PIPE
     if capture_output:
@@ -128,6 +128,12 @@ def run(
     done = subprocess.CompletedProcess(process.args, process.returncode, out, err)
     if check:
         done.check_returncode()
+    if "--json" in words and out:
+        from tests.tui.json_answers import check_run  # not loaded by the server
+
+        check_run(
+            [os.fspath(word) for word in words], out if isinstance(out, str) else out.decode()
+        )
     return done
 
 

@@ -22,7 +22,13 @@ from engine.monitor.throughput import (
     Trend,
     format_rough_duration,
 )
-from engine.policy import DAY_SECONDS, describe_time_to_empty, format_deadline, seconds_to_spend
+from engine.policy import (
+    DAY_SECONDS,
+    describe_time_to_empty,
+    format_deadline,
+    format_time,
+    seconds_to_spend,
+)
 from engine.text.safe import safe_line, state_name
 
 MIN_TREND_TASKS = 2
@@ -209,7 +215,9 @@ def forecast_retention(
     """Forecast when retention deletes the oldest dead task: at the first run after that time."""
     name = state_name(word)
     what = f"time until retention deletes the oldest of {name}"
-    numbers: dict[str, float | str | None] = {"died": died, "retention_days": days}
+    died_at = None if died is None else format_time(died).replace(" ", "T")
+    numbers: dict[str, float | str | None] = {"died": died, "died_at": died_at}
+    numbers["retention_days"] = days
     if not dead:
         words = f"retention deletes nothing: {name} is empty"
         return Forecast(
@@ -299,7 +307,9 @@ def drain_with_rate_limit(pace: Drain, forecasts: Sequence[Forecast]) -> Drain:
 
 
 def as_row(forecasts: Sequence[Forecast]) -> dict[str, object]:
-    """Return the forecasts as JSON values: durations in seconds, times in epoch seconds UTC."""
+    """Return the forecasts as JSON values: durations in seconds, times in epoch
+    seconds UTC and with `_at` as RFC 3339 text.
+    """
     return {
         str(each.about): {
             "seconds": each.seconds,

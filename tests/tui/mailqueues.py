@@ -106,7 +106,7 @@ class Spool(Commands):
         """Work until nothing is due; with a server, by it and these settings."""
         if server is not None:
             self.settle(server, **settings)
-        done = self.run("kannader", "work", str(self.path), "--until-idle")
+        done = self.run("kannader", "work", str(self.path), "--until-idle", "--json")
         assert done.returncode == 0 or server is None, done.stderr
         return done
 

@@ -334,12 +334,17 @@ def test_a_destination_is_blocked_after_a_preview(
     assert twin in shown.stdout.splitlines()[-1]
     assert deliveries.registry.get(FINE).blocked == ""
 
+    assert json.loads(spooldeck(*words, "--json").stdout)["destination"] == FINE
+
     done = spooldeck(*words, "--apply", "1")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert f"Destination {FINE} blocked by " in done.stdout
     assert deliveries.registry.get(FINE).blocked == "spam"
     assert f"| block {FINE} | done | reason spam" in spooldeck("journal", *config).stdout
+    freed = spooldeck("destinations", "unblock", FINE, *config, "--apply", "1", "--json")
+    assert json.loads(freed.stdout)["destination"] == FINE
+    spooldeck(*words, "--apply", "1")
     again = spooldeck(*words, "--apply", "1")
     assert again.returncode == 1
     assert "is blocked already; nothing was changed" in again.stderr

@@ -104,6 +104,13 @@ def test_what_has_no_age_is_null() -> None:
     assert task_row.csv_lines([told], ["id", "created"]).strip().endswith(",")
 
 
+def test_a_cell_is_read_like_its_json() -> None:
+    """Lists, objects and flags in a CSV file are written as JSON; an empty list is empty."""
+    line = task_row.csv_lines([{"a": ["x", 1], "b": True, "c": [], "d": {"k": None}}], "abcd")
+
+    assert next(csv.reader([line.strip()])) == ['["x", 1]', "true", "", '{"k": null}']
+
+
 @given(st.text(max_size=500))
 def test_a_copy_is_sent_to_the_terminal_encoded(text: str) -> None:
     """The sequence holds the text in base64, and no control character besides its own frame."""

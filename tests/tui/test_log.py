@@ -709,6 +709,7 @@ def test_printed_as_it_comes(spool: Path) -> None:
             child.kill()
 
     assert first["text"] == "\x1b[31m ‮ x", "for programs, as it was found"
-    said = {"when": NOW + 50, "level": "INFO", "text": "next", "hidden_bytes": 0, "torn": False}
-    assert second | {"log": ""} == said | {"log": ""}
+    when = {"when": NOW + 50, "when_at": "2026-11-20T09:42:58Z"}
+    said = {"level": "INFO", "text": "next", "hidden_bytes": 0, "torn": False}
+    assert second | {"log": ""} == when | said | {"log": ""}
     assert (third["text"], third["level"]) == ("whole", "WARN")

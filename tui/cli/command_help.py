@@ -1,4 +1,4 @@
-"""The end of each command's help: an example and the exit codes.
+"""The end of each command's help: an example, the exit codes and the keys of `--json`.
 
 The table has a row for each command: its words, the name of its exit codes, and the arguments of
 the example. The codes from 64 are those of all commands (`EXIT_CODES`).
@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tui.cli.json_schemas import json_schemas
 from tui.cli.setup.errors import (
     EX_CONFIG,
     EX_IOERR,
@@ -182,5 +183,7 @@ def help_end(path: tuple[str, ...], columns: int) -> str:
         f"{code} {EXIT_CODES[code].partition(':')[0]}"
         for code in (EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_NOPERM, EX_CONFIG)
     )
-    lines = (f"example: {found.example}", f"exit codes: {found.codes}, {common}")
+    lines = [f"example: {found.example}", f"exit codes: {found.codes}, {common}"]
+    if schema := json_schemas().get(" ".join(path)):
+        lines.append(f"--json: {schema.shown} (the manual explains the types)")
     return "\n\n".join(textwrap.fill(line, columns, subsequent_indent="  ") for line in lines)

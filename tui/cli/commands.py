@@ -235,7 +235,7 @@ kannader enqueue | formats.kannader:enqueue | add a mail to the spool; print one
     --to B... +required +dest:recipients | recipient; may be repeated
     @json
     --wire | FILE has SMTP line ends and dot stuffing
-kannader work @place @until-idle | formats.kannader:work | send mails until stopped
+kannader work @place @until-idle @json | formats.kannader:work | send mails until stopped
     --concurrency N:count=0 | N mails at a time (4)
 kannader recover @place @dry-run @json | formats.kannader:recover | recover interrupted mail, repair
         what is safe
@@ -249,8 +249,8 @@ install-units | shell_and_units:install_units | write systemd units into DIR
     folder DIR
     @place @json
 bullmq | - | BullMQ queues on a Redis or Valkey server: run jobs, add one, check it
-bullmq work @place @until-idle | formats.bullmq_worker:work | run the jobs of queues that have a
-        handler, until stopped
+bullmq work @place @until-idle @json | formats.bullmq_worker:work | run the jobs of queues that have
+        a handler, until stopped
     --queue Q... +dest:queues | only this queue; may be repeated
     --concurrency N:count=0 | N jobs at a time, of each queue too; else as the handlers say
 bullmq add | formats.bullmq_worker:add | add a job and print its id
@@ -296,8 +296,8 @@ zmailer mailq | zmailer.mailq:mailq +listing | the queue of a scheduler, as mail
         --password-file FILE, -c CHANNEL, -h HOST, -v, or -Q, -QQ, -QQQ, -QQQQ: threads, groups,
         totals, counters
 federation | - | signed and encrypted deliveries to other servers, by two BullMQ queues
-federation work @place @until-idle | formats.federation:work | run deliveries and health checks,
-        until stopped
+federation work @place @until-idle @json | formats.federation:work | run deliveries and health
+        checks, until stopped
 federation enqueue | formats.federation:enqueue | add a delivery and print its id
     server SERVER | URL of the server to deliver to
     name NAME | name of the job: deliver-post, deliver-follow
@@ -336,10 +336,10 @@ queue add | queue.queue:add | add a task and print its id
     --batch [FILE|-] | one task for each line of FILE, or of stdin: a JSON object with kind,
         description, payload; or these three separated by tabs
     --strict | with --batch: add nothing behind a refused line
-queue process-next @place | queue.work:process_next | run the next due task, if any
+queue process-next @place @json | queue.work:process_next | run the next due task, if any
     --quiet | print nothing if the exit code is 1 or 2
     --timer | for a timer: exit codes 1 to 3 become 0; the log has the reason
-queue work @place | queue.work:work | run tasks until stopped
+queue work @place @json | queue.work:work | run tasks until stopped
     --concurrency N:count=1 | N tasks at a time (1)
     @until-idle
 queue list @place @state @filter @json-lines | queue.queue:list_tasks +listing | list tasks

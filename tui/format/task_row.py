@@ -62,6 +62,17 @@ def time_fields(name: str, when: float | None) -> dict[str, object]:
     return {name: None if when is None else round(when, 3), f"{name}_at": text}
 
 
+def with_times(values: Mapping[str, object], *names: str) -> dict[str, object]:
+    """Values for JSON output, in which the keys of these names are times: as `time_fields`."""
+    found: dict[str, object] = {}
+    for name, value in values.items():
+        if name in names and (value is None or isinstance(value, int | float)):
+            found |= time_fields(name, value)
+        else:
+            found[name] = value
+    return found
+
+
 def json_line(values: Mapping[str, object]) -> str:
     """One line of JSON; every control character in it is escaped."""
     return json.dumps(values) + "\n"
@@ -86,8 +97,10 @@ def csv_lines(rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> s
 def _cell(value: object) -> str:
     if value is None:
         return ""
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping | list | tuple):
         value = json.dumps(value) if value else ""
+    if isinstance(value, bool):
+        return json.dumps(value)
     if isinstance(value, float):
         return f"{value:.3f}".rstrip("0").rstrip(".")
     text = safe_line(str(value))

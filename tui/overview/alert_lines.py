@@ -8,6 +8,7 @@ from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line, Run
+from tui.format.task_row import time_fields
 from tui.screens.target import Target
 
 CHIPS = {Level.CRIT: "chip-error", Level.WARN: "chip-warn"}
@@ -149,13 +150,13 @@ def alert_target(goal: Goal, number: int) -> Target:
 
 
 def alert_row(alert: Alert) -> dict[str, object]:
-    """An alert for JSON output; `since` in epoch seconds UTC."""
+    """An alert for JSON output; `since` as `task_row.time_fields`."""
     return {
         "level": str(alert.level),
         "what": str(alert.kind),
         "place": alert.target.place,
         "words": alert.text,
-        "since": alert.since,
+        **time_fields("since", alert.since),
         "where": str(alert.target.where),
         "state": None if alert.target.state is None else str(alert.target.state),
     }

@@ -28,6 +28,7 @@ from engine.monitor.transport_health import (
 from engine.text.safe import safe_line
 from tui.format import present
 from tui.format.present import Line, Totals
+from tui.format.task_row import time_fields, with_times
 from tui.overview import lines
 from tui.overview.lines import PlaceLine
 from tui.session.place import Place
@@ -275,10 +276,10 @@ def recorded_values(here: PlaceSnapshot, at: float, now: float) -> dict[str, obj
     found = here.recorded
     sample = found if isinstance(found, RecordedSample) else None
     return {
-        "at": at,
-        "recorded": None if sample is None else sample.when,
+        **time_fields("at", at),
+        **time_fields("recorded", None if sample is None else sample.when),
         "by": None if sample is None else sample.by,
-        "gap": {"after": found.after, "before": found.before}
+        "gap": with_times(found._asdict(), "after", "before")
         if isinstance(found, MissingSpan)
         else None,
         "ago": round(now - at, 1),

@@ -143,7 +143,7 @@ class PlanOptions(ConfirmScreen):
                     {
                         "id": row.id,
                         "state": str(row.state),
-                        "revision": row.rev,
+                        "rev": row.rev,
                         "outcome": expected_outcome(plan, row, sight)[0],
                     }
                     for row in some
@@ -155,7 +155,7 @@ class PlanOptions(ConfirmScreen):
         async def hand(take: RowSink) -> int:
             return await asyncio.to_thread(write, take)
 
-        return ExportTable(f"plan-{plan.verb}", ("id", "state", "revision", "outcome"), hand)
+        return ExportTable(f"plan-{plan.verb}", ("id", "state", "rev", "outcome"), hand)
 
 
 def _toggled(plan: Plan, ident: str, *, is_default_out: bool) -> Plan:

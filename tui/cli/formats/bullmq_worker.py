@@ -64,7 +64,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
             owner=worker_name(),
             watch=partial(store.watch_markers, worker_name()),
         )
-    return lease_worker.print_run(run)
+    return lease_worker.print_run(run, as_json=arguments.json)
 
 
 def _queues(setup: Setup, named: list[str]) -> tuple[str, ...]:

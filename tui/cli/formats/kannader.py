@@ -182,7 +182,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
                 until_idle=arguments.until_idle,
             )
             told.write()
-    return lease_worker.print_run(run)
+    return lease_worker.print_run(run, as_json=arguments.json)
 
 
 def recover_at_start(

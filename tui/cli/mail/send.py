@@ -29,7 +29,7 @@ from tui.cli.setup.mail_parts import MAIL_SEND_KIND, describe_no_transport
 from tui.cli.setup.output import captured_lines
 from tui.cli.setup.setup import Setup
 from tui.format.glyphs import ASCII, glyphs_of_locale
-from tui.format.task_row import time_fields
+from tui.format.task_row import time_fields, with_times
 
 if TYPE_CHECKING:
     from engine.mail.transports.registry import TransportRegistry
@@ -607,7 +607,9 @@ def _as_json(look: _TransportReport) -> dict[str, object]:
             name: {
                 **look.figures[name],
                 "why_not": look.why_not.get(name) or None,
-                "suspended": look.suspended[name]._asdict() if name in look.suspended else None,
+                "suspended": with_times(look.suspended[name]._asdict(), "since")
+                if name in look.suspended
+                else None,
             }
             for name in METHODS
         },

@@ -21,7 +21,7 @@ from tui.cli.queue.dlq import SHOWN_ERROR_CHARS
 from tui.cli.queue.spool import open_spool
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import print_json, show_progress
 from tui.cli.setup.setup import Setup
 from tui.format.task_row import time_fields
 
@@ -157,7 +157,7 @@ def tasks_by_payload(setup: Setup) -> dict[str, Task] | None:
 def tasks_of(store: NftbanStore) -> dict[str, Task]:
     """The task that delivers each mail, by payload path; the first of several."""
     found: dict[str, Task] = {}
-    for task in store.scan(store.states.values()):
+    for task in show_progress(store.scan(store.states.values()), "tasks read"):
         if not isinstance(task, Task) or task.kind != MAIL_SEND_KIND or not task.payload:
             continue
         other = found.get(task.payload)

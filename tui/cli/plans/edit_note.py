@@ -17,7 +17,7 @@ from tui.cli.setup.errors import EX_USAGE, CommandError, fail, print_error
 from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
 from tui.format import present
-from tui.format.task_row import time_fields
+from tui.format.task_row import time_fields, with_times
 from tui.plan.edit_lines import STORED_AS_TYPED, editable_fields, parse_fields, why_not_stored
 from tui.plan.lines import SENT_AS_REQUEST
 
@@ -118,7 +118,7 @@ def _due(task: Task, now: float) -> str:
 
 
 def _as_json(ident: str, values: Mapping[str, object], *, is_dry_run: bool) -> dict[str, object]:
-    return {"id": ident, "dry_run": is_dry_run, "values": dict(values)}
+    return {"id": ident, "dry_run": is_dry_run, "values": with_times(values, "due")}
 
 
 def _apply(setup: Setup, store: ChangeableStore, plan: Plan, arguments: Namespace) -> int:

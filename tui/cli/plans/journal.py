@@ -332,7 +332,7 @@ def as_json(operation: Operation) -> dict[str, Any]:
         **{str(end): amount for end, amount in operation.counts.items()},
         "open": operation.open_rows,
         "kept": operation.has_images,
-        "notes": [dict(note) for note in operation.notes],
+        "notes": [task_row.with_times(note, "when") for note in operation.notes],
         "damaged": operation.damaged_lines,
     }
 

@@ -16,7 +16,7 @@ from engine.text.safe import safe_line
 from tui.cli.plans import verbs
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE
 from tui.cli.setup.errors import EX_NOPERM, fail, print_error
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import print_json, show_progress
 from tui.cli.setup.setup import Setup
 from tui.format import task_row
 from tui.format.human import format_bytes, format_share
@@ -25,9 +25,10 @@ from tui.format.human import format_bytes, format_share
 def list_trash(setup: Setup, arguments: Namespace) -> int:
     """Print the tasks in the trash: since when, size, former state."""
     with closing(setup.open_store()) as store:
-        lying = list(trash.trashed_tasks(store))
+        lying = list(show_progress(trash.trashed_tasks(store), "tasks read"))
         came = trash.find_origins(setup.journal(), lying)
-        sizes = {task.id: task_bytes(store, task) for task in lying}
+        measured = show_progress(lying, "tasks measured")
+        sizes = {task.id: task_bytes(store, task) for task in measured}
         words = store.states
     for task in lying:
         origin, since = came[task.id], trash.trashed_at(task)

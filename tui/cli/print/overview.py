@@ -20,6 +20,7 @@ from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_line
 from tui.cli.setup.setup import Setup
 from tui.format import present, table
 from tui.format.present import BLANK_LINE, Line
+from tui.format.task_row import with_times
 from tui.operations import worker_lines
 from tui.overview import age_lines as age_view
 from tui.overview import alert_lines as alert_view
@@ -128,7 +129,10 @@ def _as_row(look: OverviewReport, now: float) -> dict[str, object]:
     host = look.live.readings.host
     row["host"] = None if host is None else host._asdict()
     row["forecasts"] = forecast.as_row(look.live.forecasts())
-    row["tokens"] = None if isinstance(tokens, str) else [left._asdict() for left in tokens]
+    row["tokens"] = (
+        None if isinstance(tokens, str) else [with_times(left._asdict(), "next") for left in tokens]
+    )
+    row["ages"] = None
     if look.table is not None:
         state, ages = look.table
         row["ages"] = {

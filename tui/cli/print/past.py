@@ -21,6 +21,7 @@ from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.one_look import print_lines
 from tui.format import present, table
 from tui.format.present import BLANK_LINE, Line
+from tui.format.task_row import time_fields, with_times
 from tui.overview import alert_lines as alert_view
 from tui.overview import lines as view
 from tui.overview import snapshot
@@ -114,7 +115,9 @@ def _row(each: PlaceSnapshot, limit: float, at: float, now: float) -> dict[str, 
         "alerts": [alert_view.alert_row(alert) for alert in each.alerts],
         "lock": None if lock is None else _lock(lock),
         "forecasts": forecast.as_row(each.forecasts),
-        "tokens": None if isinstance(tokens, str) else [left._asdict() for left in tokens],
+        "tokens": None
+        if isinstance(tokens, str)
+        else [with_times(left._asdict(), "next") for left in tokens],
         "transports": None if sending is None else as_json("", sending, limit)["transports"],
     }
 
@@ -123,6 +126,6 @@ def _lock(lock: LockEvidence) -> dict[str, object]:
     return {
         "verdict": str(lock.verdict),
         "pid": lock.pid,
-        "since": lock.since,
+        **time_fields("since", lock.since),
         "reason": lock.reason,
     }

@@ -16,7 +16,7 @@ from engine.monitor.transport_health import (
 from engine.text.safe import safe_line
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
 from tui.cli.setup.setup import Setup
-from tui.format.task_row import time_fields
+from tui.format.task_row import time_fields, with_times
 from tui.session.place_session import PlaceSession
 from tui.transports import detail_lines as view
 
@@ -92,8 +92,8 @@ def _way(way: TransportHealth, limit: float, routes: MailRoutes | None) -> dict[
         "windows": {window.name: _window(window) for window in way.windows},
         **time_fields("last_success", way.last_success),
         **time_fields("last_failure", way.last_failure),
-        "errors": [fault._asdict() for fault in way.faults],
-        "failures": [failure._asdict() for failure in way.failures],
+        "errors": [with_times(fault._asdict(), "first", "last") for fault in way.faults],
+        "failures": [with_times(failure._asdict(), "when") for failure in way.failures],
     }
 
 

@@ -17,7 +17,7 @@ from engine.stores.nftban import NftbanStore
 from engine.text.safe import safe_line, safe_lines
 from tui.cli.queue.spool import open_spool
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import Progress, print_json, show_progress
 from tui.cli.setup.setup import Setup
 from tui.format.task_row import task_row
 
@@ -45,7 +45,7 @@ def list_dead(setup: Setup, arguments: Namespace) -> int:
 
 def _dead(store: NftbanStore) -> list[Task]:
     dead = []
-    for found in store.scan({store.states[State.DEAD]}):
+    for found in show_progress(store.scan({store.states[State.DEAD]}), "tasks read"):
         if isinstance(found, Task):
             dead.append(found)
         elif isinstance(found, Problem):
@@ -155,7 +155,11 @@ def run_with_journal(setup: Setup, store: NftbanStore, plan: Plan, scope: str) -
         return Report(plan, (), (), ())
     intent = Intent(plan.verb, setup.current_user(), scope=scope)
     try:
-        report = run_plan.run_journaled_plan(store, setup.journal(), plan, intent, time.time)
+        with Progress(f"of {plan.amount:,} tasks") as progress:
+            report = run_plan.run_journaled_plan(
+                *(store, setup.journal(), plan, intent, time.time),
+                told=lambda counts: progress.show(sum(counts.values())),
+            )
     except Unavailable as error:
         print_error(f"{safe_line(str(error))}; continued without the journal")
         return run_plan.run_journaled_plan(store, None, plan, None, time.time)

@@ -25,6 +25,7 @@ from engine.text.safe import safe_line
 from engine.work.handlers import Context, Handler
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker, WorkerResult
+from tui.cli.queue.worker_parts import print_run_json
 from tui.cli.setup.errors import EX_NOPERM, EX_UNAVAILABLE, fail, print_error
 from tui.cli.setup.setup import Setup
 
@@ -91,8 +92,10 @@ def _watch_changes(setup: Setup, store: Store, wake: Callable[[], None]) -> Wake
     return watch
 
 
-def print_run(run: WorkerResult) -> int:
+def print_run(run: WorkerResult, *, as_json: bool = False) -> int:
     """Print the result of a run and return its exit code."""
+    if as_json:
+        print_run_json(run)
     gone = f", {run.gone} taken by others while they ran" if run.gone else ""
     print_error(f"{run.done} done, {run.failed} failed{gone}")
     if run.unreachable:

@@ -175,9 +175,13 @@ def _row(task: Task, word: str) -> dict[str, object]:
 
 
 def _json_line(task: Task, word: str) -> str:
-    from tui.format.task_row import json_line
+    from tui.format.task_row import json_line, time_fields
 
-    lease = task.lease and {"owner": task.lease.owner, "since": task.lease.since}
+    lease = task.lease and {
+        "owner": task.lease.owner,
+        **time_fields("since", task.lease.since),
+        **time_fields("until", task.lease.until),
+    }
     return json_line({**_row(task, word), "lease": lease}).rstrip("\n")
 
 

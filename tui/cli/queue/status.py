@@ -33,6 +33,7 @@ from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.output import show_progress
 from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
+from tui.format.task_row import with_times
 from tui.session.history import HISTORY_SECONDS as JOURNAL_SECONDS
 from tui.session.history import alert_input
 from tui.session.place import Place
@@ -328,7 +329,7 @@ def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
         "spooled": None if spooled is None else spooled.mails,
         "oldest_age": spooled.oldest if spooled and spooled.mails else None,
         "without_task": None if tasks.read is not None else found.lost,
-        "suspended": [stop._asdict() for stop in _stopped(readings)],
+        "suspended": [with_times(stop._asdict(), "since") for stop in _stopped(readings)],
     }
     return {
         "queue": place.location,
@@ -337,7 +338,9 @@ def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
         "oldest_pending_age": found.age,
         "stalled": is_stalled(sum(map(len, tasks.due_kinds.values())), found.alerts),
         "kinds": None if readings.kinds is None else [one._asdict() for one in readings.kinds],
-        "lock": None if lock is None else lock._asdict() | {"verdict": str(lock.verdict)},
+        "lock": None
+        if lock is None
+        else with_times(lock._asdict(), "since") | {"verdict": str(lock.verdict)},
         "mail": None if place.mail is None else mail,
         "facts": dict(readings.queue_figures.rows),
         "problems": [{"where": one.where, "what": one.what} for one in tasks.problems],

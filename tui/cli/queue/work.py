@@ -18,7 +18,7 @@ from engine.stores.nftban import NftbanStore
 from engine.text.safe import safe_line
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.queue.spool import open_spool, require_workable
-from tui.cli.queue.worker_parts import handlers, worker_services
+from tui.cli.queue.worker_parts import handlers, print_run_json, worker_services
 from tui.cli.setup.delivery_parts import with_outbox
 from tui.cli.setup.errors import EX_NOPERM, fail, print_error
 from tui.cli.setup.setup import Setup
@@ -58,6 +58,8 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
             taken = int(time.monotonic() - began)
             setup.log("DEBUG", f"Queue processor completed in {taken}s")
         waiting = work.pending if arguments.timer else 0
+    if arguments.json:
+        print_run_json(run)
     if run.lost:
         fail(LOCKED, run.lost)
     if run.owed:
@@ -83,6 +85,8 @@ def work(setup: Setup, arguments: Namespace) -> int:
         if work.worker is None:
             return LOCKED
         run = work.until_stopped(until_idle=arguments.until_idle)
+    if arguments.json:
+        print_run_json(run)
     if run.lost:
         print_error(run.lost)
         return LOCKED
