@@ -304,6 +304,7 @@ class SchedulerProcess:
         if self._server is not None:
             authfile = self._conf.params.get("authfile")
             self._server.users = self._read_users(str(authfile.value) if authfile else "")
+        self.loop.report_every(_report_seconds(self._conf))
         self._queue.forget_view()
         controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
 
@@ -330,9 +331,7 @@ class SchedulerProcess:
 
     def run(self) -> None:
         """Run until a signal ends it."""
-        interval = self._conf.params.get("global-report-interval")
-        seconds = float(interval.value) if interval else DEFAULT_REPORT_SECONDS  # type: ignore[arg-type]
-        self.loop.report_every(seconds)
+        self.loop.report_every(_report_seconds(self._conf))
         self._outputs.log(f"started, PID {os.getpid()}")
         self.loop.run()
         self._outputs.log("ended")
@@ -340,6 +339,11 @@ class SchedulerProcess:
     def close(self) -> None:
         """Close all; agents that are running finish the job that they have."""
         self._keep.close()
+
+
+def _report_seconds(conf: SchedulerConf) -> float:
+    interval = conf.params.get("global-report-interval")
+    return float(interval.value) if interval else DEFAULT_REPORT_SECONDS  # type: ignore[arg-type]
 
 
 def _report_settings(conf: SchedulerConf, options: SchedulerOptions) -> ReportSettings:
