@@ -251,7 +251,9 @@ def _why_pending(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     if lock is not None and verdict is Verdict.HELD and not hindered:
         yield f"{'' if ahead else 'next in line; '}lock held by {_describe_holder(lock)}"
     alone = _is_quiet(about, now) or not (hindered or ahead)
-    if alone and verdict not in (Verdict.HELD, Verdict.STUCK):
+    if task.due is None and not (hindered or about.is_idle):
+        yield "due time unknown"
+    elif alone and verdict not in (Verdict.HELD, Verdict.STUCK):
         yield _no_worker(task, now, about, due and not hindered)
 
 

@@ -63,8 +63,9 @@ def list_problems(
     for problem in problems[:limit]:
         yield Finding(Grade.WARN, f"{problem.where}: {problem.what}", mend(problem))
     if len(problems) > limit:
-        more = f"and {len(problems) - limit:,} more problems"
-        yield Finding(Grade.WARN, more, "repair the first ones first")
+        more = len(problems) - limit
+        words = "and 1 more problem" if more == 1 else f"and {more:,} more problems"
+        yield Finding(Grade.WARN, words, "repair those above, then run doctor again")
 
 
 def check_dead(dead: int, word: str, mend: str) -> Finding:

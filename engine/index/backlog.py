@@ -16,8 +16,8 @@ class BacklogSummary(NamedTuple):
 
     oldest: float | None = None
     """Creation time of the oldest, epoch seconds UTC; None if there are none."""
-    due: int = 0
-    """Number of tasks that may run now; without those whose time is unknown."""
+    due: int | None = 0
+    """Number of tasks that may run now; None if the due time of a task is unknown."""
     oldest_due: float | None = None
     """Creation time of the oldest of these."""
     oldest_died: float | None = None
@@ -29,7 +29,7 @@ class BacklogSummary(NamedTuple):
 _PENDING = STATE_NUMBERS[State.PENDING]
 _IS_DUE = "coalesce(due, 0) <= ?"
 _STANDING = f"""
-SELECT min(created), count(CASE WHEN due <= ? THEN 1 END),
+SELECT min(created), count(CASE WHEN due <= ? THEN 1 END), count(*) - count(due),
        min(CASE WHEN due <= ? THEN created END)
 FROM task {{how}} WHERE state={_PENDING}"""
 _NEXT_DUE = f"SELECT min(due) FROM task {{how}} WHERE state={_PENDING} AND due > ?"
@@ -54,10 +54,10 @@ same due time the older first."""
 def summarize_backlog(reader: Reader, now: float, kinds: Collection[str] = ()) -> BacklogSummary:
     """Summarize the backlog at `now` (epoch seconds UTC), with counts for some kinds."""
 
-    oldest, due, oldest_due = _ask(reader, _STANDING, "by_due", now, now)
+    oldest, due, undated, oldest_due = _ask(reader, _STANDING, "by_due", now, now)
     (died,) = _ask(reader, _DIED, "by_cluster")
     counted = {kind: _ask(reader, _OF_KIND, "by_cluster", clean_text(kind))[0] for kind in kinds}
-    return BacklogSummary(oldest, due, oldest_due, died, counted)
+    return BacklogSummary(oldest, None if undated else due, oldest_due, died, counted)
 
 
 def next_due(reader: Reader, now: float) -> float:

@@ -25,6 +25,7 @@ from engine.system import files
 
 DEFAULT_PORT = 174
 """TCP port of MAILQ (RFC 1700: mailq)."""
+LOOPBACK = "127.0.0.1"
 MAX_CONNECTIONS = 21
 """Connections at a time, as in ZMailer 3.0.1; a further one is closed."""
 CONNECTION_SECONDS = 90.0
@@ -36,7 +37,7 @@ _SOCKET_UMASK = 0o111
 """The UNIX socket is open to all users, as that of ZMailer: users and passwords decide."""
 
 
-def listen_tcp(host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> socket.socket:
+def listen_tcp(host: str = LOOPBACK, port: int = DEFAULT_PORT) -> socket.socket:
     """Listen on a TCP port; by default only on the loopback address.
 
     Raises:

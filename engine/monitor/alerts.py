@@ -156,8 +156,8 @@ class AlertInputs(NamedTuple):
     """
     oldest: float | None = None
     """Creation of the oldest pending task, epoch seconds UTC."""
-    due: int = 0
-    """Number of pending tasks that are due."""
+    due: int | None = 0
+    """Number of pending tasks that are due; None: unknown."""
     oldest_due: float | None = None
     """Creation of the oldest due task, epoch seconds UTC."""
     dead_growth: int | None = None
@@ -286,7 +286,7 @@ def _oldest(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
 
 def _idle(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     since, goal = _idle_since(sight, now), (Where.STATE, State.PENDING)
-    due = "1 task is due" if sight.due == 1 else f"{sight.due:,} tasks are due"
+    due = "1 task is due" if sight.due == 1 else f"{sight.due or 0:,} tasks are due"
     if since is not None and now - since > 60 * limits.idle:
         words = f"nothing has run for {format_rough_duration(now - since)}, {due}"
         yield Level.CRIT, AlertKind.IDLE, words, since, goal

@@ -40,10 +40,6 @@ class Agenda(Generic[K]):
         """Remove a key, if it is there."""
         self._due.pop(key, None)
 
-    def due_of(self, key: K) -> float | None:
-        """The time of a key; None if it is not there."""
-        return self._due.get(key)
-
     def next_due(self) -> float | None:
         """The earliest time; None if there is none."""
         heap, due = self._heap, self._due

@@ -33,7 +33,7 @@ class AgentState(StrEnum):
 
 
 class AgentFeed(NamedTuple):
-    """State and credits of an agent. Times are in seconds of a monotonic clock."""
+    """State and credits of an agent. Times are epoch seconds UTC, as reports show them."""
 
     hungry_at: float
     """The last `#hungry`; before it, the start."""

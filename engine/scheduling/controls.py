@@ -1,4 +1,4 @@
-"""What operators do to threads: try now, hold, a new configuration."""
+"""What operators do to threads: try them now, give them the settings of a new configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from engine.scheduling import retry
 from engine.scheduling.jobs import ClauseSettings, ring_key, thread_key
 from engine.scheduling.table import ThreadTable
-from engine.scheduling.threads import FROZEN, Thread
+from engine.scheduling.threads import Thread
 
 
 def kick(table: ThreadTable, thread: Thread) -> bool:
@@ -23,16 +23,6 @@ def kick(table: ThreadTable, thread: Thread) -> bool:
 def etrn(table: ThreadTable, host: str) -> int:
     """Kick the threads of a host; return how many could start."""
     return sum(kick(table, one) for one in list(table.threads.values()) if one.key.host == host)
-
-
-def hold(table: ThreadTable, thread: Thread, *, is_held: bool) -> None:
-    """Let a thread get no more agents and jobs; or again. Agents finish the jobs they have."""
-    thread.is_held = is_held
-    if is_held:
-        table.ready.drop(thread)
-        thread.pending = FROZEN
-    else:
-        kick(table, thread)
 
 
 def reconfigure(

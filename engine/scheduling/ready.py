@@ -17,7 +17,7 @@ class AgentSlots:
     """The numbers of running agents: in all, of each channel, of each ring."""
 
     def __init__(self, most: int) -> None:
-        """`most`: the agents that there can be, of the limit on descriptors."""
+        """`most`: as many agents as the limit on open files allows."""
         self.most = most
         self.counts: Counter[str | RingKey] = Counter()
 
@@ -72,7 +72,7 @@ class ReadyThreads:
             self._turn(lane)
 
     def drop(self, thread: Thread) -> None:
-        """Let a thread not start; its place in the lane is skipped."""
+        """Take a thread out of the line: its entry in the lane is skipped."""
         thread.lane = None
 
     def reason(self, thread: Thread) -> str:
@@ -114,7 +114,7 @@ class ReadyThreads:
         return None
 
     def held_up(self) -> list[str]:
-        """The scopes of limits on agents in all ("") or of a channel that threads wait for."""
+        """The scopes whose limit stops ready threads: "" for all agents, /CHANNEL for a channel."""
         return [
             scope
             for scope, by_number in self._held_up.items()
@@ -125,7 +125,7 @@ class ReadyThreads:
         return any(lane.place is lanes and self._head(lane) for lane in lanes)
 
     def _head(self, lane: Lane) -> bool:
-        """True if a lane has a ready thread: it is its first one then."""
+        """True if a lane has a ready thread; entries of threads that left it are removed first."""
         while lane.threads and lane.threads[0].lane is not lane:
             lane.threads.popleft()
         return bool(lane.threads)
@@ -156,7 +156,7 @@ class ReadyThreads:
             self._release_lane()
 
     def _release_lane(self) -> None:
-        """Let one lane take a turn that was at a limit which is not reached any more."""
+        """Give a turn to one lane whose limit is no longer reached."""
         scope = next(iter(self._freed))
         by_number = self._held_up.get(scope, {})
         for most, lanes in list(by_number.items()):

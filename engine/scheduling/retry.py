@@ -13,7 +13,7 @@ from engine.schedules import stepped
 from engine.scheduling.jobs import DAY_SECONDS, ClauseSettings
 
 MIN_WAIT_SECONDS = 1.0
-"""Of any wait: `retries=0` and an agent's `retryat` of the past mean at once."""
+"""The shortest wait: that of `retries=0`, and of a `retryat` with a time that is past."""
 
 
 class Wake(NamedTuple):
@@ -57,9 +57,3 @@ def is_expired(settings: ClauseSettings, expires: float, attempts: int, now: flo
     """True if a job is too old now."""
     limit = expires if attempts else expires_untried_at(settings, expires)
     return now >= limit
-
-
-def expiry_text(age: float, last: bytes) -> bytes:
-    """The text of an expired recipient, with the last problem; CR separates its lines."""
-    text = b"\rexpired after %d secs, problem was:\r" % age
-    return text + (last.strip(b"\r") or b"no attempt was made")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from engine.scheduling import retry
 from engine.scheduling.jobs import ClauseSettings, Job, QueuedMessage, ThreadKey, thread_key
 from engine.scheduling.ready import AgentSlots, ReadyThreads
-from engine.scheduling.threads import FROZEN, Thread
+from engine.scheduling.threads import Thread
 from engine.scheduling.timers import Timers, pop_expired
 
 NO_COMMAND = "ConfBUG:NoCmdDefined!"
@@ -106,7 +106,6 @@ class ThreadTable:
         """Why a thread must not get another agent by its own rules; "" if it may."""
         settings = thread.settings
         rules = (
-            (thread.is_held, FROZEN),
             (not settings.command, NO_COMMAND),
             (not self._selects(thread.key), NOT_SELECTED),
             (settings.queueonly and not is_etrn and not thread.agents, QUEUE_ONLY),
@@ -132,8 +131,8 @@ class ThreadTable:
             if not is_expiry:
                 self._wake(thread, now)
                 continue
-            if thread.is_held or self.ready.is_frozen:
-                self.timers.look_later(thread, now)  # held mail is not bounced
+            if self.ready.is_frozen:
+                self.timers.look_later(thread, now)  # the operator has stopped it
                 continue
             yield from pop_expired(thread, now)
             if number in self.threads:

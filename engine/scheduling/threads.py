@@ -20,7 +20,7 @@ class Limit(NamedTuple):
     reason: str
     """As MAILQ shows it."""
     scope: str | RingKey
-    """What its agents are counted by: "" for all, a channel, a ring."""
+    """Which agents count: all (""), those of a channel (/CHANNEL), or of a ring."""
     most: int
 
 
@@ -42,7 +42,7 @@ class Thread:
     """The jobs of one channel and host, and when they are tried."""
 
     __slots__ = (
-        *("agents", "attempts", "count", "fed_at", "heap", "index", "is_held", "is_round", "key"),
+        *("agents", "attempts", "count", "fed_at", "heap", "index", "is_round", "key"),
         *("lane", "late", "number", "pending", "retry_at", "ring", "settings", "unfed", "wake"),
     )
 
@@ -71,7 +71,6 @@ class Thread:
         """When an agent last got a job; 0: never."""
         self.pending = ""
         """Why it did not start when it was last tried."""
-        self.is_held = False
         self.is_round = False
         """True if all jobs are tried: its wait begins after that. False if only new ones are."""
         self.lane: Lane | None = None

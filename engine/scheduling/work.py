@@ -115,7 +115,7 @@ class WorkTable:
     def next_job(self, agent: AgentWork, now: float) -> Job | None:
         """The next job for an agent; None: there is none for it in its thread."""
         thread = agent.thread
-        while thread and not thread.is_held and thread.unfed:
+        while thread and thread.unfed:
             job = thread.unfed.popleft()
             if job.count and not job.agent:
                 job.agent = agent.number
@@ -140,9 +140,9 @@ class WorkTable:
         agent.outstanding.clear()
 
     def answer(self, job: Job, answer: AgentAnswer, now: float) -> bool:
-        """Take in an answer for a job that an agent has. A recipient that is finished stays in it
-        until the caller has recorded that and calls `ThreadTable.finish`. False: it is none to do
-        of the job, so the answer is only for the log.
+        """Apply an answer for a job that an agent has. A finished recipient stays in the job until
+        the caller has recorded that and calls `ThreadTable.finish`. False if the job has no such
+        recipient to do: the answer changes nothing.
         """
         thread = self.table.threads.get(job.thread)
         if thread is None or not job.is_todo(answer.offset):
@@ -179,7 +179,7 @@ class WorkTable:
         with another one of its ring, else it is idle (None).
         """
         thread = agent.thread
-        if thread and thread.unfed and not thread.is_held and any(j.count for j in thread.unfed):
+        if thread and thread.unfed and any(j.count for j in thread.unfed):
             return thread
         self._leave(agent, now)
         while thread := self.table.ready.next_of_ring(agent.ring):
@@ -208,7 +208,7 @@ class WorkTable:
 
 def _wants_agent(thread: Thread) -> bool:
     """True if a thread has a use for one more agent, and its rules allow that."""
-    if not thread.count or thread.is_held or thread.agents >= max(1, thread.settings.maxthr):
+    if not thread.count or thread.agents >= max(1, thread.settings.maxthr):
         return False
     return not thread.agents or thread.agents < len(thread.unfed or ())
 

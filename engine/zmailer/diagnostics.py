@@ -76,10 +76,16 @@ class Unreported(NamedTuple):
 
 
 def is_wanted(one: Unreported) -> bool:
-    """True if the sender asked for this (NOTIFY of RFC 3461); by default only for failures."""
-    words = dsn_parameter(one.recipient.dsn, "NOTIFY").decode("ascii", "replace").upper()
+    """True if the sender asked for this, see `notifies`."""
+    return notifies(one.recipient.dsn, _WANTED_BY.get(one.action, "SUCCESS"))
+
+
+def notifies(dsn: bytes, event: str) -> bool:
+    """True if an N line asks for SUCCESS, FAILURE or DELAY (NOTIFY of RFC 3461). The default is
+    FAILURE."""
+    words = dsn_parameter(dsn, "NOTIFY").decode("ascii", "replace").upper()
     wanted = set(words.split(",")) - {""} or {"FAILURE"}
-    return "NEVER" not in wanted and _WANTED_BY.get(one.action, "SUCCESS") in wanted
+    return "NEVER" not in wanted and event in wanted
 
 
 def dsn_parameter(line: bytes, name: str) -> bytes:

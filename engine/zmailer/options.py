@@ -1,4 +1,4 @@
-"""The options of the scheduler, in the letters of scheduler(8zm)."""
+"""The options of the scheduler: the letters of scheduler(8zm), and --exact."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class SchedulerOptions(NamedTuple):
 
     is_daemon: bool = False
     """-d: detach, also with -v."""
+    is_exact: bool = False
+    """--exact: KILL of MAILQ answers in the bytes of ZMailer 3.0.1, which always has success."""
     is_interactive: bool = False
     """-i: do not detach."""
     is_verbose: bool = False
@@ -74,7 +76,7 @@ class WrongOption(Exception):
 _FLAGS = {
     **{"-d": "is_daemon", "-i": "is_interactive", "-v": "is_verbose", "-F": "is_frozen"},
     **{"-n": "returns_headers", "-Q": "has_short_dump", "-S": "is_synchronous"},
-    **{"-V": "shows_version", "-W": "is_verbose_later"},
+    **{"-V": "shows_version", "-W": "is_verbose_later", "--exact": "is_exact"},
 }
 _TEXTS = {
     **{"-f": "conf", "-L": "log", "-l": "statistics", "-P": "postoffice"},
@@ -121,7 +123,7 @@ def parse_options(words: Sequence[str]) -> SchedulerOptions:
         WrongOption: one is unknown, or its value cannot be used.
     """
     try:
-        found, rest = getopt.getopt(list(words), "divFHnQSVWf:E:L:l:M:N:p:P:q:R:Z:")
+        found, rest = getopt.getopt(list(words), "divFHnQSVWf:E:L:l:M:N:p:P:q:R:Z:", ["exact"])
     except getopt.GetoptError as error:
         raise WrongOption(str(error)) from None
     if rest:

@@ -126,7 +126,7 @@ def wait(agent: Agent[str], until: Callable[[Events], bool] = lambda _: False) -
         fds = [agent.pidfd] if agent.is_closed else [agent.pidfd, agent.sock.fileno()]
         ready = [] if agent.talk.has_lines else select.select(fds, [], [], 20)[0]
         assert ready or agent.talk.has_lines, "the agent hangs"
-        if ready == [agent.pidfd]:
+        if agent.pidfd in ready:
             agent.reap()
         events += agent.read(1.0)
     return events

@@ -71,8 +71,7 @@ def act(engine: Driven, random: Random, number: int, now: float) -> None:
     elif kind == 9:
         engine.work.end(agent, now)
     elif kind == 10:
-        thread = random.choice(list(engine.table.threads.values()))
-        controls.hold(engine.table, thread, is_held=not thread.is_held)
+        controls.kick(engine.table, random.choice(list(engine.table.threads.values())))
     else:
         message = random.choice(list(engine.table.messages.values()))
         engine.table.forget(message)
@@ -89,8 +88,8 @@ def work_on(engine: Driven, agent: AgentWork, words: str, now: float) -> None:
 
 @pytest.mark.parametrize("seed", range(40 if IS_DEEP else 4))
 def test_limits_hold_at_every_moment(seed: int) -> None:
-    """With any arrivals, answers, deaths, holds and kills no limit is ever exceeded, and no thread
-    waits for a slot that is free; released, all mail is delivered."""
+    """With any arrivals, answers, deaths, kicks and kills no limit is ever exceeded, and no thread
+    waits for a slot that is free; in the end all mail is delivered."""
     engine, random = Driven(most=10), Random(seed)
     now = MODIFIED
     for number in range(1, 600):
@@ -105,8 +104,6 @@ def test_limits_hold_at_every_moment(seed: int) -> None:
             check_limits(engine)
         check_limits(engine)
         check_no_one_waits_for_nothing(engine)
-    for thread in list(engine.table.threads.values()):
-        controls.hold(engine.table, thread, is_held=False)
     for _ in range(1000):
         now += 5
         engine.step(now)

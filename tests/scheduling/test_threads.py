@@ -188,23 +188,6 @@ def test_queueonly_waits_for_etrn_but_expires() -> None:
     assert engine.step(MODIFIED + 1000) == [1]
 
 
-def test_a_held_thread_gets_nothing_until_it_is_released() -> None:
-    """A held thread starts no agent, feeds no job, and is shown as frozen; released, it starts."""
-    engine = Driven()
-    for number in (1, 2):
-        engine.put(number, (clause(), "smtp", "a", [100]), now=NOW)
-    (agent,) = engine.start()
-    engine.work.next_job(agent, NOW)
-    controls.hold(engine.table, engine.thread(), is_held=True)
-    assert engine.work.next_job(agent, NOW) is None
-    engine.work.end(agent, NOW)
-    assert engine.step(NOW + 500) == []
-    assert engine.start() == []
-    assert engine.table.ready.reason(engine.thread()) == "Frozen"
-    controls.hold(engine.table, engine.thread(), is_held=False)
-    assert sorted(engine.round("ok3", NOW + 500)) == [1, 2]
-
-
 def test_frozen_all_wait_and_thawed_all_start() -> None:
     """While the engine is frozen no agent starts; then each thread that is due does."""
     engine = Driven()
@@ -298,14 +281,14 @@ def test_a_job_that_could_not_be_ended_comes_again() -> None:
     assert engine.step(late + 60) == [1]
 
 
-def test_held_mail_does_not_expire() -> None:
-    """A job of a held thread stays as long as it is held; released, it expires within a minute."""
+def test_frozen_mail_does_not_expire() -> None:
+    """A job stays while the engine is frozen; then it expires within a minute."""
     engine = Driven()
     engine.put(1, (clause(expiry=100, interval=10_000), "smtp", "a", [100]), now=NOW)
     engine.round("deferred x", NOW)
-    controls.hold(engine.table, engine.thread(), is_held=True)
+    engine.table.ready.is_frozen = True
     assert engine.step(NOW + 500) == []
-    engine.thread().is_held = False
+    engine.table.ready.is_frozen = False
     assert engine.step(NOW + 560) == [1]
 
 

@@ -150,7 +150,7 @@ def test_settings_add_up_until_a_command() -> None:
     )
     assert match.warning == "the original program uses only line 1: other command, interval"
     assert find_settings(conf, "smtp", "b").warning == ""
-    assert find_settings(conf, "uucp", "b").warning.startswith("no clause matches in the original")
+    assert find_settings(conf, "uucp", "b").warning.startswith("no clause matches: the original")
     (warning,) = conf.warnings
     assert (warning.line, "never matches" in warning.text) == (4, True)
 

@@ -228,7 +228,7 @@ async def test_the_console_shows_and_deletes(running: RunningServer) -> None:
         lambda: open_places(setup_for(config, address.text, {}), [address.text])
     )
     async with a_desk(place, size=(100, 30), clock=time.time) as desk:
-        await desk.sees("3276785", "3268638", "waiting 3")
+        await desk.sees("3276785", "3268638", "waiting 3", "its scheduler starts the agents")
         await desk.press("down", "X")
         await desk.sees("EXPUNGE 2 TASKS", "1 more affected: added to this plan")
         await desk.sees("none: the server does it for good")

@@ -158,6 +158,10 @@ def test_the_doctor_names_what_stops_mail(spool: Spool, tmp_path: Path, spooldec
     (spool.root / ".scheduler.notify").touch()
     (spool.root / "queue" / "1009").write_text("external\n")
     os.utime(spool.root / "queue" / "1009", (1, 1))
+    (spool.root / "queue" / "1010").write_text("external\n")
+    os.utime(spool.root / "queue" / "1010", (1, 1))
+    (spool.root / "freezer").mkdir(exist_ok=True)
+    (spool.root / "freezer" / "1010.1").write_text("i 1010\nr torn")
     (spool.root / "transport" / "1008").write_text("i 1008\nr torn")
     (spool.root / ".spooldeck").mkdir()
     (spool.root / ".spooldeck" / "frozen").touch()
@@ -185,6 +189,7 @@ def test_the_doctor_names_what_stops_mail(spool: Spool, tmp_path: Path, spooldec
         "overdue for expiry",
     ):
         assert expected in said, said
+    assert "queue/1010" not in said  # its control file is in the freezer
     assert every_file(spool.root) == before
 
 

@@ -108,6 +108,7 @@ def test_of_a_stopped_spool_only_what_is_known_is_shown(spool: Spool) -> None:
 
     assert dict(watch.figures().rows)["scheduler"] == "not running"
     assert watch.figures().has_worker is False
+    assert watch.figures().warnings == (watch.obstacle("smtp"),)
     assert watch.obstacle("smtp") == "no scheduler is running: its agents deliver"
     (facts,) = watch.facts(["smtp/b.test"]).values()
     assert (facts.ring, facts.agents, facts.wakeup) == ("smtp/*", None, None)
@@ -130,7 +131,7 @@ def test_a_scheduler_that_does_not_answer_is_unknown(spool: Spool) -> None:
         ("", "127.0.0.1:174"),
         ("PARAMmailqpath=TCP:1740\n", "127.0.0.1:1740"),
         ("PARAMmailqsock=/run/m\n", "/run/m"),
-        ("PARAMmailqsock=TCP:mailq\n", "expected a path or a number"),
+        ("PARAMmailqsock=TCP:no-such\n", "expected a path, or TCP: and a port"),
         ("PARAMauthfile={folder}/auth\n", "no user may see the threads"),
         ("PARAMauthfile={folder}/none\n", "none"),
         ("x=1\n", "has errors"),

@@ -7,12 +7,39 @@ from pathlib import Path
 import pytest
 
 from engine.config.validators import ConfigError, ConfigLocation
+from engine.store import Unavailable
+from engine.stores.zmailer.scheduler_conf import parse_conf
 from engine.zmailer.environment import (
     ZmailerSettings,
     parse_environment,
     parse_settings,
     read_files,
 )
+from engine.zmailer.scheduler.mailq_socket import MailqSocket, find_mailq_socket
+
+
+@pytest.mark.parametrize(
+    ("param", "address", "expected"),
+    [
+        ("", "", MailqSocket("", "127.0.0.1", 174)),
+        ("UNIX:/run/m", "192.0.2.1", MailqSocket("/run/m")),
+        ("/run/m", "", MailqSocket("/run/m")),
+        ("TCP:1740", "192.0.2.1", MailqSocket("", "192.0.2.1", 1740)),
+        ("TCP:1740", "[192.0.2.1]", MailqSocket("", "192.0.2.1", 1740)),
+        ("TCP:smtp", "[ipv6:::1]", MailqSocket("", "::1", 25)),
+        ("TCP:smtp", "[IPv6.2001:db8::1]", MailqSocket("", "2001:db8::1", 25)),
+        ("TCP:70000", "", "mailqsock TCP:70000: expected a path, or TCP: and a port"),
+        ("", "eth0", "BINDADDR eth0: expected an IP address"),
+    ],
+)
+def test_where_mailq_is_served(param: str, address: str, expected: MailqSocket | str) -> None:
+    """By PARAMmailqsock and BINDADDR; without them on port 174 of the loopback address."""
+    conf = parse_conf(f"PARAMmailqsock={param}\n" if param else "", {})
+    try:
+        found: MailqSocket | str = find_mailq_socket(conf, {"BINDADDR": address})
+    except Unavailable as error:
+        found = str(error)[: len(expected)]
+    assert found == expected
 
 
 def test_a_zmailer_conf_is_read_as_a_shell_reads_it_and_never_run() -> None:

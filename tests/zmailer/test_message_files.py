@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from engine.scheduling.agent_lines import AgentAnswer, Notary
 from engine.scheduling.jobs import ClauseSettings, Job, QueuedMessage
-from engine.scheduling.table import JobGroup
+from engine.scheduling.ready import AgentSlots
+from engine.scheduling.table import JobGroup, ThreadTable
+from engine.scheduling.work import WorkTable
 from engine.stores.zmailer import names
 from engine.stores.zmailer.folders import PostofficeFolders
 from engine.system import files
 from engine.zmailer.scheduler.arrivals import Arrivals, ScanLimits
+from engine.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
 from engine.zmailer.scheduler.message_outcomes import MessageOutcomes, ReportRequest
 from engine.zmailer.scheduler.message_places import MessagePlaces
 from engine.zmailer.scheduler.message_reading import (
@@ -315,6 +319,34 @@ def test_a_finished_message_is_reported_and_removed(office: Office) -> None:
     assert office.outcomes.complete(found.message, NOW) == (1, 1)
     assert office.reported == [{found.groups[0].offsets[0]: b"failed"}]
     assert office.tree() == {"transport/71", "queue/71"}
+
+
+def test_an_expired_recipient_is_reported_while_others_wait(office: Office) -> None:
+    """Its sender need not wait for the end of the message, which may take days."""
+    path = office.spool.put(70, recipient(), recipient("local", "x"))
+    table = ThreadTable(AgentSlots(9), Random(1))
+    nothing: Callable[[object], None] = lambda text: None  # noqa: E731 - three parts ignore texts
+    parts = SchedulerParts(
+        table,
+        WorkTable(table, AgentSlots(9), Random(1)),
+        office.places,
+        office.reader,
+        office.outcomes,
+        Arrivals(office.folders, table.messages, lambda: 0.0),
+        *(nothing, nothing, nothing, nothing),
+        clock=lambda: FIRST + 3 * 86400,
+        monotonic=lambda: 0.0,
+    )
+    office.find = lambda channel, host: CLAUSE._replace(expiry=86400 if channel == "smtp" else None)  # type: ignore[method-assign]
+    office.reader.find_settings = office.find
+    flow = MessageFlow(parts)
+    flow.take("70")
+    for job in [job for thread in table.threads.values() for job in thread.jobs()]:
+        job.attempts = 1
+    flow.step()
+    flow.report_failures()
+    assert [[*one.values()] for one in office.reported] == [[b"failed"]]
+    assert path.exists()
 
 
 def test_a_delay_is_reported_once_to_those_who_want_it(office: Office) -> None:

@@ -22,6 +22,7 @@ from engine.zmailer.log_file import SchedulerLog
 from engine.zmailer.notify import NotifySocket
 from engine.zmailer.options import SchedulerOptions, WrongOption, parse_options
 from engine.zmailer.pid_file import PidFile, signal_scheduler
+from engine.zmailer.scheduler.clauses import scheduler_niceness
 from engine.zmailer.signals import SignalReader, SignalWish
 
 
@@ -269,6 +270,7 @@ def test_the_log_has_times_and_can_be_rotated(
     [
         ("", SchedulerOptions(), True),
         ("-i", SchedulerOptions(is_interactive=True), False),
+        ("--exact -i", SchedulerOptions(is_exact=True, is_interactive=True), False),
         ("-vd", SchedulerOptions(is_verbose=True, is_daemon=True), True),
         ("-HH -E 10,15", SchedulerOptions(hash_levels=2, scan_files=10, scan_seconds=15), True),
         ("-E 500", SchedulerOptions(scan_files=500), True),
@@ -305,6 +307,17 @@ def test_an_option_that_cannot_be_used_is_named(words: list[str], why: str) -> N
     """The message has the option, its value and what was expected."""
     with pytest.raises(WrongOption, match=why):
         parse_options(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "niceness"),
+    [("", 3), ("sysnice=5", 8), ("sysnice=-40", -20), ("syspriority=-2", -2), ("nice=9", 3)],
+)
+def test_the_niceness_of_the_scheduler_itself(words: str, niceness: int) -> None:
+    """sysnice is added to its own one, here 3; syspriority replaces it; nice is for agents."""
+    conf = parse_conf(f"*/* {words} interval=1m\n", {})
+    assert not conf.errors
+    assert scheduler_niceness(conf, 3) == niceness
 
 
 def test_the_changes_of_a_configuration_are_listed() -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 import pytest
 
 from engine.stores.zmailer.control_file import ControlFile, Diagnostic, parse_control_file
+from engine.stores.zmailer.scheduler_conf import parse_conf
 from engine.zmailer.diagnostics import (
     Unreported,
     find_unreported,
@@ -26,6 +27,7 @@ from engine.zmailer.reports import (
     compose_report,
     parse_form,
 )
+from engine.zmailer.scheduler.clauses import ClauseTable, find_form
 from tests.stores.zmailed import FIRST, Spool, recipient
 
 NOW = 1_795_170_900.0
@@ -181,6 +183,26 @@ def test_a_report_about_a_report_goes_to_the_form_s_recipients_only(tmp_path: Pa
     assert kept is not None
     assert (kept.folder, kept.suffix) == ("postman", ":error-on-error")
     assert compose(entry, ReportForm()) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "delivery", "expiry"),
+    [
+        ("", "delivery", "delivery"),
+        ("deliveryform=no", "no", "no"),
+        ("expiryform=late", "delivery", "late"),
+        ("deliveryform=no expiryform=late", "no", "late"),
+    ],
+)
+def test_the_clause_names_the_form_of_a_report(
+    words: str, delivery: str, expiry: str, tmp_path: Path
+) -> None:
+    """Its deliveryform, or its expiryform if the recipient is too old; `delivery` without them."""
+    entry = entry_of(tmp_path)
+    (row,) = find_unreported(entry.data, entry.control.recipients)
+    late = row._replace(diagnostic=timeout(row.recipient, None, "3 days", NOW, is_final=True))
+    table = ClauseTable(parse_conf(f"smtp/* command=smtp {words}\n", {}))
+    assert (find_form(table, row), find_form(table, late)) == (delivery, expiry)
 
 
 def test_an_expired_recipient_is_reported_as_failed_whatever_came_before(tmp_path: Path) -> None:

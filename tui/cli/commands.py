@@ -283,7 +283,7 @@ zmailer scheduler | zmailer.scheduler:scheduler | run the scheduler of a ZMailer
         detached, or with -i or -v in the foreground
     words OPTION... +rest | the letters of scheduler(8zm): -d -i -v -F -H -n -Q -S -V -W, -f CONF,
         -E FILES,SECONDS, -L LOG, -l STATISTICS, -M 1|2, -N FILES, -p CHANNEL/HOST, -P POSTOFFICE,
-        -q DUMP, -R STARTS, -Z ZMAILER.CONF
+        -q DUMP, -R STARTS, -Z ZMAILER.CONF; --exact: MAILQ answers as that of ZMailer 3.0.1
 zmailer agent | zmailer.agent:agent | serve the jobs of a scheduler on standard input, in
         the folder transport/ of a spool
     kind {smtp,hold,errormail} | smtp: to mail servers; hold: until a condition is met; errormail:

@@ -61,8 +61,8 @@ def verdict_lines(case: LockReport, now: float, width: int) -> list[Line]:
 
 
 def _drain_words(case: LockReport) -> str:
-    due = 0 if case.backlog is None else case.backlog.due
-    return lock_diagnosis.describe_drain_rate(due, case.rate_before)
+    due = None if case.backlog is None else case.backlog.due
+    return lock_diagnosis.describe_drain_rate(due or 0, case.rate_before)
 
 
 def timeline_lines(case: LockReport, now: float, width: int) -> list[Line]:

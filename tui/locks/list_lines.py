@@ -61,7 +61,7 @@ def place_lock(live: PlaceSession) -> PlaceLock:
     """The lock of a place as known now."""
     none = live.place.no_lock if live.place.has_leases else ""
     worker = live.worker.pid if none else None
-    due = live.backlog is not None and live.backlog.due > 0
+    due = live.backlog is not None and bool(live.backlog.due)
     seen = (live.readings.lock, live.backlog, none, worker, due and live.lacks_worker)
     return PlaceLock(live.number, live.place.name, *seen)
 
@@ -98,7 +98,8 @@ def _cells(lock: PlaceLock, now: float) -> list[Run]:
     if evidence is None:
         return [(" ?", "unknown"), ("", ""), UNKNOWN_RUN, UNKNOWN_RUN, ("", "")]
     free = evidence.verdict is Verdict.FREE
-    blocks = "?" if waiting is None else format_count(waiting.due, 7)
+    due = None if waiting is None else waiting.due
+    blocks = "?" if due is None else format_count(due, 7)
     oldest = waiting.oldest_due if waiting is not None else None
     cells = [
         "-" if free else "?" if evidence.pid is None else f"PID {evidence.pid}",

@@ -280,12 +280,15 @@ def detail_rows(row: WorkerRow, live: PlaceSession, now: float) -> list[tuple[st
     """Names and values about a worker, its task and its place; empty values are omitted."""
     task = next((task for task in live.active if task.id == row.task), None)
     lock, latest = live.readings.lock, live.inspector.latest
-    due = "?" if live.backlog is None else f"{live.backlog.due:,}"
+    due = None if live.backlog is None else live.backlog.due
     waiting = latest.counts.get(State.PENDING, 0)
     rows = [
         ("place", row.place),
         ("lock", "" if lock is None else f"{lock.verdict}: {lock.reason}"),
-        ("waiting", f"{present.format_count(waiting, 'task')}, {due} due"),
+        (
+            "waiting",
+            f"{present.format_count(waiting, 'task')}, {'?' if due is None else f'{due:,}'} due",
+        ),
         ("worker", "" if live.worker.pid is None else f"PID {live.worker.pid} started here"),
         ("owner", row.owner),
         ("connection", row.connection),

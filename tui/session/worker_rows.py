@@ -82,7 +82,11 @@ def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
     )
     connected = live.readings.queue_figures.connected
     idle = [
-        bare._replace(owner=one.name or NO_NAME, note=IDLE, connection=describe(one))
+        bare._replace(
+            owner=one.name or NO_NAME,
+            note=safe_line(one.text) or IDLE,
+            connection="" if one.text else describe(one),
+        )
         for one in connected
         if not _is_busy(one, live.active)
     ]

@@ -80,6 +80,8 @@ async def outlook(live: PlaceSession, task: Task, now: float) -> TaskOutlook:
         obstacle = obstacle or NO_WORKER_HINT
     if live.estimate_drain(now).trend is Trend.STALLED:
         obstacle = obstacle or "queue is stalled"
+    if task.due is None:
+        obstacle = obstacle or "no due time is known"
     rates = live.flow.rates(now)
     start = expected_start(
         task.due or 0.0,

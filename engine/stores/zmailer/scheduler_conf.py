@@ -439,4 +439,4 @@ def _difference(
             if not names:
                 return ""
             return f"the original program uses only line {clause.line}: other {', '.join(names)}"
-    return "no clause matches in the original program, which ends then"
+    return "no clause matches: the original program crashes"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from engine.scheduling.jobs import ClauseSettings
 from engine.stores.zmailer.scheduler_conf import Match, SchedulerConf, find_settings
+from engine.zmailer import diagnostics
+from engine.zmailer.diagnostics import Unreported
+
+DELIVERY_FORM = "delivery"
+"""The form of a report if the clause names none."""
 
 _MAX_CACHED = 100_000
 
@@ -31,6 +37,27 @@ class ClauseTable:
             found = clause_settings(match) if match.clauses else None
             self._by_name[key] = self._shared.setdefault(found, found) if found else None
         return self._by_name[key]
+
+
+def scheduler_niceness(conf: SchedulerConf, own: int) -> int:
+    """The niceness that the scheduler itself gets: `syspriority`, or `sysnice` more than its `own`
+    one. The last of the file counts."""
+    wanted = own
+    for clause in conf.clauses:
+        for name, one in clause.settings.items():
+            if name in ("sysnice", "syspriority") and isinstance(one.value, int):
+                wanted = one.value if name == "syspriority" else own + one.value
+    return max(-20, min(19, wanted))
+
+
+def find_form(table: ClauseTable, row: Unreported) -> str:
+    """The name of the form for a report that begins with this diagnostic: `expiryform` of its
+    clause if the recipient has expired, else `deliveryform`.
+    """
+    channel, host = map(os.fsdecode, row.recipient.quad[:2])
+    own = table.find(channel, host) or ClauseSettings()
+    is_expired = row.status == diagnostics.EXPIRED_STATUS.decode()
+    return (is_expired and own.expiryform) or own.deliveryform or DELIVERY_FORM
 
 
 def clause_settings(match: Match) -> ClauseSettings:

@@ -32,7 +32,7 @@ class SchedulerLoop:
         is_synchronous: bool = False,
         is_frozen: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`log_fd` gets the errors of agents; `recover` completes what one that died has begun;
+        """`log_fd` gets the errors of agents; `recover` completes what a dead agent has begun;
         `is_synchronous`: read all files before the first agent is started (option -S);
         `is_frozen`: start none, asked in each turn."""
         self.parts = parts

@@ -70,7 +70,7 @@ class MessageFlow:
         self._failed: set[int] = set()
         """Messages with failures that no report has yet."""
         self._delayed: dict[int, set[int]] = {}
-        """The threads of each message of which the sender knows that they wait."""
+        """The threads of each message whose delay was reported to its sender."""
 
     def step(self) -> None:
         """Let timers that are due expire jobs, and complete what could not be completed."""
@@ -120,8 +120,8 @@ class MessageFlow:
                 self.kill(old)
 
     def notice(self, path: str) -> None:
-        """The router, or an operator, has named a control file: a new one, or one with recipients
-        that were released."""
+        """Take a notice of the router or an operator: a control file is new, or recipients of it
+        were released."""
         parts, name = self.parts, path.rpartition("/")[2]
         message = parts.table.messages.get(names.message_number(name) or 0)
         if message is None or file_name(message) != name:
@@ -162,7 +162,7 @@ class MessageFlow:
         """An agent has answered for a recipient."""
         parts, now, message = self.parts, self.parts.clock(), job.message
         if not parts.work.answer(job, answer, now):
-            parts.log(f"{message.path}/{answer.offset}: answered, but not to do")
+            parts.log(f"{message.path}/{answer.offset}: answer ignored, the recipient is not to do")
             return
         if not answer.rule.is_final:
             return
@@ -202,6 +202,7 @@ class MessageFlow:
         except (OSError, Refused) as error:
             self.parts.log(f"{job.message.path}: cannot expire now: {error}")
             return
+        self._failed.add(job.message.number)
         self._count_end(job, "expire", now, job.count)
         self.parts.table.end(job)
         if not job.message.open_jobs:

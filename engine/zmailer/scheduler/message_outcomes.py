@@ -328,11 +328,10 @@ def _finish(fd: int, offset: int, line: bytes, end: State) -> None:
 
 
 def _is_notified(line: bytes, word: str) -> bool:
-    """True if a recipient's NOTIFY has a word; by default it has FAILURE (RFC 3461)."""
+    """True if the N line after a recipient line asks for a report."""
     _, _, rest = line.partition(b"\n")
     own = rest[2:].partition(b"\n")[0] if rest[:1] == b"N" else b""
-    wanted = diagnostics.dsn_parameter(own, "NOTIFY").decode("ascii", "replace").upper()
-    return word in (wanted or "FAILURE").split(",")
+    return bool(word) and diagnostics.notifies(own, word)
 
 
 def _diagnostic_of(answer: AgentAnswer, now: float) -> Diagnostic:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -15,7 +14,7 @@ from engine.mail.host import this_host
 from engine.mailq.acl import MailqUser, read_users
 from engine.mailq.job_text import dump_lines
 from engine.mailq.report_text import encode
-from engine.mailq.server import DEFAULT_PORT, MailqServer, listen_tcp, listen_unix
+from engine.mailq.server import MailqServer
 from engine.scheduling import controls
 from engine.scheduling.jobs import ThreadKey
 from engine.scheduling.ready import AgentSlots
@@ -36,13 +35,14 @@ from engine.zmailer.options import SchedulerOptions
 from engine.zmailer.pid_file import PidFile
 from engine.zmailer.reports import ReportSettings
 from engine.zmailer.scheduler.arrivals import Arrivals, ScanLimits
-from engine.zmailer.scheduler.clauses import ClauseTable
+from engine.zmailer.scheduler.clauses import ClauseTable, find_form, scheduler_niceness
 from engine.zmailer.scheduler.loop import SchedulerLoop
+from engine.zmailer.scheduler.mailq_socket import find_mailq_socket, listen
 from engine.zmailer.scheduler.message_flow import SchedulerParts
 from engine.zmailer.scheduler.message_outcomes import MessageOutcomes
 from engine.zmailer.scheduler.message_places import MessagePlaces
 from engine.zmailer.scheduler.message_reading import MessageReader
-from engine.zmailer.scheduler.reporting import FORM, SenderReports
+from engine.zmailer.scheduler.reporting import SenderReports
 from engine.zmailer.scheduler.running_agents import AgentLimits
 from engine.zmailer.scheduler.view import SchedulerQueue
 from engine.zmailer.signals import SignalReader, SignalWish
@@ -183,6 +183,7 @@ class SchedulerProcess:
         )
         self._clauses = ClauseTable(self._conf)
         self._record_conf()
+        _set_niceness(self._conf, self._outputs.log)
         recover = partial(_recover, changes, self._outputs.log)
         self.loop = self._make_loop(folders, recover, random)
         self._queue = SchedulerQueue(self.loop)
@@ -204,7 +205,8 @@ class SchedulerProcess:
         reports = SenderReports(
             folders,
             self._report_settings,
-            lambda: read_form(self._files.forms, FORM),
+            lambda name: read_form(self._files.forms, name),
+            lambda row: find_form(self._clauses, row),
             self._outputs.syslog,
         )
         clock = self._clocks.monotonic
@@ -243,7 +245,7 @@ class SchedulerProcess:
         self._server: MailqServer | None = None
         users = self._read_users(params.get("authfile", ""))
         try:
-            listener = _listen(params.get("mailqsock", ""))
+            listener = listen(find_mailq_socket(self._conf, self._files.environ))
         except Unavailable as error:
             self._outputs.log(f"no MAILQ server: {error}")
             return
@@ -252,6 +254,7 @@ class SchedulerProcess:
             self._queue,
             users,
             with_jobs=not self._options.has_short_dump,
+            is_exact=self._options.is_exact,
             clock=self._clocks.monotonic,
             wall_clock=self._clocks.wall,
         )
@@ -287,7 +290,7 @@ class SchedulerProcess:
             try:
                 actions[wish]()
             except (OSError, Unavailable) as error:
-                self._outputs.log(f"{wish}: {error}")
+                self._outputs.log(f"cannot {wish}: {error}")
 
     def _reread(self) -> None:
         """Read the configuration again. With an error in it the old one stays in use."""
@@ -301,6 +304,7 @@ class SchedulerProcess:
         if self._server is not None:
             authfile = self._conf.params.get("authfile")
             self._server.users = self._read_users(str(authfile.value) if authfile else "")
+        self.loop.report_every(_report_seconds(self._conf))
         self._queue.forget_view()
         controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
 
@@ -327,9 +331,7 @@ class SchedulerProcess:
 
     def run(self) -> None:
         """Run until a signal ends it."""
-        interval = self._conf.params.get("global-report-interval")
-        seconds = float(interval.value) if interval else DEFAULT_REPORT_SECONDS  # type: ignore[arg-type]
-        self.loop.report_every(seconds)
+        self.loop.report_every(_report_seconds(self._conf))
         self._outputs.log(f"started, PID {os.getpid()}")
         self.loop.run()
         self._outputs.log("ended")
@@ -339,11 +341,25 @@ class SchedulerProcess:
         self._keep.close()
 
 
+def _report_seconds(conf: SchedulerConf) -> float:
+    interval = conf.params.get("global-report-interval")
+    return float(interval.value) if interval else DEFAULT_REPORT_SECONDS  # type: ignore[arg-type]
+
+
 def _report_settings(conf: SchedulerConf, options: SchedulerOptions) -> ReportSettings:
     keeps = "store-error-on-error" in conf.params and bool(
         conf.params["store-error-on-error"].value
     )
     return ReportSettings(this_host().name, not options.returns_headers, keeps)
+
+
+def _set_niceness(conf: SchedulerConf, log: Callable[[str], None]) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    if (wanted := scheduler_niceness(conf, own)) != own:
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, wanted)
+        except OSError as error:
+            log(f"niceness {wanted}: {error.strerror}")
 
 
 def _recover(changes: LineChanges, log: Callable[[str], None]) -> None:
@@ -370,22 +386,3 @@ def _selector(only: str) -> Callable[[ThreadKey], bool]:
         return lambda key: True
     channel, _, host = only.lower().partition("/")
     return lambda key: (key.channel, key.host) == (channel, host)
-
-
-def _listen(param: str) -> socket.socket:
-    """The socket of MAILQ, by PARAMmailqsock.
-
-    Raises:
-        Unavailable: it cannot be used.
-    """
-    kind, colon, rest = param.partition(":")
-    if param.startswith("/"):
-        return listen_unix(param)
-    if colon and kind.upper() == "UNIX":
-        return listen_unix(rest)
-    if not colon:
-        return listen_tcp(port=DEFAULT_PORT)
-    try:
-        return listen_tcp(port=int(rest) if rest.isdigit() else socket.getservbyname(rest, "tcp"))
-    except OSError:
-        raise Unavailable(f"{param}: no such service") from None

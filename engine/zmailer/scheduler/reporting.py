@@ -15,6 +15,7 @@ from engine.stores.zmailer.folders import PostofficeFolders
 from engine.stores.zmailer.marks import Commit, LineChange
 from engine.system import files
 from engine.zmailer import diagnostics, syslog_lines
+from engine.zmailer.diagnostics import Unreported
 from engine.zmailer.reports import (
     MAX_ENVELOPE_BYTES,
     ReportedMessage,
@@ -24,9 +25,6 @@ from engine.zmailer.reports import (
 )
 from engine.zmailer.scheduler.message_outcomes import ReportRequest
 from engine.zmailer.submit import POSTMAN, Router
-
-FORM = "delivery"
-"""The form of reports of ended messages."""
 
 _COPY_BYTES = 1 << 20
 
@@ -38,11 +36,14 @@ class SenderReports:
         self,
         folders: PostofficeFolders,
         settings: ReportSettings,
-        form: Callable[[], ReportForm],
+        form: Callable[[str], ReportForm],
+        form_name: Callable[[Unreported], str],
         log: Callable[[str], None],
     ) -> None:
-        """`form` reads the form when a report is made; `log` gets the lines for syslog."""
-        self._folders, self._settings, self._form, self._log = folders, settings, form, log
+        """`form` reads the form with a name, when a report is made; `form_name` gives that for the
+        first diagnostic of the report; `log` gets the lines for syslog."""
+        self._folders, self._settings, self._log = folders, settings, log
+        self._form, self._form_name = form, form_name
         self._router = Router(folders.fd)
 
     def report(self, request: ReportRequest, now: float) -> None:
@@ -61,7 +62,8 @@ class SenderReports:
             facts = ReportedMessage(
                 opened.name, request.data, control.sender, request.modified_ns, start
             )
-            report = compose_report(facts, rows, self._form(), self._settings, now)
+            name = self._form_name(rows[0])
+            report = compose_report(facts, rows, self._form(name), self._settings, now)
             if report is None:
                 self._log(syslog_lines.nothing_to_report(len(rows)))
                 return
@@ -77,7 +79,7 @@ class SenderReports:
                 with self._router.stage(commit, chunks) as send:
                     _mark(opened.fd, lines)
                     send()
-        self._log(syslog_lines.report_created(facts.spool_id, FORM))
+        self._log(syslog_lines.report_created(facts.spool_id, name))
 
     @contextmanager
     def _open_message(self, name: str) -> Iterator[tuple[int, bytes]]:

@@ -208,6 +208,7 @@ FORMATS: dict[str, Format] = {
         no_destinations="the scheduler has the state of its hosts",
         why_unworkable=lambda settings: "the agents of its scheduler deliver",
         claims="agents",
+        complete_place="zmailer.watch:complete_mailq_place",
     ),
     "nftban": Format(
         "an NFTBan queue",

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from engine.mail.host import this_host
 from engine.mail.send.smtp_client import SmtpDestination
 from engine.scheduling.agent_loop import run_agent
+from engine.store import Unavailable
 from engine.stores.zmailer.folders import PostofficeFolders
 from engine.text.decode import parse_digits
 from engine.text.safe import safe_line
@@ -32,6 +33,8 @@ from engine.zmailer.reports import ReportSettings
 from engine.zmailer.submit import Router
 from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.setup import Setup
+
+EXPECTED_FOLDER = "expected the folder transport/ of a spool"
 
 
 class _Agent(NamedTuple):
@@ -109,10 +112,13 @@ def agent(setup: Setup, arguments: argparse.Namespace) -> int:
     """Serve the jobs of a scheduler on standard input, until it ends; works in transport/."""
     kind = _AGENTS[arguments.kind]
     options, host = _parse(kind, arguments.words)
-    folders = PostofficeFolders(POSTOFFICE)
+    try:
+        folders = PostofficeFolders(POSTOFFICE)
+    except Unavailable as error:
+        fail(EX_USAGE, f"{safe_line(os.getcwd())}: {EXPECTED_FOLDER}: {safe_line(str(error))}")
     try:
         if not os.path.samestat(os.stat("."), folders.transport_status):
-            fail(EX_USAGE, f"{safe_line(os.getcwd())}: expected the folder transport/ of a spool")
+            fail(EX_USAGE, f"{safe_line(os.getcwd())}: {EXPECTED_FOLDER}")
         # At a slow stop the scheduler signals all agents: the job is finished first.
         signal.signal(signal.SIGQUIT, signal.SIG_IGN)
         with contextmanager(kind.open_agent)(folders, options) as deliver:

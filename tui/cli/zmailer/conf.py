@@ -64,7 +64,8 @@ def check(setup: Setup, arguments: argparse.Namespace) -> int:
         if arguments.json:
             print_json(_as_json(path, conf))
         else:
-            print(f"{len(conf.errors)} errors: the scheduler would not start")
+            count = len(conf.errors)
+            print(f"{count} error{'s' if count > 1 else ''}: the scheduler would not start")
         return 1
     if arguments.diff:
         return _print_changes(setup, arguments, path, conf)

@@ -14,6 +14,7 @@ from engine.doctor.finding import MAX_LISTED, Finding, Grade
 from engine.doctor.store_checks import list_problems
 from engine.model import STALLED_KEY, Problem, State, Task
 from engine.policy import format_rough_duration
+from engine.scheduling.jobs import DAY_SECONDS
 from engine.store import Unavailable
 from engine.stores.zmailer import agents, names
 from engine.stores.zmailer.folders import QUEUE, TRANSPORT, PostofficeFolders
@@ -28,9 +29,6 @@ from tui.cli.setup.setup import Setup
 ORPHAN_SECONDS = 3600.0
 """A message file without its control file is reported once it is so old: the router writes the
 message first."""
-
-EXPIRY2_SECONDS = 86400.0
-"""What `expiry2` counts as if it is 0."""
 
 Threads = Mapping[tuple[str, str], Sequence[Task]]
 """The waiting recipients of each channel and host."""
@@ -204,7 +202,7 @@ def _lifetime(match: Match) -> float:
     """Seconds after which a message has expired, also without an attempt."""
     expiry, more = (match.settings[name].value for name in ("expiry", "expiry2"))
     assert isinstance(expiry, int) and isinstance(more, int)
-    return expiry + (more or EXPIRY2_SECONDS)
+    return expiry + (more or DAY_SECONDS)
 
 
 def _files(
@@ -240,13 +238,16 @@ def _files(
 
 
 def _lone_messages(folders: PostofficeFolders, listed: Mapping[str, str]) -> Iterator[str]:
-    """Paths of message files that no control file names."""
+    """Paths of message files that no control file names. One that was moved to freezer/ still
+    needs its message."""
+    parked = folders.list_parked()
+    known = {*listed, *parked, *(name.rpartition(".")[0] for name in parked)}
     limit = time.time() - ORPHAN_SECONDS
     for folder in ("", *names.all_hash_folders()):
         below = f"{QUEUE}/{folder}".rstrip("/")
         with suppress(OSError), folders.open_below(folders.fd, below) as queue_fd:
             for name in os.listdir(queue_fd):
-                if names.message_number(name) is None or name in listed:
+                if names.message_number(name) is None or name in known:
                     continue
                 if os.stat(name, dir_fd=queue_fd, follow_symlinks=False).st_mtime < limit:
                     yield f"{below}/{name}"

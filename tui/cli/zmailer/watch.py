@@ -17,7 +17,7 @@ from engine.mailq.acl import Right
 from engine.mailq.client import MailqClient
 from engine.mailq.connection import ServerAddress
 from engine.mailq.queue_view import AgentView, ThreadView
-from engine.mailq.server import DEFAULT_PORT
+from engine.mailq.server import LOOPBACK
 from engine.model import ConnectedWorker, attempts_allowed
 from engine.policy import format_rough_duration
 from engine.store import StoreError, Unavailable
@@ -27,6 +27,7 @@ from engine.stores.zmailer.scheduler_conf import SchedulerConf, Value, find_sett
 from engine.zmailer import spool_controls
 from engine.zmailer.conf_changes import format_value
 from engine.zmailer.environment import SchedulerFiles, read_files
+from engine.zmailer.scheduler.mailq_socket import find_mailq_socket
 from tui.cli.setup.setup import Setup
 from tui.session.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
 
@@ -165,27 +166,22 @@ def find_server(found: SchedulerFiles) -> ServerAddress:
     if found.conf is None or found.conf.errors:
         raise Unavailable(found.problem or f"{found.conf_path}: has errors")
     params = found.conf.params
-    where = str(params["mailqsock"].value) if "mailqsock" in params else ""
-    kind, _, rest = where.partition(":")
-    path = where if where.startswith("/") else rest if kind.upper() == "UNIX" else ""
-    port = DEFAULT_PORT
-    if not path and where:
-        if not rest.isdecimal():
-            raise Unavailable(f"mailqsock {where}: expected a path or a number of a port")
-        port = int(rest)
-    address = ServerAddress(path or f"127.0.0.1:{port}", path, "" if path else "127.0.0.1", port)
+    path, host, port = find_mailq_socket(found.conf, found.environ)
+    if host and ipaddress.ip_address(host).is_unspecified:
+        host = LOOPBACK
+    address = ServerAddress(path or f"{host}:{port}", path, host, port)
     if "authfile" not in params:
         return address
     users, _ = acl.read_users(str(params["authfile"].value))
     wanted = {Right.TT, Right.QQ}
-    user = next((one for one in users if wanted & one.rights and _admits(one, path)), None)
+    user = next((one for one in users if wanted & one.rights and _admits(one, host)), None)
     if user is None:
         raise Unavailable(f"authfile {params['authfile'].value}: no user may see the threads")
     return address._replace(user=user.name, password=user.password)
 
 
-def _admits(user: acl.MailqUser, path: str) -> bool:
-    return user.fits(None if path else ipaddress.ip_address("127.0.0.1"))
+def _admits(user: acl.MailqUser, host: str) -> bool:
+    return user.fits(ipaddress.ip_address(host) if host else None)
 
 
 def _rows(
@@ -234,6 +230,11 @@ def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
     times = (("HA", one.hungry_at), ("FA", one.fed_at))
     ages = (f"{n}={'never' if at is None else format_rough_duration(now - at)}" for n, at in times)
     return f"{one.state or '?'} OF={one.outstanding} UF={view.unfed} {' '.join(ages)}"
+
+
+def complete_mailq_place(setup: Setup, place: Place) -> Place:
+    """The `Place` of a scheduler by MAILQ: it alone decides when its agents start."""
+    return place._replace(claim_obstacle=lambda kind: "its scheduler starts the agents")
 
 
 def complete_place(setup: Setup, place: Place) -> Place:
