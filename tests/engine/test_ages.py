@@ -276,12 +276,21 @@ def test_every_table_can_be_read(counts: list[int]) -> None:
 def test_what_waits_has_an_oldest(indexed: Indexed) -> None:
     """The oldest pending task, how many are due, and the oldest of those."""
     later, dead = NOW + 60, a_task(4, 400, state=State.DEAD)
-    tasks = [a_task(1, 90, due=later), a_task(2, 60, due=NOW), a_task(3, 30, due=None), dead]
+    tasks = [a_task(1, 90, due=later), a_task(2, 60, due=NOW), a_task(3, 30), dead]
     reader = indexed(tasks)
     assert backlog.summarize_backlog(reader, NOW) == BacklogSummary(
         NOW - 90 * MINUTE, 2, NOW - 60 * MINUTE
     )
     assert backlog.summarize_backlog(reader, later).due == 3
+
+
+def test_a_task_whose_time_is_unknown_makes_the_number_unknown(indexed: Indexed) -> None:
+    """It may be due or not; the oldest that is due is one of the others."""
+    tasks = [a_task(1, 90, due=None), a_task(2, 60, due=NOW), a_task(3, 30)]
+    reader = indexed(tasks)
+    assert backlog.summarize_backlog(reader, NOW) == BacklogSummary(
+        NOW - 90 * MINUTE, None, NOW - 60 * MINUTE
+    )
 
 
 @pytest.mark.parametrize("pending", [0, 1])
