@@ -98,6 +98,7 @@ COMMANDS: Mapping[Words, tuple[Words, ...]] = {
     ("zmailer", "scheduler"): (("-i", "-P", "{place}", "-f", "{place}/scheduler.conf"),),
     ("zmailer", "doctor"): ((),),
     ("zmailer", "agent"): (("hold",), ("smtp", "-l", "{place}/log")),
+    ("zmailer", "statistics"): (("{place}/.spooldeck/swept",),),
     ("zmailer", "mailq"): (
         ("{place}/.spooldeck/swept",),
         ("-U", "x", "--password-file", "{place}/.spooldeck/swept", "-p", "{place}/swept"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from engine.stores.zmailer import names
@@ -54,11 +53,6 @@ def parse_line(text: str) -> StatisticsLine | None:
     if words[3] not in _READ_STATES or not slash:
         return None
     return StatisticsLine(words[0], int(words[1]), int(words[2]), words[3], channel, host, moment)
-
-
-def parse_log(lines: Iterator[str]) -> Iterator[StatisticsLine]:
-    """The lines of a log that can be read."""
-    return (line for line in map(parse_line, lines) if line is not None)
 
 
 def _is_number(word: str) -> bool:

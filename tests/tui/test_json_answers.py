@@ -153,6 +153,7 @@ def test_json_of_the_other_formats_is_as_documented(
     Path("mail").write_text("Hi\n")
     Path("good.conf").write_text('smtp/*\n  command="smtp -s"\n')
     Path("bad.conf").write_text("smtp/*\n  comand=smtp\n")
+    Path("ends.log").write_text("S3309638AbmKTJ5Ym690J 0 20 ok smtp/a.org\n")
     Path("units").mkdir()
 
     for words, expected in (
@@ -172,6 +173,7 @@ def test_json_of_the_other_formats_is_as_documented(
         ("zmailer check bad.conf", 1),
         ("zmailer check good.conf --diff good.conf", 0),
         ("zmailer why smtp/a.org --conf good.conf", 0),
+        ("zmailer statistics ends.log", 0),
         ("init queue", 0),
         ("install-units units ./queue", 0),
     ):

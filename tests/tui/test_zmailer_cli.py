@@ -19,6 +19,7 @@ from tests.stores.seen import every_file
 from tests.stores.zmailed import Spool, dead_pid, recipient, write_lock
 from tests.tui.desks import a_desk
 from tests.tui.queues import Run
+from tui import cli
 from tui.cli.demo_formats_zmailer import MailSpool
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
@@ -104,6 +105,30 @@ def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run
     assert ["maxring", "2", "line", "2"] in rows and ["overfeed", "150", "default"] in rows
     none = spooldeck("zmailer", "why", "uucp/x", "--conf", str(path))
     assert (none.returncode, none.stdout.splitlines()[-1]) == (1, "no command: nothing delivers it")
+
+
+def test_a_statistics_log_is_shown_by_channel_and_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both forms of the log: numbers by state, and the median and p95 of both delays."""
+    path = tmp_path / "ends"
+    new = [f"S3309638AbmKTJ5Ym690J {n} {10 * n} ok smtp/mx\n" for n in range(1, 20)]
+    old = "812876256 90401-2 40 500 expiry smtp/mx\n812876256 90401 0 1 error local/\x1b[2J\n"
+    path.write_text("".join([*new, old, "torn 1"]))
+
+    assert cli.main(["zmailer", "statistics", str(path)]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert cli.main(["zmailer", "statistics", str(path), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert cli.main(["zmailer", "statistics", str(tmp_path)]) == 74
+    error = capsys.readouterr().err
+
+    assert " ".join(shown[0]) == "OK ERROR EXPIRY DT1 p50 p95 DT2 p50 p95 CHANNEL/HOST"
+    assert shown[1][:-1] == ["0", "1", "0", "0", "0", "1", "1"] and "\x1b" not in shown[1][-1]
+    assert shown[2] == ["19", "0", "1", "10", "19", "100", "190", "smtp/mx"]
+    assert " ".join(shown[3]).startswith("21 recipients; 1 other")
+    assert (said["unread"], said["hosts"][1]["states"]) == (1, {"ok": 19, "expiry": 1})
+    assert error == f"spooldeck: {tmp_path}: Is a directory\n"
 
 
 @pytest.mark.parametrize(

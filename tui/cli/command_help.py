@@ -121,6 +121,7 @@ zmailer check | findings | /etc/zmailer/scheduler.conf
 zmailer doctor | findings | /var/spool/postoffice
 zmailer scheduler | loop | -i -P /var/spool/postoffice -f scheduler.conf
 zmailer agent | read | smtp -c smtp -l /var/log/smtp
+zmailer statistics | read | /var/log/mail/scheduler.stats
 zmailer mailq | read | mail.example.org -Q
 zmailer why | some | smtp/mx.example.org --conf scheduler.conf
 federation work | loop | redis://localhost/0 --until-idle

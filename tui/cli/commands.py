@@ -290,6 +290,10 @@ zmailer agent | zmailer.agent:agent | serve the jobs of a scheduler on standard 
         back to the sender
     words WORD... +rest | -c CHANNEL; smtp also -p PORT, -h HELO, -l LOG, -T SECONDS; then the host,
         if jobs name none
+zmailer statistics | zmailer.statistics:statistics | numbers and delays in a statistics log, by
+        channel and host
+    file FILE | the log that the scheduler writes with -l, in its old or new form
+    @json
 zmailer mailq | zmailer.mailq:mailq +listing | the queue of a scheduler, as mailq(1zm)
         prints it
     words WORD... +rest | ADDRESS: a host, URL or rendezvous file; -p PORT or socket, -U USER,
@@ -413,7 +417,8 @@ An operator console for mail and task queues, with its own queue engine.
   spooldeck kannader ...        init, enqueue, work, recover (a Kannader spool)
   spooldeck zgb ...             init, enqueue, work, doctor (a ZGB mail queue)
   spooldeck bullmq ...          work, add, doctor (BullMQ queues on Redis, Valkey)
-  spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor
+  spooldeck zmailer ...         scheduler, agent, mailq, check, why, doctor,
+                                statistics
   spooldeck federation ...      work, enqueue, keys, doctor (deliveries to servers)
   spooldeck shell-init          bash functions of the contract: eval "$(...)"
   spooldeck completion SHELL    completion for bash, zsh or fish

@@ -91,6 +91,7 @@ zgb work | place text, text text
 zmailer check | file text, errors remark[], warnings remark[], clauses clause[], params text{}
 zmailer check --diff | old text, new text, changes text[], threads text[]
 zmailer why | target text, clauses clause[], settings setting{}, warning text?
+zmailer statistics | file text, unread number, hosts ends[]
 federation keys | keys text{}, fingerprint text, servers text{}
 install-units | folder text, lines text[]
 """
@@ -150,6 +151,8 @@ step | step text, text text
 remark | line number, column number, text text
 clause | line number, pattern text, settings text{}
 setting | value text, line number?
+ends | channel text, host text, states number{}, queued_p50 number, queued_p95 number, \
+delivery_p50 number, delivery_p95 number
 """
 
 
