@@ -94,7 +94,7 @@ class QueuedMessage:
 
     __slots__ = (
         *("created", "folder", "jobs", "modified_ns", "number", "open_jobs", "resyncs", "sender"),
-        "suffix",
+        *("suffix", "verbose_log"),
     )
 
     def __init__(
@@ -106,6 +106,7 @@ class QueuedMessage:
         suffix: str = "",
         created: float = 0.0,
         sender: str = "",
+        verbose_log: str = "",
     ) -> None:
         self.number = number
         """That begins the file name; agents name the message by it."""
@@ -117,6 +118,8 @@ class QueuedMessage:
         """When the control file was made, epoch seconds UTC."""
         self.sender = sender
         """Where errors are reported; empty for a report."""
+        self.verbose_log = verbose_log
+        """Path of a log for its outcomes, relative to transport/; empty: none."""
         self.resyncs = 0
         """How often an agent found nothing to do in it."""
         self.jobs: tuple[Job, ...] = ()

@@ -49,6 +49,7 @@ class Office:
         self.outcomes = MessageOutcomes(self.places, self.reader, self.report)
         self.reported: list[dict[int, bytes]] = []
         self.refusal: OSError | None = None
+        self.logged: list[str] = []
 
     def find(self, channel: str, host: str) -> ClauseSettings | None:
         """One clause for all but the channel `odd`."""
@@ -103,6 +104,24 @@ def answer(
     one = AgentAnswer(found.message.number, offset, known, status.encode(), text.encode())
     found.message.open_jobs = 9
     return office.outcomes.record(jobs_of(found)[0], one, NOW)
+
+
+def flow_of(office: Office) -> MessageFlow:
+    """The flow of a scheduler, three days after the messages; its log is `office.logged`."""
+    table = ThreadTable(AgentSlots(9), Random(1))
+    nothing: Callable[[object], None] = lambda text: None  # noqa: E731 - three parts ignore texts
+    parts = SchedulerParts(
+        table,
+        WorkTable(table, AgentSlots(9), Random(1)),
+        office.places,
+        office.reader,
+        office.outcomes,
+        Arrivals(office.folders, table.messages, lambda: 0.0),
+        *(nothing, office.logged.append, nothing, nothing),
+        clock=lambda: FIRST + 3 * 86400,
+        monotonic=lambda: 0.0,
+    )
+    return MessageFlow(parts)
 
 
 # ---- reading
@@ -324,24 +343,11 @@ def test_a_finished_message_is_reported_and_removed(office: Office) -> None:
 def test_an_expired_recipient_is_reported_while_others_wait(office: Office) -> None:
     """Its sender need not wait for the end of the message, which may take days."""
     path = office.spool.put(70, recipient(), recipient("local", "x"))
-    table = ThreadTable(AgentSlots(9), Random(1))
-    nothing: Callable[[object], None] = lambda text: None  # noqa: E731 - three parts ignore texts
-    parts = SchedulerParts(
-        table,
-        WorkTable(table, AgentSlots(9), Random(1)),
-        office.places,
-        office.reader,
-        office.outcomes,
-        Arrivals(office.folders, table.messages, lambda: 0.0),
-        *(nothing, nothing, nothing, nothing),
-        clock=lambda: FIRST + 3 * 86400,
-        monotonic=lambda: 0.0,
-    )
     office.find = lambda channel, host: CLAUSE._replace(expiry=86400 if channel == "smtp" else None)  # type: ignore[method-assign]
     office.reader.find_settings = office.find
-    flow = MessageFlow(parts)
+    flow = flow_of(office)
     flow.take("70")
-    for job in [job for thread in table.threads.values() for job in thread.jobs()]:
+    for job in flow.parts.table.messages[70].jobs:
         job.attempts = 1
     flow.step()
     flow.report_failures()
@@ -523,3 +529,80 @@ def test_a_scan_ends_at_its_limits(office: Office) -> None:
     slow = Arrivals(office.folders, set(), lambda: next(ticks), ScanLimits(100, 2))
     slow.scan(0)
     assert (len(slow), slow.is_cut) == (3, True)
+
+
+# ---- verbose logs
+
+
+def put_verbose(office: Office, log: str) -> MessageFlow:
+    """A message with a verbose log and two recipients, taken."""
+    (office.spool.root / "public").mkdir()
+    office.spool.put(70, recipient(), recipient("local", "x", "y"), more=f"v {log}\n")
+    flow = flow_of(office)
+    flow.take("70")
+    return flow
+
+
+def say(flow: MessageFlow, channel: str, status: bytes, text: bytes) -> None:
+    """An agent answers for the recipient of a channel."""
+    jobs = flow.parts.table.messages[70].jobs
+    (job,) = [j for j in jobs if flow.parts.table.threads[j.thread].key.channel == channel]
+    flow.answered(job, AgentAnswer(70, job.offsets[0], None, status, text))
+
+
+def test_outcomes_are_appended_to_the_verbose_log(office: Office) -> None:
+    """One line for each answer or removal of a recipient, after what is there; control characters
+    are made visible."""
+    flow = put_verbose(office, "../public/v_a")
+    log = office.spool.root / "public" / "v_a"
+    log.write_text("router\n")
+
+    say(flow, "smtp", b"deferred", b"450 later \x1b")
+    say(flow, "smtp", b"ok3", b"250 \xff")
+    flow.kill(flow.parts.table.messages[70])
+
+    first, *lines = log.read_text().splitlines()
+    ident = names.spool_id(70, FIRST * 10**9)
+    smtp = f"{ident} smtp/mx.example c@d.example"
+    assert first == "router"
+    said = [line.partition(f"{smtp}: ")[2][:8] for line in lines[:2]]
+    assert said == ["deferred", "ok3 250 "]
+    assert lines[2].endswith(f"{ident} local/x y: is removed, without a report")
+    assert "\x1b" not in log.read_text() and len(lines) == 3 and not office.logged
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("../public/none", ""),
+        ("../public/link", "symbolic link"),
+        ("../public/twice", "second hard link"),
+        ("../public/fifo", "not a regular file"),
+        ("../public/..", "expected ../public/NAME"),
+        ("../public/../other", "expected ../public/NAME"),
+        ("../other", "expected ../public/NAME"),
+        ("70", "expected ../public/NAME"),
+        pytest.param("../public/foreign", "owner", marks=pytest.mark.skipif("os.geteuid() != 0")),
+    ],
+)
+def test_no_other_file_is_a_verbose_log(office: Office, log: str, said: str) -> None:
+    """No link, no other folder, no file of another user, none that is missing: the scheduler logs
+    why, once, and the mail goes on."""
+    flow = put_verbose(office, log)
+    public, other = office.spool.root / "public", office.spool.root / "other"
+    for path in (other, public / "twice", public / "foreign"):
+        path.write_text("as it was")
+    (public / "link").symlink_to(other)
+    os.link(public / "twice", public / "thrice")
+    os.mkfifo(public / "fifo")
+    if os.geteuid() == 0:
+        os.chown(public / "foreign", 4321, 4321)
+    before = set(public.iterdir())
+
+    say(flow, "smtp", b"deferred", b"later")
+    say(flow, "smtp", b"ok3", b"sent")
+
+    assert [said in line for line in office.logged] == ([True] if said else [])
+    assert set(public.iterdir()) == before
+    assert {p.read_text() for p in (other, public / "twice", public / "foreign")} == {"as it was"}
+    assert len(office.spool.lines(office.spool.root / "transport" / "70", "r+")) == 1

@@ -51,11 +51,11 @@ _TAGS = frozenset((b" ", b"~", b"+", b"-"))
 _ALTERNATIVE = ord("X")
 _LF = b"\n"
 _IS_RECIPIENT = bytes(letter in b"rX" for letter in range(256))
-_find_fields = re.compile(rb"[@ilesxmdN]").finditer
+_find_fields = re.compile(rb"[@ilevsxmdN]").finditer
 """Letters with a meaning here, besides recipients."""
 _are_recipients = re.compile(rb"(?:[rX]N?)+").fullmatch
 _LINES = re.compile(rb"[^\n]*\n").findall
-_FORMAT, _NAME, _LOG_ID, _SENDER = _LAST_COUNTS = b"@ile"
+_FORMAT, _NAME, _LOG_ID, _SENDER, _VERBOSE = _LAST_COUNTS = b"@ilev"
 _DIAGNOSTIC, _NOTIFY, _HEADERS, _OBSOLETES = b"dNmx"
 
 
@@ -112,6 +112,8 @@ class ControlFile(NamedTuple):
     """Spool ids or message-ids of messages that this one replaces."""
     damage: tuple[str, ...] = ()
     """What is wrong with single lines; the others can be used."""
+    verbose_log: bytes = b""
+    """Path of a log that its outcomes are appended to, relative to transport/; empty: none."""
 
 
 class FileLayout(NamedTuple):
@@ -136,6 +138,7 @@ class FileLayout(NamedTuple):
     damage: tuple[str, ...]
     size: int
     """Bytes of the file."""
+    verbose_log: bytes = b""
 
     def has_recipient(self, offset: int) -> bool:
         """True if there is a recipient line at an offset."""
@@ -332,8 +335,8 @@ def parse_control_file(data: bytes) -> ControlFile:
         for one in recipients
         if one.offset in layout.diagnostics
     }
-    facts = layout[:3]
-    return ControlFile(*facts, tuple(recipients), found, layout.obsoletes, tuple(damage))
+    facts, more = layout[:3], (layout.obsoletes, tuple(damage), layout.verbose_log)
+    return ControlFile(*facts, tuple(recipients), found, *more)
 
 
 def line_in(data: bytes, offset: int) -> bytes:
@@ -413,6 +416,7 @@ def layout_of(runs: Iterable[tuple[int, list[bytes]]]) -> FileLayout:
         diagnostics,
         tuple(damage),
         size,
+        last.get(_VERBOSE, b""),
     )
 
 

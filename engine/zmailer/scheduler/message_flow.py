@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from engine.scheduling import controls
@@ -15,6 +16,7 @@ from engine.store import StoreError
 from engine.stores.zmailer import names
 from engine.system.files import Refused
 from engine.zmailer import syslog_lines
+from engine.zmailer.scheduler import verbose_log
 from engine.zmailer.scheduler.arrivals import Arrivals
 from engine.zmailer.scheduler.message_outcomes import MessageOutcomes, file_name
 from engine.zmailer.scheduler.message_places import MessagePlaces
@@ -71,6 +73,8 @@ class MessageFlow:
         """Messages with failures that no report has yet."""
         self._delayed: dict[int, set[int]] = {}
         """The threads of each message whose delay was reported to its sender."""
+        folders, log, clock = parts.places.folders, parts.log, parts.clock
+        self._log_outcome = partial(verbose_log.log_outcome, folders, log, clock)
 
     def step(self) -> None:
         """Let timers that are due expire jobs, and complete what could not be completed."""
@@ -164,6 +168,7 @@ class MessageFlow:
         if not parts.work.answer(job, answer, now):
             parts.log(f"{message.path}/{answer.offset}: answer ignored, the recipient is not to do")
             return
+        self._log_outcome(message, [answer.offset], answer.status + b" " + answer.text)
         if not answer.rule.is_final:
             return
         try:
@@ -202,6 +207,7 @@ class MessageFlow:
         except (OSError, Refused) as error:
             self.parts.log(f"{job.message.path}: cannot expire now: {error}")
             return
+        self._log_outcome(job.message, job.todo, b"expire")
         self._failed.add(job.message.number)
         self._count_end(job, "expire", now, job.count)
         self.parts.table.end(job)
@@ -234,6 +240,8 @@ class MessageFlow:
         Raises:
             OSError: it cannot be removed now.
         """
+        left = [offset for job in message.jobs for offset in job.todo]
+        self._log_outcome(message, left, b"is removed, without a report")
         self.parts.outcomes.remove(message)
         self._count(messages_out=1, recipients_out=sum(job.count for job in message.jobs))
         self.parts.table.forget(message)
@@ -253,6 +261,7 @@ class MessageFlow:
             self.kill(job.message)
             return
         self.parts.outcomes.drop(job)
+        self._log_outcome(job.message, job.todo, b"is removed, without a report")
         self._count(recipients_out=job.count)
         self.parts.table.end(job)
 

@@ -320,11 +320,22 @@ def file_name(message: QueuedMessage) -> str:
 
 
 def _finish(fd: int, offset: int, line: bytes, end: State) -> None:
-    """Write the tag that an agent has not written. The format of the file is in its first line."""
+    """Write the tag that an agent has not written."""
+    write_heads(fd, {offset: marks.marked(parse_line(fd, line).head, end)})
+
+
+def parse_line(fd: int, line: bytes) -> RecipientLine:
+    """Parse a recipient line of an open control file. The format of the file is in its first line.
+
+    Raises:
+        Refused: it is none.
+    """
     first = os.pread(fd, _FORMAT_BYTES, 0).partition(b"\n")[0]
     own = line.partition(b"\n")[0]
-    (found,) = parse_control_file(b"%b\ni 0\n%b\n" % (first, own)).recipients
-    write_heads(fd, {offset: marks.marked(found.head, end)})
+    control = parse_control_file(b"%b\ni 0\n%b\n" % (first, own))
+    for found in control.recipients:
+        return found
+    raise Refused("no recipient line")
 
 
 def _is_notified(line: bytes, word: str) -> bool:

@@ -127,6 +127,7 @@ class MessageReader:
             suffix=opened.name[len(str(number)) :],
             created=seen.st_ctime,
             sender=os.fsdecode(control.sender),
+            verbose_log=os.fsdecode(control.verbose_log.strip()),
         )
         groups, unmatched = self.find_groups(marks.to_do(control.recipients))
         if groups:
