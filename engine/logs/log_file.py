@@ -30,8 +30,8 @@ MAX_UNDATED_CELLS = 32
 _HEAD_BYTES = 32
 """Bytes of a line that `_may_have_time_or_level` needs, with a margin."""
 
-_may_have_time_or_level = re.compile(rb"^(?:\[.{19}\] \[|\{)", re.MULTILINE).search
-"""True if a line begins that may have a time or level: in the contract's format, or in JSON."""
+_may_have_time_or_level = re.compile(rb"^(?:\[.{19}\] \[|\{|\d{14} )", re.MULTILINE).search
+"""True if a line begins that may have a time or level: a form that `parse_log_line` knows."""
 
 _COMPARED_BYTES = 64
 """Bytes before the known end that must be unchanged, or the file was rewritten."""

@@ -68,13 +68,18 @@ def format_log_line(level: str, text: str, now: float) -> bytes:
 
 
 def parse_log_line(raw: bytes, source: str) -> LogLine:
-    """Parse a line: in the contract's format, in JSON, or any other text."""
+    """Parse a line: in the contract's format, in JSON, after a time as YYYYMMDDhhmmss (the log of
+    scheduler(8zm)), or any other text."""
     text = raw.decode("utf-8", "replace").rstrip("\r\n")
     line = None
     if text.startswith("["):
         line = _contract(text, source)
     elif text.startswith("{"):
         line = _json(text, source)
+    elif text[14:15] == " " and (digits := text[:14]).isascii() and digits.isdecimal():
+        pairs = [digits[at : at + 2] for at in range(4, 14, 2)]
+        when = parse_local_time("{}-{}-{} {}:{}:{}".format(digits[:4], *pairs))
+        line = None if when is None else LogLine(when, "", text[15:], source)
     return line or LogLine(None, "", text, source)
 
 

@@ -33,6 +33,8 @@ class ZmailerSettings(NamedTuple):
     """The zmailer.conf; "": $ZCONFIG, else `DEFAULT_ENVIRONMENT`."""
     scheduler_conf: str = ""
     """The scheduler.conf; "": the one in MAILSHARE."""
+    log: str = ""
+    """The log of the scheduler (-L); "": `scheduler` in LOGDIR."""
 
 
 def parse_settings(value: object, at: ConfigLocation) -> ZmailerSettings:
@@ -58,6 +60,12 @@ class SchedulerFiles(NamedTuple):
     """Why a file cannot be read, or where none was found; "" if all were read."""
     text: str = ""
     """The text of scheduler.conf."""
+
+    @property
+    def log(self) -> str:
+        """The log of a scheduler in the background; "" if LOGDIR is not known."""
+        folder = self.environ.get("LOGDIR", "")
+        return f"{folder}/scheduler" if folder else ""
 
     @property
     def forms(self) -> str:

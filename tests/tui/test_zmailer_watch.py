@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
+from engine.config.validators import ConfigLocation
 from engine.mailq.queue_view import AgentView, QueueView, ThreadView
 from engine.store import Unavailable
 from engine.zmailer.environment import ZmailerSettings, read_files
@@ -115,6 +116,28 @@ def test_of_a_stopped_spool_only_what_is_known_is_shown(spool: Spool) -> None:
     (spool.root.parent / "scheduler.conf").unlink()
     (facts,) = SpoolWatch(setup_of(spool)).facts(["smtp/b.test"]).values()
     assert facts.ring == "?"
+
+
+def test_the_log_of_a_spool_has_that_of_its_scheduler(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is that of the settings, else `scheduler` in LOGDIR; if neither is known, none."""
+    setup = setup_of(spool)
+    monkeypatch.setenv("ZCONFIG", "/dev/null")
+    monkeypatch.delenv("LOGDIR", raising=False)
+
+    def logs(**said: str) -> tuple[str, ...]:
+        stores = {"zmailer": (said, ConfigLocation("", "stores.zmailer"))}
+        (place,) = open_places(
+            setup._replace(config=setup.config._replace(stores=stores)), [setup.place]
+        )
+        return tuple(place.logs)
+
+    own = (setup.log_path,)
+    assert logs() == own
+    assert logs(log="/l/main") == (*own, "/l/main")
+    monkeypatch.setenv("LOGDIR", "/l")
+    assert logs() == (*own, "/l/scheduler")
 
 
 def test_a_scheduler_that_does_not_answer_is_unknown(spool: Spool) -> None:

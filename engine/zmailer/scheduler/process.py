@@ -151,9 +151,7 @@ class SchedulerProcess:
     def _open(self, random: Random) -> None:
         options, environ = self._options, self._files.environ
         root = options.postoffice or environ.get("POSTOFFICE", DEFAULT_POSTOFFICE)
-        log_path = options.log
-        if not log_path and "LOGDIR" in environ and options.detaches:
-            log_path = f"{environ['LOGDIR']}/scheduler"
+        log_path = options.log or (self._files.log if options.detaches else "")
         if options.detaches and not log_path:
             raise Unavailable("no log: LOGDIR is not set, and there is no option -L")
         log_path, statistics = (

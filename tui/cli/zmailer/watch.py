@@ -241,10 +241,12 @@ def complete_place(setup: Setup, place: Place) -> Place:
     """The `Place` of a spool, with what its scheduler knows."""
     watch = SpoolWatch(setup)
     groups = PlaceGroups(TITLES, watch.facts, share_payloads=True)
+    log = setup.settings.log or read_files(setup.settings, os.environ).log
     # The clause of its thread has the retries, and the scheduler counts attempts in its memory.
     return place._replace(
         queue_figures=watch.figures,
         groups=groups,
+        logs=(setup.log_path, *filter(None, [log]), *setup.config.logs),
         max_attempts=attempts_allowed,
         claim_obstacle=watch.obstacle,
     )
