@@ -126,7 +126,7 @@ def test_a_statistics_log_is_shown_by_channel_and_host(
     assert " ".join(shown[0]) == "OK ERROR EXPIRY DT1 p50 p95 DT2 p50 p95 CHANNEL/HOST"
     assert shown[1][:-1] == ["0", "1", "0", "0", "0", "1", "1"] and "\x1b" not in shown[1][-1]
     assert shown[2] == ["19", "0", "1", "10", "19", "100", "190", "smtp/mx"]
-    assert " ".join(shown[3]).startswith("21 recipients; 1 other")
+    assert " ".join(shown[3]).startswith("recipients: 21; other lines: 1")
     assert (said["unread"], said["hosts"][1]["states"]) == (1, {"ok": 19, "expiry": 1})
     assert error == f"spooldeck: {tmp_path}: Is a directory\n"
 

@@ -73,7 +73,7 @@ def statistics(setup: Setup, arguments: argparse.Namespace) -> int:
     for line in _table(rows):
         print(line)
     total = sum(sum(one.states.values()) for one in rows)
-    print(f"{total:,} recipients; {unread:,} other lines")
+    print(f"recipients: {total:,}; other lines: {unread:,}")
     return 0
 
 
