@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import shlex
+import subprocess
+import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,6 +57,7 @@ PLACES = (
     "mail spool list {root}",
     "mail spool retry --all {root}",
     "mail suspend postfix 'out of order' {root}",
+    "mail suspend msmtp {root}",
     "mail resume postfix {root}",
     "mail send text {root}",
     "mail send text '' {root}",
@@ -342,3 +345,15 @@ def test_the_mail_settings_are_shown_without_the_password(
     assert (values["recipient"], values["triggers"]["NFTBAN_MAIL_ON_BAN"]) == ("a@b.org", "YES")
     assert (both.returncode, near.returncode, near.stdout) == (64, 0, shown.stdout)
     assert list((folder / "conf.d").iterdir()) == [there]
+
+
+@pytest.mark.deep
+def test_a_day_by_commands_alone(tmp_path: Path) -> None:
+    """A shell script adds tasks, works, finds the reason, replays, purges, undoes, suspends a
+    transport and waits; it reads only exit codes and JSON.
+    """
+    script = Path(__file__).with_name("day.sh")
+    words = ["sh", str(script), str(tmp_path), f"{Path(sys.executable).parent}/spooldeck"]
+    ran = subprocess.run([*words, sys.executable], capture_output=True, text=True)
+
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -21,7 +21,7 @@ from engine.stores.zmailer.folders import PostofficeFolders
 from engine.system import files
 from engine.zmailer.scheduler.arrivals import Arrivals, ScanLimits
 from engine.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
-from engine.zmailer.scheduler.message_outcomes import MessageOutcomes, ReportRequest
+from engine.zmailer.scheduler.message_outcomes import MessageOutcomes, ReportRequest, parse_line
 from engine.zmailer.scheduler.message_places import MessagePlaces
 from engine.zmailer.scheduler.message_reading import (
     AllDone,
@@ -256,6 +256,20 @@ def test_a_diagnostic_without_its_end_is_ended(office: Office) -> None:
     path = office.spool.put(70, recipient(), more="d 1")
     assert isinstance(office.read(70), Loaded)
     assert path.read_text().endswith("\nd 1\n")
+
+
+def test_the_format_is_found_behind_other_fields(tmp_path: Path) -> None:
+    """A router may write `v` before the format: the lines have their slots nevertheless."""
+    line = b"r~ 26225    smtp mx.example.org ann 99\n"
+    path = tmp_path / "7"
+    path.write_bytes(b"v ../public/log\n@ 0x00000003\ni 7\n" + line)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        found = parse_line(fd, line)
+    finally:
+        os.close(fd)
+
+    assert (found.head, found.quad.channel) == (b"~ 26225    ", b"smtp")
 
 
 def test_a_failure_without_its_diagnostic_gets_one(office: Office) -> None:

@@ -171,7 +171,7 @@ broken; each of them reads it when it is called.
 """
 
 
-_OR_PLACE = ("ids", "names", "recipient", "email", "days")
+_OR_PLACE = ("ids", "names", "recipient", "email", "reason", "days")
 """Arguments before a PLACE whose last word is the PLACE if it is a path with a / or a URL; not with
 --literal, by which scripts pass words that they have from elsewhere.
 """

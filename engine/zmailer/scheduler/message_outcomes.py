@@ -41,7 +41,8 @@ MAX_LINE_BYTES = 1 << 16
 UNKNOWN_ADDRESS = b"\3"
 """In place of an address: a report has that of the recipient line (ZMailer 3.0.1)."""
 
-_FORMAT_BYTES = 64
+_HEADER_BYTES = 4096
+"""The format line (@) is among the first fields of a file: some routers write `v` before it."""
 _MAX_CACHED = 100
 
 
@@ -325,14 +326,15 @@ def _finish(fd: int, offset: int, line: bytes, end: State) -> None:
 
 
 def parse_line(fd: int, line: bytes) -> RecipientLine:
-    """Parse a recipient line of an open control file. The format of the file is in its first line.
+    """Parse a recipient line of an open control file, with the format line of the file.
 
     Raises:
         Refused: it is none.
     """
-    first = os.pread(fd, _FORMAT_BYTES, 0).partition(b"\n")[0]
+    header = os.pread(fd, _HEADER_BYTES, 0).split(b"\n")
+    format_line = next((one for one in header if one[:1] == b"@"), b"@ 0")
     own = line.partition(b"\n")[0]
-    control = parse_control_file(b"%b\ni 0\n%b\n" % (first, own))
+    control = parse_control_file(b"%b\ni 0\n%b\n" % (format_line, own))
     for found in control.recipients:
         return found
     raise Refused("no recipient line")
