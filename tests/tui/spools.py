@@ -298,6 +298,12 @@ def task_list(console: Console) -> TaskList:
     return queue_of(console).query_one(TaskList)
 
 
+def has_none(screen: QueueScreen) -> bool:
+    """True if the list may be empty: no task is in its state, or it has a filter."""
+    counts, state = screen._change.counts, screen.state
+    return bool(screen._filter.filter.text) or state is None or not counts.get(state, 0)
+
+
 async def loaded(pilot: Pilot[None]) -> None:
     """Let the console work until the list is loaded, and the lock and the metrics are read."""
     console = pilot.app
@@ -307,6 +313,8 @@ async def loaded(pilot: Pilot[None]) -> None:
     await until(pilot, lambda: screen.is_mounted)
     await until(pilot, lambda: screen._change.is_complete and screen.list.rows.view.loaded)
     await until(pilot, lambda: screen.looked)
+    # The first rows may come after the counts.
+    await until(pilot, lambda: screen.list.rows.view.total or has_none(screen))
     await until(pilot, lambda: is_done(console))
     await pilot.pause()
 
