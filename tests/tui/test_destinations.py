@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -106,9 +106,12 @@ class Deliveries:
 
 
 @pytest.fixture
-def deliveries(tmp_path: Path) -> Deliveries:
+def deliveries(tmp_path: Path) -> Iterator[Deliveries]:
     """One destination each that is down, healthy again, blocked and new."""
-    return Deliveries(tmp_path)
+    found = Deliveries(tmp_path)
+    yield found
+    found.registry.close()
+    found.desk.close()
 
 
 async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) -> None:
