@@ -41,7 +41,11 @@ def init(setup: Setup, arguments: Namespace) -> int:
     if arguments.exclusive and queue.run_dir == RUN_DIR:
         text = f"{safe_line(queue.root)} is NFTBan's own data folder"
         fail(EX_USAGE, f"{text}: --exclusive is for a queue that no other program uses")
-    made = make_spool(spool_folders(setup), exclusive=arguments.exclusive)
+    try:
+        made = make_spool(spool_folders(setup), exclusive=arguments.exclusive)
+    except OSError as error:
+        error.filename = queue.root  # the system names only the last folder of the path
+        raise
     for path in (queue.run_dir, queue.log_dir, queue.counters, queue.mail_spool):
         if not os.path.isdir(path):
             setup.make_folder(path)
@@ -68,11 +72,16 @@ def add(setup: Setup, arguments: Namespace) -> int:
 
     Exit 0 means that they are on the disk (fsync).
     """
-    if arguments.batch and arguments.kind and not (arguments.description or arguments.place):
+    if arguments.batch and not (arguments.description or arguments.place):
         from tui.cli.plans.plan_command import setup_at
 
-        setup = setup_at(setup, arguments, [arguments.kind])  # the only word beside --batch
-        arguments.kind = ""
+        if arguments.kind:
+            setup = setup_at(setup, arguments, [arguments.kind])  # the only word beside --batch
+            arguments.kind = ""
+        elif os.path.isdir(arguments.batch):  # no FILE: the PLACE as the last word
+            setup = setup_at(setup, arguments, [arguments.batch])
+            arguments.batch = "-"
+    _refuse_place_as_description(setup, arguments)
     if bool(arguments.kind) is bool(arguments.batch) or arguments.strict > bool(arguments.batch):
         fail(EX_USAGE, "expected either TYPE, or --batch FILE with the tasks (-: stdin; --strict)")
     setup.require_format(FORMAT, TITLE)
@@ -117,6 +126,21 @@ def add(setup: Setup, arguments: Namespace) -> int:
     code = print_result(shown)
     setup.log_queued(task)
     return code
+
+
+def _refuse_place_as_description(setup: Setup, arguments: Namespace) -> None:
+    """Refuse a queue in the position of the description: the task would be added to another one.
+
+    Raises:
+        CommandError: the text has the words to type. Behind `--`, which scripts use, a description
+            may be any text.
+    """
+    text = arguments.description
+    folders = (f"{text}/queue/pending", f"{text}/pending")
+    is_queue = "/" in text and any(map(os.path.isdir, folders))
+    if is_queue and not (arguments.place or arguments.payload or "--" in setup.words):
+        kind, place = safe_line(arguments.kind), safe_line(text)
+        fail(EX_USAGE, f"{place} is a queue, not a description: queue add {kind} '' '' {place}")
 
 
 def list_tasks(setup: Setup, arguments: Namespace) -> int:
