@@ -149,11 +149,14 @@ def test_the_place_is_the_only_word_of_a_batch(
 def test_a_queue_is_not_taken_for_a_description(
     root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`queue add TYPE PLACE` adds nothing anywhere; behind `--` a description is any text."""
+    """`queue add TYPE PLACE` adds nothing anywhere; behind `--` a description is any text. Behind a
+    description the PLACE may stand without a payload.
+    """
     monkeypatch.setenv("NFTBAN_DATA_DIR", str(tmp_path / "other"))
 
     assert cli.main(["queue", "add", "job", root]) == 64
-    expected = f"{root} is a queue, not a description: queue add job '' '' {root}\n"
+    expected = f"{root} is a queue, not a description: queue add job '' {root}\n"
     assert capsys.readouterr().err == f"spooldeck: {expected}"
     assert cli.main(["--root", root, "queue", "add", "--", "job", root]) == 0
-    assert [task.description for task in tasks_at(root, "pending")] == [root]
+    assert cli.main(["queue", "add", "job", "report", root]) == 0
+    assert {task.description for task in tasks_at(root, "pending")} == {root, "report"}

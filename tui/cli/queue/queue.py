@@ -72,16 +72,7 @@ def add(setup: Setup, arguments: Namespace) -> int:
 
     Exit 0 means that they are on the disk (fsync).
     """
-    if arguments.batch and not (arguments.description or arguments.place):
-        from tui.cli.plans.plan_command import setup_at
-
-        if arguments.kind:
-            setup = setup_at(setup, arguments, [arguments.kind])  # the only word beside --batch
-            arguments.kind = ""
-        elif os.path.isdir(arguments.batch):  # no FILE: the PLACE as the last word
-            setup = setup_at(setup, arguments, [arguments.batch])
-            arguments.batch = "-"
-    _refuse_place_as_description(setup, arguments)
+    setup = _find_place(setup, arguments)
     if bool(arguments.kind) is bool(arguments.batch) or arguments.strict > bool(arguments.batch):
         fail(EX_USAGE, "expected either TYPE, or --batch FILE with the tasks (-: stdin; --strict)")
     setup.require_format(FORMAT, TITLE)
@@ -128,19 +119,39 @@ def add(setup: Setup, arguments: Namespace) -> int:
     return code
 
 
-def _refuse_place_as_description(setup: Setup, arguments: Namespace) -> None:
-    """Refuse a queue in the position of the description: the task would be added to another one.
+def _find_place(setup: Setup, arguments: Namespace) -> Setup:
+    """The setup of the place, also if words before it are missing: it is never another queue.
+
+    Behind `--`, which scripts use, a description and a payload may be any text.
 
     Raises:
-        CommandError: the text has the words to type. Behind `--`, which scripts use, a description
-            may be any text.
+        CommandError: a queue stands where the description does; the text has the words to type.
     """
-    text = arguments.description
+    if arguments.place:
+        return setup
+    place = ""
+    if arguments.batch and not arguments.description:
+        if arguments.kind:  # the only word beside --batch
+            place, arguments.kind = arguments.kind, ""
+        elif os.path.isdir(arguments.batch):  # no FILE
+            place, arguments.batch = arguments.batch, "-"
+    elif "--" in setup.words:
+        return setup
+    elif _is_queue(arguments.payload):
+        place, arguments.payload = arguments.payload, ""
+    elif _is_queue(arguments.description) and not arguments.payload:
+        kind, place = safe_line(arguments.kind), safe_line(arguments.description)
+        fail(EX_USAGE, f"{place} is a queue, not a description: queue add {kind} '' {place}")
+    if not place:
+        return setup
+    from tui.cli.plans.plan_command import setup_at  # not for each task that a script adds
+
+    return setup_at(setup, arguments, [place])
+
+
+def _is_queue(text: str) -> bool:
     folders = (f"{text}/queue/pending", f"{text}/pending")
-    is_queue = "/" in text and any(map(os.path.isdir, folders))
-    if is_queue and not (arguments.place or arguments.payload or "--" in setup.words):
-        kind, place = safe_line(arguments.kind), safe_line(text)
-        fail(EX_USAGE, f"{place} is a queue, not a description: queue add {kind} '' '' {place}")
+    return "/" in text and any(map(os.path.isdir, folders))
 
 
 def list_tasks(setup: Setup, arguments: Namespace) -> int:
