@@ -93,7 +93,8 @@ def check_kinds(patient: PlaceFacts) -> Iterator[Finding]:
         if kind in (*patient.handlers, *patient.delivered, *queue_config.BUILT_IN_KINDS):
             continue  # the check `mail` covers these
         what = "will fail immediately" if patient.is_claimed(kind) else "are not claimed"
-        many = f"1 {kind} task waits" if number == 1 else f"{number:,} {kind} tasks wait"
+        tasks, wait = ("task", "waits") if number == 1 else ("tasks", "wait")
+        many = f"{number:,} {tasks} of kind {kind} {wait}"
         mend = f"handlers: {{{kind}: {{command: [PROGRAM]}}}} in "
         mend += patient.config or queue_config.SEARCH_PATHS[-1]
         yield Finding(Grade.WARN, f"{many} without a handler: they {what}", mend)

@@ -281,4 +281,5 @@ def test_the_doctor_counts_a_delivered_kind_as_handled(
     base = ("--config", str(config), "--root", root)
     spooldeck(*base, "queue", "add", "push", "x")
     assert "without a handler" not in spooldeck(*base, "doctor").stdout
-    assert "push task waits without a handler" in spooldeck("--root", root, "doctor").stdout
+    said = spooldeck("--root", root, "doctor").stdout
+    assert "1 task of kind push waits without a handler" in said

@@ -565,8 +565,12 @@ def test_kinds_without_a_handler(root: Path) -> None:
     for kind in ("feeds_sync", "feeds_sync", "report", "fine"):
         add(root, kind)
     alone, failing = findings(root, "kinds", handlers={"fine": InstalledProgram(["true"], None)})
-    assert alone.problem == "2 feeds_sync tasks wait without a handler: they are not claimed"
-    assert failing.problem == "1 report task waits without a handler: they will fail immediately"
+    assert alone.problem == (
+        "2 tasks of kind feeds_sync wait without a handler: they are not claimed"
+    )
+    assert failing.problem == (
+        "1 task of kind report waits without a handler: they will fail immediately"
+    )
     assert "/etc/some.yaml" in alone.fix
 
 

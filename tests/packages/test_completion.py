@@ -117,6 +117,7 @@ def test_a_shell_completes_commands_places_states_and_ids(
         "spooldeck purge --canary-like --inc": ["--include", "--include-all"],
         "spooldeck status q": ["q" if shell == "bash" else "q/"],
         "spooldeck status /srv/f": ["/srv/first"],
+        "spooldeck queue add --batch spool": ["spooldeck.yaml"],
         "spooldeck --root q queue dlq show 2": ids(queue),
         "spooldeck purge q --state d": ["dlq"],
     }

@@ -138,6 +138,12 @@ TYPING_ERRORS = {
     "queue list --state": "argument --state: expected one argument",
     "queue work --concurrency x": "must be a whole number from 1",
     "status --color blue": "argument --color: invalid choice: 'blue'",
+    "add job": "unknown command or place: 'add'; did you mean queue add or bullmq add?",
+    "work": "did you mean queue work or kannader work or bullmq work?",
+    "queue retry 7": "unknown command: 'queue retry'; did you mean queue dlq retry?",
+    "queue resume": "unknown command: 'queue resume'; did you mean mail resume?",
+    "mail list": "unknown command: 'mail list'; did you mean mail spool list?",
+    "completion": "the following arguments are required: shell (see",
     "queue add job --strict": "expected either TYPE, or --batch FILE",
 }
 
@@ -155,6 +161,22 @@ def test_a_typing_error_is_one_helpful_line(
         assert (said.out, said.err.count("\n")) == ("", 1), words
         assert expected in said.err, words
         assert "makes it" not in said.err, words
+
+
+def test_a_typing_error_in_a_path_names_the_place_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A missing folder with a neighbour of a similar name is not offered to be made."""
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "repotrs.txt").touch()
+    for name, expected in (
+        ("reprots", f"; did you mean {tmp_path}/reports?"),
+        ("mail", f" (spooldeck init {tmp_path}/mail makes it)"),
+    ):
+        code = cli.main(["queue", "count", f"{tmp_path}/{name}"])
+
+        said = capsys.readouterr().err
+        assert (code, said) == (69, f"spooldeck: {tmp_path}/{name}: no such folder{expected}\n")
 
 
 def test_help_has_an_example_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:

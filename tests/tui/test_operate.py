@@ -213,6 +213,10 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
     assert outcomes[young.id] == "excluded: younger than 15 minutes"
     assert outcomes[noted] == "excluded: has a note"
     assert f"--include {young.id} --apply 3" in one["twin"]
+    hint = "for excluded tasks too: --include ID for one, --include-all for all"
+    as_text = pending.removesuffix(" --json")
+    shown = [act(f"{as_text} {words}")[1] for words in ("", "--include-all")]
+    assert [hint in text for text in shown] == [True, False]
 
     first, second, *_ = sorted(ids_at(root, "dlq"))
     none = "20261120T094115Z-x-00000000"

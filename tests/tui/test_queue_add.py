@@ -131,3 +131,32 @@ def test_a_batch_and_a_type_are_not_added_together(
         assert "expected either TYPE, or --batch" in capsys.readouterr().err
 
     assert tasks_at(root) == []
+
+
+def test_the_place_is_the_only_word_of_a_batch(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder behind --batch is the PLACE: the tasks come from stdin; empty lines are skipped."""
+    monkeypatch.setattr("sys.stdin", io.StringIO('\njob\n  {"kind": "job"}\n\n'))
+
+    assert cli.main(["queue", "add", "--batch", root]) == 0
+
+    said = capsys.readouterr()
+    assert (set(said.out.split()), said.err) == (ids_at(root, "pending"), "")
+    assert len(said.out.split()) == 2
+
+
+def test_a_queue_is_not_taken_for_a_description(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`queue add TYPE PLACE` adds nothing anywhere; behind `--` a description is any text. Behind a
+    description the PLACE may stand without a payload.
+    """
+    monkeypatch.setenv("NFTBAN_DATA_DIR", str(tmp_path / "other"))
+
+    assert cli.main(["queue", "add", "job", root]) == 64
+    expected = f"{root} is a queue, not a description: queue add job '' {root}\n"
+    assert capsys.readouterr().err == f"spooldeck: {expected}"
+    assert cli.main(["--root", root, "queue", "add", "--", "job", root]) == 0
+    assert cli.main(["queue", "add", "job", "report", root]) == 0
+    assert {task.description for task in tasks_at(root, "pending")} == {root, "report"}

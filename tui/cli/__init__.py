@@ -65,6 +65,9 @@ _WITH_VALUE = ("--config", "--root", "--color", "--theme", "--open")
 COMMAND = "COMMAND"
 """How the help calls the word of a command."""
 
+MAX_SUGGESTIONS = 3
+"""More commands than this are no help after a typing error."""
+
 MAX_HELP_COLUMNS = 120
 """Longer lines are hard to read."""
 
@@ -252,16 +255,25 @@ def _refuse_typo(words: list[str]) -> None:
     )
     if not first or is_path:
         return
-    close = _suggest_words(first, list(COMMANDS))
+    close = _suggest_words(first, list(COMMANDS), ())
     text = f"unknown command or place: '{safe_line(first)}'{close}"
     fail(EX_USAGE, f"{text} (see `spooldeck --help`)")
 
 
-def _suggest_words(word: str, known: Sequence[str]) -> str:
-    """ "; did you mean ...?" with the words of similar spelling; "" if none."""
+def _suggest_words(word: str, known: Sequence[str], group: tuple[str, ...] | None = None) -> str:
+    """ "; did you mean ...?" with the words of similar spelling; "" if none.
+
+    With the words of a group, commands that end with exactly this word come first: those below the
+    group, else those elsewhere.
+    """
     from difflib import get_close_matches  # only on a typing error: it slows the start
 
-    close = get_close_matches(word, known, cutoff=0.65)
+    same = [] if group is None else [each.path for each in COMMAND_WORDS if each.path[-1] == word]
+    below = [path for path in same if path[: len(group or ())] == group]
+    found = sorted(below or same, key=lambda path: (len(path), path[0] != "queue"))[
+        :MAX_SUGGESTIONS
+    ]
+    close = [" ".join(path) for path in found] or get_close_matches(word, known, cutoff=0.65)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
@@ -352,7 +364,8 @@ class _CommandParser(ArgumentParser):
         known = [str(choice) for choice in action.choices or ()]
         if action.metavar == COMMAND and value not in known:
             where = f"{self.prog} {safe_line(str(value))}".partition(" ")[2]
-            text = f"unknown command: '{where}'{_suggest_words(str(value), known)}"
+            close = _suggest_words(str(value), known, tuple(self.prog.split()[1:]))
+            text = f"unknown command: '{where}'{close}"
             raise CommandError(EX_USAGE, f"{text} (see `{self.prog} --help`)")
         try:
             super()._check_value(action, value)

@@ -64,7 +64,7 @@ demo | read | --tasks 200
 status | attention | /srv/queue --json
 overview | attention | /srv/queue /srv/mail
 top | read | /srv/queue
-wait | wait | --id 1732600000-ab12cd34 --timeout 60 /srv/queue
+wait | wait | --id 20261126T060005Z-report-390a56fc --timeout 60 /srv/queue
 groups | read | /srv/queue --by kind
 clusters | read | /srv/queue --json
 workers | attention | /srv/queue
@@ -74,13 +74,13 @@ transports | findings | /srv/queue
 destinations | findings | probe https://example.org /srv/queue --apply 1
 log | read | /srv/queue --since -2h --level warn
 control | one | pause redis://localhost/0 --value 1 --dry-run
-edit | one | 1732600000-ab12cd34 /srv/queue --due +2h --apply 1
-note | one | 1732600000-ab12cd34 'waits for the supplier' /srv/queue
+edit | one | 20261126T060005Z-report-390a56fc /srv/queue --due +2h --apply 1
+note | one | 20261126T060005Z-report-390a56fc 'waits for the supplier' /srv/queue
 notes | read | /srv/queue --json
 replay | plan | /srv/queue --filter 'error~timeout' --dry-run
 rerun | plan | redis://localhost/0 --filter 'kind=report' --dry-run
 purge | plan | /srv/queue --filter 'kind=report' --reason 'sent by hand' --apply 12
-hold | plan | /srv/queue --id 1732600000-ab12cd34 --apply 1
+hold | plan | /srv/queue --id 20261126T060005Z-report-390a56fc --apply 1
 release | plan | /srv/queue --dry-run
 promote | plan | /srv/queue --filter 'kind=report' --dry-run
 kill | plan | /srv/queue --dry-run
@@ -92,7 +92,7 @@ expunge | plan | /srv/queue --state trash --dry-run
 undo | plan | 20261126T044000Z-1a2b3c4d /srv/queue --dry-run
 journal | plan | /srv/queue --since -2h --json
 trash list | read | /srv/queue --json
-trash restore | some | 1732600000-ab12cd34 /srv/queue
+trash restore | some | 20261126T060005Z-report-390a56fc /srv/queue
 trash expunge | some | /srv/queue --dry-run
 trash sweep | some | /srv/queue --dry-run
 init | done | /srv/queue
@@ -103,7 +103,7 @@ mail setup | done | admin@example.org --all
 mail status | mail | /srv/queue --json
 mail test | sent | admin@example.org --transport postfix
 mail spool list | read | /srv/queue --json
-mail spool show | some | mail-1732600000-ab12cd34 /srv/queue
+mail spool show | some | mail-20261126T060005Z-report-390a56fc /srv/queue
 mail spool retry | some | --all /srv/queue
 mail suspend | done | postfix 'the relay is down' /srv/queue
 mail resume | done | postfix /srv/queue
@@ -139,13 +139,13 @@ queue work | work | /srv/queue --concurrency 4
 queue list | read | /srv/queue --state dlq --json
 queue recover | recover | /srv/queue --dry-run
 queue corrupt list | some | /srv/queue
-queue corrupt put-back | some | 1732600000-ab12cd34.task /srv/queue
+queue corrupt put-back | some | 20261126T060005Z-report-390a56fc.task /srv/queue
 queue count | read | /srv/queue
 queue count-dlq | read | /srv/queue
 queue metrics | read | /srv/queue
 queue dlq list | read | /srv/queue
-queue dlq show | some | 1732600000-ab12cd34 /srv/queue
-queue dlq retry | some | 1732600000-ab12cd34 /srv/queue
+queue dlq show | some | 20261126T060005Z-report-390a56fc /srv/queue
+queue dlq retry | some | 20261126T060005Z-report-390a56fc /srv/queue
 queue dlq retry-all | some | /srv/queue --dry-run
 queue dlq expunge | some | 30 /srv/queue --dry-run
 queue dlq purge | some | 30 /srv/queue --dry-run

@@ -143,7 +143,7 @@ edit @id @place | plans.edit_note:edit | change the description, due time, recip
     @json
 note @id | plans.edit_note:note | write a note on a task (a purge then excludes the task); TEXT -
         deletes its notes
-    text TEXT
+    text TEXT | - removes the note
     @place @json
 notes @place @json-lines | plans.edit_note:list_notes +listing | list the notes that operators wrote
         on tasks
@@ -333,12 +333,12 @@ queue | - | commands for one queue
 queue status @place @json | queue.status:status | the same as `spooldeck status`
     --exact | read every task; else of more than 5,000 only a sample, and count the others
 queue add | queue.queue:add | add a task and print its id
-    kind [TYPE]
-    description [DESCRIPTION]
-    payload [PAYLOAD]
+    kind [TYPE] | kind of the task
+    description [DESCRIPTION] | text of one line; '' for none, if a PLACE follows
+    payload [PAYLOAD] | absolute path of a file in the mail spool; '' for none
     @place @json
     --batch [FILE|-] | one task for each line of FILE, or of stdin: a JSON object with kind,
-        description, payload; or these three separated by tabs
+        description, payload; or these three separated by tabs; empty lines are skipped
     --strict | with --batch: add nothing behind a refused line
 queue process-next @place @json | queue.work:process_next | run the next due task, if any
     --quiet | print nothing if the exit code is 1 or 2
@@ -357,7 +357,7 @@ queue corrupt | - | quarantined files
 queue corrupt list @place @json-lines | queue.corrupt:list_corrupt +listing | list the quarantined
         files and the reason for each
 queue corrupt put-back | queue.corrupt:put_back | put repaired files back
-    names NAME...
+    names NAME... | names as `queue corrupt list` prints them
     @place @json
 queue count @place @json | queue.queue:count | print the number of pending tasks
 queue count-dlq @place @json | queue.queue:count_dlq | print the number of dead tasks
@@ -548,6 +548,8 @@ def _parse_value(value: str, is_option: bool, is_required: bool, row: str) -> di
         options["action"] = "append"
     elif is_optional or is_repeated:
         options["nargs"] = "+" if not is_optional else "*" if is_repeated else "?"
+        if options["nargs"] == "*":
+            options["default"] = []  # without one, argparse names it among the required words
     if has_default:
         options["default"] = int(default) if kind else None if default == "None" else default
     elif (is_option or (is_optional and not is_repeated)) and not (kind or is_required):

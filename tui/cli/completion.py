@@ -181,7 +181,7 @@ def _mark_values(parser: ArgumentParser, path: tuple[str, ...], shtab: Any) -> N
                 _mark_values(inner, (*path, word), shtab)
             continue
         name = action.metavar if isinstance(action.metavar, str) else ""
-        if name in ("FILE", "DB", "CONF"):
+        if name.removesuffix("|-") in ("FILE", "DB", "CONF"):
             action.complete = shtab.FILE  # type: ignore[attr-defined]
         elif name == "DIR":
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.version import VERSION
+from tui.cli.command_help import COMMAND_HELP
 from tui.cli.commands import COMMAND_WORDS, CommandWord
 
 TABLE_COLUMNS = 62
@@ -188,6 +189,9 @@ def _commands(group: str) -> Iterator[str]:
             if len(word.path) == 1 and not word.function:
                 yield f"**spooldeck-{word.path[0]}**(1)\n:   {_escape(word.summary)}\n"
     yield _COMMON_OPTIONS
+    rows = (COMMAND_HELP.get(" ".join(word.path)) for word in words)
+    yield "# EXAMPLES\n"
+    yield "".join(f"    {row.example}\n" for row in rows if row)
 
 
 _COMMON_OPTIONS = """\

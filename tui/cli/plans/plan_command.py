@@ -217,6 +217,8 @@ def show_plan(seen: ShownPlan, about: view.PlanView, as_json: bool) -> None:
         print(f"no task would be {past}: {safe_line(seen.closed)}; nothing was changed")
         return
     print(f"{seen.amount:,} would be {past}; nothing was changed")
+    if any(row.default_exclusion == why for row, why in seen.plan.excluded):
+        print("for excluded tasks too: --include ID for one, --include-all for all")
     if seen.amount:
         print(f"to apply: {safe_line(about.command)}")
 

@@ -48,7 +48,8 @@ def list_trash(setup: Setup, arguments: Namespace) -> int:
     if not arguments.json:
         kept, quota = setup.config.trash.hours, setup.config.trash.quota
         full = format_share(sum(sizes.values()), quota)
-        print(f"{len(lying):,} tasks, {full}; each is kept for {kept:g} hours")
+        tasks = "1 task" if len(lying) == 1 else f"{len(lying):,} tasks"
+        print(f"{tasks}, {full}; each is kept for {kept:g} hours")
     return DONE
 
 

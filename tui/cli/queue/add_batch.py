@@ -31,8 +31,9 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
     """Add the tasks and print their ids in order, each when it is on the disk.
 
     A line is a JSON object with kind, description and payload, or these three separated by tabs;
-    the last two may be missing. A line that is refused is reported with its number, and the others
-    are added; with --strict no line behind it is. A full queue or a disk error ends the batch.
+    the last two may be missing. Empty lines are skipped. A line that is refused is reported with
+    its number, and the others are added; with --strict no line behind it is. A full queue or a disk
+    error ends the batch.
 
     Raises:
         Full: the queue is full.
@@ -54,6 +55,8 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
         for number, line in enumerate(lines, 1):
             if ending is not None or (refused and arguments.strict):
                 return
+            if not line.strip():
+                continue
             try:
                 task = _parse_line(line, store)
                 if arguments.strict:
@@ -93,7 +96,7 @@ def _parse_line(line: str, store: NftbanStore) -> Task:
         Unsupported: no task can be made of it; with the reason.
         Unavailable: its payload cannot be checked now.
     """
-    if line.startswith("{"):
+    if line.lstrip().startswith("{"):
         fields = _parse_object(line)
     else:
         fields = line.removesuffix("\n").split("\t")

@@ -41,7 +41,11 @@ def init(setup: Setup, arguments: Namespace) -> int:
     if arguments.exclusive and queue.run_dir == RUN_DIR:
         text = f"{safe_line(queue.root)} is NFTBan's own data folder"
         fail(EX_USAGE, f"{text}: --exclusive is for a queue that no other program uses")
-    made = make_spool(spool_folders(setup), exclusive=arguments.exclusive)
+    try:
+        made = make_spool(spool_folders(setup), exclusive=arguments.exclusive)
+    except OSError as error:
+        error.filename = queue.root  # the system names only the last folder of the path
+        raise
     for path in (queue.run_dir, queue.log_dir, queue.counters, queue.mail_spool):
         if not os.path.isdir(path):
             setup.make_folder(path)
@@ -68,11 +72,7 @@ def add(setup: Setup, arguments: Namespace) -> int:
 
     Exit 0 means that they are on the disk (fsync).
     """
-    if arguments.batch and arguments.kind and not (arguments.description or arguments.place):
-        from tui.cli.plans.plan_command import setup_at
-
-        setup = setup_at(setup, arguments, [arguments.kind])  # the only word beside --batch
-        arguments.kind = ""
+    setup = _find_place(setup, arguments)
     if bool(arguments.kind) is bool(arguments.batch) or arguments.strict > bool(arguments.batch):
         fail(EX_USAGE, "expected either TYPE, or --batch FILE with the tasks (-: stdin; --strict)")
     setup.require_format(FORMAT, TITLE)
@@ -117,6 +117,41 @@ def add(setup: Setup, arguments: Namespace) -> int:
     code = print_result(shown)
     setup.log_queued(task)
     return code
+
+
+def _find_place(setup: Setup, arguments: Namespace) -> Setup:
+    """The setup of the place, also if words before it are missing: it is never another queue.
+
+    Behind `--`, which scripts use, a description and a payload may be any text.
+
+    Raises:
+        CommandError: a queue stands where the description does; the text has the words to type.
+    """
+    if arguments.place:
+        return setup
+    place = ""
+    if arguments.batch and not arguments.description:
+        if arguments.kind:  # the only word beside --batch
+            place, arguments.kind = arguments.kind, ""
+        elif os.path.isdir(arguments.batch):  # no FILE
+            place, arguments.batch = arguments.batch, "-"
+    elif "--" in setup.words:
+        return setup
+    elif _is_queue(arguments.payload):
+        place, arguments.payload = arguments.payload, ""
+    elif _is_queue(arguments.description) and not arguments.payload:
+        kind, place = safe_line(arguments.kind), safe_line(arguments.description)
+        fail(EX_USAGE, f"{place} is a queue, not a description: queue add {kind} '' {place}")
+    if not place:
+        return setup
+    from tui.cli.plans.plan_command import setup_at  # not for each task that a script adds
+
+    return setup_at(setup, arguments, [place])
+
+
+def _is_queue(text: str) -> bool:
+    folders = (f"{text}/queue/pending", f"{text}/pending")
+    return "/" in text and any(map(os.path.isdir, folders))
 
 
 def list_tasks(setup: Setup, arguments: Namespace) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from itertools import islice
 from typing import NoReturn, TextIO
 
 from engine.store import Unavailable
@@ -46,10 +48,29 @@ def has_database_name(path: str) -> bool:
     return path.lower().endswith(_DATABASE_SUFFIXES)
 
 
+MAX_NEIGHBOURS = 1000
+"""Names in a folder that are compared with one that is missing; a spool may have a million."""
+
+SIMILARITY = 0.75
+"""A name with two letters exchanged in five has 0.8 (difflib)."""
+
+
 def describe_missing(path: str) -> str:
-    """Say that a place does not exist, and name the command that makes it."""
+    """Say that a place does not exist, and name the one that has a similar name beside it, or else
+    the command that makes it.
+    """
+    from difflib import get_close_matches  # only on an error: it slows the start
+
     here = safe_line(path)
     what, word = ("file", "zgb init") if has_database_name(path) else ("folder", "init")
+    folder, name = os.path.split(path.rstrip("/"))
+    beside: list[str] = []
+    with suppress(OSError), os.scandir(folder or ".") as entries:
+        seen = islice(entries, MAX_NEIGHBOURS)
+        beside += [entry.name for entry in seen if entry.is_dir() is (what == "folder")]
+    if close := get_close_matches(name, beside, 1, SIMILARITY):
+        meant = safe_line(os.path.join(folder, close[0]))
+        return f"{here}: no such {what}; did you mean {meant}?"
     return f"{here}: no such {what} (spooldeck {word} {here} makes it)"
 
 
