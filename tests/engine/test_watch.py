@@ -284,10 +284,9 @@ def test_events_that_the_kernel_dropped_cost_one_full_scan(folder: Path) -> None
 
 def test_without_inotify_the_times_of_folders_tell(folder: Path) -> None:
     """Where no watch can be had a change is found all the same; all is scanned then."""
-    with ExitStack() as stack:
-        with no_more_files():
-            told = stack.enter_context(watching(folder))
-        (folder / "task").touch()
+    with ExitStack() as stack, no_more_files():
+        told = stack.enter_context(watching(folder))
+        os.utime(folder, (1, 1))  # as a change does; needs no descriptor
         assert told.next() == EVERYTHING
 
 

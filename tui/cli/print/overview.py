@@ -13,6 +13,7 @@ from typing import NamedTuple
 from engine.index.age_table import BOUNDS_MINUTES, Ages, summarize_ages
 from engine.model import State
 from engine.monitor import forecast
+from engine.monitor.throughput import MIN_RATE_SECONDS
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.cli.queue.status import ATTENTION, OK, UNREADABLE
@@ -52,6 +53,8 @@ def overview(setup: Setup, arguments: Namespace) -> int:
 
     async def ask(lives: Sequence[PlaceSession]) -> list[OverviewReport]:
         await asyncio.sleep(arguments.over)  # the places are followed during this time
+        if arguments.over > MIN_RATE_SECONDS:
+            await asyncio.gather(*map(_wait_for_rates, lives))
         return [await _look(live, arguments.filter) for live in lives]
 
     looks = scan_once(places, ask)
@@ -64,6 +67,16 @@ def overview(setup: Setup, arguments: Namespace) -> int:
     if any(look.table is None for look in looks):
         return UNREADABLE
     return ATTENTION if any(look.live.alerts for look in looks) else OK
+
+
+async def _wait_for_rates(live: PlaceSession) -> None:
+    """Wait until the rates of a place are known: on a busy machine its first count is late."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + 2 * MIN_RATE_SECONDS
+    while live.flow.rates(live.clock()) is None and loop.time() < end:
+        if live.inspector.latest.unavailable:
+            return
+        await asyncio.sleep(0.1)
 
 
 async def _look(live: PlaceSession, filter: str) -> OverviewReport:
