@@ -151,11 +151,14 @@ def safe_account(path: str) -> Account | None:
     """
     if os.geteuid() != 0:
         return None
-    way = list(_path_steps(path))
-    is_folder = os.path.isdir(path)
-    folder, around = way[-2 if os.path.exists(path) and len(way) > 1 else -1]
-    _, end = way[-1]
-    if not is_folder and end.st_uid and around.st_uid not in (0, end.st_uid):
+    # One look at each step: another process may create the file in this moment.
+    steps = list(_path_steps(path))
+    end_path, end = steps[-1]
+    way = [(at, seen) for at, seen in steps if seen is not None]
+    folder = os.path.dirname(end_path)
+    around = dict(way)[folder]
+    is_folder = end is not None and stat.S_ISDIR(end.st_mode)
+    if end and not is_folder and end.st_uid and around.st_uid not in (0, end.st_uid):
         raise Unsafe(
             f"belongs to {_name_or_uid(end.st_uid)} in a folder of {_name_or_uid(around.st_uid)}: "
             "not opened "
@@ -173,9 +176,9 @@ def safe_account(path: str) -> Account | None:
     return None
 
 
-def _path_steps(path: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the root folder, each folder and link on a path, and what is at its end, if it exists,
-    with their lstat."""
+def _path_steps(path: str) -> Iterator[tuple[str, os.stat_result | None]]:
+    """Yield the root folder, each folder and link on a path, and its end, with their lstat; a
+    missing end has None."""
     at, links = "/", 0
     yield at, os.lstat(at)
     left = os.path.join(os.getcwd(), path).split("/")[::-1]
@@ -189,6 +192,7 @@ def _path_steps(path: str) -> Iterator[tuple[str, os.stat_result]]:
         except FileNotFoundError:
             if left:
                 raise
+            yield there, None
             return
         yield there, seen
         if not stat.S_ISLNK(seen.st_mode):

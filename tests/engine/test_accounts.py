@@ -75,6 +75,28 @@ def test_an_outer_folder_or_a_link_of_another_user_decides(folder: Path) -> None
     assert [account and account.uid for account in found] == [ONE] * 4
 
 
+def test_a_file_that_appears_during_the_look_does_not_move_its_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A file created by another process after the look at its path counts as missing: the sticky
+    folder above its own folder is not taken for its folder."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        path = f"{folder}/database"
+        seen = os.lstat
+
+        def create_afterwards(at: str) -> os.stat_result:
+            try:
+                return seen(at)
+            finally:
+                if at == path:
+                    Path(path).touch()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "lstat", create_afterwards)
+            assert users.safe_account(path) is None
+        assert os.path.exists(path)
+
+
 def test_the_rights_of_a_user_are_without_roots_groups(folder: Path) -> None:
     """A file of root's group cannot be read, nor made in its folder; the groups are switched for
     one thread alone, and back afterwards."""
