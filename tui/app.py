@@ -32,7 +32,8 @@ from tui.session.place_session import PlaceSession, count_totals, follow_places
 from tui.terminal.bandwidth import SAMPLE_SECONDS, BandwidthBudget, LinkLimit, OutputWait
 from tui.terminal.driver import SIGNAL_EXIT_CODES
 from tui.terminal.paste_detector import Confirming
-from tui.terminal.safe_app import SafeApp, pass_on_size
+from tui.terminal.safe_app import SafeApp
+from tui.terminal.sized_screen import pass_on_size
 from tui.terminal.stylesheet_cache import CachedStylesheet
 from tui.widgets.theme_loader import ThemeLoader
 

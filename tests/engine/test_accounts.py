@@ -94,7 +94,7 @@ def test_a_file_that_appears_during_the_look_does_not_move_its_folder(
         with monkeypatch.context() as patch:
             patch.setattr(os, "lstat", create_afterwards)
             assert users.safe_account(path) is None
-        assert os.path.exists(path)
+        assert Path(path).exists()
 
 
 def test_the_rights_of_a_user_are_without_roots_groups(folder: Path) -> None:

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from textual.events import Resize
+from textual.geometry import Size
 
 from engine.logs.log_tail import format_log_line
 from engine.model import Edge, LockEvidence, State, Task, Verdict
@@ -793,3 +795,19 @@ async def test_a_size_whose_timer_never_fires_reaches_the_screen() -> None:
         desk.console._resize_timer = desk.console.set_timer(3600, lambda: None)
         await desk.pilot.resize_terminal(80, 24)
         await desk.until(lambda: len(desk.text.splitlines()) == 24)
+
+
+async def test_a_former_size_of_the_terminal_changes_nothing() -> None:
+    """A screen and a question above it that are told of a size late keep the terminal's own: else
+    two sizes at once are laid out in turn without end.
+    """
+    async with a_list() as desk:
+        for pressed in ((), (":",)):
+            await desk.press(*pressed)
+            for size in (Size(100, 30), Size(120, 40)):
+                desk.console.screen.post_message(Resize(size, size))
+            await desk.pilot.pause()
+            screens = desk.console.screen_stack[1:]
+            assert [(screen.is_modal, screen.outer_size) for screen in screens] == [
+                (is_modal, (80, 24)) for is_modal in (False, True)[: 1 + len(pressed)]
+            ]

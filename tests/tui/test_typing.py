@@ -61,6 +61,7 @@ from tui.terminal.paste_detector import (
 )
 from tui.terminal.plain_text import screen_text
 from tui.terminal.safe_app import SafeApp
+from tui.terminal.sized_screen import SizedScreen
 from tui.widgets import task_rows
 from tui.widgets.lines import LongText
 from tui.widgets.task_list import TaskList
@@ -313,20 +314,29 @@ def test_a_key_confirms_what_was_on_screen_for_long_enough() -> None:
 
 
 def test_each_screen_that_confirms_is_guarded() -> None:
-    """Each screen with a confirming key refuses one that comes too early."""
+    """Each screen with a confirming key refuses one that comes too early; all take their size from
+    the terminal.
+    """
     confirming = ("yes", "digit", "keep")
     names = [m.name for m in walk_packages(tui.__path__, "tui.") if not m.ispkg]
     modules = [import_module(name) for name in names if not name.startswith("tui.cli.")]
-    bound = {
+    screens = {
         screen
         for module in modules
         for screen in vars(module).values()
-        if isinstance(screen, type) and issubclass(screen, Screen)
-        if any(b.action.partition("(")[0] in confirming for b in vars(screen).get("BINDINGS", ()))
+        if isinstance(screen, type) and issubclass(screen, Screen) and "BINDINGS" in vars(screen)
+    }
+    bound = {
+        screen
+        for screen in screens
+        if any(b.action.partition("(")[0] in confirming for b in vars(screen)["BINDINGS"])
     }
 
     assert len(bound) >= 7
     assert all(issubclass(screen, Confirming) for screen in bound)
+    ours = {screen for screen in screens if screen.__module__.startswith("tui.")}
+    assert len(ours) >= 20
+    assert all(issubclass(screen, SizedScreen) for screen in ours)
 
 
 async def test_a_question_before_leaving_is_seen_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, TextArea
 
 from engine.model import Edge, Task
@@ -15,6 +14,7 @@ from tui.format import keys, present
 from tui.format.present import Line
 from tui.plan.edit_lines import FIELDS, EditResult, editable_fields, parse_fields
 from tui.screens.base import key_bindings
+from tui.terminal.sized_screen import SizedModalScreen
 from tui.widgets.lines import Lines
 from tui.widgets.text_area import LongWords
 from tui.widgets.text_input import Words
@@ -23,7 +23,7 @@ LABEL_CELLS = 13
 """Width of the label column in cells."""
 
 
-class EditScreen(ModalScreen[Mapping[str, object]]):
+class EditScreen(SizedModalScreen[Mapping[str, object]]):
     """Return the changed values, or None if cancelled.
 
     The form writes nothing: the values go into a plan.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from textual.app import ComposeResult
-from textual.screen import ModalScreen
 
 from engine.replay import estimate
 from engine.replay.settings import ReplayPace
@@ -12,10 +11,11 @@ from tui.plan import pace_lines as view
 from tui.screens.base import key_bindings
 from tui.session.place_session import PlaceSession
 from tui.session.running_operations import find_worker
+from tui.terminal.sized_screen import SizedModalScreen
 from tui.widgets.lines import Lines
 
 
-class PaceScreen(ModalScreen[ReplayPace | None]):
+class PaceScreen(SizedModalScreen[ReplayPace | None]):
     """Return the pace that was typed, or None if cancelled."""
 
     BINDINGS = key_bindings(keys.PACE)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
-from textual.screen import Screen
 
 from tui.format import keys
 from tui.format.present import Line
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.terminal.driver import repaint_terminal
 from tui.terminal.render_cache import CachedRender
+from tui.terminal.sized_screen import SizedScreen
 
 if TYPE_CHECKING:
     from tui.format.export import ExportTable
@@ -51,7 +51,7 @@ def _request(what: str) -> Callable[[BaseScreen], None]:
     return action
 
 
-class BaseScreen(CachedRender, Screen[None]):
+class BaseScreen(CachedRender, SizedScreen[None]):
     """Base of all full screens; requests that only the app can fulfil are posted as messages."""
 
     KIND = ""

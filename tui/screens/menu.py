@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from textual import events
 from textual.app import ComposeResult
-from textual.screen import ModalScreen
 
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.keys import Hint
 from tui.screens.base import key_bindings
+from tui.terminal.sized_screen import SizedModalScreen
 from tui.widgets.lines import Lines
 
 
@@ -26,7 +26,7 @@ class Option(NamedTuple):
     """Not available now, so painted grey."""
 
 
-class MenuScreen(ModalScreen[str]):
+class MenuScreen(SizedModalScreen[str]):
     """Returns the pressed letter, or "" if closed."""
 
     BINDINGS = key_bindings(keys.MENU)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from engine.text.safe import safe_line
@@ -17,6 +16,7 @@ from tui.format.table import Choice
 from tui.screens import palette_commands
 from tui.screens.base import key_bindings
 from tui.screens.palette_commands import PaletteCommand
+from tui.terminal.sized_screen import SizedModalScreen
 from tui.widgets.lines import Lines
 from tui.widgets.picker import Picker
 from tui.widgets.text_input import Words
@@ -29,7 +29,7 @@ class PaletteInput(NamedTuple):
     argument: str = ""
 
 
-class PaletteScreen(ModalScreen[PaletteInput | None]):
+class PaletteScreen(SizedModalScreen[PaletteInput | None]):
     """Returns the chosen command, or None if closed."""
 
     BINDINGS = key_bindings(keys.PALETTE)

@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable
 
 from textual.app import ComposeResult
-from textual.screen import ModalScreen
 
 from tui.format import keys, present
 from tui.format.progress_bar import ProgressBar, bar_line
 from tui.screens.base import key_bindings
+from tui.terminal.sized_screen import SizedModalScreen
 from tui.widgets.lines import Lines
 
 UPDATE_INTERVAL_SECONDS = 0.25
 """Seconds between two updates of the bar."""
 
 
-class ProgressScreen(ModalScreen[None]):
+class ProgressScreen(SizedModalScreen[None]):
     """Stays until the action dismisses it or the operator stops the action."""
 
     BINDINGS = key_bindings(keys.PROGRESS)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 
 from engine.model import State
 from engine.text.safe import safe_line
@@ -15,6 +14,7 @@ from tui.format.present import Line
 from tui.screens.base import TOO_EARLY, key_bindings
 from tui.session.runners import RunningOperation
 from tui.terminal.paste_detector import Confirming
+from tui.terminal.sized_screen import SizedModalScreen
 from tui.widgets.lines import Lines
 
 BOX_CELLS = 58
@@ -34,7 +34,7 @@ def describe_ending(work: RunningOperation, states: Mapping[State, str]) -> str:
     return f"{far}: stops. {tasks} stay in {safe_line(words)}; the next start offers to resume."
 
 
-class QuitScreen(ModalScreen[str], Confirming[str]):
+class QuitScreen(SizedModalScreen[str], Confirming[str]):
     """Returns "stop", "keep", or "" to stay."""
 
     BINDINGS = key_bindings(keys.QUIT)

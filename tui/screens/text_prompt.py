@@ -6,16 +6,16 @@ from collections.abc import Callable
 
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from tui.format import keys, present
 from tui.screens.base import key_bindings
+from tui.terminal.sized_screen import SizedModalScreen
 from tui.widgets.lines import Lines
 from tui.widgets.text_input import Words
 
 
-class AskScreen(ModalScreen[str]):
+class AskScreen(SizedModalScreen[str]):
     """Returns the typed text, or "" if closed."""
 
     BINDINGS = key_bindings(keys.MENU)
