@@ -10,7 +10,7 @@ from engine.mailq import job_text, report_text
 from engine.mailq.acl import Right
 from engine.mailq.connection import ANSWER_SECONDS, MailqConnection, ServerAddress, shown_answer
 from engine.mailq.job_text import ThreadJobs
-from engine.mailq.queue_view import CounterView, GroupView, QueueView, TotalsView
+from engine.mailq.queue_view import CounterView, GroupView, SchedulerView, TotalsView
 from engine.mailq.report_text import BadReport, decode
 from engine.mailq.session import MULTI_LINE
 from engine.store import Unavailable, Unsupported
@@ -77,7 +77,7 @@ class MailqClient:
             self._connection.read_lines()
         return not answer.startswith(("-MAILQ2", "-No ", "-BAD"))
 
-    def dump(self) -> QueueView:
+    def dump(self) -> SchedulerView:
         """All that a server of version 1 shows, on a new connection.
 
         Raises:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from engine.mailq.queue_view import JobView, JobWait, KeyList, QueueView, ThreadView
+from engine.mailq.queue_view import JobView, JobWait, KeyList, SchedulerView, ThreadView
 from engine.mailq.report_text import (
     NUMBER,
     SHORT_TIME,
@@ -58,7 +58,7 @@ def job_text(job: JobView, now: float) -> str:
     return f"{message} ({wait})" if message else f"({wait})"
 
 
-def dump_lines(view: QueueView, *, with_jobs: bool = True) -> Iterator[str]:
+def dump_lines(view: SchedulerView, *, with_jobs: bool = True) -> Iterator[str]:
     """All that a server of version 1 writes."""
     yield VERSION_1
     yield "Vertices:"
@@ -96,7 +96,7 @@ _VERTEX = re.compile(
 _KEY_LIST = re.compile(rf"(.+):\t((?:>{NUMBER})+)")
 
 
-def parse_dump(text: str, now: float) -> QueueView:
+def parse_dump(text: str, now: float) -> SchedulerView:
     """Parse a dump, as a server of version 1 or a rendezvous file has it, written at `now`.
 
     Raises:
@@ -128,7 +128,7 @@ def parse_dump(text: str, now: float) -> QueueView:
         for (_, job), channel, host in zip(rows, channels, hosts, strict=True)
     )
     keys = [tuple(one) for one in lists.values()]
-    return QueueView(now, groups, totals, tuple(jobs), keys[0], keys[1])
+    return SchedulerView(now, groups, totals, tuple(jobs), keys[0], keys[1])
 
 
 def _names(lists: list[KeyList], amount: int, number: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from engine.mailq.job_text import job_text
-from engine.mailq.queue_view import JobView, QueueView
+from engine.mailq.queue_view import JobView, SchedulerView
 from engine.mailq.report_text import short_time
 
 Details = Callable[[JobView], Iterable[str]]
@@ -18,7 +18,7 @@ def no_details(job: JobView) -> Iterable[str]:
 
 
 def dump_listing(
-    view: QueueView,
+    view: SchedulerView,
     wants: Callable[[str, str], bool],
     details: Details = no_details,
 ) -> Iterator[str]:

@@ -160,7 +160,7 @@ class KeyList(NamedTuple):
     keys: tuple[int, ...]
 
 
-class QueueView(NamedTuple):
+class SchedulerView(NamedTuple):
     """What a scheduler shows at one moment."""
 
     now: float

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from engine.mailq import job_text, report_text
 from engine.mailq.acl import MailqUser, Peer, Right, find_user, is_right_digest
-from engine.mailq.queue_view import CounterView, JobView, QueueView, ThreadView
+from engine.mailq.queue_view import CounterView, JobView, SchedulerView, ThreadView
 from engine.mailq.report_text import encode
 from engine.text.safe import safe_line
 
@@ -23,7 +23,7 @@ _SHOWN_REST = 200
 class MailqQueue(Protocol):
     """What a server of MAILQ shows and changes. All methods are called in the thread of `step`."""
 
-    def view(self, *, with_jobs: bool) -> QueueView:
+    def view(self, *, with_jobs: bool) -> SchedulerView:
         """The present view; the same object as long as it may be shown again, because its text is
         kept. `with_jobs`: also all jobs, for version 1."""
         ...
@@ -75,7 +75,7 @@ class PreparedReports:
 
     def __init__(self, queue: MailqQueue) -> None:
         self.queue = queue
-        self._view: QueueView | None = None
+        self._view: SchedulerView | None = None
         self._texts: dict[str, bytes] = {}
         self._threads: dict[tuple[str, str], ThreadView] | None = None
 
@@ -87,7 +87,7 @@ class PreparedReports:
             self._threads = {(thread.channel, thread.host): thread for thread in threads}
         return self._threads.get((channel, host)), view.now
 
-    def _take_view(self, *, with_jobs: bool) -> QueueView:
+    def _take_view(self, *, with_jobs: bool) -> SchedulerView:
         view = self.queue.view(with_jobs=with_jobs)
         if view is not self._view:
             self._view, self._texts, self._threads = view, {}, None
@@ -101,7 +101,7 @@ class PreparedReports:
         return self._texts[kind]
 
 
-def _render(kind: str, view: QueueView) -> bytes:
+def _render(kind: str, view: SchedulerView) -> bytes:
     now, groups = view.now, view.groups
     match kind:
         case "1" | "1Q":

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from engine.mailq.acl import digest
-from engine.mailq.queue_view import GroupView, QueueView, ThreadView, TotalsView
+from engine.mailq.queue_view import GroupView, SchedulerView, ThreadView, TotalsView
 from engine.mailq.server import MailqServer
 from tests.bench.measure import Bench, Figures, compare, interleave
 from tests.mailq.mailq_peers import USERS, SampleQueue
@@ -35,9 +35,9 @@ class ThreadQueue(SampleQueue):
         pair, none = (THREADS, THREADS), (0, 0)
         group = GroupView("smtp", "*", threads, pair, 3 * THREADS, none, none, 20, 150, 1)
         totals = TotalsView(0, 0, 30_000, THREADS, 30_000, 76, 1, 0, (1, 1), 1, 0, (1, 1))
-        self._shown = QueueView(NOW + self._views, (group,), totals)
+        self._shown = SchedulerView(NOW + self._views, (group,), totals)
 
-    def view(self, *, with_jobs: bool) -> QueueView:
+    def view(self, *, with_jobs: bool) -> SchedulerView:
         """The view of this second."""
         return self._shown
 

@@ -15,7 +15,7 @@ from engine.mailq.queue_view import (
     GroupView,
     JobView,
     JobWait,
-    QueueView,
+    SchedulerView,
     ThreadView,
     TotalsView,
 )
@@ -60,9 +60,9 @@ class SampleQueue:
         self.is_lying = False
         """True: it answers that it killed and started, and does nothing."""
         self.asked: list[str] = []
-        self._view: QueueView | None = None
+        self._view: SchedulerView | None = None
 
-    def view(self, *, with_jobs: bool) -> QueueView:
+    def view(self, *, with_jobs: bool) -> SchedulerView:
         """All threads of one clause for each channel."""
         threads: dict[tuple[str, str], list[JobView]] = {}
         for job in self.all_jobs:
@@ -106,7 +106,9 @@ class SampleQueue:
             0,
             (9, 9),
         )
-        new = QueueView(self.now, tuple(groups), totals, tuple(self.all_jobs) if with_jobs else ())
+        new = SchedulerView(
+            self.now, tuple(groups), totals, tuple(self.all_jobs) if with_jobs else ()
+        )
         if self._view != new:
             self._view = new
         return self._view or new

@@ -20,7 +20,7 @@ from tests.stores.zmailed import Spool, dead_pid, recipient, write_lock
 from tests.tui.desks import a_desk
 from tests.tui.queues import Run
 from tui import cli
-from tui.cli.demo_formats_zmailer import MailSpool
+from tui.cli.demo_formats_zmailer import DemoPostoffice
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 
@@ -262,7 +262,7 @@ def test_mail_is_given_up_and_rerouted_by_commands(spool: Spool, spooldeck: Run)
 def test_the_demo_has_a_spool_with_all_sorts_of_recipients(tmp_path: Path, spooldeck: Run) -> None:
     """Waiting, deferred and failed ones, a lock of a dead agent, a parked file; more arrive."""
     now = time.time()
-    demo = MailSpool()
+    demo = DemoPostoffice()
     files.make_folder(f"{tmp_path}/zmailer")
     said = demo.make(str(tmp_path), now)
     demo.add(now)

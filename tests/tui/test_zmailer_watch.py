@@ -11,7 +11,7 @@ import pytest
 
 from engine.config import queue_config
 from engine.config.validators import ConfigLocation
-from engine.mailq.queue_view import AgentView, QueueView, ThreadView
+from engine.mailq.queue_view import AgentView, SchedulerView, ThreadView
 from engine.store import Unavailable
 from engine.zmailer.environment import ZmailerSettings, read_files
 from tests.mailq.mailq_peers import SampleQueue, serving
@@ -35,7 +35,7 @@ smtp/*
 class BusyQueue(SampleQueue):
     """A queue with an agent, and a thread that a limit stops."""
 
-    def view(self, *, with_jobs: bool) -> QueueView:
+    def view(self, *, with_jobs: bool) -> SchedulerView:
         """The first thread has an agent, the second one waits for it."""
         seen = super().view(with_jobs=with_jobs)
         return seen._replace(

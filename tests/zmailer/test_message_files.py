@@ -27,9 +27,9 @@ from engine.zmailer.scheduler.message_reading import (
     AllDone,
     DeliveryTrigger,
     Loaded,
-    MessageReader,
+    MessagePostponed,
     Parked,
-    Postponed,
+    QueuedMessageReader,
     Reading,
 )
 from tests.stores.zmailed import FIRST, Spool, dead_pid, recipient, write_lock
@@ -45,7 +45,7 @@ class Office:
         self.spool = Spool(root).make()
         self.folders = PostofficeFolders(str(root))
         self.places = MessagePlaces(self.folders, hash_levels)
-        self.reader = MessageReader(self.places, self.find)
+        self.reader = QueuedMessageReader(self.places, self.find)
         self.outcomes = MessageOutcomes(self.places, self.reader, self.report)
         self.reported: list[dict[int, bytes]] = []
         self.refusal: OSError | None = None
@@ -184,7 +184,7 @@ def test_a_lock_of_a_running_agent_postpones_the_file(office: Office) -> None:
     try:
         write_lock(path, group.offsets[0], agent.pid)
         before = path.read_bytes()
-        assert office.read(70) == Postponed(32.0, f"locked by PID {agent.pid}")
+        assert office.read(70) == MessagePostponed(32.0, f"locked by PID {agent.pid}")
         assert path.read_bytes() == before
     finally:
         agent.kill()
@@ -213,7 +213,7 @@ def test_a_broken_file_is_parked_not_deleted(office: Office, text: str, why: str
     if "clause" not in why:
         now = time.time()
         found = office.reader.read("70", now + 30)
-        assert isinstance(found, Postponed)
+        assert isinstance(found, MessagePostponed)
         assert why in found.why
         assert path.exists()
     found = office.read(70)
@@ -239,7 +239,7 @@ def test_no_plain_file_is_opened(office: Office) -> None:
     (transport / "3").symlink_to("/etc/passwd")
     os.link(office.spool.put(4, recipient()), office.spool.root / "other")
     for name in "124":
-        assert isinstance(office.read(name), Postponed), name
+        assert isinstance(office.read(name), MessagePostponed), name
     assert office.read("9") is None
 
 

@@ -96,7 +96,7 @@ SAMPLES = (
 )
 
 
-class MailSpool:
+class DemoPostoffice:
     """A POSTOFFICE with waiting, deferred and failed recipients, a lock of a dead agent, and a
     parked file, for which a scheduler is started.
     """
@@ -202,4 +202,4 @@ def _ended_pid() -> str:
 
 
 if __name__ == "__main__":
-    traffic.main((Mails(), Registrations(), MailSpool()))
+    traffic.main((Mails(), Registrations(), DemoPostoffice()))

@@ -12,7 +12,7 @@ from engine.mailq.acl import Right
 from engine.mailq.client import MailqClient
 from engine.mailq.connection import MAX_ANSWER_BYTES, ServerAddress
 from engine.mailq.job_text import ThreadJobs
-from engine.mailq.queue_view import JobView, QueueView, ThreadView
+from engine.mailq.queue_view import JobView, SchedulerView, ThreadView
 from engine.mailq.report_text import BadReport, decode
 from engine.model import Problem
 from engine.store import Unavailable, Unsupported
@@ -75,10 +75,10 @@ class DumpSource:
 
     rights: frozenset[Right] = frozenset()
 
-    def __init__(self, read: Callable[[], QueueView], where: str) -> None:
+    def __init__(self, read: Callable[[], SchedulerView], where: str) -> None:
         """`where` is the file or server, for a problem."""
         self._read, self._where = read, where
-        self._last: QueueView | None = None
+        self._last: SchedulerView | None = None
         self._found: dict[tuple[str, str], ThreadJobs] = {}
 
     def threads(self) -> tuple[ThreadView, ...]:
@@ -127,9 +127,9 @@ class RendezvousFile:
     def __init__(self, path: str) -> None:
         self._path = path
         self._seen: tuple[int, ...] = ()
-        self._view: QueueView | None = None
+        self._view: SchedulerView | None = None
 
-    def read(self) -> QueueView:
+    def read(self) -> SchedulerView:
         """Read the file, unless it is the same as before.
 
         Raises:

@@ -23,9 +23,9 @@ from engine.zmailer.scheduler.message_places import MessagePlaces
 from engine.zmailer.scheduler.message_reading import (
     DeliveryTrigger,
     Loaded,
-    MessageReader,
+    MessagePostponed,
     Parked,
-    Postponed,
+    QueuedMessageReader,
 )
 from engine.zmailer.statistics_log import StatisticsLine
 
@@ -48,7 +48,7 @@ class SchedulerParts(NamedTuple):
     table: ThreadTable
     work: WorkTable
     places: MessagePlaces
-    reader: MessageReader
+    reader: QueuedMessageReader
     outcomes: MessageOutcomes
     arrivals: Arrivals
     statistics: Callable[[StatisticsLine], None]
@@ -96,8 +96,8 @@ class MessageFlow:
         try:
             found = parts.reader.read(name, now)
         except (OSError, StoreError) as error:
-            found = Postponed(RETRY_SECONDS, str(error))
-        if isinstance(found, Postponed):
+            found = MessagePostponed(RETRY_SECONDS, str(error))
+        if isinstance(found, MessagePostponed):
             parts.log(f"{name}: later: {found.why}")
             parts.arrivals.postpone(name, parts.monotonic() + found.seconds)
         elif isinstance(found, Parked):

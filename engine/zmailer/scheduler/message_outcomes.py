@@ -29,7 +29,7 @@ from engine.zmailer import diagnostics
 from engine.zmailer.diagnostics import Unreported
 from engine.zmailer.scheduler.message_places import MessagePlaces
 from engine.zmailer.scheduler.message_reading import (
-    MessageReader,
+    QueuedMessageReader,
     append_lines,
     lost_failures,
     write_heads,
@@ -65,7 +65,9 @@ Reporter = Callable[[ReportRequest, float], None]
 class MessageOutcomes:
     """Records outcomes in the control files of one spool."""
 
-    def __init__(self, places: MessagePlaces, reader: MessageReader, report: Reporter) -> None:
+    def __init__(
+        self, places: MessagePlaces, reader: QueuedMessageReader, report: Reporter
+    ) -> None:
         self._places, self._reader, self._report = places, reader, report
         self._header_offsets: dict[int, tuple[int, ...]] = {}
 

@@ -47,7 +47,7 @@ class Loaded(NamedTuple):
     """Messages that this one replaces: spool ids, or message-ids."""
 
 
-class Postponed(NamedTuple):
+class MessagePostponed(NamedTuple):
     """A file that is to be read again later."""
 
     seconds: float
@@ -73,10 +73,10 @@ class AllDone(NamedTuple):
     message: QueuedMessage
 
 
-Reading = Loaded | Postponed | DeliveryTrigger | Parked | AllDone
+Reading = Loaded | MessagePostponed | DeliveryTrigger | Parked | AllDone
 
 
-class MessageReader:
+class QueuedMessageReader:
     """Reads the control files of one spool."""
 
     def __init__(self, places: MessagePlaces, find_settings: FindSettings) -> None:
@@ -99,7 +99,7 @@ class MessageReader:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (Refused, TimeoutError) as error:
-            return Postponed(LIVE_LOCK_SECONDS, str(error))
+            return MessagePostponed(LIVE_LOCK_SECONDS, str(error))
 
     def _read_open(self, opened: OpenControl) -> Reading:
         data, seen = read_whole(opened.fd)
@@ -115,7 +115,7 @@ class MessageReader:
             raise Refused("its i line has another name")
         status, _ = self._places.folders.find_message(opened.name, is_kept=False)
         for pid in self._live_locks(control, seen):
-            return Postponed(LIVE_LOCK_SECONDS, f"locked by PID {pid}")
+            return MessagePostponed(LIVE_LOCK_SECONDS, f"locked by PID {pid}")
         control = _clear_locks(opened.fd, control)
         _append_lost_failures(opened.fd, data, control, seen)
         folder = self._places.settle(opened)
@@ -208,7 +208,7 @@ class MessageReader:
 
     def _park_later(self, opened: OpenControl, why: str, now: float) -> Reading:
         if now - os.fstat(opened.fd).st_ctime < BROKEN_SECONDS:
-            return Postponed(BROKEN_SECONDS, why)
+            return MessagePostponed(BROKEN_SECONDS, why)
         return Parked(self._places.park(opened), why)
 
 

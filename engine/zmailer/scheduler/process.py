@@ -24,7 +24,7 @@ from engine.store import Unavailable
 from engine.stores.zmailer.changes import LineChanges
 from engine.stores.zmailer.folders import PostofficeFolders
 from engine.stores.zmailer.permissions import write_refusal
-from engine.stores.zmailer.reading import MessageReader as StoreReader
+from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.scheduler_conf import SchedulerConf
 from engine.system import files
 from engine.zmailer import conf_changes, notify, spool_controls, syslog_lines
@@ -41,7 +41,7 @@ from engine.zmailer.scheduler.mailq_socket import find_mailq_socket, listen
 from engine.zmailer.scheduler.message_flow import SchedulerParts
 from engine.zmailer.scheduler.message_outcomes import MessageOutcomes
 from engine.zmailer.scheduler.message_places import MessagePlaces
-from engine.zmailer.scheduler.message_reading import MessageReader
+from engine.zmailer.scheduler.message_reading import QueuedMessageReader
 from engine.zmailer.scheduler.reporting import SenderReports
 from engine.zmailer.scheduler.running_agents import AgentLimits
 from engine.zmailer.scheduler.view import SchedulerQueue
@@ -173,7 +173,7 @@ class SchedulerProcess:
         pid_file = PidFile.claim(folders.fd, folders.transport_status)
         self._keep.callback(pid_file.release)
         mail = SpoolMail(folders, self._clocks.wall, self._report_settings)
-        changes = LineChanges(folders, StoreReader(folders), mail)
+        changes = LineChanges(folders, MessageReader(folders), mail)
         changes.recover(os.getpid())
         has_syslog = "c" in environ.get("SYSLOGFLG", "").lower()
         self._outputs = SchedulerOutputs(
@@ -199,7 +199,7 @@ class SchedulerProcess:
         hash_text = environ.get("SCHEDULERDIRHASH", "")
         levels = int(hash_text) if hash_text in ("1", "2") else options.hash_levels
         places = MessagePlaces(folders, levels)
-        reader = MessageReader(places, self._clauses.find)
+        reader = QueuedMessageReader(places, self._clauses.find)
         reports = SenderReports(
             folders,
             self._report_settings,

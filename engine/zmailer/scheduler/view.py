@@ -15,7 +15,7 @@ from engine.mailq.queue_view import (
     GroupView,
     JobView,
     JobWait,
-    QueueView,
+    SchedulerView,
     ThreadView,
     TotalsView,
 )
@@ -44,12 +44,12 @@ class SchedulerQueue:
     def __init__(self, loop: SchedulerLoop) -> None:
         self._loop, self._parts, self._table = loop, loop.parts, loop.parts.table
         self._started = loop.parts.clock()
-        self._view: QueueView | None = None
+        self._view: SchedulerView | None = None
         self._has_jobs = False
         self._until = 0.0
         """When the view is too old, by the monotonic clock."""
 
-    def view(self, *, with_jobs: bool) -> QueueView:
+    def view(self, *, with_jobs: bool) -> SchedulerView:
         """The present view, or the last one if it is young enough."""
         now = self._parts.monotonic()
         if self._view is None or now >= self._until or (with_jobs and not self._has_jobs):
@@ -62,7 +62,7 @@ class SchedulerQueue:
         """Build the next view from the threads as they are then."""
         self._view = None
 
-    def _build(self, *, with_jobs: bool) -> QueueView:
+    def _build(self, *, with_jobs: bool) -> SchedulerView:
         now = self._parts.clock()
         rings: dict[RingKey, list[Thread]] = {}
         for thread in self._table.threads.values():
@@ -77,7 +77,7 @@ class SchedulerQueue:
         if with_jobs:
             threads = (thread for ring in rings.values() for thread in ring)
             jobs = tuple(one for thread in threads for one in self._jobs(thread))
-        return QueueView(now, groups, self._totals(groups, now), jobs)
+        return SchedulerView(now, groups, self._totals(groups, now), jobs)
 
     def _totals(self, groups: Sequence[GroupView], now: float) -> TotalsView:
         counts = self._loop.flow.totals

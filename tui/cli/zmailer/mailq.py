@@ -15,7 +15,7 @@ from engine.config.place_address import Address
 from engine.mailq import listing
 from engine.mailq.client import MailqClient
 from engine.mailq.connection import ANONYMOUS
-from engine.mailq.queue_view import JobView, QueueView
+from engine.mailq.queue_view import JobView, SchedulerView
 from engine.mailq.report_text import report_lines, totals_lines
 from engine.mailq.server import DEFAULT_PORT
 from engine.stores import detect
@@ -110,7 +110,7 @@ def _print(lines: Iterator[str]) -> None:
             print("\t".join(safe_line(field) for field in piece.split("\t")))
 
 
-def _dump_text(view: QueueView, options: MailqOptions) -> Iterator[str]:
+def _dump_text(view: SchedulerView, options: MailqOptions) -> Iterator[str]:
     if options.reports == 0:
         yield from listing.dump_listing(view, options.wants, _details(options))
     elif options.reports < 3:
