@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from engine import verbs
@@ -58,11 +58,16 @@ class Housekeeping(NamedTuple):
     """Makes a folder for the owner of the place; raises `OSError`."""
 
     def sweep_trash(
-        self, store: ChangeableStore, now: float, *, always: bool = False
+        self,
+        store: ChangeableStore,
+        now: float,
+        *,
+        always: bool = False,
+        watch: Callable[[Iterable[Task]], Iterable[Task]] = iter,
     ) -> SweepResult:
         """Delete tasks that were in the trash too long, and old journal files.
 
-        At most once an hour, unless `always`.
+        At most once an hour, unless `always`. `watch` passes the tasks on, to show how many.
 
         Raises:
             OSError: the journal, or the marker of the last run, cannot be written.
@@ -76,7 +81,7 @@ class Housekeeping(NamedTuple):
         from engine.operations import trash
 
         hours = self.trash_hours
-        old = trash.expired_tasks(store, now, hours)
+        old = watch(trash.expired_tasks(store, now, hours))
         ended = [outcome.error for outcome in store.swap_all(Move(task, None) for task in old)]
         gone = sum(error is None for error in ended)
         if gone:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.mail.programs import a_script, needs
-from tests.tui.queues import Run, bury_one, clean_environment, spooldeck
+from tests.tui.queues import Run, bury_one, clean_environment, journal_at, spooldeck
 from tui import cli
 from tui.cli import completion
 from tui.cli.completion import make_script
@@ -110,6 +110,8 @@ def test_a_shell_completes_commands_places_states_and_ids(
     shell: str, scripts: Path, queue: Path
 ) -> None:
     """Each kind of word is completed, values by the place that the line names."""
+    assert cli.main(["purge", str(queue), "--id", bury_one(queue).id, "--apply", "1"]) == 0
+    (operation,) = journal_at(queue).operations()
     (queue.parent / "spooldeck.yaml").write_text("places: [/srv/first]")
     expected = {
         "spooldeck qu": ["queue"],
@@ -120,6 +122,8 @@ def test_a_shell_completes_commands_places_states_and_ids(
         "spooldeck queue add --batch spool": ["spooldeck.yaml"],
         "spooldeck --root q queue dlq show 2": ids(queue),
         "spooldeck purge q --state d": ["dlq"],
+        "spooldeck undo q 2": [operation.op],
+        "spooldeck mail suspend p": ["postfix"],
     }
 
     assert completed(scripts, queue.parent, shell, *expected) == expected

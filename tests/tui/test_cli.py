@@ -140,6 +140,9 @@ NO_QUEUE = (
     ("kannader enqueue - --from a@b.c --to d@e.f {place}", 69, "no Kannader spool"),
     ("kannader enqueue - {place} --from a@b.c --to d@e.f --wire", 69, "no Kannader spool"),
     ("edit 7 --due now --dry-run {place}", 69, "no queue"),
+    ("--root a queue count --root=b", 64, "--root a and --root b: expected only one of them"),
+    ("status --config a --config b", 64, "--config a and --config b: expected only one of them"),
+    ("undo nope", 64, "nope: neither an operation (an OP of `spooldeck journal`) nor a"),
     ("trash restore 7-8 --dry-run {place}/", 69, "no queue"),
     # A word too many is not passed over.
     ("zgb enqueue 7 --type user q.db r.db", 64, "unrecognized arguments: r.db"),
@@ -572,12 +575,14 @@ def test_a_closed_pipe_is_no_error(root: str) -> None:
     ],
 )
 def test_closed_standard_streams_are_opened_on_nothing(root: str, closed: str) -> None:
-    """Where its caller closed them, no file of the queue gets the number of a standard stream."""
+    """Where its caller closed them, no file of the queue gets the number of a standard stream; an
+    id that has nowhere to go is an error.
+    """
     ours = f"{sys.executable} -m tui.cli --root {root} queue"
     line = f"{ours} add job {closed}; echo $?; {ours} process-next {closed}; echo $?"
 
     run = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60)
 
     (task,) = tasks_at(root, "pending")
-    assert run.stdout.split()[-2:] == ["0", "3"] or run.stdout.split()[-1:] == ["3"]
+    assert run.stdout.split()[-2:] == ["4" if ">&-" in closed.split() else "0", "3"]
     assert task.error == "Unknown task type: job"

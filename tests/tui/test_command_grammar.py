@@ -26,7 +26,7 @@ from tests.tui.queues import (
 )
 from tui import cli
 from tui.cli.print.wait import Observed, result_of, wait
-from tui.cli.setup.output import Progress, choose_color, show_progress, wants_color
+from tui.cli.setup.output import Progress, choose_color, note_if_empty, show_progress, wants_color
 from tui.cli.setup.place_formats import setup_for
 
 __all__ = ["root", "spooldeck"]
@@ -244,6 +244,18 @@ def test_progress_is_shown_after_a_second(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(show_progress("abc", "rows")) == ["a", "b", "c"]
 
 
+def test_an_empty_list_is_said_to_a_person(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without rows a terminal gets one line on standard error; a script gets nothing."""
+    assert list(note_if_empty([1], "tasks")) == [1]
+    assert list(note_if_empty([], "tasks")) == []
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert [*note_if_empty([1], "tasks"), *note_if_empty([], "notes")] == [1]
+    assert capsys.readouterr().err == "no notes\n"
+
+
 def test_csv_and_json_of_a_list_have_the_same_rows(
     root: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -286,7 +298,11 @@ def test_what_ends_a_wait(seen: Observed, until: str, expected: tuple[str, int] 
 
 
 def run_wait(
-    root: str, steps: Iterator[object], capsys: pytest.CaptureFixture[str], *ids: str
+    root: str,
+    steps: Iterator[object],
+    capsys: pytest.CaptureFixture[str],
+    *ids: str,
+    timeout: int = 9,
 ) -> tuple[int, dict[str, object]]:
     """Wait with a clock of which each pause is a second; a step follows each pause."""
     seconds = [0.0]
@@ -296,7 +312,7 @@ def run_wait(
         next(steps, None)
 
     setup = setup_for(queue_config.load_config(None, {}), root, {})
-    arguments = Namespace(until="", id=list(ids), timeout=9, json=True)
+    arguments = Namespace(until="", id=list(ids), timeout=timeout, json=True)
     code = wait(setup, arguments, lambda: seconds[0], pause)
     return code, json.loads(capsys.readouterr().out or "{}")
 
@@ -322,6 +338,24 @@ def test_a_wait_ends_with_the_task(root: str, capsys: pytest.CaptureFixture[str]
     code, said = run_wait(root, iter(()), capsys, purged.id)
     assert (code, said["result"], said["tasks"]) == (1, "purged", {purged.id: "trash"})
     assert run_wait(root, iter(()), capsys, "nothing")[0] == 1
+
+
+def test_a_wait_of_no_time_looks_until_it_knows(
+    root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With 0 seconds a queue is looked at once; a task that is missing is looked for twice."""
+    task = add_task(root)
+
+    def no_pause() -> Iterator[object]:
+        pytest.fail("it waited")
+        yield
+
+    assert run_wait(root, no_pause(), capsys, timeout=0)[0] == 75
+    Path(root, "log").mkdir(exist_ok=True)
+    Path(root, "log", "queue.log").write_text(f"Task queued: {task.id} (job)\n")
+    Path(root, "queue", "pending", f"{task.id}.task").unlink()
+    code, said = run_wait(root, iter(()), capsys, task.id, timeout=0)
+    assert (code, said["result"]) == (0, "done")
 
 
 def test_a_wait_for_a_task_that_ended_before_finds_it_in_the_log(root: str, spooldeck: Run) -> None:

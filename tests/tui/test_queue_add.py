@@ -40,14 +40,14 @@ def test_a_batch_adds_a_task_for_each_line(
 def test_a_refused_line_of_a_batch_is_named(
     root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A refused line is reported with its number, and the others are added."""
+    """Refused lines are reported with their numbers, in order, and the others are added."""
     text = "job\nBad Kind\njob\ta\t/etc/passwd\na\tb\tc\td\njob\n"
 
     code = add_batch(root, text, monkeypatch)
 
     said = capsys.readouterr()
     assert code == 64
-    assert sorted(line.split(": ")[1] for line in said.err.splitlines()) == [
+    assert [line.split(": ")[1] for line in said.err.splitlines()] == [
         "line 2",
         "line 3",
         "line 4",

@@ -23,6 +23,7 @@ from argparse import (
 )
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from signal import SIG_DFL, SIGCHLD, signal
 from typing import Any, NoReturn, TypeAlias
 
@@ -31,7 +32,8 @@ from engine.config.place_address import has_password, is_url
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.stores.detect import REDIS_SCHEMES
 from engine.text.safe import safe_line
-from tui.cli.commands import COMMAND_WORDS, COMMANDS, HELP_TEXT, USAGE, CommandWord
+from tui.cli.command_table import HELP_TEXT, USAGE
+from tui.cli.commands import COMMAND_WORDS, COMMANDS, CommandWord
 from tui.cli.setup.errors import (
     EX_CONFIG,
     EX_IOERR,
@@ -94,15 +96,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _open_closed_streams() -> None:
     """Open standard streams that the caller closed; otherwise the next opened file becomes one of
-    them.
+    them. Writing to a closed standard output remains an error.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
+            # It gets the lowest free number: this one.
+            os.open(os.devnull, os.O_WRONLY if number == 2 else os.O_RDONLY)
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, "r+" if number == 0 else "w", closefd=False))
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def _run_reporting_errors(words: list[str]) -> int:
@@ -143,6 +146,7 @@ def _run(words: list[str]) -> int:
     if any(map(has_password, words)):
         # Before anything repeats the words: other users could read it in the list of processes.
         fail(EX_USAGE, PASSWORD_IN_ARGUMENTS)
+    _refuse_second_values(words)
     words = _help_as_option(words)
     first = _first_word(words)
     if first not in COMMANDS:
@@ -163,6 +167,24 @@ def _run(words: list[str]) -> int:
     loaded = queue_config.load_config(getattr(arguments, "config", None), os.environ)
     command: Command = arguments.command
     return command(setup_for(loaded, named or root or "", os.environ, tuple(words)), arguments)
+
+
+def _refuse_second_values(words: Sequence[str]) -> None:
+    """Refuse two different values of an option that names where to work: one of them is an error.
+
+    Raises:
+        CommandError: the text repeats both.
+    """
+    words = [*takewhile(lambda word: word != "--", words)]
+    for option in ("--root", "--config"):
+        values = [
+            word.partition("=")[2] if "=" in word else after
+            for word, after in zip(words, [*words[1:], ""], strict=False)
+            if word == option or word.startswith(f"{option}=")
+        ]
+        if len(set(values)) > 1:
+            given = " and ".join(f"{option} {safe_line(value)}" for value in values)
+            fail(EX_USAGE, f"{given}: expected only one of them")
 
 
 _WITHOUT_CONFIGURATION = {
@@ -191,7 +213,7 @@ def _find_place(arguments: Namespace) -> None:
             words = given.get(name) or ()
             if isinstance(words, str) and words and (_is_place(words) or given.get("show")):
                 given["place"], given[name] = words, None if name == "days" else ""
-            elif isinstance(words, list) and len(words) > (not given.get("all")):
+            if isinstance(words, list) and len(words) > (not given.get("all")):
                 given["place"] = words.pop() if _is_place(words[-1]) else None
     for name in _AFTER_PLACE:
         first = given.get(name)
@@ -392,11 +414,8 @@ class _CommandParser(ArgumentParser):
         return super().format_help()
 
 
-def make_parser(words: Sequence[str] | None) -> ArgumentParser:
-    """Make a parser with only the commands that this command line mentions; None: with all.
-
-    Making the parsers of all commands would take longer than the rest of a timer's run.
-    """
+def common_options() -> ArgumentParser:
+    """The options that every command has."""
     common = _CommandParser(add_help=False, argument_default=SUPPRESS)
     common.add_argument("--config", metavar="FILE", help="use this configuration file only")
     common.add_argument(
@@ -408,6 +427,15 @@ def make_parser(words: Sequence[str] | None) -> ArgumentParser:
         metavar="WHEN",
         help="colours: auto (on a terminal, without NO_COLOR), always, never",
     )
+    return common
+
+
+def make_parser(words: Sequence[str] | None) -> ArgumentParser:
+    """Make a parser with only the commands that this command line mentions; None: with all.
+
+    Making the parsers of all commands would take longer than the rest of a timer's run.
+    """
+    common = common_options()
     top = _CommandParser(prog="spooldeck", usage=USAGE, description=HELP_TEXT, parents=[common])
     asked = None if words is None else _command_words(words)
     groups: dict[tuple[str, ...], Any] = {(): _group(top, "spooldeck")}

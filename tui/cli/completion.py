@@ -21,6 +21,7 @@ from threading import Thread
 from typing import Any
 
 from engine.config import queue_config
+from engine.config.mail_config import METHODS
 from engine.config.place_address import is_url
 from engine.config.queue_config import Config
 from engine.model import State, Task, state_words
@@ -105,7 +106,22 @@ def _dead_ids(words: Sequence[str], options: Namespace) -> Iterator[str]:
                 yield found.id
 
 
-_VALUES = {"places": _places, "states": _states, "ids": _dead_ids}
+def _operations(words: Sequence[str], options: Namespace) -> Iterator[str]:
+    for operation in _setup(words, options).journal().operations():
+        yield operation.op
+
+
+def _transports(words: Sequence[str], options: Namespace) -> Iterator[str]:
+    yield from METHODS
+
+
+_VALUES = {
+    "places": _places,
+    "states": _states,
+    "ids": _dead_ids,
+    "operations": _operations,
+    "transports": _transports,
+}
 
 
 def _setup(words: Sequence[str], options: Namespace) -> Setup:
@@ -194,6 +210,10 @@ def _mark_values(parser: ArgumentParser, path: tuple[str, ...], shtab: Any) -> N
 
 def _value_function(action: Action, name: str, path: tuple[str, ...]) -> str:
     """The shell function that completes an argument, from the name of its value; "" if none."""
+    if name.startswith("OP|"):
+        return "_spooldeck_operations"
+    if path[:1] == ("mail",) and (name == "NAME" or action.dest == "transport"):
+        return "_spooldeck_transports"
     if name.endswith("PLACE"):
         return "_spooldeck_place_files"  # shtab's code for bash quotes names for `_file`
     if name == "ID" and (path[0] in _ACT_ON_DEAD or path[:2] == ("queue", "dlq")):

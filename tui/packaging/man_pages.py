@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.version import VERSION
+from tui.cli import common_options
 from tui.cli.command_help import COMMAND_HELP
 from tui.cli.commands import COMMAND_WORDS, CommandWord
 
@@ -181,31 +182,21 @@ def _commands(group: str) -> Iterator[str]:
     for word in words:
         yield f"## {' '.join(('spooldeck', *_typed_words(word)))}\n\n{_escape(word.summary)}\n"
         for action in _actions(word):
-            if action.help:
+            if action.help and (action.dest, action.metavar) != ("place", "PLACE"):
                 yield f"{_names(action)}\n:   {_escape(action.help)}\n"
     if not group:
         yield "# GROUPS OF COMMANDS\n"
         for word in COMMAND_WORDS:
             if len(word.path) == 1 and not word.function:
                 yield f"**spooldeck-{word.path[0]}**(1)\n:   {_escape(word.summary)}\n"
-    yield _COMMON_OPTIONS
+    yield "# OPTIONS OF ALL COMMANDS\n"
+    yield "\\[*PLACE*\\]\n:   the queue that the command is for; default: as configured\n"
+    for action in common_options()._actions:
+        yield f"{_names(action)}\n:   {_escape(action.help or '')}\n"
+    yield "**\\-\\-help**\n:   describe the command\n"
     rows = (COMMAND_HELP.get(" ".join(word.path)) for word in words)
     yield "# EXAMPLES\n"
     yield "".join(f"    {row.example}\n" for row in rows if row)
-
-
-_COMMON_OPTIONS = """\
-# OPTIONS OF ALL COMMANDS
-
-**\\-\\-root** *PLACE*
-:   a data folder, a spool, a database or a URL
-
-**\\-\\-config** *FILE*
-:   use this configuration file only
-
-**\\-\\-help**
-:   describe the command
-"""
 
 
 def _is_in(word: CommandWord, group: str) -> bool:

@@ -14,7 +14,7 @@ from engine.operations.plans import Plan
 from engine.store import DATA_PART, MAX_PART_BYTES, ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_USAGE, CommandError, fail, print_error
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import note_if_empty, print_json
 from tui.cli.setup.setup import Setup
 from tui.format import present
 from tui.format.task_row import time_fields, with_times
@@ -161,7 +161,8 @@ def note(setup: Setup, arguments: Namespace) -> int:
 def list_notes(setup: Setup, arguments: Namespace) -> int:
     """Print every note on one line, ordered by task id."""
     setup.require_readable()
-    for ident, found in sorted(setup.notes().read_all().items()):
+    notes = sorted(setup.notes().read_all().items())
+    for ident, found in note_if_empty(notes, "notes"):
         for when, who, text in found:
             if arguments.json:
                 print_json({"id": ident, **time_fields("when", when), "who": who, "text": text})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -23,6 +23,7 @@ from engine.verbs import VERBS
 from tui.cli.plans import plan_command, replay_options
 from tui.cli.plans.plan_command import DONE, NOT_ALL_DONE, ShownPlan
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
+from tui.cli.setup.output import note_if_empty
 from tui.cli.setup.setup import Setup
 from tui.format import task_row
 from tui.operations import lines as view
@@ -44,7 +45,7 @@ def journal(setup: Setup, arguments: Namespace) -> int:
         return _abandon(setup, kept, operations[0])
     if arguments.resume:
         return _continue(setup, kept, operations[0], arguments)
-    for operation in operations:
+    for operation in note_if_empty(operations, "operations"):
         values = as_json(operation)
         if op:
             values["rows"] = [_entry(entry) for entry in kept.entries(op)]
@@ -85,6 +86,10 @@ def _split_words(setup: Setup, arguments: Namespace) -> tuple[Setup, str]:
     """
     ops = [word for word in arguments.words if _is_operation(word)]
     places = [word for word in arguments.words if word not in ops]
+    for word in places:
+        if "/" not in word and not os.path.lexists(word):
+            known = "neither an operation (an OP of `spooldeck journal`) nor a place"
+            fail(EX_USAGE, f"{safe_line(word)}: {known}")
     if len(ops) > 1 or len(places) > 1:
         fail(EX_USAGE, "expected one operation (an OP of `spooldeck journal`) and one place")
     setup = plan_command.setup_at(setup, arguments, places)
@@ -377,14 +382,19 @@ def _list_undoable(setup: Setup, kept: Journal, arguments: Namespace) -> int:
     now = time.time()
     lately = kept.operations(now - setup.config.trash.hours * 3600)
     operations = _settled(setup, kept, lately)
+    for operation, back, done in note_if_empty(_undoable(operations), "operations to undo"):
+        if arguments.json:
+            print(task_row.json_line({**as_json(operation), "undone": back}), end="")
+            continue
+        print(operation_line(operation) + (f" | {back:,} of {done:,} undone" if back else ""))
+        words = [*plan_command.command_base(setup), "undo", operation.op, "--dry-run"]
+        print(f"    {plan_command.shell_command(words)}")
+    return DONE
+
+
+def _undoable(operations: Sequence[Operation]) -> Iterator[tuple[Operation, int, int]]:
+    """Yield the operations that can be undone, with the numbers of undone and of changed tasks."""
     for operation, back, *_ in view.list_operations(operations):
         verb, done = VERBS.get(operation.intent.verb), operation.counts.get(RowResult.DONE, 0)
-        can_be = verb is not None and verb.is_undoable and done > back
-        if can_be and not operation.is_running:
-            if arguments.json:
-                print(task_row.json_line({**as_json(operation), "undone": back}), end="")
-                continue
-            print(operation_line(operation) + (f" | {back:,} of {done:,} undone" if back else ""))
-            words = [*plan_command.command_base(setup), "undo", operation.op, "--dry-run"]
-            print(f"    {plan_command.shell_command(words)}")
-    return DONE
+        if verb is not None and verb.is_undoable and done > back and not operation.is_running:
+            yield operation, back, done

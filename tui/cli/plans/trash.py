@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from contextlib import closing, suppress
+from functools import partial
 
 from engine.model import State
 from engine.operations import notes, trash
@@ -85,7 +86,9 @@ def sweep(setup: Setup, arguments: Namespace) -> int:
         expunge = store.edges.get((State.TRASH, None))
         if expunge is not None and expunge.refusal:
             fail(EX_NOPERM, safe_line(expunge.refusal))
-        swept = setup.housekeeping().sweep_trash(store, time.time(), always=True)
+        watch = partial(show_progress, what="tasks deleted")
+        keeper = setup.housekeeping()
+        swept = keeper.sweep_trash(store, time.time(), always=True, watch=watch)
         forgotten = 0
         with suppress(Unavailable):
             forgotten = notes.sweep_notes(setup.notes(), store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from argparse import Namespace
@@ -85,12 +86,12 @@ def wait(
             dead_before = seen.dead if dead_before < 0 else dead_before
             found = result_of(seen, until, dead_before)
             now = clock()
-            over = arguments.timeout is not None and now - began >= arguments.timeout
-            if found is not None or over:
+            left = math.inf if arguments.timeout is None else began + arguments.timeout - now
+            if found is not None or (left <= 0 and not missed - seen.ended.keys()):
                 break
             length = min(LONGEST_PAUSE_SECONDS, 2 * length)
-            left = began + arguments.timeout - now if arguments.timeout is not None else length
-            pause(min(max(length, SCAN_COST_FACTOR * (now - started)), left))
+            wanted = max(length, SCAN_COST_FACTOR * (now - started))
+            pause(min(wanted, max(left, SHORTEST_PAUSE_SECONDS)))
     result, code = found or ("timeout", EX_TIMEOUT)
     _print(setup, seen, result, clock() - began, as_json=arguments.json)
     return code

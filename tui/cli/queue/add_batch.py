@@ -40,18 +40,19 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
         Unavailable: a disk error.
         OSError: the file cannot be opened.
     """
-    numbers: deque[int] = deque()
-    """Line numbers of the tasks whose outcome is not known yet."""
+    unreported: deque[tuple[int, object]] = deque()
+    """Line numbers in order, each with the reason if the line is refused, None if it is a task."""
     refused = False
     ending: StoreError | None = None
     code = 0
 
-    def refuse(number: int, why: object) -> None:
-        nonlocal refused
-        refused = True
-        print_error(f"line {number}: {why}")
+    def report_refused() -> None:
+        while unreported and unreported[0][1] is not None:
+            number, why = unreported.popleft()
+            print_error(f"line {number}: {why}")
 
     def read_tasks(lines: Iterable[str]) -> Iterator[Task]:
+        nonlocal refused
         for number, line in enumerate(lines, 1):
             if ending is not None or (refused and arguments.strict):
                 return
@@ -62,9 +63,10 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
                 if arguments.strict:
                     new_record(task)  # else the store checks it when the next lines are read
             except (Unsupported, Refused) as error:
-                refuse(number, error)
+                refused = True
+                unreported.append((number, error))
                 continue
-            numbers.append(number)
+            unreported.append((number, None))
             yield task
 
     is_file = arguments.batch != "-"
@@ -73,17 +75,20 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
         while group := list(islice(outcomes, COMMIT_GROUP_SIZE)):
             added = []
             for (_, task, *_), _, error in group:
-                number = numbers.popleft()
+                report_refused()
+                number, _ = unreported.popleft()
                 if isinstance(error, Full | Unavailable):
                     ending = ending or error
                 elif error is not None:
-                    refuse(number, error)
+                    refused = True
+                    print_error(f"line {number}: {error}")
                 elif task is not None:
                     added.append(task)
             if added:
                 shown = (added_line(task) if arguments.json else task.id for task in added)
                 code = print_result("\n".join(shown)) or code
                 setup.log_queued(*added)
+    report_refused()
     if ending is not None:
         raise ending
     return EX_USAGE if refused else code

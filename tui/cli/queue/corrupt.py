@@ -11,7 +11,7 @@ from engine.text.safe import safe_line
 from tui.cli.queue.dlq import acted_row
 from tui.cli.queue.spool import open_spool
 from tui.cli.setup.errors import print_error
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import note_if_empty, print_json
 from tui.cli.setup.setup import Setup
 from tui.format.task_row import time_fields
 
@@ -23,7 +23,7 @@ def list_corrupt(setup: Setup, arguments: Namespace) -> int:
     """
     store = open_spool(setup)
     try:
-        for aside in store.list_quarantined():
+        for aside in note_if_empty(store.list_quarantined(), "quarantined files"):
             since = format_time(aside.since) if aside.since else "unknown"
             if arguments.json:
                 values = {"name": aside.name, "state": aside.state_word or None}

@@ -17,7 +17,7 @@ from engine.stores.nftban import NftbanStore
 from engine.text.safe import safe_line, safe_lines
 from tui.cli.queue.spool import open_spool
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
-from tui.cli.setup.output import Progress, print_json, show_progress
+from tui.cli.setup.output import Progress, note_if_empty, print_json, show_progress
 from tui.cli.setup.setup import Setup
 from tui.format.task_row import task_row
 
@@ -34,7 +34,7 @@ SHOWN_ERROR_CHARS = 50
 def list_dead(setup: Setup, arguments: Namespace) -> int:
     """Print one line for each dead task, in the form of the contract's own command."""
     store = open_spool(setup)
-    for task in _dead(store):
+    for task in note_if_empty(_dead(store), "dead tasks"):
         if arguments.json:
             print_json(task_row(task, store.states[State.DEAD]))
         else:

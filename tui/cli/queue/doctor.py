@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import stat
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
+from itertools import chain
 
 from engine.doctor import store_checks
 from engine.doctor.finding import Finding, Grade, format_finding, needs_action
@@ -16,7 +18,7 @@ from engine.store import Unavailable
 from tui.cli.plans import plan_command
 from tui.cli.queue.deliver_handlers import INSTALL, missing_library
 from tui.cli.setup.delivery_parts import open_registry
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import print_json, show_progress
 from tui.cli.setup.setup import Setup, load_function
 
 OK, ATTENTION = 0, 1
@@ -31,13 +33,18 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
     passwords = (("password", finding) for finding in _open_passwords(setup))
     missing = missing_library(setup.config)
     library = [("handlers", Finding(Grade.BAD, missing, INSTALL))] if missing else []
-    found = [*passwords, *library, *checks(setup), *_check_deliveries(setup)]
+    found = chain(passwords, library, checks(setup), _check_deliveries(setup))
     return print_findings(found, as_json=arguments.json)
 
 
 def print_findings(found: Iterable[tuple[str, Finding]], *, as_json: bool = False) -> int:
-    """Print findings with the names of their checks; exit 0 if none needs an action, else 1."""
+    """Print findings with the names of their checks, each as soon as it is known.
+
+    Returns 0 if none needs an action, else 1.
+    """
     findings = []
+    if not sys.stdout.isatty():
+        found = show_progress(found, "checks done")
     for name, finding in found:
         if as_json:
             print_json({"check": name, **finding._asdict(), "grade": finding.grade.name.lower()})

@@ -26,7 +26,7 @@ from tui.cli.setup.errors import (
     print_error,
     print_result,
 )
-from tui.cli.setup.output import print_json, show_progress
+from tui.cli.setup.output import note_if_empty, print_json, show_progress
 from tui.cli.setup.setup import Setup, parse_states
 
 QUEUE_FULL = 1
@@ -137,9 +137,11 @@ def _find_place(setup: Setup, arguments: Namespace) -> Setup:
             place, arguments.batch = arguments.batch, "-"
     elif "--" in setup.words:
         return setup
-    elif _is_queue(arguments.payload):
+    elif _is_queue(arguments.payload):  # the path of a payload is absolute, so `q` is a place
         place, arguments.payload = arguments.payload, ""
-    elif _is_queue(arguments.description) and not arguments.payload:
+    elif (
+        "/" in arguments.description and _is_queue(arguments.description) and not arguments.payload
+    ):
         kind, place = safe_line(arguments.kind), safe_line(arguments.description)
         fail(EX_USAGE, f"{place} is a queue, not a description: queue add {kind} '' {place}")
     if not place:
@@ -151,7 +153,7 @@ def _find_place(setup: Setup, arguments: Namespace) -> Setup:
 
 def _is_queue(text: str) -> bool:
     folders = (f"{text}/queue/pending", f"{text}/pending")
-    return "/" in text and any(map(os.path.isdir, folders))
+    return bool(text) and any(map(os.path.isdir, folders))
 
 
 def list_tasks(setup: Setup, arguments: Namespace) -> int:
@@ -170,7 +172,9 @@ def list_tasks(setup: Setup, arguments: Namespace) -> int:
     try:
         tasks = _filtered_tasks(store, words, arguments.filter)
         # On a terminal the tasks themselves are the progress.
-        for found in tasks if sys.stdout.isatty() else show_progress(tasks, "tasks read"):
+        if not sys.stdout.isatty():
+            tasks = show_progress(tasks, "tasks read")
+        for found in note_if_empty(tasks, "tasks"):
             if isinstance(found, Problem):
                 print_error(f"{safe_line(found.where)}: {safe_line(found.what)}")
                 continue

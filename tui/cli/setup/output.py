@@ -151,6 +151,16 @@ class Progress:
             print(f"\r{'':{self._width}}\r", end="", file=sys.stderr, flush=True)
 
 
+def note_if_empty(items: Iterable[T], what: str) -> Iterator[T]:
+    """Pass the rows of a list on; if there are none, say so to a person, but not to a script."""
+    is_empty = True
+    for item in items:
+        is_empty = False
+        yield item
+    if is_empty and sys.stdout.isatty():
+        print(f"no {what}", file=sys.stderr)
+
+
 def show_progress(items: Iterable[T], what: str) -> Iterator[T]:
     """Pass items on, and show how many; nothing is to be printed meanwhile."""
     with Progress(what) as progress:

@@ -16,3 +16,13 @@ _spooldeck_place_files() {
     _spooldeck_values places "$1"
     compgen -f -- "$1"
 }
+
+_spooldeck_transports() {
+    _spooldeck_values transports "$1"
+}
+
+# An operation, or the place before or after it.
+_spooldeck_operations() {
+    _spooldeck_values operations "$1"
+    _spooldeck_place_files "$1"
+}

@@ -16,3 +16,13 @@ function _spooldeck_place_files
     _spooldeck_values places
     __fish_complete_path (commandline -ct)
 end
+
+function _spooldeck_transports
+    _spooldeck_values transports
+end
+
+# An operation, or the place before or after it.
+function _spooldeck_operations
+    _spooldeck_values operations
+    _spooldeck_place_files
+end

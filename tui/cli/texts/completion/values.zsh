@@ -19,3 +19,13 @@ _spooldeck_place_files() {
     _spooldeck_values places
     _files
 }
+
+_spooldeck_transports() {
+    _spooldeck_values transports
+}
+
+# An operation, or the place before or after it.
+_spooldeck_operations() {
+    _spooldeck_values operations
+    _spooldeck_place_files
+}
