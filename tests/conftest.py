@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
 from tests.examples import examples
@@ -35,6 +37,22 @@ os.environ["NFTBAN_MAIL_METHOD"] = "none"
 # Logs are written in local time. Tests of other time zones set them.
 os.environ["TZ"] = "UTC"
 time.tzset()
+
+
+HANG_SECONDS, DEEP_HANG_SECONDS = 300, 1800
+"""A test that takes so long hangs: all stacks are printed, and its process ends."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """End a test that hangs: else the run would not end, nor say which test it is."""
+    seconds = DEEP_HANG_SECONDS if item.get_closest_marker("deep") else HANG_SECONDS
+    stderr = item.config.stash[fault_handler_stderr_fd_key]
+    faulthandler.dump_traceback_later(seconds, exit=True, file=stderr)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture

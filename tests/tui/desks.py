@@ -20,6 +20,7 @@ from tui.format import keys
 from tui.format.present import Line
 from tui.screens.page import ListScreen
 from tui.session.place import Place
+from tui.task.page import TaskPage
 from tui.terminal import bandwidth
 from tui.terminal.paste_detector import BURST_KEYS, PasteDetector
 from tui.terminal.plain_text import screen_text
@@ -79,8 +80,10 @@ class Desk:
         return next(text.strip() for text, look in line if look == "tab")
 
     async def on_part(self, name: str, *texts: str) -> None:
-        """Wait until that part of a task is the current one, and shows these."""
-        await self.until(lambda: self.part_name.startswith(name))
+        """Wait until that part of a task is the current one, is painted, and shows these."""
+        page = self.console.screen
+        assert isinstance(page, TaskPage)
+        await self.until(lambda: self.part_name.startswith(name) and page.shown_part == page.part)
         await self.sees(*texts)
 
     def cells(self, name: str) -> list[str]:

@@ -70,7 +70,7 @@ class TaskPage(PlanningScreen, Page):
         super().__init__()
         self.live, self.around = live, around
         self.reader = TaskReader(id, live, self.repaint)
-        self.part = self._shown = "summary"
+        self.part = self.shown_part = "summary"
         """The part to show, and the one that is on screen."""
         self._tops: dict[str, int] = {}
         self._said: tuple[str, str, float] = ("", "", 0.0)
@@ -134,8 +134,8 @@ class TaskPage(PlanningScreen, Page):
         pane.add_class("pane")
         self._show_relatives(scene)
         pane.show_frame(self.text_frame(), focused=not self.has_relatives)
-        if self._shown != part:
-            self._shown = part
+        if self.shown_part != part:
+            self.shown_part = part
             pane.move_to(self._tops.get(part, len(text) if part == "log" else 0))
         self._paint_frame()
 
@@ -228,7 +228,7 @@ class TaskPage(PlanningScreen, Page):
 
     def action_part(self, pressed: str) -> None:
         """Go to the previous or the next part."""
-        if self._shown == self.part:
+        if self.shown_part == self.part:
             self._tops[self.part] = self.query_one("#text", LongText).top
         titles = tuple(view.part_titles(self.reader.scene, self.part, TABS))
         self.part = titles[(titles.index(self.part) + keys.step_of(pressed)) % len(titles)]
