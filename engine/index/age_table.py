@@ -1,4 +1,4 @@
-"""Count tasks by age and by destination, kind or error, as Postfix's qshape does for mail."""
+"""Count tasks by age and destination, group, kind or error, as Postfix's qshape does for mail."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ UNFINISHED_STATES = (State.PENDING, State.HELD, State.DEAD)
 
 GROUPINGS = {
     "destination": ("by_domain", ("domain",), "domain"),
+    "group": ("", (), "grp"),
     "kind": ("by_cluster", ("cluster", "kind"), "kind"),
     "error": ("by_cluster", ("cluster", "kind"), "cluster"),
 }
 """What rows can be grouped by: the index to use, its columns before the time, and the row's
-column."""
+column. Without an index all rows are scanned: few stores have groups."""
 
 
 class AgeRow(NamedTuple):
     """Number of tasks by age for one name."""
 
     name: str
-    """A destination (of an address its domain), a kind, or the pattern of an error; "" for tasks
-    without one."""
+    """A destination (of an address its domain), a group, a kind, or the pattern of an error; ""
+    for tasks without one."""
     counts: tuple[int, ...]
     """By bucket, the youngest first."""
     unknown: int = 0

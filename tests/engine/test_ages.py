@@ -72,15 +72,16 @@ def fill(writer: Writer, tasks: Sequence[Task], arranged: bool) -> None:
 
 
 def test_rows_are_by_what_was_asked(indexed: Indexed) -> None:
-    """Tasks are told apart by destination, kind or the pattern of their error, most first."""
+    """Tasks are told apart by destination, group, kind or pattern of their error, most first."""
     fields: list[dict[str, Any]] = [
-        {"destination": "a.example", "kind": "mail", "error": "timeout after 30 s"},
-        {"destination": "b.example", "kind": "mail", "error": "timeout after 31 s"},
-        {"destination": "b.example", "kind": "feed", "error": ""},
+        {"destination": "a@a.example", "kind": "mail", "error": "timeout after 30 s"},
+        {"destination": "b.example", "group": "mx", "kind": "mail", "error": "timeout after 31 s"},
+        {"destination": "b.example", "group": "mx", "kind": "feed", "error": ""},
     ]
     reader = indexed([a_task(n)._replace(**f) for n, f in enumerate(fields)])
     wanted = {
         "destination": [("b.example", 2), ("a.example", 1)],
+        "group": [("mx", 2), ("", 1)],
         "kind": [("mail", 2), ("feed", 1)],
         "error": [(error_pattern.fold_error("timeout after 30 s"), 2), ("", 1)],
     }
@@ -180,7 +181,7 @@ def test_every_task_is_in_one_cell(
 ) -> None:
     """Each of any tasks is counted once, in its row and its bucket."""
     tasks = [
-        a_task(n, minutes, destination=where, kind=where, state=state, error=error)
+        a_task(n, minutes, destination=where, group=where, kind=where, state=state, error=error)
         for n, (minutes, where, state, error) in enumerate(aged)
     ]
     folder = TempDir()

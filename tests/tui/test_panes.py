@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.app import App, ComposeResult
+from textual.geometry import Size
 from textual.screen import Screen
 
 from engine.model import State
@@ -19,6 +21,7 @@ from tests.tui.spools import (
     disk_place,
     make_spool,
     some_tasks,
+    until,
 )
 from tui.format import keys
 from tui.groups.clusters_screen import ClustersScreen
@@ -31,7 +34,7 @@ from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
 from tui.screens.two_panes import TwoPanes
 from tui.task.screen import TaskScreen
-from tui.widgets.lines import LongText
+from tui.widgets.lines import Lines, LongText
 
 
 async def test_tab_goes_to_the_details_and_back() -> None:
@@ -209,3 +212,42 @@ async def test_an_empty_log_and_a_task_that_is_gone_name_the_next_step(tmp_path:
         await desk.sees("task is gone", "next t shows its log lines")
         await desk.opens(LogScreen, "7")
         await desk.sees("nothing logged yet", "next Esc goes back; new lines appear here")
+
+
+# Sizes
+
+
+class NotingPane(Lines):
+    """Notes the sizes that it is told of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[Size] = []
+
+    def on_resize(self) -> None:
+        """Note it."""
+        self.sizes.append(self.size)
+
+
+class OnePane(App[None]):
+    """An app with that pane alone."""
+
+    def compose(self) -> ComposeResult:
+        """Compose it."""
+        yield NotingPane()
+
+
+async def test_a_pane_is_told_of_a_size_that_was_read_before_the_layout() -> None:
+    """Textual compares the sizes of a layout with those of its last look at the regions: a look
+    between the change of a style and the layout leaves no difference.
+    """
+    async with OnePane().run_test(size=(80, 24)) as pilot:
+        pane = pilot.app.query_one(NotingPane)
+        await until(pilot, lambda: pane.sizes)
+        compositor = pane.screen._compositor
+        pane.styles.height = 5
+        pane.screen._clear_arrangement_cache()
+        compositor._full_map_invalidated = True
+        assert compositor.full_map[pane].region.height == 5
+
+        await until(pilot, lambda: pane.sizes[-1] == Size(80, 5))

@@ -96,7 +96,8 @@ wait @place @json | print.wait:wait | wait until a task, or a queue, is done, fa
     --timeout S:number | wait at most S seconds; else without end; 0: look once
 groups @place @filter @state @json | print.groups:groups +listing | tasks by queue, kind, group or
         destination: counts by state, oldest, next due, last error
-    --by {queue,kind,group,destination} | default: the first of them with several groups
+    --by WORD | queue, kind, group or destination; for ZMailer also channel, host, thread or ring;
+        default: the first of them with several groups
 clusters @place @filter @state @json | print.clusters:clusters +listing | failed tasks grouped by
         error, and whether each error still happens
 workers @places @rows @json | print.workers:workers | workers and their tasks, the worst first; exit

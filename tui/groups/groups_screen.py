@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 from engine.index.filter_language import Filter, equality_filter
-from engine.index.group_counts import FILTER_FIELDS, GroupTable, TaskGroup
+from engine.index.group_counts import FILTER_FIELDS, TaskGroup
 from engine.model import State
 from engine.text.safe import safe_line
 from tui.format import keys, present
@@ -14,9 +13,8 @@ from tui.format.present import Line
 from tui.format.table import Choice
 from tui.groups import group_lines as view
 from tui.groups.grouped_tasks import GroupActions
+from tui.groups.grouping_reads import GroupsRead, read_groups
 from tui.screens.base import key_bindings
-from tui.session.index_queries import read_group_table
-from tui.session.place import GroupFacts
 from tui.widgets.lines import Frame, LongText
 
 
@@ -29,34 +27,17 @@ class GroupsScreen(GroupActions[TaskGroup]):
     by = ""
     """The grouping that was chosen; "" for the default one."""
 
-    _table = GroupTable()
-    _facts: Mapping[str, GroupFacts] = {}
-    """What is known of the queues, if they are the groups."""
-    _queues: dict[str, list[str]] = {}
-    """The queues of each ring, if these are the groups."""
+    _read = GroupsRead()
 
     async def read_groups(self) -> Sequence[TaskGroup]:
         """The groups of all tasks that match the filter, in any state."""
         query = self._query._replace(state=None, order="id", descending=False)
-        own = self.live.place.groups
-        is_ring = own is not None and self.by == own.ring
-        by = "queue" if is_ring else self.by
-        table = await read_group_table(self.live, query, by, self._query.state)
-        self._facts, self._queues = {}, {}
-        if own is not None and table.by == "queue":
-            self._facts = await asyncio.to_thread(own.read, [one.name for one in table.groups])
-        if own is not None and "queue" in table.groupings:
-            table = table._replace(groupings=(*table.groupings, own.ring))
-        if own is not None and is_ring:
-            for name, facts in self._facts.items():
-                self._queues.setdefault(facts.ring, []).append(name)
-            table = view.merge_rings(table, self._facts, own.ring)
-            self._facts = {}
-        if table.by not in table.groupings:
-            table = await read_group_table(self.live, query, "", self._query.state)
-            self.say(f"{view.no_values(self.by)}: by {table.by}")
-        self._table, self.by = table, table.by
-        return self._table.groups
+        found = await read_groups(self.live, query, self.by, self._query.state)
+        if found.table.by not in found.table.groupings:
+            found = await read_groups(self.live, query, "", self._query.state)
+            self.say(f"{view.no_values(self.by)}: by {found.table.by}")
+        self._read, self.by = found, found.table.by
+        return found.table.groups
 
     def input_version(self) -> tuple[object, ...]:
         """Also the grouping; the logs do not matter."""
@@ -65,13 +46,13 @@ class GroupsScreen(GroupActions[TaskGroup]):
 
     def key_of(self, group: TaskGroup) -> str:
         """Grouping and name: a group of another grouping may have the same name."""
-        return f"{self._table.by}={group.name}"
+        return f"{self._read.table.by}={group.name}"
 
     def term_of(self, group: TaskGroup) -> Filter:
         """The filter of a group."""
-        if self._queues:
-            return equality_filter("queue", *self._queues.get(group.name, [group.name]))
-        return equality_filter(FILTER_FIELDS[self._table.by], group.name)
+        if self._read.ring_queues:
+            return equality_filter("queue", *self._read.ring_queues.get(group.name, [group.name]))
+        return equality_filter(FILTER_FIELDS[self._read.table.by], group.name)
 
     def target_state(self, group: TaskGroup) -> State | None:
         """The state that verbs act on, or the largest one if the group has no task in that."""
@@ -82,16 +63,11 @@ class GroupsScreen(GroupActions[TaskGroup]):
 
     def rows_frame(self) -> Frame:
         """The frame of the groups: how many there are, of how many tasks, and the groupings."""
-        table, text = self._table, self._query.filter.text
+        table, text = self._read.table, self._query.filter.text
         amount = f"{len(table.groups) + table.others:,}, tasks {table.total:,}"
         right: Line = ((f"filter {present.fit_text(safe_line(text), 20).strip()}  ", "key"),)
-        right = (*(right if text else ()), *view.tabs_line(table, self._titles))
+        right = (*(right if text else ()), *view.tabs_line(table, self.live.place.group_titles))
         return Frame("Groups", "", amount if self.is_known else "?", right)
-
-    @property
-    def _titles(self) -> Mapping[str, str]:
-        own = self.live.place.groups
-        return {} if own is None else own.titles
 
     def text_frame(self) -> Frame:
         """The frame of the details, with the name of the group."""
@@ -100,16 +76,23 @@ class GroupsScreen(GroupActions[TaskGroup]):
     def lay_out(self, width: int) -> None:
         """One row per group, and the details of the one under the cursor."""
         now, states = self.around.clock(), self.live.inspector.states
-        title = self._titles.get(self._table.by, "")
-        shown = self._table, states, self._query.state, self.rows_width, title, self._facts
+        title = self.live.place.group_titles.get(self._read.table.by, "")
+        shown = (
+            self._read.table,
+            states,
+            self._query.state,
+            self.rows_width,
+            title,
+            self._read.facts,
+        )
         columns = view.GroupColumns(*shown)
         rows = [Choice(self.key_of(group), columns.row(group, now)) for group in self._groups]
-        self.show_rows(columns.head(), rows, view.others_line(self._table, self.rows_width))
+        self.show_rows(columns.head(), rows, view.others_line(self._read.table, self.rows_width))
         here, text, width = self.here, self.query_one(LongText), self.text_width
         if here is None:
             text.show([self.empty_words("no tasks match")])
             return
-        lines = view.detail_lines(here, states, now, width, self._facts.get(here.name))
+        lines = view.detail_lines(here, states, now, width, self._read.facts.get(here.name))
         key, tasks = self._tasks
         if key == self.key_of(here) and tasks:
             state = tasks[0].state
@@ -132,7 +115,7 @@ class GroupsScreen(GroupActions[TaskGroup]):
 
     def scope_words(self, group: TaskGroup) -> str:
         """The scope of a plan for a group."""
-        title = self._titles.get(self._table.by, self._table.by)
+        title = self.live.place.group_titles.get(self._read.table.by, self._read.table.by)
         return f"all in this group: {title} {view.name_of(group.name)}"
 
     def count_of(self, group: TaskGroup) -> int:
@@ -141,16 +124,18 @@ class GroupsScreen(GroupActions[TaskGroup]):
 
     def values_of(self, groups: Sequence[TaskGroup]) -> list[Mapping[str, object]]:
         """Groups for JSON and export."""
-        return view.group_values(self._table.by, groups, self.live.inspector.states)
+        return view.group_values(self._read.table.by, groups, self.live.inspector.states)
 
     def row_of(self, group: TaskGroup) -> Line:
         """The row of a group, for copying."""
         states = self.live.inspector.states
-        return view.GroupColumns(self._table, states, None, 160).row(group, self.around.clock())
+        return view.GroupColumns(self._read.table, states, None, 160).row(
+            group, self.around.clock()
+        )
 
     def action_grouping(self, pressed: str) -> None:
         """Group by the previous or next column."""
-        offered = self._table.groupings
-        at = offered.index(self._table.by) + keys.step_of(pressed)
+        offered = self._read.table.groupings
+        at = offered.index(self._read.table.by) + keys.step_of(pressed)
         self.by = offered[at % len(offered)]
         self.start_reading()

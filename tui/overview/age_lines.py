@@ -1,8 +1,8 @@
-"""Age table by destination, kind or error: its text, and the filter of each cell."""
+"""Age table by destination, group, kind or error: its text, and the filter of each cell."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from engine.index import filter_language
@@ -14,7 +14,7 @@ from tui.format.graphs import heat_style
 from tui.format.human import format_count
 from tui.format.present import ON_CURSOR, Line
 
-FILTER_FIELDS = {"destination": "dest", "kind": "kind", "error": "cluster"}
+FILTER_FIELDS = {"destination": "dest", "group": "group", "kind": "kind", "error": "cluster"}
 """Names of the row fields in the filter language."""
 
 AGE_CLASSES = len(BOUNDS_MINUTES) + 1
@@ -124,9 +124,9 @@ def _line(row: AgeRow, called: str, column: int, cell: int, room: int, largest: 
     return (*present.merge_runs(runs), (" ", ""))
 
 
-def table_heading(ages: Ages, place: str, word: str) -> str:
-    """Heading of the table: place, state and row field."""
-    return f"Ages: {place}, {safe_line(word)} by {ages.by}"
+def table_heading(ages: Ages, place: str, word: str, titles: Mapping[str, str]) -> str:
+    """Heading of the table: place, state and row field, by the place's own titles."""
+    return f"Ages: {place}, {safe_line(word)} by {titles.get(ages.by, ages.by)}"
 
 
 def describe_age(column: int) -> str:

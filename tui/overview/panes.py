@@ -253,7 +253,7 @@ class OverviewPanes:
 def age_title(live: PlaceSession, read: PlaceReads) -> str:
     """The title of an age table: its place, state and rows."""
     word = live.inspector.states.get(read.state, read.state)
-    return age_view.table_heading(read.ages, live.name, word)
+    return age_view.table_heading(read.ages, live.name, word, live.place.group_titles)
 
 
 def age_sentence(read: PlaceReads, width: int) -> Line:

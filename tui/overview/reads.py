@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from engine.index.age_table import GROUPINGS, Ages
+from engine.index.age_table import Ages
 from engine.index.schema import Query
 from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
@@ -171,7 +171,8 @@ class OverviewReads:
         """
         if (before := self.of(live)) is None:
             return False
-        ways = [(state, by) for state in index_queries.AGE_TABLE_STATES for by in GROUPINGS]
+        groupings = index_queries.age_groupings(live)
+        ways = [(state, by) for state in index_queries.AGE_TABLE_STATES for by in groupings]
         at = ways.index((before.state, before.ages.by))
         for state, by in (*ways[at + 1 :], *ways[:at]):
             generation, when = live.inspector.latest.generation, self._clock()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.index import filter_language
-from engine.index.age_table import GROUPINGS, Ages
+from engine.index.age_table import Ages
 from engine.index.filter_language import NO_FILTER, Filter
 from engine.index.group_counts import GroupTable, query_groups
 from engine.index.schema import Query
@@ -17,8 +17,17 @@ DUE_FILTER = "!due>now"
 """Filter for due tasks; a task without a due time counts as due."""
 
 
+def age_groupings(live: PlaceSession) -> tuple[str, ...]:
+    """The keys of `age_table.GROUPINGS` that a place has age tables by, in order of preference.
+
+    A place with groups of its own, such as the hosts that mail goes to, has them by these and not
+    by destination: the recipients of one host may have any domain.
+    """
+    return ("destination" if live.place.groups is None else "group", "kind", "error")
+
+
 async def query_ages(live: PlaceSession, state: State, by: str, wanted: Filter = NO_FILTER) -> Ages:
-    """Ages of the tasks in a state that match a filter, grouped by a key of `GROUPINGS`.
+    """Ages of the tasks in a state that match a filter, grouped by a key of `age_table.GROUPINGS`.
 
     Raises:
         Unavailable: the place was closed.
@@ -34,7 +43,7 @@ async def first_useful_ages(live: PlaceSession, wanted: Filter = NO_FILTER) -> t
     """
     otherwise: tuple[State, Ages] | None = None
     for state in AGE_TABLE_STATES:
-        for by in GROUPINGS:
+        for by in age_groupings(live):
             found = await query_ages(live, state, by, wanted)
             if found.is_informative:
                 return state, found

@@ -233,6 +233,11 @@ class Place(NamedTuple):
         return "" if self.destinations is not None else "no registry of destinations here"
 
     @property
+    def group_titles(self) -> Mapping[str, str]:
+        """Names of groupings that differ from those of the index."""
+        return {} if self.groups is None else self.groups.titles
+
+    @property
     def no_lock(self) -> str:
         """Text shown instead of a lock."""
         return f"no lock file ({self.claims})" if self.has_leases else "this place has no lock"

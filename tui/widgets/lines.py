@@ -11,6 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.content import Content
+from textual.events import Resize
 from textual.geometry import Region, Size, Spacing
 from textual.reactive import Reactive
 from textual.strip import Strip
@@ -58,6 +59,20 @@ class Painted(CachedRender, Widget):
         exist.
         """
         return self.styles.gutter
+
+    def _size_updated(
+        self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
+    ) -> bool:
+        """Take a new size, and make sure that `on_resize` is called for it.
+
+        Textual forgets to, if the region of any widget was read after a style changed and before
+        the screen was laid out again. Two calls for one size become one.
+        """
+        before = self._size
+        is_changed = super()._size_updated(size, virtual_size, container_size, layout)
+        if before != size:
+            self.post_message(Resize(size, virtual_size, container_size))
+        return is_changed
 
     def on_resize(self) -> None:
         """Write the frame again for the new width. (Textual calls this of every base class.)"""

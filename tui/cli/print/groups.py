@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
-from engine.index.group_counts import GroupTable
+from engine.index.group_counts import GROUP_COLUMNS
 from engine.model import State
 from engine.store import Unavailable
+from engine.text.safe import safe_line
 from tui.cli.print.clusters import state_query
+from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.one_look import chosen_places, print_lines, scan_once
 from tui.cli.setup.setup import Setup
 from tui.format import task_row
 from tui.groups import group_lines as view
-from tui.session.index_queries import read_group_table
-from tui.session.place import GroupFacts
+from tui.groups.grouping_reads import GroupsRead, read_groups
 from tui.session.place_session import PlaceSession
 
 
@@ -27,18 +27,16 @@ def groups(setup: Setup, arguments: Namespace) -> int:
 
     async def ask(
         lives: Sequence[PlaceSession],
-    ) -> tuple[GroupTable, dict[State, str], str, Mapping[str, GroupFacts]]:
+    ) -> tuple[GroupsRead, dict[State, str], Mapping[str, str]]:
         (live,) = lives
         if live.inspector.latest.unavailable:
             raise Unavailable(live.inspector.latest.unavailable)
-        table = await read_group_table(live, state_query(live, arguments), arguments.by)
-        own, facts = live.place.groups, view.NO_FACTS
-        if own is not None and table.by == "queue":
-            facts = await asyncio.to_thread(own.read, [group.name for group in table.groups])
-        title = own.titles.get(table.by, "") if own is not None else ""
-        return table, dict(live.inspector.states), title, facts
+        own, titles = live.place.groups, live.place.group_titles
+        by = _grouping(arguments.by, titles, [] if own is None else [own.ring])
+        found = await read_groups(live, state_query(live, arguments), by)
+        return found, dict(live.inspector.states), titles
 
-    table, states, title, facts = scan_once(places, ask)
+    (table, facts, _), states, titles = scan_once(places, ask)
     if arguments.json:
         for values in view.group_values(table.by, table.groups, states):
             print(task_row.json_line(values), end="")
@@ -47,11 +45,25 @@ def groups(setup: Setup, arguments: Namespace) -> int:
             print(task_row.json_line(rest), end="")
         return 0
     if table.by not in table.groupings:
-        print(f"{view.no_values(table.by)}; expected --by {' or '.join(table.groupings)}")
+        others = " or ".join(titles.get(by, by) for by in table.groupings)
+        print(f"{view.no_values(titles.get(table.by, table.by))}; expected --by {others}")
         return 0
     width, now = shutil.get_terminal_size((100, 24)).columns, time.time()
-    columns = view.GroupColumns(table, states, None, width, title, facts)
+    columns = view.GroupColumns(table, states, None, width, titles.get(table.by, ""), facts)
     rows = [columns.row(group, now) for group in table.groups]
     print_lines([columns.head(), *rows, *view.others_line(table, width)])
     print(view.summary(table))
     return 0
+
+
+def _grouping(word: str, titles: Mapping[str, str], rings: Sequence[str]) -> str:
+    """The grouping that a word names: a column of the index, or what this place calls one.
+
+    Raises:
+        CommandError: it names none.
+    """
+    named = {title: by for by, title in titles.items()}
+    known = (*dict.fromkeys(titles.get(by, by) for by in GROUP_COLUMNS), *rings)
+    if word and word not in (*GROUP_COLUMNS, *known):
+        fail(EX_USAGE, f"--by {safe_line(word)}: expected one of {', '.join(known)}")
+    return named.get(word, word)

@@ -121,10 +121,11 @@ def _ages(look: OverviewReport, name: str, width: int) -> list[Line]:
     state, ages = look.table
     word = look.live.inspector.states.get(state, state)
     table = age_view.table_lines(ages, None, width, MAX_AGE_ROWS)
+    heading = age_view.table_heading(ages, name, word, look.live.place.group_titles)
     summary = ((f" backlog {safe_line(summarize_ages(ages))}", ""),)
     return [
         BLANK_LINE,
-        present.heading_line(age_view.table_heading(ages, name, word), width),
+        present.heading_line(heading, width),
         *table,
         present.cut_line(summary, width),
     ]
