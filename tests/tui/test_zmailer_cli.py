@@ -50,6 +50,10 @@ def test_the_commands_work_on_a_spool(spool: Spool, spooldeck: Run) -> None:
     assert counts() == {"waiting": 3, "locked": 1}
     shown = run("groups")
     assert "smtp/mx.example" in shown and "local/-" in shown
+    assert "4 tasks by channel, 2 groups" in run("groups", "--by", "channel")
+    assert "RING" in run("groups", "--by", "ring")
+    assert spooldeck("groups", "--by", "ring", "--json", str(spool.root)).stdout.count("{") > 1
+    assert "waiting by host" in run("overview")
     run("hold", "--filter", "group=mx.example", "--apply", "2")
     assert counts() == {"waiting": 1, "locked": 1, "held": 2}
     (held,) = map(json.loads, run("journal", "--json").splitlines())

@@ -274,10 +274,11 @@ def no_values(by: str) -> str:
     return f"no task here has a {by}"
 
 
-def summary(table: GroupTable) -> str:
-    """Number of tasks and of groups."""
+def summary(table: GroupTable, titles: Mapping[str, str]) -> str:
+    """Number of tasks and of groups, by the place's own titles."""
+    by = titles.get(table.by, table.by)
     amount = present.format_count(len(table.groups) + table.others, "group")
-    return f"{present.format_count(table.total, 'task')} by {table.by}, {amount}"
+    return f"{present.format_count(table.total, 'task')} by {by}, {amount}"
 
 
 def group_values(

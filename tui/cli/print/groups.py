@@ -52,7 +52,7 @@ def groups(setup: Setup, arguments: Namespace) -> int:
     columns = view.GroupColumns(table, states, None, width, titles.get(table.by, ""), facts)
     rows = [columns.row(group, now) for group in table.groups]
     print_lines([columns.head(), *rows, *view.others_line(table, width)])
-    print(view.summary(table))
+    print(view.summary(table, titles))
     return 0
 
 
