@@ -158,7 +158,7 @@ async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> 
         await desk.sees("5 purged = 5")
         assert await off(files) != before
         await desk.press("u")
-        await desk.sees("kept 24 h")
+        await desk.sees("kept 24 h", "DONE", "u undo")
         await plan(desk, key_of("plan_undo"), "type 5 to undo 5")
         await desk.sees("5 undone = 5")
     assert await off(files) == before
