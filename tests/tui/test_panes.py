@@ -218,7 +218,7 @@ async def test_an_empty_log_and_a_task_that_is_gone_name_the_next_step(tmp_path:
 
 
 class NotingPane(Lines):
-    """Notes the sizes that it is told of."""
+    """Notes the sizes that `on_resize` is called for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -237,7 +237,7 @@ class OnePane(App[None]):
         yield NotingPane()
 
 
-async def test_a_pane_is_told_of_a_size_that_was_read_before_the_layout() -> None:
+async def test_a_size_that_was_read_before_the_layout_reaches_the_pane() -> None:
     """Textual compares the sizes of a layout with those of its last look at the regions: a look
     between the change of a style and the layout leaves no difference.
     """

@@ -1,10 +1,12 @@
-"""Screens that are laid out for the present size of the terminal, never for a former one."""
+"""Screens and widgets that always have the present size: Textual has two faults here."""
 
 from __future__ import annotations
 
 from textual.app import App
+from textual.events import Resize
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen, ScreenResultType
+from textual.widget import Widget
 
 
 class SizedScreen(Screen[ScreenResultType]):
@@ -21,6 +23,24 @@ class SizedScreen(Screen[ScreenResultType]):
 
 class SizedModalScreen(SizedScreen[ScreenResultType], ModalScreen[ScreenResultType]):
     """The same for a screen that shows the one below."""
+
+
+class SizedWidget(Widget):
+    """A widget whose `on_resize` is called for each of its sizes."""
+
+    def _size_updated(
+        self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
+    ) -> bool:
+        """Take a new size, and make sure that `on_resize` is called for it.
+
+        Textual forgets to, if the region of any widget was read after a style changed and before
+        the screen was laid out again. Two calls for one size become one.
+        """
+        before = self._size
+        is_changed = super()._size_updated(size, virtual_size, container_size, layout)
+        if before != size:
+            self.post_message(Resize(size, virtual_size, container_size))
+        return is_changed
 
 
 def pass_on_size(app: App[None]) -> None:

@@ -11,15 +11,14 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.content import Content
-from textual.events import Resize
 from textual.geometry import Region, Size, Spacing
 from textual.reactive import Reactive
 from textual.strip import Strip
-from textual.widget import Widget
 
 from tui.format.glyphs import UTF8, Glyphs
 from tui.format.present import BLANK_LINE, Line, bracket_chips, cells_of, mark_words
 from tui.terminal.render_cache import CachedRender
+from tui.terminal.sized_screen import SizedWidget
 
 _OWN_COLOR = Style(color="default")
 """The terminal's own colour by name: without one, a part of a frame has that of the border."""
@@ -45,7 +44,7 @@ class Frame(NamedTuple):
         return (*title, (f" {self.amount}", "strong")) if self.amount else title
 
 
-class Painted(CachedRender, Widget):
+class Painted(CachedRender, SizedWidget):
     """Base widget that turns lines of `present` into Textual strips, with the theme's styles."""
 
     # Textual would lay out the whole screen a second time for scroll bars, which do not exist.
@@ -59,20 +58,6 @@ class Painted(CachedRender, Widget):
         exist.
         """
         return self.styles.gutter
-
-    def _size_updated(
-        self, size: Size, virtual_size: Size, container_size: Size, layout: bool = True
-    ) -> bool:
-        """Take a new size, and make sure that `on_resize` is called for it.
-
-        Textual forgets to, if the region of any widget was read after a style changed and before
-        the screen was laid out again. Two calls for one size become one.
-        """
-        before = self._size
-        is_changed = super()._size_updated(size, virtual_size, container_size, layout)
-        if before != size:
-            self.post_message(Resize(size, virtual_size, container_size))
-        return is_changed
 
     def on_resize(self) -> None:
         """Write the frame again for the new width. (Textual calls this of every base class.)"""
