@@ -214,7 +214,8 @@ def _find_place(arguments: Namespace) -> None:
             if isinstance(words, str) and words and (_is_place(words) or given.get("show")):
                 given["place"], given[name] = words, None if name == "days" else ""
             if isinstance(words, list) and len(words) > (not given.get("all")):
-                given["place"] = words.pop() if _is_place(words[-1]) else None
+                is_place = _is_place(words[-1]) or os.path.isdir(words[-1])  # no id is a folder
+                given["place"] = words.pop() if is_place else None
     for name in _AFTER_PLACE:
         first = given.get(name)
         if given.get("place") and first and first.startswith(_REDIS_URLS):
@@ -266,18 +267,18 @@ def _refuse_words(words: list[str], left: Sequence[str]) -> NoReturn:
 def _refuse_typo(words: list[str]) -> None:
     """Refuse a first word that is neither a command nor a path; do not offer to make a folder.
 
-    If another word is a path, the console opens that one and shows why the first is missing.
+    If another word is a path and the first resembles no command, the console opens that one and
+    shows why the first is missing.
 
     Raises:
         CommandError: the text suggests commands with a similar spelling.
     """
     first = _first_word(words)
-    is_path = (
-        "/" in first or has_database_name(first) or any(map(os.path.lexists, _plain_words(words)))
-    )
+    close = _suggest_words(first, list(COMMANDS), ()) if first else ""
+    named = [first] if close else _plain_words(words)
+    is_path = "/" in first or has_database_name(first) or any(map(os.path.lexists, named))
     if not first or is_path:
         return
-    close = _suggest_words(first, list(COMMANDS), ())
     text = f"unknown command or place: '{safe_line(first)}'{close}"
     fail(EX_USAGE, f"{text} (see `spooldeck --help`)")
 

@@ -13,6 +13,7 @@ from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.store import DATA_PART, MAX_PART_BYTES, ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
+from tui.cli.plans import plan_command
 from tui.cli.setup.errors import EX_USAGE, CommandError, fail, print_error
 from tui.cli.setup.output import note_if_empty, print_json
 from tui.cli.setup.setup import Setup
@@ -161,6 +162,7 @@ def note(setup: Setup, arguments: Namespace) -> int:
 def list_notes(setup: Setup, arguments: Namespace) -> int:
     """Print every note on one line, ordered by task id."""
     setup.require_readable()
+    plan_command.require_place(setup)
     notes = sorted(setup.notes().read_all().items())
     for ident, found in note_if_empty(notes, "notes"):
         for when, who, text in found:

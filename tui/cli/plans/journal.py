@@ -93,8 +93,7 @@ def _split_words(setup: Setup, arguments: Namespace) -> tuple[Setup, str]:
     if len(ops) > 1 or len(places) > 1:
         fail(EX_USAGE, "expected one operation (an OP of `spooldeck journal`) and one place")
     setup = plan_command.setup_at(setup, arguments, places)
-    if not os.path.isdir(os.path.dirname(setup.queue.pending)):
-        setup.open_store().close()  # its error names what is missing
+    plan_command.require_place(setup)
     op = ops[0] if ops else ""
     if op and len(op) == SHORT_OP_LENGTH:
         named = [one.op for one in setup.journal().operations() if one.op.endswith(f"-{op}")]

@@ -91,6 +91,16 @@ def setup_at(setup: Setup, arguments: Namespace, places: Sequence[str]) -> Setup
     return setup_for(setup.config, places[0], os.environ, setup.words)
 
 
+def require_place(setup: Setup) -> None:
+    """Check that the place is there, for a command that reads only what spooldeck keeps of it.
+
+    Raises:
+        Unavailable: it is not; the text names what is missing.
+    """
+    if not os.path.isdir(os.path.dirname(setup.queue.pending)):
+        setup.open_store().close()
+
+
 def require_one(arguments: Namespace) -> None:
     """Require exactly one of --dry-run and --apply.
 
