@@ -27,12 +27,17 @@ def conf_changes(old: SchedulerConf, new: SchedulerConf) -> Iterator[str]:
         if name not in before:
             yield f"clause {name}: added"
         own = before[name].settings if name in before else {}
-        for change in _changes(own, clause.settings):
-            yield f"clause {name}: {change}"
+        for setting, change in _changes(own, clause.settings):
+            yield f"clause {name}: {setting}: {change}"
     if [one for one in before if one in after] != [one for one in after if one in before]:
         yield f"order of the clauses: {', '.join(after)}"
-    for change in _changes(old.params, new.params):
-        yield f"PARAM {change}"
+    for name, change in _changes(old.params, new.params):
+        later = " (from the next start)" if name in _FROM_START else ""
+        yield f"PARAM {name}: {change}{later}"
+
+
+_FROM_START = ("mailqsock", "notifysock")
+"""Sockets of a running scheduler, which stay where they are."""
 
 
 def _by_name(clauses: tuple[SchedulerClause, ...]) -> dict[str, SchedulerClause]:
@@ -46,10 +51,10 @@ def _by_name(clauses: tuple[SchedulerClause, ...]) -> dict[str, SchedulerClause]
     return found
 
 
-def _changes(old: Mapping[str, Setting], new: Mapping[str, Setting]) -> Iterator[str]:
+def _changes(old: Mapping[str, Setting], new: Mapping[str, Setting]) -> Iterator[tuple[str, str]]:
     for name in sorted(old.keys() | new.keys()):
         before, after = (
             format_value(one[name].value) if name in one else "not set" for one in (old, new)
         )
         if before != after:
-            yield f"{name}: {before} -> {after}"
+            yield name, f"{before} -> {after}"

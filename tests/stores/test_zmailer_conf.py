@@ -155,6 +155,17 @@ def test_settings_add_up_until_a_command() -> None:
     assert (warning.line, "never matches" in warning.text) == (4, True)
 
 
+def test_a_parameter_without_effect_is_a_warning() -> None:
+    """A setting of the original program that changes nothing here is named, with its line."""
+    conf = parse_conf("PARAMmsgwriteasync=1\n*/* command=x\n", {})
+    assert not conf.errors
+    ((line, _, text),) = conf.warnings
+    assert (line, text) == (
+        1,
+        "msgwriteasync has no effect: control files are always written at once",
+    )
+
+
 def test_an_empty_clause_has_the_settings_of_the_next() -> None:
     """Several in a row have those of the same one; a last one has none, with a warning."""
     conf = parse_conf("a/*\nb/*\nc/* command=x skew=3\nd/*\n", {})

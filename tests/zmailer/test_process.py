@@ -337,5 +337,5 @@ def test_the_changes_of_a_configuration_are_listed() -> None:
         "clause hold/*: added",
         "clause hold/*: nice: not set -> 3",
         "order of the clauses: smtp/*, */*, hold/*",
-        "PARAM mailqsock: not set -> TCP:1740",
+        "PARAM mailqsock: not set -> TCP:1740 (from the next start)",
     ]

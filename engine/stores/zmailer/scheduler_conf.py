@@ -272,6 +272,9 @@ def parse_conf(text: str, environ: Mapping[str, str]) -> SchedulerConf:
         if clause.pattern.startswith("*/") and clause.pattern != "*/*":
             what = f"{clause.pattern}: the original program never matches a host of any channel"
             warnings.append(Remark(clause.line, 1, what))
+    if msgwriteasync := params.get("msgwriteasync"):
+        what = "msgwriteasync has no effect: control files are always written at once"
+        warnings.append(Remark(msgwriteasync.line, 1, what))
     if clauses and not clauses[-1].settings:
         last = clauses[-1]
         warnings.append(Remark(last.line, 1, f"{last.pattern}: empty, and no clause follows"))
