@@ -27,9 +27,10 @@ settings.register_profile(
 )
 settings.load_profile("spooldeck")
 
-# A shell that starts the tests in the background has them, and what they start, ignore SIGINT.
+# A shell that starts the tests in the background has them, and what they start, ignore both.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 # Tests that send mail name the way.
 os.environ["NFTBAN_MAIL_METHOD"] = "none"
