@@ -117,7 +117,7 @@ class Outlook(NamedTuple):
     """How many tasks, links or files would change."""
 
 
-class Sample(NamedTuple):
+class StoreSample(NamedTuple):
     """The number of all tasks, and some of them."""
 
     counts: Mapping[State, int]
@@ -178,7 +178,7 @@ class ReadableStore(Protocol):
         """
         ...
 
-    def sample(self, number: int) -> Sample:
+    def sample(self, number: int) -> StoreSample:
         """Count the tasks, and read some of them: a few of each state in any order, then about
         `number`: the first in the order of a full scan, or those that cost least.
 
@@ -270,11 +270,11 @@ def read_one_by_one(store: ReadableStore, tasks: Iterable[Task]) -> Iterator[byt
             yield error
 
 
-def sample_by_scan(store: ReadableStore, number: int) -> Sample:
+def sample_by_scan(store: ReadableStore, number: int) -> StoreSample:
     """Count the tasks, and read the start of a full scan: `sample` of a store that has no cheaper
     way.
     """
-    return Sample(store.count_tasks(), None if store.words else {}, _scan_start(store, number))
+    return StoreSample(store.count_tasks(), None if store.words else {}, _scan_start(store, number))
 
 
 def _scan_start(store: ReadableStore, number: int) -> Iterator[Task | Problem]:

@@ -19,7 +19,6 @@ GAUGES: Mapping[State, str] = {
 }
 """Gauge that counts the tasks of a state."""
 
-OLDEST_AGE = "nftban_queue_oldest_pending_age_seconds"
 LAST_RUN = "nftban_queue_last_run_timestamp"
 
 MAX_APART_SECONDS = 2.5

@@ -124,26 +124,15 @@ class _ErrorCounts(NamedTuple):
         )
 
 
-def check_recurrence(
-    cluster: ErrorGroup,
-    events: Iterable[TaskEvent],
-    now: float,
-    counted: Iterable[CountedOutcomes] = (),
-) -> Recurrence:
-    """Decide whether the error of `cluster` still happens at `now`, epoch seconds UTC.
-
-    `events` are all log events, in any order. For many clusters use `answers`.
-    """
-    return _answer(cluster, _PastErrors(events, now), now, counted)
-
-
 def check_recurrences(
     clusters: Iterable[ErrorGroup],
     events: Iterable[TaskEvent],
     now: float,
     counted: Sequence[CountedOutcomes] = (),
 ) -> Iterator[Recurrence]:
-    """Decide the same for each cluster, with one pass over the events for all of them."""
+    """Decide for each cluster whether its error still happens at `now`, epoch seconds UTC, with one
+    pass over all log events, which may be in any order.
+    """
     past = _PastErrors(events, now)
     for cluster in clusters:
         yield _answer(cluster, past, now, counted)

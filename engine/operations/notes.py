@@ -87,14 +87,6 @@ class Notes:
         except OSError as error:
             raise self._trouble("cannot write the note", error) from error
 
-    def of_task(self, ident: str) -> tuple[Note, ...]:
-        """The notes on a task, the oldest first.
-
-        Raises:
-            Unavailable: they cannot be read.
-        """
-        return self.read_all().get(ident, ())
-
     def noted_ids(self) -> frozenset[str]:
         """Ids of the tasks that have a note.
 

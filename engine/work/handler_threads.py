@@ -19,7 +19,7 @@ class FinishedTask(NamedTuple):
     result: object = None
 
 
-class Job(NamedTuple):
+class HandlerRun(NamedTuple):
     """A handler to run, and what it gets."""
 
     handler: Handler
@@ -33,11 +33,11 @@ class HandlerThreads:
     def __init__(self, go_on: Callable[[FinishedTask], None]) -> None:
         """`go_on` is called on the thread of each handler that has ended."""
         self._go_on = go_on
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[HandlerRun | None] = SimpleQueue()
         self._number = 0
         """Threads that wait for a job or run one, each until it gets None."""
 
-    def start(self, job: Job, busy: int) -> None:
+    def start(self, job: HandlerRun, busy: int) -> None:
         """Run a handler; `busy` of them run now, with this one."""
         if busy > self._number:
             self._number += 1
@@ -51,7 +51,7 @@ class HandlerThreads:
             self._jobs.put(None)
         self._jobs, self._number = SimpleQueue(), 0
 
-    def _run(self, jobs: SimpleQueue[Job | None]) -> None:
+    def _run(self, jobs: SimpleQueue[HandlerRun | None]) -> None:
         while (job := jobs.get()) is not None:
             failure: BaseException | None = None
             result: object = None

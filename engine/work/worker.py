@@ -22,7 +22,7 @@ from engine.policy import RetryPolicy
 from engine.store import Gone, Store, StoreError
 from engine.work import handlers, rescuer
 from engine.work.claiming import Claimer, Slots
-from engine.work.handler_threads import FinishedTask, HandlerThreads, Job
+from engine.work.handler_threads import FinishedTask, HandlerRun, HandlerThreads
 from engine.work.handlers import Context, Handler
 from engine.work.leases import Claim, Leases
 from engine.work.outcomes import OutcomeWriter, RetryDelay
@@ -357,7 +357,7 @@ class Worker:
             data,
         )
         self._services.write_log()
-        self._threads.start(Job(handler, claim, context), self._slots.busy)
+        self._threads.start(HandlerRun(handler, claim, context), self._slots.busy)
         if claim.renew_at < self._wakes_at:
             self._events.put(None)
         return 1

@@ -71,13 +71,13 @@ def test_a_note_is_read_by_other_processes(notes: Notes) -> None:
     others = Notes(notes.folder)
     others.add("b", "mine", "ana")
     first, second = Note(NOW, "ana", "asked the postmaster"), Note(NOW, "bob", "he says purge")
-    assert others.of_task("a") == (first, second)
+    assert others.read_all().get("a", ()) == (first, second)
     assert notes.noted_ids() == {"a", "b"}
-    assert others.of_task("c") == ()
+    assert others.read_all().get("c", ()) == ()
     notes.add("a", "  ", "bob")
     assert notes.noted_ids() == {"b"}
     notes.add("a", "wait after all", "ana")
-    assert [note.text for note in notes.of_task("a")] == ["wait after all"]
+    assert [note.text for note in notes.read_all().get("a", ())] == ["wait after all"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_note_is_one_short_line_without_addresses(
     """However it was typed, it takes one line, names no whole mail address, and has an end; nothing
     in the file could act on a terminal."""
     notes.add("1\n", typed, "a\x1b[na")
-    (note,) = notes.of_task("1\n")
+    (note,) = notes.read_all().get("1\n", ())
     data = file_of(notes).read_bytes()
     assert kept is None or note.text == kept
     assert data.count(b"\n") == 1
@@ -179,7 +179,7 @@ def test_dropping_keeps_mode_and_owner_and_only_what_counts(notes: Notes) -> Non
     Path(notes.folder, "notes.new").write_text("of one who was killed")
     dropped = notes.remove_notes({"b", "never there"})
     assert dropped == 1
-    assert notes.of_task("a") == (Note(NOW, "ana", "two"),)
+    assert notes.read_all().get("a", ()) == (Note(NOW, "ana", "two"),)
     assert file_of(notes).read_bytes().count(b"\n") == 1
     assert file_of(notes).stat().st_mode & 0o777 == 0o600
     assert [path.name for path in Path(notes.folder).iterdir()] == [NOTES_FILE_NAME]

@@ -1,6 +1,6 @@
 """Same now? Each answer, with its evidence, from log lines that deserve it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
@@ -13,9 +13,9 @@ from engine.logs.task_events import TaskEvent
 from engine.monitor.recurrence import (
     RECENT_SECONDS,
     CountedOutcomes,
+    ErrorGroup,
     Recurrence,
     StillHappens,
-    check_recurrence,
     check_recurrences,
 )
 from engine.text.error_pattern import fold_error, pattern_name
@@ -144,6 +144,17 @@ CASES: list[tuple[Errors, list[LogLine], str, str]] = [
     (Errors(kinds=(ESCAPED,)), [failed(40, ONE), failed(1, TWO, "boom", kind=ESCAPED)], "?",
      f"{SEEN_40} | 1 other error since | in that time"),
 ]  # fmt: skip
+
+
+def check_recurrence(
+    cluster: ErrorGroup,
+    events: Iterable[TaskEvent],
+    now: float,
+    counted: Sequence[CountedOutcomes] = (),
+) -> Recurrence:
+    """The answer for a single cluster."""
+    (found,) = check_recurrences([cluster], events, now, counted)
+    return found
 
 
 def test_the_answer_is_what_the_logs_tell() -> None:

@@ -60,7 +60,7 @@ async def test_a_note_is_written_shown_and_removed(notes: Notes) -> None:
         await desk.until(
             lambda: any(row[2] == "#" for row in desk.text.splitlines() if first in row)
         )
-        (written,) = await off(notes.of_task, DEAD[0].id)
+        (written,) = (await off(notes.read_all))[DEAD[0].id]
         await desk.opens(TaskScreen, "enter")
         await desk.sees("note ask ...@x.net (ana, 09:42:08Z (0s ago))")
         await note(desk, "-")

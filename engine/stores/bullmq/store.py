@@ -12,8 +12,8 @@ from engine.store import (
     ClaimRules,
     Control,
     Outlook,
-    Sample,
     SeenTask,
+    StoreSample,
     Unsupported,
     accept_all,
 )
@@ -97,7 +97,7 @@ class BullmqStore:
         """Count the entries of all lists and sets by one script."""
         return QueueCounts(self._connection, self.place, self._queues.names()).by_state()
 
-    def sample(self, number: int) -> Sample:
+    def sample(self, number: int) -> StoreSample:
         """Count by one script, and read jobs at both ends of each list and set.
 
         Raises:
@@ -105,7 +105,7 @@ class BullmqStore:
         """
         counts = QueueCounts(self._connection, self.place, self._queues.names())
         scan = RedisScan(self._connection, self.place, self._clock())
-        return Sample(counts.by_state(), counts.by_word(), scan.ends(counts, number))
+        return StoreSample(counts.by_state(), counts.by_word(), scan.ends(counts, number))
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
         """Scan everything, or only the named jobs and states.

@@ -13,7 +13,7 @@ from engine.store import (
     ClaimRules,
     Control,
     Gone,
-    Sample,
+    StoreSample,
     Unavailable,
     Unsupported,
     accept_all,
@@ -114,7 +114,7 @@ class MailqStore:
         """Count the tasks in each state, by reading all."""
         return dict(self.sample(0).counts)
 
-    def sample(self, number: int) -> Sample:
+    def sample(self, number: int) -> StoreSample:
         """Read all tasks, count them, and return the first ones of each state.
 
         Raises:
@@ -127,7 +127,7 @@ class MailqStore:
         tasks.sort(key=lambda task: (order[task.state], task.id))
         first = {id(task) for state in STATES for task in islice(_of(state, tasks), 3)}
         some = [task for place, task in enumerate(tasks) if place < number or id(task) in first]
-        return Sample(counts, words, iter(some))
+        return StoreSample(counts, words, iter(some))
 
     def parts(self, task: Task) -> Iterator[Part]:
         """The facts of a task; the message itself is on the server's host.

@@ -34,8 +34,8 @@ from engine.store import (
     Full,
     Gone,
     Outlook,
-    Sample,
     SeenTask,
+    StoreSample,
     Unavailable,
     Unsupported,
     accept_all,
@@ -335,7 +335,7 @@ class NftbanStore:
     read_all = read_one_by_one
     relatives = staticmethod(no_relatives)
 
-    def sample(self, number: int) -> Sample:
+    def sample(self, number: int) -> StoreSample:
         """Return the number of task files in each state, and read some; lists each folder once."""
         from engine.stores.nftban.full_scan import first_names
 
@@ -355,7 +355,7 @@ class NftbanStore:
             for state, names in picked
             for found in self._scan_files(map(utf8_name, names), state)
         )
-        return Sample(counts, {}, read)
+        return StoreSample(counts, {}, read)
 
     def _scan_files(self, names: Iterable[str], state: State) -> Iterator[Task | Problem]:
         """Read many files of one state, some at a time."""
