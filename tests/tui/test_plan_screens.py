@@ -400,9 +400,10 @@ async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
         await desk.sees("3 purged", "1 excluded", "3 purged + 1 excluded = 4")
     assert states(memory).count(State.TRASH) == 3
     (path,) = await off(lambda: list(Path().glob("spooldeck-plan-purge-*.jsonl")))
-    written = [json.loads(line)["outcome"] for line in (await off(path.read_text)).splitlines()]
-    assert [re.split("[,:]", outcome)[0] for outcome in written] == [
-        *("purged", "purged", "excluded", "excluded")
+    written = [json.loads(line) for line in (await off(path.read_text)).splitlines()]
+    assert [(re.split("[,:]", row["outcome"])[0], row["odd"]) for row in written] == [
+        *[("purged", "")] * 2,
+        *[("excluded", "younger than 15 minutes")] * 2,
     ]
 
 

@@ -299,6 +299,24 @@ def _size_text(plan: Plan, sight: PlanView) -> str:
     return ", ".join([*words, f"read at {present.format_clock(plan.made_at)}"])
 
 
+PLAN_ROW_FIELDS = ("id", "state", "rev", "odd", "bytes", "outcome")
+"""Columns of an exported plan."""
+
+
+def plan_row_values(
+    plan: Plan, row: Row, sight: PlanView, size: int | None = None
+) -> dict[str, object]:
+    """One row for JSON or CSV; `size` is the task's size in bytes, None if it was not measured."""
+    return {
+        "id": row.id,
+        "state": sight.states.get(row.state, row.state),
+        "rev": row.rev,
+        "odd": row.barred or row.default_exclusion,
+        "bytes": size,
+        "outcome": expected_outcome(plan, row, sight)[0],
+    }
+
+
 def expected_outcome(plan: Plan, row: Row, sight: PlanView) -> Run:
     """Expected outcome of one row, with its style."""
     if how := sight.drift.get(row.id):

@@ -11,7 +11,7 @@ from engine.verbs import VERBS
 from tui.format import keys
 from tui.format.export import ExportTable, RowSink
 from tui.plan.confirm_screen import ConfirmScreen
-from tui.plan.lines import UNDO_TEXTS, PlanView, expected_outcome
+from tui.plan.lines import PLAN_ROW_FIELDS, UNDO_TEXTS, PlanView, plan_row_values
 from tui.plan.plan_facts import PlanFacts
 from tui.plan.plan_page import PlanWords
 from tui.plan.planning import can_be_paced, why_not_now
@@ -139,15 +139,7 @@ class PlanOptions(ConfirmScreen):
             rows, done = iter(plan.rows), 0
             while some := list(islice(rows, EXPORT_CHUNK_ROWS)):
                 done += len(some)
-                values = [
-                    {
-                        "id": row.id,
-                        "state": str(row.state),
-                        "rev": row.rev,
-                        "outcome": expected_outcome(plan, row, sight)[0],
-                    }
-                    for row in some
-                ]
+                values = [plan_row_values(plan, row, sight) for row in some]
                 if not take(values, done, len(plan.rows)):
                     break
             return done
@@ -155,7 +147,7 @@ class PlanOptions(ConfirmScreen):
         async def hand(take: RowSink) -> int:
             return await asyncio.to_thread(write, take)
 
-        return ExportTable(f"plan-{plan.verb}", ("id", "state", "rev", "outcome"), hand)
+        return ExportTable(f"plan-{plan.verb}", PLAN_ROW_FIELDS, hand)
 
 
 def _toggled(plan: Plan, ident: str, *, is_default_out: bool) -> Plan:

@@ -20,7 +20,7 @@ from engine.model import State
 from engine.operations import run_plan, trash
 from engine.operations.execute import RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent
-from engine.operations.plans import Plan, Row
+from engine.operations.plans import Plan
 from engine.store import ChangeableStore, ReadableStore
 from engine.text.safe import safe_line
 from engine.verbs import VERBS
@@ -203,7 +203,9 @@ def show_plan(seen: ShownPlan, about: view.PlanView, as_json: bool) -> None:
     """Print what a plan would do."""
     if as_json:
         head = json.dumps(_as_json(seen, about))
-        rows = (json.dumps(_row_as_json(seen, about, row)) for row in seen.plan.rows)
+        sizes, plan = seen.sizes, seen.plan
+        values = (view.plan_row_values(plan, r, about, sizes.get(r.id)) for r in plan.rows)
+        rows = map(json.dumps, values)
         print(f'{head[:-1]}, "rows": [', end="")
         for row_text, comma in zip(rows, chain([""], repeat(", ")), strict=False):
             print(f"{comma}{row_text}", end="")
@@ -252,17 +254,6 @@ def _as_json(seen: ShownPlan, about: view.PlanView) -> dict[str, Any]:
         "exact": all(one.edge.exact for one in view.count_plan(plan, about.edges).transitions),
         "undo": about.undo,
         "twin": about.command,
-    }
-
-
-def _row_as_json(seen: ShownPlan, about: view.PlanView, row: Row) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "state": about.states.get(row.state, row.state),
-        "rev": row.rev,
-        "odd": row.barred or row.default_exclusion,
-        "bytes": seen.sizes.get(row.id),
-        "outcome": view.expected_outcome(seen.plan, row, about)[0],
     }
 
 
