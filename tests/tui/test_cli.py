@@ -203,6 +203,19 @@ def test_a_wrong_word_or_place_is_one_line_and_its_code(
     assert tasks_at(root) == []
 
 
+def test_the_last_of_several_ids_is_the_place_if_it_is_a_queue(root: str, spooldeck: Run) -> None:
+    """The name of a queue in this folder is the place; a folder with the name of an id is none."""
+    parent, name = os.path.split(root)
+    os.mkdir(f"{parent}/an-id")
+
+    place = spooldeck("queue", "dlq", "retry", "x", name, cwd=parent)
+    ids = spooldeck("queue", "dlq", "retry", "x", "an-id", "--root", root, cwd=parent)
+
+    missing = "Task not found in DLQ: {}\n"
+    assert (place.returncode, place.stderr) == (1, missing.format("x"))
+    assert (ids.returncode, ids.stderr) == (1, missing.format("x") + missing.format("an-id"))
+
+
 def test_the_place_is_written_before_or_after_the_command(root: str, spooldeck: Run) -> None:
     """`--root` counts anywhere among the words, and may be the queue folder in the data folder."""
     add_task(root)

@@ -45,6 +45,7 @@ from tui.cli.setup.errors import (
     discard_stream,
     fail,
     has_database_name,
+    has_queue_folders,
     print_error,
 )
 from tui.cli.setup.output import COLOR_WORDS, ReaderGone, choose_color, end_with_reader, guard_pipe
@@ -214,7 +215,7 @@ def _find_place(arguments: Namespace) -> None:
             if isinstance(words, str) and words and (_is_place(words) or given.get("show")):
                 given["place"], given[name] = words, None if name == "days" else ""
             if isinstance(words, list) and len(words) > (not given.get("all")):
-                is_place = _is_place(words[-1]) or os.path.isdir(words[-1])  # no id is a folder
+                is_place = _is_place(words[-1]) or has_queue_folders(words[-1])
                 given["place"] = words.pop() if is_place else None
     for name in _AFTER_PLACE:
         first = given.get(name)

@@ -23,6 +23,7 @@ from tui.cli.setup.errors import (
     EX_UNAVAILABLE,
     EX_USAGE,
     fail,
+    has_queue_folders,
     print_error,
     print_result,
 )
@@ -137,10 +138,13 @@ def _find_place(setup: Setup, arguments: Namespace) -> Setup:
             place, arguments.batch = arguments.batch, "-"
     elif "--" in setup.words:
         return setup
-    elif _is_queue(arguments.payload):  # the path of a payload is absolute, so `q` is a place
+    elif has_queue_folders(arguments.payload):
+        # The path of a payload is absolute, so `q` is a place.
         place, arguments.payload = arguments.payload, ""
     elif (
-        "/" in arguments.description and _is_queue(arguments.description) and not arguments.payload
+        "/" in arguments.description
+        and has_queue_folders(arguments.description)
+        and not arguments.payload
     ):
         kind, place = safe_line(arguments.kind), safe_line(arguments.description)
         fail(EX_USAGE, f"{place} is a queue, not a description: queue add {kind} '' {place}")
@@ -149,11 +153,6 @@ def _find_place(setup: Setup, arguments: Namespace) -> Setup:
     from tui.cli.plans.plan_command import setup_at  # not for each task that a script adds
 
     return setup_at(setup, arguments, [place])
-
-
-def _is_queue(text: str) -> bool:
-    folders = (f"{text}/queue/pending", f"{text}/pending")
-    return bool(text) and any(map(os.path.isdir, folders))
 
 
 def list_tasks(setup: Setup, arguments: Namespace) -> int:

@@ -48,6 +48,12 @@ def has_database_name(path: str) -> bool:
     return path.lower().endswith(_DATABASE_SUFFIXES)
 
 
+def has_queue_folders(path: str) -> bool:
+    """True if a path is that of an NFTBan queue: its data folder, or `queue` in it."""
+    folders = (f"{path}/queue/pending", f"{path}/pending")
+    return bool(path) and any(map(os.path.isdir, folders))
+
+
 MAX_NEIGHBOURS = 1000
 """Names in a folder that are compared with one that is missing; a spool may have a million."""
 
