@@ -27,7 +27,8 @@ settings.register_profile(
 )
 settings.load_profile("spooldeck")
 
-# A shell that starts the tests in the background has them, and what they start, ignore both.
+# A shell that starts the tests in the background makes them, and what they start, ignore SIGINT
+# and SIGQUIT.
 if threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)

@@ -159,6 +159,7 @@ class Housekeeping(NamedTuple):
         from engine.mail.send.queuing import queue_unqueued
 
         def enqueue(description: str, payload: str) -> str:
+            """Add the task of a mail; return its id."""
             token = os.urandom(4).hex()
             task = verbs.enqueue("mail_send", now, token, description, payload)
             store.swap(None, task)

@@ -3,10 +3,10 @@
 shtab makes the scripts from the command table (https://docs.iterative.ai/shtab). A build of a
 package runs it once and adds the scripts, so an installed command needs no shtab.
 
-A script completes commands, options and file names on its own. For places, states and ids it runs
-`spooldeck completion --values KIND SHELL -- WORDS`. That command only reads, takes no lock, and
-prints what it found when its time is up. It prints only values that no shell changes: bash expands
-the words of `compgen -W`, for example.
+A script completes commands, options and file names on its own. For places, states, ids, operations
+and transports it runs `spooldeck completion --values KIND SHELL -- WORDS`. That command only reads,
+takes no lock, and prints what it found when its time is up. It prints only values that no shell
+changes: bash expands the words of `compgen -W`, for example.
 """
 
 from __future__ import annotations

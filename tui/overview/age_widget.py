@@ -1,4 +1,4 @@
-"""Widget of the age table (destination, kind or error by age); its cells can be opened."""
+"""Widget of the age table (destination, group, kind or error by age); its cells can be opened."""
 
 from __future__ import annotations
 

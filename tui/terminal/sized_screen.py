@@ -1,4 +1,4 @@
-"""Screens and widgets that always have the present size: Textual has two faults here."""
+"""Screens and widgets that always know their present size; each works around a fault of Textual."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class SizedWidget(Widget):
     ) -> bool:
         """Take a new size, and make sure that `on_resize` is called for it.
 
-        Textual forgets to, if the region of any widget was read after a style changed and before
-        the screen was laid out again. Two calls for one size become one.
+        Textual 8.2 does not call it if the region of any widget was read after a style changed and
+        before the screen was laid out again. Two events of one size become one call.
         """
         before = self._size
         is_changed = super()._size_updated(size, virtual_size, container_size, layout)

@@ -21,6 +21,8 @@ from engine.system import files
 
 TODO, LOCKED, DONE, FAILED = b" ", b"~", b"+", b"-"
 
+UNFINISHED = (TODO, LOCKED)
+
 _NO_PID = b" " * PID_SLOT_BYTES
 _HELD, _TRASH, _GONE = (word.ljust(PID_SLOT_BYTES) for word in (b"held", b"trash", b"gone"))
 _WORDS = {_HELD: State.HELD, _TRASH: State.TRASH, _GONE: None}

@@ -85,7 +85,7 @@ class MessageOutcomes:
                 end = State.DEAD if rule.is_failure else State.DONE
                 if line[:1] == b"X":
                     return self._record_alternative(opened.fd, message, answer, line, now)
-                if line[1:2] in (marks.TODO, marks.LOCKED):
+                if line[1:2] in marks.UNFINISHED:
                     _finish(opened.fd, answer.offset, line, end)
                 if rule.notify and _is_notified(line, rule.notify):
                     self._append(opened.fd, message, answer, line, now)
@@ -114,7 +114,7 @@ class MessageOutcomes:
         heads = {
             one.offset: marks.marked(one.head, end)
             for one in ended
-            if one.head[:1] in (marks.TODO, marks.LOCKED)
+            if one.head[:1] in marks.UNFINISHED
         }
         write_heads(fd, heads)
         left = [one for one in recipients if one.alternative == own.alternative]
@@ -283,7 +283,7 @@ class MessageOutcomes:
                     {
                         one.offset: marks.marked(one.head, None)
                         for one in recipients
-                        if one.offset in wanted and one.head[:1] in (marks.TODO, marks.LOCKED)
+                        if one.offset in wanted and one.head[:1] in marks.UNFINISHED
                     },
                 )
         except FileNotFoundError:

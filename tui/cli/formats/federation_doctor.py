@@ -6,6 +6,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import chain
 
 from engine.doctor.finding import Finding, Grade
 from engine.policy import format_rough_duration
@@ -21,7 +22,7 @@ from tui.cli.setup.setup import Setup
 def doctor(setup: Setup, arguments: Namespace) -> int:
     """Print the findings of all checks; the exit code says whether one needs action."""
     federation.require_packages()
-    own = print_findings([*_check_own(setup), *_check_servers(setup)], as_json=arguments.json)
+    own = print_findings(chain(_check_own(setup), _check_servers(setup)), as_json=arguments.json)
     return max(own, check_place(setup, arguments))
 
 
