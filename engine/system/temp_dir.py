@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 import time
 
 from engine.store import Unavailable
@@ -35,6 +36,7 @@ class TempDir:
         Raises:
             Unavailable: no folder can be created; the message says where and why.
         """
+        self._removing = threading.Lock()
         refusals = []
         for parent in [place] if place is not None else _by_free_space(PARENTS):
             try:
@@ -47,11 +49,12 @@ class TempDir:
         raise Unavailable(f"no temporary folder for the index: {'; '.join(refusals)}")
 
     def remove(self) -> None:
-        """Remove the folder and its content; may be called again."""
-        if self._fd >= 0:
+        """Remove the folder and its content; may be called again, also by several threads."""
+        with self._removing:  # a descriptor closed twice may by then be that of another file
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
-            os.close(self._fd)
-            self._fd = -1
+            os.close(fd)
 
 
 def remove_abandoned(parent: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -359,8 +360,9 @@ def eleven_dead(root: Path) -> None:
 
 def a_stale_lock(root: Path) -> None:
     """A lock of a process that is gone."""
-    gone = int(Path("/proc/sys/kernel/pid_max").read_text()) + 1
-    (root / "run" / "queue.lock").write_text(f"{gone}\n{int(time.time())}\n")
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    (root / "run" / "queue.lock").write_text(f"{gone.pid}\n{int(time.time())}\n")
 
 
 def much_is_wrong(root: Path) -> None:

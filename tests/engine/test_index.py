@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -611,6 +612,24 @@ def test_a_scratch_folder_is_private_removed_and_swept(tmp_path: Path) -> None:
     assert not Path(held.path).exists()
     with pytest.raises(Unavailable, match=f"{tmp_path}/{temp_dir.PREFIX}file: Not a directory"):
         TempDir(f"{tmp_path}/{temp_dir.PREFIX}file")
+
+
+def test_two_threads_remove_a_scratch_folder_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second thread that removes the folder meanwhile closes no descriptor a second time."""
+    held, real = TempDir(str(tmp_path)), shutil.rmtree
+
+    def remove_twice(path: str, ignore_errors: bool) -> None:
+        monkeypatch.setattr(shutil, "rmtree", real)
+        second = threading.Thread(target=held.remove)
+        second.start()
+        second.join()
+        real(path, ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", remove_twice)
+    held.remove()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_folder_of_a_crashed_owner_is_swept(tmp_path: Path) -> None:

@@ -318,6 +318,7 @@ def test_the_configuration_of_curl_is_safe() -> None:
 
 def test_root_sends_as_the_owner_of_the_spool() -> None:
     """For another account curl runs with the rights of that account."""
+    needs("curl")
     needs_root("to run curl as nobody")
     with Server() as server:
         usual = MailSettings(host=HOST, port=server.port, plain_hosts=(HOST,), max_time=60.0)

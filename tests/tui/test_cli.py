@@ -206,7 +206,7 @@ def test_a_wrong_word_or_place_is_one_line_and_its_code(
 def test_the_last_of_several_ids_is_the_place_if_it_is_a_queue(root: str, spooldeck: Run) -> None:
     """The name of a queue in this folder is the place; a folder with the name of an id is none."""
     parent, name = os.path.split(root)
-    os.mkdir(f"{parent}/an-id")
+    Path(parent, "an-id").mkdir()
 
     place = spooldeck("queue", "dlq", "retry", "x", name, cwd=parent)
     ids = spooldeck("queue", "dlq", "retry", "x", "an-id", "--root", root, cwd=parent)

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import pytest
 
 from tests.examples import deep_but
+from tests.mail.programs import needs
 from tests.tui.queues import add_task
 from tests.tui.users import NOBODY, as_user, give, place_for_all, tree
 from tui.cli import main
@@ -148,7 +149,7 @@ def test_no_check_of_a_hidden_path_is_ok(place: Path) -> None:
     before = all_grades(as_user(NOBODY, "doctor", str(place)).stdout.splitlines())
     sudo = f"sudo -u root spooldeck --root {place} doctor"
 
-    for hidden, needs in NEEDS.items():
+    for hidden, wanted in NEEDS.items():
         (there,) = place.glob(hidden)
         mode = there.stat().st_mode
         there.chmod(0o750 if there.is_dir() else 0o600)
@@ -159,9 +160,9 @@ def test_no_check_of_a_hidden_path_is_ok(place: Path) -> None:
 
         found = all_grades(looked.stdout.splitlines())
         assert (looked.returncode, looked.stderr) == (1, "")
-        known = {check for check in needs if not found[check] & {"?"} or "ok" in found[check]}
+        known = {check for check in wanted if not found[check] & {"?"} or "ok" in found[check]}
         assert known == set(), looked.stdout
-        for check in before.keys() - needs - {"tasks", "modes", "disk"}:
+        for check in before.keys() - wanted - {"tasks", "modes", "disk"}:
             assert found[check] == before[check], check
         first, mend = looked.stdout.splitlines()[:2]
         if hidden in ("queue", "queue/dlq", "queue/.spooldeck"):
@@ -312,6 +313,7 @@ PASSWORDS = (
 
 def test_mail_settings_that_cannot_send_are_a_warning(place: Path, doctor: Doctor) -> None:
     """Also while no mail waits; a password file needs one line that only its owner can read."""
+    needs("curl")
     for settings, why in MAIL.items():
         _, lines = doctor(f"mail: {settings}\n")
         assert any(line.startswith("warn  mail ") and why in line for line in lines), lines

@@ -18,7 +18,7 @@ from engine.stores.kannader import KannaderStore
 from engine.stores.kannader.settings import KannaderSettings, retry_policy
 from engine.work.worker import Worker
 from tests import command
-from tests.mail.programs import a_script
+from tests.mail.programs import a_script, needs
 from tests.mail.smtpd import HOST, STALL, Server
 from tests.tui.mailqueues import PATIENCE, TO, Site, Spool
 from tests.tui.test_mail_cli import Office, office
@@ -122,6 +122,7 @@ def test_a_program_ends_with_its_worker(office: Office, name: str) -> None:
 def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> None:
     """Killed in a transfer, a run leaves no curl; the run after the lease logs the doubt in both
     logs and sends the mail once."""
+    needs("curl")
     site = Site(tmp_path)
     with Server(body=[STALL]) as server:
         site.configure(

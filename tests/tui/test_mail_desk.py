@@ -16,6 +16,7 @@ from engine.mail.send.mail_spool import MailSpool
 from engine.monitor.transport_health import TransportUse
 from engine.operations.journal import Journal
 from engine.store import Unavailable
+from tests.mail.programs import needs
 from tests.tui.spools import make_spool
 from tui.cli import main
 from tui.cli.setup.mail_controls import make_mail_desk
@@ -44,6 +45,7 @@ def make_desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeDesk:
 
 def test_suspend_is_recorded_for_every_sender(tmp_path: Path, make_desk: MakeDesk) -> None:
     """In the file that each sender reads, in the mail log and in the journal: who, what and why."""
+    needs("curl")
     desk = make_desk()
     before = desk.routes(desk.suspended())
 
