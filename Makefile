@@ -1,6 +1,6 @@
-# Each target makes or updates .venv when it is missing or older than pyproject.toml: `make demo`
-# with what running needs, the others with the development tools too. Needs Python >= 3.11, git, make
-# and a package index (PyPI).
+# Each target makes or updates .venv when it is missing or older than pyproject.toml, with the extra
+# of pyproject.toml that it needs: `make demo` none, `make test` the extra `test`. Needs
+# Python >= 3.11, git, make and a package index (PyPI).
 #
 #   make test ARGS='-k swap'      ARGS is passed on by all targets but lint and clean
 #   make test PYTHON=python3.12   another interpreter for a new .venv
@@ -9,7 +9,6 @@ PYTHON ?= python3
 ARGS ?=
 RUN := .venv/.ready
 DEV := .venv/.ready-dev
-BENCH := .venv/.ready-bench
 # Paths of tests stay short: a socket's path has at most 107 bytes.
 PYTEST = temporary=$$(mktemp -d /tmp/sd.XXXX); trap 'rm -rf "$$temporary"' EXIT; \
 	.venv/bin/python -m pytest --basetemp="$$temporary/t"
@@ -38,17 +37,17 @@ help:
 	@echo 'make deb          build the Debian package into dist/ (needs debhelper)'
 	@echo 'make clean        remove .venv, caches and build output'
 
-demo: $(if $(findstring --redis,$(ARGS))$(findstring --federation,$(ARGS)),$(DEV),$(RUN))
+demo: $(if $(findstring --redis,$(ARGS))$(findstring --federation,$(ARGS)),.venv/.ready-demo,$(RUN))
 	@.venv/bin/spooldeck demo $(ARGS)
 
-test: $(DEV)
-	@export SPOOLDECK_EXAMPLES=0.2; $(PYTEST) -n $(WORKERS) -m 'not deep' $(ARGS)
+test: .venv/.ready-test
+	@export SPOOLDECK_EXAMPLES="$${SPOOLDECK_EXAMPLES:-0.2}"; $(PYTEST) -n $(WORKERS) $(ARGS)
 
 test-all: $(DEV)
-	@$(PYTEST) -n $(WORKERS) $(ARGS)
+	@$(PYTEST) -n $(WORKERS) --deep $(ARGS)
 
 deep: $(DEV)
-	@export SPOOLDECK_EXAMPLES=10; $(PYTEST) -n $(WORKERS) $(ARGS)
+	@export SPOOLDECK_EXAMPLES=10; $(PYTEST) -n $(WORKERS) --deep $(ARGS)
 	@.venv/bin/python tests/bugs/plant.py
 	@.venv/bin/python tests/crash/crash.py
 	@.venv/bin/python tests/rivals/fuzz.py
@@ -59,7 +58,7 @@ lint: $(DEV)
 	@.venv/bin/python -m ruff format --check .
 	@.venv/bin/python -m mypy
 
-bench: $(BENCH)
+bench: .venv/.ready-bench
 	@.venv/bin/python tests/bench/bench.py $(ARGS)
 
 crash: $(DEV)
@@ -79,7 +78,7 @@ dist: wheel deb
 	@.venv/bin/python -m tui.packaging.share_files dist
 	@.venv/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
 
-wheel: $(DEV)
+wheel: .venv/.ready-package
 	@rm -rf dist
 	@.venv/bin/python -m build --no-isolation
 
@@ -132,10 +131,6 @@ export SETUP
 $(RUN): pyproject.toml
 	@STAMP=$@ WHAT=. sh -euc "$$SETUP"
 
-$(DEV): pyproject.toml
-	@STAMP=$@ WHAT='.[dev]' sh -euc "$$SETUP"
+.venv/.ready-%: pyproject.toml
+	@STAMP=$@ WHAT='.[$*]' sh -euc "$$SETUP"
 	@touch $(RUN)
-
-$(BENCH): pyproject.toml
-	@STAMP=$@ WHAT='.[dev,bench]' sh -euc "$$SETUP"
-	@touch $(RUN) $(DEV)

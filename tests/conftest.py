@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import re
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,6 +37,14 @@ if threading.current_thread() is threading.main_thread():
 
 # Tests that send mail name the way.
 os.environ["NFTBAN_MAIL_METHOD"] = "none"
+
+# Nothing is left in the home and the state folder of the user who runs the tests, and nothing that
+# is there is used. Other test processes and the processes of a test get it by the environment.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    _home = TemporaryDirectory(prefix="sd-home-")
+    os.environ |= {"USER_HOME": str(Path("~").expanduser()), "HOME": _home.name}
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "HISTFILE"):
+        os.environ.pop(name, None)
 
 # Logs are written in local time. Tests of other time zones set them.
 os.environ["TZ"] = "UTC"
@@ -117,32 +127,86 @@ def postgres_url(postgres_server: str) -> Iterator[str]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--deep-slice K/N`: of the tests marked deep only every N-th, of N equal parts the K-th."""
-    parser.addoption("--deep-slice", default="0/1", metavar="K/N", help="a part of the deep tests")
+    """`--deep`: also tests marked deep; `--deep-slice K/N`: of N equal parts of them the K-th."""
+    parser.addoption("--deep", action="store_true", help="also run the tests marked deep")
+    parser.addoption("--deep-slice", default="", metavar="K/N", help="a part of the deep tests")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the deep tests of other slices. The name decides, so a test stays in its slice."""
-    part, parts = map(int, config.getoption("--deep-slice").split("/"))
+    """Deselect deep tests that are not asked for by an option or by their own name.
+
+    The name of a test decides its slice, so it stays there.
+    """
+    whole = "0/1" if config.getoption("--deep") else "0/0"
+    part, parts = map(int, (config.getoption("--deep-slice") or whole).split("/"))
+    named = {word.rpartition("::")[2] for word in config.args if "::" in word}
     others = [
         item
         for item in items
-        if item.get_closest_marker("deep") and crc32(item.nodeid.encode()) % parts != part
+        if item.get_closest_marker("deep")
+        and not named & {item.name, item.name.partition("[")[0]}
+        and (not parts or crc32(item.nodeid.encode()) % parts != part)
     ]
     if others:
-        left_out = set(others)
-        items[:] = [item for item in items if item not in left_out]
+        not_run = set(others)
+        items[:] = [item for item in items if item not in not_run]
         config.hook.pytest_deselected(items=others)
+
+
+PACKAGE_EXTRAS = {
+    **dict.fromkeys(("redis", "bullmq", "msgpack"), "bullmq"),
+    **dict.fromkeys(("httpx", "httpcore"), "deliver"),
+    "cryptography": "federation",
+    "psycopg": "postgres",
+    **dict.fromkeys(("hatchling", "build", "twine", "shtab", "pypandoc"), "package"),
+}
+"""The extra that brings a package which only some users have."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a module that imports a package of an extra which is not installed."""
+    report = yield
+    missing = re.search(r"ModuleNotFoundError: No module named '(\w+)", str(report.longrepr))
+    extra = missing and PACKAGE_EXTRAS.get(missing[1])
+    if report.failed and extra:
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, f"Skipped: {_describe_extra(extra)}")
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Skip a test that imports a package of an extra which is not installed."""
+    try:
+        return (yield)
+    except ModuleNotFoundError as error:
+        if extra := PACKAGE_EXTRAS.get((error.name or "").partition(".")[0]):
+            pytest.skip(_describe_extra(extra))
+        raise
+
+
+def _describe_extra(extra: str) -> str:
+    return f"the extra {extra} is not installed: pip install -e '.[{extra}]'"
 
 
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
-    """Name what this run did not include, and the command that does."""
-    if "not deep" in config.option.markexpr:
-        terminalreporter.write_line("not run: tests marked deep; make test-all runs them")
-    if (slice_ := config.getoption("--deep-slice")) != "0/1":
+    """Name what this run did not include, why, and the command that does."""
+    skipped = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in terminalreporter.stats.get("skipped", ())
+        if isinstance(report.longrepr, tuple)
+    )
+    for reason, count in skipped.most_common():
+        terminalreporter.write_line(f"skipped {count}: {reason}")
+    if slice_ := config.getoption("--deep-slice"):
         terminalreporter.write_line(f"of the tests marked deep: slice {slice_}")
+    elif not config.getoption("--deep"):
+        terminalreporter.write_line("not run: tests marked deep; --deep runs them (make test-all)")
     terminalreporter.write_line(
         "not run: planted faults, every crash point by strace, fuzz, soak; make deep runs them"
     )

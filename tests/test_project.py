@@ -130,15 +130,15 @@ def test_runtime_dependencies_are_bounded() -> None:
     assert [line for line in lines if ">=" not in line or ",<" not in line] == []
 
 
-def test_the_tools_of_a_build_are_in_dev() -> None:
-    """What builds a wheel from a git tree is among the development tools, in the same versions."""
-    assert {*TOOLS} <= {*pyproject()["project"]["optional-dependencies"]["dev"]}
+def test_the_tools_of_a_build_are_in_the_extra_package() -> None:
+    """What builds a wheel from a git tree is in the extra `package`, in the same versions."""
+    assert {*TOOLS} <= {*pyproject()["project"]["optional-dependencies"]["package"]}
 
 
-def test_textual_is_exact_in_dev() -> None:
+def test_textual_is_exact_in_the_extra_test() -> None:
     """The tests draw with one exact version of textual, within what users may have."""
-    dev = pyproject()["project"]["optional-dependencies"]["dev"]
-    (pin,) = [line for line in dev if line.startswith("textual=")]
+    test = pyproject()["project"]["optional-dependencies"]["test"]
+    (pin,) = [line for line in test if line.startswith("textual=")]
     assert pin == f"textual=={importlib.metadata.version('textual')}"
 
 

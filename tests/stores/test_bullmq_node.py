@@ -51,6 +51,7 @@ def install(version: str) -> Path:
             words = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder)]
             ran = subprocess.run(
                 [*words, f"bullmq@{version}", "ioredis"],
+                env={**os.environ, "HOME": os.environ["USER_HOME"]},  # the settings of npm
                 capture_output=True,
                 text=True,
                 timeout=INSTALL_SECONDS,
