@@ -197,9 +197,12 @@ def pytest_terminal_summary(
 ) -> None:
     """Name what this run did not include, why, and the command that does."""
     skipped = Counter(
-        report.longrepr[2].removeprefix("Skipped: ")
-        for report in terminalreporter.stats.get("skipped", ())
-        if isinstance(report.longrepr, tuple)
+        re.sub(r"^(only|needs) root.*|.*os\.geteuid.*", "only root can run it", reason)
+        for reason in (
+            report.longrepr[2].removeprefix("Skipped: ").partition("\n")[0]
+            for report in terminalreporter.stats.get("skipped", ())
+            if isinstance(report.longrepr, tuple)
+        )
     )
     for reason, count in skipped.most_common():
         terminalreporter.write_line(f"skipped {count}: {reason}")

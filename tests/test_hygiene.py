@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -73,3 +74,17 @@ def test_the_version_and_the_status_load_little(tmp_path: Path) -> None:
     assert code == 0
     kept_out = {"asyncio", "ssl", "prometheus_client", "logging", "textual", "http", "platform"}
     assert loaded & (kept_out | {"rich"}) == set()
+
+
+def test_no_process_is_started_with_its_errors_thrown_away() -> None:
+    """What a process of ours prints to standard error is read, logged or shown."""
+    root = Path(__file__).parents[1]
+    found = [
+        f"{path.relative_to(root)}:{node.value.lineno}"
+        for package in ("engine", "tui")
+        for path in (root / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.keyword) and node.arg == "stderr"
+        if "DEVNULL" in ast.unparse(node.value)
+    ]
+    assert found == []

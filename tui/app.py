@@ -16,6 +16,7 @@ from textual import events
 from textual.binding import Binding
 
 from engine.live.shared_parts import SharedParts
+from engine.text.safe import safe_line
 from tui.format import keys
 from tui.format.glyphs import ASCII, Glyphs
 from tui.format.glyphs import glyphs_of_locale as glyphs_of
@@ -86,11 +87,13 @@ class Console(SafeApp, inherit_bindings=False):
         environment: str = "",
         first: str = keys.OVERVIEW,
         limit: LinkLimit = LinkLimit(),  # noqa: B008 - a constant
+        trouble: Callable[[], str] = lambda: "",
     ) -> None:
         """Follow these places; `glyphs` default to those of the locale.
 
         `limit` is for repaints without a key. `first` is the first screen, by its name in the key
-        table.
+        table. `trouble` returns the latest failure outside the places, or "": it is asked each
+        second and must not block; a new text is shown.
 
         Raises:
             BadTheme: there is no such theme.
@@ -130,6 +133,7 @@ class Console(SafeApp, inherit_bindings=False):
         self.navigator = Navigator(self, self.around, self.sessions)
         self.leaving = ConsoleExit(self, self.sessions)
         self._first = first
+        self._trouble, self._shown_trouble = trouble, ""
 
     def run(self, *, mouse: bool = False, **options: object) -> None:
         """Run the console until it is closed."""
@@ -168,6 +172,9 @@ class Console(SafeApp, inherit_bindings=False):
         """Measure the output, then show the result of a background operation."""
         self.bandwidth.measure()
         pass_on_size(self)
+        if (trouble := self._trouble()) != self._shown_trouble:
+            self._shown_trouble = trouble
+            self.sessions[0].messages.append(safe_line(trouble))
         show_result(self)
 
     # Mouse

@@ -23,11 +23,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from engine import verbs
+from engine.config.place_address import parse_address, places_folder
 from engine.locks import queue_lock
 from engine.model import Move, State, Task
 from engine.monitor.prometheus import CounterFiles
@@ -37,8 +39,10 @@ from engine.system import files
 
 FLOWING, WEDGED = "flowing", "wedged"
 CONFIG_FILE = "spooldeck.yaml"
+LOG_FILE = "demo.log"
+"""In the demo's folder: what the keeper and the workers print, with the traceback of an error."""
 READY, FAILED = "ready", "failed"
-"""First word of the keeper's last line: followed by its places, or by the reason of the failure."""
+"""First words of a line of the keeper: followed by its places, or by the reason of a failure."""
 
 WORK_ARGUMENTS = ("queue", "work", "--concurrency", "4")
 """Arguments of the command that works the draining queue."""
@@ -49,7 +53,7 @@ TASK_INTERVAL_SECONDS = 0.4
 MAX_PENDING = 2000
 """Number of pending tasks at which the traffic pauses."""
 
-STUCK_AFTER_SECONDS = 90.0
+STUCK_AFTER_SECONDS = 3 * queue_lock.HEARTBEAT_SECONDS
 """Seconds without a heartbeat after which the demo's lock counts as stuck: the smallest value
 allowed.
 """
@@ -152,6 +156,9 @@ status=failed transport=$by retries=$try last_error={error}"; exit 1; fi;;"""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+_MAX_SAID_BYTES = 4096
+"""Bytes of the keeper's latest lines that are kept."""
+
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent has ended."""
 
@@ -211,6 +218,8 @@ class Demo:
             *("keep" if keep else "leave-nothing", *program),
         ]
         self._keeper: subprocess.Popen[bytes] | None = None
+        self._urls: list[str] = []
+        self._said = b""
 
     @property
     def config_path(self) -> str:
@@ -228,27 +237,60 @@ class Demo:
         for line in keeper.stdout:
             word, _, rest = line.decode().strip().partition(" ")
             if word == READY:
+                os.set_blocking(keeper.stdout.fileno(), False)
+                self._urls = [name for name in rest.split() if "://" in name]
                 return [_address(self.folder, name) for name in rest.split()]
             if word == FAILED:
-                raise OSError(f"the demo could not be set up in {self.folder}: {rest}")
+                raise self._failure(rest)
             say(f"{word} {rest}")
-        raise OSError(f"the demo could not be set up in {self.folder}: its process ended")
+        raise self._failure("its process ended")
+
+    def _failure(self, reason: str) -> OSError:
+        return OSError(f"the demo could not be set up in {self.folder}: {reason}")
+
+    def trouble(self) -> str:
+        """What failed last, or how the keeper ended by itself; "" for nothing. Does not block."""
+        keeper = self._keeper
+        assert keeper is not None and keeper.stdout is not None
+        code = keeper.poll()  # before the pipe: its last words are there once it has ended
+        with contextlib.suppress(BlockingIOError):
+            self._said += os.read(keeper.stdout.fileno(), _MAX_SAID_BYTES)
+        words = [line.partition(" ")[2] for line in self._said.decode().splitlines()]
+        self._said = self._said[-_MAX_SAID_BYTES:]
+        last = words[-1] if words else ""
+        if code is None:
+            return f"the demo: {last} ({self.folder}/{LOG_FILE})" if last else ""
+        reason = last if code > 0 else ""  # an error's; a signal leaves no words
+        return f"the demo's keeper ended: {reason or _describe_exit(keeper)}"
 
     def __enter__(self) -> Demo:
-        self._keeper = subprocess.Popen(
-            self._argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        try:
+            files.make_folders(self.folder)
+            log = open(f"{self.folder}/{LOG_FILE}", "ab")
+        except OSError as error:
+            raise self._failure(error.strerror or str(error)) from error
+        with log:
+            self._keeper = subprocess.Popen(
+                self._argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                bufsize=0,  # `trouble` reads what comes after the lines that are read here
+                start_new_session=True,
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
         keeper = self._keeper
         if keeper is not None:
+            assert keeper.stdout is not None
+            os.set_blocking(keeper.stdout.fileno(), True)
             # Closes its standard input; its standard output ends with the last of its processes.
             keeper.communicate()
+        for url in self._urls:
+            # What our workers keep for a server that ends with the demo, below the user's state.
+            place = places_folder(parse_address(url), os.environ, os.geteuid())
+            shutil.rmtree(place, ignore_errors=True)
         if not self._stays:
             # Remains of a killed keeper, or files that the console wrote later.
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -262,9 +304,21 @@ def main(exhibits: Sequence[DemoPlace] = ()) -> None:
     folder, tasks, leave, *program = sys.argv[1:]
     try:
         run_keeper(folder, int(tasks), leave == "keep", program, exhibits)
-    except OSError as error:
-        _say(FAILED, error.strerror or str(error))
+    except BaseException as error:
+        _say(FAILED, _describe(error))
         raise
+
+
+def _describe(error: BaseException) -> str:
+    """One line about an error."""
+    text = (error.strerror or str(error)) if isinstance(error, OSError) else repr(error)
+    return " ".join(text.split())
+
+
+def _describe_exit(process: subprocess.Popen[bytes]) -> str:
+    """How a process ended."""
+    code = process.returncode
+    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
 def _say(*words: str) -> None:
@@ -293,23 +347,23 @@ def run_keeper(
     working = ((exhibit.name, exhibit.work) for exhibit in exhibits if exhibit.work)
     worked = ((FLOWING, WORK_ARGUMENTS), *working)
     here = [*program, "--config", f"{folder}/{CONFIG_FILE}", "--root"]
-    workers = [
-        start_process([*here, _address(folder, name), *work], alive) for name, work in worked
-    ]
+    workers = {
+        name: start_process([*here, _address(folder, name), *work], alive) for name, work in worked
+    }
     hanging = _hang(f"{folder}/{WEDGED}")
     try:
         for exhibit in exhibits:
             exhibit.open()
         places = (FLOWING, WEDGED, *(exhibit.name for exhibit in exhibits))
         _say(READY, *places)
-        traffic.run(hanging)
+        traffic.run(hanging, dict(workers))
     finally:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):  # ended and waited for
             signal.pidfd_send_signal(hanging, signal.SIGKILL)
             os.waitid(os.P_PIDFD, hanging, os.WEXITED)
-        for worker in workers:
+        for worker in workers.values():
             worker.terminate()
-        for worker in workers:
+        for worker in workers.values():
             try:
                 worker.wait(10)
             except subprocess.TimeoutExpired:
@@ -349,13 +403,20 @@ def start_process(argv: Sequence[str], alive: int = -1) -> subprocess.Popen[byte
         if os.getppid() != keeper:  # it has ended already: no signal will come
             os._exit(1)
 
-    return subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-        pass_fds=() if alive < 0 else (alive,),
-        preexec_fn=bind,
-    )
+    # It writes to the log, and keeps the keeper's standard output open: that ends with the last of
+    # all processes.
+    output = os.dup(1)
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            start_new_session=True,
+            pass_fds=(output,) if alive < 0 else (output, alive),
+            preexec_fn=bind,
+        )
+    finally:
+        os.close(output)
 
 
 def _hang(root: str) -> int:
@@ -433,11 +494,12 @@ class TrafficGenerator:
         self._add(FLOWING, self._some(tasks // 2, now - 6 * 3600, now))
         self._add(WEDGED, self._some(tasks * 3 // 10, now - STUCK_BACKLOG_SECONDS, now))
 
-    def run(self, hanging: int) -> None:
+    def run(self, hanging: int, workers: dict[str, subprocess.Popen[bytes]]) -> None:
         """Add a task every `TASK_INTERVAL_SECONDS` seconds and write the mail metrics, until
         standard input ends.
 
-        `hanging` is a child's pidfd; if it is ended from outside, it is reaped.
+        `hanging` is a child's pidfd; if it is ended from outside, it is reaped. `workers` are those
+        of the places; the end of one is reported.
         """
         import select
 
@@ -450,15 +512,20 @@ class TrafficGenerator:
                 poll.unregister(hanging)
                 os.waitid(os.P_PIDFD, hanging, os.WEXITED)
             count += 1
-            name = WEDGED if count % 8 == 0 else FLOWING
             now = time.time()
-            if self._stores[name].count_tasks()[State.PENDING] < MAX_PENDING:
-                self._add(name, self._some(1, now, now))
+            for name in [name for name, worker in workers.items() if worker.poll() is not None]:
+                _say(FAILED, f"the worker of {name} ended: {_describe_exit(workers.pop(name))}")
+            _try("traffic of the queues", self._add_one, count, now)
             for exhibit in self._exhibits:
-                exhibit.add(now)
+                _try(f"traffic of {exhibit.name}", exhibit.add, now)
             if count % 3 == 0:
                 for place in (FLOWING, WEDGED):
-                    publish_mail_metrics(f"{self._folder}/{place}")
+                    _try("mail metrics", publish_mail_metrics, f"{self._folder}/{place}")
+
+    def _add_one(self, count: int, now: float) -> None:
+        name = WEDGED if count % 8 == 0 else FLOWING
+        if self._stores[name].count_tasks()[State.PENDING] < MAX_PENDING:
+            self._add(name, self._some(1, now, now))
 
     def _some(
         self, number: int, since: float, until: float, sorts: Sequence[TaskType] = TASK_TYPES
@@ -487,6 +554,19 @@ class TrafficGenerator:
         for outcome in store.swap_all(Move(task, _failed(task)) for task in taken):
             if outcome.error is not None:
                 raise outcome.error
+
+
+def _try(name: str, act: Callable[..., None], *arguments: object) -> None:
+    """Do one act of the traffic; if it fails, report it, log the traceback, and go on.
+
+    Any error: it must not end the other places and their workers.
+    """
+    try:
+        act(*arguments)
+    except Exception as error:
+        sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {name}\n")
+        traceback.print_exc()
+        _say(FAILED, f"{name}: {_describe(error)}")
 
 
 def publish_mail_metrics(root: str) -> None:

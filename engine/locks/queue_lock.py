@@ -27,7 +27,7 @@ from engine.system import files
 if TYPE_CHECKING:
     from engine.locks.lock_holder import LockScene
 
-HEARTBEAT_SECONDS = 30.0
+HEARTBEAT_SECONDS = 10.0
 """Seconds between two heartbeats; the other program breaks a lock by the age of its file."""
 
 WRITE_SECONDS = 2.0

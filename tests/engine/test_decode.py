@@ -36,7 +36,7 @@ def test_a_document_beyond_a_limit_is_malformed() -> None:
         (b"[-Infinity]", "-Infinity, expected a number"),
         (b"1e999", "1e999 is out of range"),
         (b"[" * 33 + b"]" * 33, "more than 32 levels"),
-        (b"[" * 60_000, "nested too deeply"),
+        (b"[" * 30_000 + b"]" * 30_000, "nested"),  # Python 3.14 reads it, others do not
         (b'{"a":' * 33 + b"1" + b"}" * 33, "more than 32 levels"),
         (b'"' + b"x" * 65_536 + b'"', "65,538 bytes, expected at most 65,536"),
         *((data, "not JSON") for data in (b"\xff", b"", b"{")),

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from argparse import Namespace
 from collections import Counter
@@ -384,8 +385,8 @@ def test_a_folder_that_cannot_hold_a_demo_is_refused(tmp_path: Path) -> None:
     with a demo in it names the way to open it, and changes nothing."""
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with Demo(8, str(blocked / "demo"), PROGRAM, KEEPER) as demo, pytest.raises(OSError) as error:
-        demo.wait_for_places()
+    with pytest.raises(OSError) as error, Demo(8, str(blocked / "demo"), PROGRAM, KEEPER):
+        pass
     assert str(error.value).endswith(f"{blocked}/demo: Not a directory")
     blocked.unlink()
     (tmp_path / CONFIG_FILE).write_text("queue: {}\n")
@@ -400,6 +401,7 @@ def test_leaving_says_where_the_places_are(
 ) -> None:
     """Each step is printed before the screen starts; after it, what became of the places."""
     monkeypatch.setattr(open_console, "run", lambda *_: capsys.readouterr().out.count("making") - 3)
+    monkeypatch.setattr(open_console, "_why_no_screen", lambda: "")
     folder, arguments = (
         tmp_path / "demo",
         Namespace(
@@ -410,6 +412,64 @@ def test_leaving_says_where_the_places_are(
     assert open_console.demo(setup_for(plain, "", {}), arguments) == 0
     again = f"spooldeck --config {folder}/{CONFIG_FILE} {folder}/flowing {folder}/wedged"
     assert f"demo places kept in {folder}; to continue: {again}" in capsys.readouterr().out
+
+
+BROKEN = """
+import sys
+from engine.demo import traffic
+
+class Place:
+    work = ()
+
+    def __init__(self, name): self.name = name
+
+    def make(self, folder, now):
+        self.path = f"{folder}/{self.name}"
+        return {}
+
+    def open(self): pass
+
+    def add(self, now):
+        if self.name == "broken":
+            raise PermissionError(13, "Permission denied", self.path)
+        open(self.path, "w").close()
+
+traffic.main((Place("broken"), Place("sound")))
+"""
+
+
+def test_what_fails_in_the_keeper_is_logged_and_reported_and_ends_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """Traffic of one place goes on while another's fails; the end of a killed keeper is named."""
+    folder = tmp_path / "demo"
+    demo = Demo(8, str(folder), ["true"], KEEPER)
+    demo._argv = [sys.executable, "-c", BROKEN, str(folder), "8", "keep", "true"]
+    with demo:
+        demo.wait_for_places()
+        until(lambda: (folder / "sound").exists(), folder)
+        until(lambda: "traffic of broken" in demo.trouble(), folder)
+        assert demo.trouble().endswith(f": Permission denied ({folder}/demo.log)")
+        assert "PermissionError: [Errno 13]" in (folder / "demo.log").read_text()
+
+        assert demo._keeper is not None
+        demo._keeper.kill()
+        demo._keeper.wait()
+        assert demo.trouble() == "the demo's keeper ended: SIGKILL"
+
+
+@pytest.mark.deep
+def test_without_a_terminal_the_demo_is_shown_as_commands(tmp_path: Path) -> None:
+    """Each command has its expected exit code, the lock is freed, and nothing is left behind."""
+    before = {*Path(tempfile.gettempdir()).glob("spooldeck-demo-*")}
+
+    ended = command.run(["demo", "--tasks", "40"], capture_output=True, text=True, timeout=300)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "the lock is stuck: PID" in ended.stdout
+    assert "lock      free" in ended.stdout.rpartition("$ spooldeck ")[2]
+    assert "demo places removed" in ended.stdout
+    assert {*Path(tempfile.gettempdir()).glob("spooldeck-demo-*")} <= before
 
 
 @pytest.mark.parametrize("option", ["redis", "federation"])

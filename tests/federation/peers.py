@@ -233,7 +233,8 @@ class Peer:
             with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
                 return 200, {"method": "PROXY_RESPONSE", "payload": json.load(answer)}
         except urllib.error.HTTPError as error:
-            details = json.load(error)
+            with error:
+                details = json.load(error)
             return 502, {"method": "PROXY_RESPONSE", "error": "failed", "details": details}
         except OSError as error:
             return self._refuse(502, f"target: {error}")

@@ -6,11 +6,20 @@ import fcntl
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _package_tools() -> None:
+    """Skip all tests of packages without the tools that make and install them."""
+    tools = ("build", "hatchling", "shtab", "pypandoc", "twine", "pipx", "uv")
+    if missing := [name for name in tools if find_spec(name) is None]:
+        pytest.skip(f"the extra package is not installed ({missing[0]} is missing)")
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,9 @@ from tui.app import Console
 
 GOLDEN = Path(__file__).parent / "golden"
 
-CHANCE = re.compile(r"(?<=revision  ) *[0-9a-f]+(\.[0-9a-f]+)+|(?<=  example  )\S+")
-"""What differs from one folder to the next, and which of some alike is named."""
+CHANCE = re.compile(r"(?<=revision  ) *[0-9a-f]+(\.[0-9a-f]+)+ *|(?<=  example  )\S+")
+"""What differs from one folder to the next, and which of some alike is named. A revision has an
+inode number, which may have any length."""
 
 
 def drawn(console: Console) -> tuple[list[str], list[str]]:

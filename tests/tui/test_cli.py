@@ -149,7 +149,7 @@ NO_QUEUE = (
     ("trash restore 7-8 --dry-run {place}/", 69, "no queue"),
     # A word too many is not passed over.
     ("zgb enqueue 7 --type user q.db r.db", 64, "unrecognized arguments: r.db"),
-    ("zgb enqueue 7 --frob q.db", 64, "unrecognized arguments: --frob q.db"),
+    ("zgb enqueue 7 --frob q.db", 64, "unrecognized arguments: --frob; did"),
     ("kannader enqueue - --from a@b.c q", 64, "required: --to"),
     ("hold p --id 7 --reason why q", 64, "unrecognized arguments: q"),
 )

@@ -359,7 +359,7 @@ def test_every_size(spool: str, size: tuple[int, int]) -> None:
 def test_ctrl_z_leads_to_the_shell_and_back(spool: str) -> None:
     """The shell finds its terminal as it was, and `fg` the whole screen as it is now."""
     bash = ["bash", "--norc", "--noprofile", "-i"]
-    told = {"TERM": "xterm", "PS1": "SHELL> ", **UTF8}
+    told = {"TERM": "xterm", "PS1": "SHELL> ", "HISTFILE": "", **UTF8}
     with Terminal(bash, told) as terminal:
         terminal.shows("SHELL>")
         terminal.send(f"{' '.join(PROGRAM)} --open queue {spool}\n")

@@ -258,6 +258,8 @@ def _refuse_words(words: list[str], left: Sequence[str]) -> NoReturn:
         name for word in COMMAND_WORDS if word.path == path for (name, *_), _ in word.arguments
     ]
     wrong = next((word for word in left if word.startswith("-")), "")
+    # After an unknown option, older versions of argparse do not parse further arguments.
+    left = [word for word in left if word.startswith("-")] or left
     options = ["--config", "--root", "--color", *(name for name in known if name[0] == "-")]
     hint = _suggest_words(wrong.partition("=")[0], options) if wrong else ""
     text = f"unrecognized arguments: {' '.join(map(safe_line, left))}{hint}"
@@ -327,8 +329,19 @@ _ANY_TEXT = ("description", "payload", "recipient", "subject", "reason")
 _HELP = (["-h"], ["--help"])
 
 
+class _NoColors:
+    """A theme of argparse in Python 3.14: each style is an empty text."""
+
+    def __getattr__(self, name: str) -> str:
+        return ""
+
+
 class _HelpFormatter(RawDescriptionHelpFormatter):
     """Writes each argument and its help on one line, if that has room."""
+
+    def _set_color(self, color: bool) -> None:
+        # Python 3.14 loads dataclasses and inspect for its colours, at every start.
+        self._theme, self._decolor = _NoColors(), str
 
     def add_argument(self, action: Action) -> None:
         """Make room for an argument; argparse forgets that commands are indented."""

@@ -70,7 +70,8 @@ console | open_console:open_console | open the console on these places
     places [PLACE...] | a folder with a queue, a Kannader spool, a ZGB database, or a URL
     --version | print the version and exit
     @console
-demo | open_console:demo | make temporary places with traffic and open the console
+demo | open_console:demo | make temporary places with traffic and open the console; without a
+        terminal: print an operator's commands on them
     --tasks N:count=400 | tasks at the start (400)
     --keep DIR | make the places in DIR and keep them
     --redis | also BullMQ queues, on a Redis or Valkey server made for the demo

@@ -236,7 +236,7 @@ class Mails:
         made = store.enqueue(letter.sender, to, [text.encode()])
         for ident in made:
             path = f"{self._place}/queue/{ident}"
-            if os.path.lexists(path):  # a worker may have claimed it
+            with suppress(FileNotFoundError):  # a worker may have claimed it
                 os.utime(path, (at, at), follow_symlinks=False)
         return made
 

@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -16,7 +16,7 @@ from engine.config import queue_config
 from engine.system import malloc
 from engine.text.safe import safe_line
 from engine.version import VERSION
-from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, program_command
+from tui.cli.setup.errors import EX_UNAVAILABLE, EX_USAGE, fail, print_error, program_command
 from tui.cli.setup.places import make_places, place_names
 from tui.cli.setup.setup import Setup
 from tui.cli.splash import SplashScreen
@@ -38,12 +38,27 @@ def open_console(setup: Setup, arguments: Namespace) -> int:
     return run(setup, place_names(setup, names), arguments)
 
 
-def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
-    """Run the console until the operator quits."""
+def _why_no_screen() -> str:
+    """Why the console cannot be shown here; "" if it can."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        fail(EX_USAGE, "the console needs a terminal; without one: spooldeck status PLACE")
+        return "the console needs a terminal; without one: spooldeck status PLACE"
     if os.environ.get("TERM", "") in ("", "dumb"):
-        fail(EX_USAGE, "this terminal cannot move its cursor (TERM); use: spooldeck status PLACE")
+        return "this terminal cannot move its cursor (TERM); use: spooldeck status PLACE"
+    return ""
+
+
+def run(
+    setup: Setup,
+    names: Sequence[str],
+    arguments: Namespace,
+    trouble: Callable[[], str] = lambda: "",
+) -> int:
+    """Run the console until the operator quits.
+
+    `trouble` is asked each second for the latest failure outside the places; its text is shown.
+    """
+    if why := _why_no_screen():
+        fail(EX_USAGE, why)
     if not os.environ.get("NO_COLOR"):
         os.environ.pop("NO_COLOR", None)  # set but empty means nothing; the library disagrees
     gc.disable()  # imported objects stay: collecting during the import finds nothing
@@ -67,6 +82,7 @@ def run(setup: Setup, names: Sequence[str], arguments: Namespace) -> int:
                 require_reason=setup.config.require_reason,
                 first=first,
                 limit=limit_for(os.environ, arguments.wire or setup.config.wire),
+                trouble=trouble,
             )
             opening.hand_over_when(lambda: bool(console.output and console.output.bytes_written))
             gc.freeze()
@@ -156,15 +172,25 @@ def demo(setup: Setup, arguments: Namespace) -> int:
             EX_USAGE,
             f"{safe_line(kept)} already contains a demo: remove it, or open it: {safe_line(opens)}",
         )
-    module = _demo_module(arguments)
+    module, has_screen = _demo_module(arguments), not _why_no_screen()
     with Demo(arguments.tasks, kept, program_command(), module) as show:
         print(f"spooldeck demo in {safe_line(show.folder)}", flush=True)
-        import_module("tui.app")  # in parallel with the making of the places
+        if has_screen:
+            import_module("tui.app")  # in parallel with the making of the places
         places = show.wait_for_places(lambda step: print(f"  {safe_line(step)} ...", flush=True))
         print(f"places: {safe_line(' '.join(places))}", flush=True)
-        loaded = queue_config.load_config(show.config_path, os.environ)
-        settings = setup._replace(config=loaded)
-        code = run(settings, places, arguments)
+        if has_screen:
+            loaded = queue_config.load_config(show.config_path, os.environ)
+            code = run(setup._replace(config=loaded), places, arguments, show.trouble)
+        else:
+            from tui.cli.demo_text import OperatorShell, run_as_text
+
+            shell = OperatorShell(show.folder, program_command(), show.config_path)
+            run_as_text(shell, places)
+            code = 0
+        trouble = show.trouble()
+    if trouble:
+        print_error(safe_line(trouble))
     if kept:
         again = shlex.join(["spooldeck", "--config", show.config_path, *places])
         print(f"demo places kept in {safe_line(kept)}; to continue: {safe_line(again)}")
