@@ -42,10 +42,15 @@ def check_file_systems(patient: PlaceFacts) -> Iterator[Finding]:
         except OSError as error:
             yield access_denied(f"{mounts.MOUNTS}: {error.strerror}")
             return
-        if mount is None or mount.point in reported:
+        point = mount.point if mount else ""
+        if point in reported:
             continue
-        reported.add(mount.point)
-        yield _judged(path, mount)
+        reported.add(point)
+        if mount is None:
+            said = f"file system of {path} unknown: not in {mounts.MOUNTS}, as in a chroot"
+            yield Finding(Grade.HIDDEN, said)
+        else:
+            yield _judged(path, mount)
 
 
 def _judged(path: str, mount: mounts.Mount) -> Finding:

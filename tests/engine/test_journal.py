@@ -18,6 +18,7 @@ from engine.operations.journal_format import MAX_LINE_BYTES
 from engine.operations.plans import Plan, Row
 from engine.store import Unavailable
 from engine.stores.memory import MemoryStore
+from engine.system import files
 from tests.engine.builders import NOW
 from tests.examples import examples
 
@@ -50,6 +51,38 @@ def written(journal: Journal, plan: Plan, *, end: bool = True) -> tuple[Path, Pa
         pen.write_end(len(plan.rows), {RowResult.DONE: len(done)})
     pen.close()
     return Path(f"{journal.folder}/{pen.op}.jsonl"), Path(f"{journal.folder}/{pen.op}.before")
+
+
+def test_each_line_but_a_note_is_on_the_disk_when_its_call_returns(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Intent, images, outcomes and end are fsynced, and so are the names of their files."""
+    real, synced = files.fsync, dict[int, int]()
+
+    def fsync(fd: int) -> None:
+        real(fd)
+        synced[os.fstat(fd).st_ino] = os.fstat(fd).st_size
+
+    def unsynced() -> list[str]:
+        folder = Path(journal.folder)
+        stats = {path.name: path.stat() for path in folder.iterdir()}
+        assert folder.stat().st_ino in synced
+        return [name for name, at in stats.items() if synced.get(at.st_ino) != at.st_size]
+
+    monkeypatch.setattr(files, "fsync", fsync)
+    plan = a_plan(2)
+    pen = journal.begin(US._replace(verb=plan.verb), plan)
+    assert unsynced() == []
+    synced.clear()
+    pen.save_images([(row.id, b"as it was") for row in plan.rows])
+    assert unsynced() == [f"{pen.op}.jsonl"]  # cleared here, and unchanged since
+    pen.write_outcomes([RowOutcome(row, RowResult.DONE, rev="new") for row in plan.rows])
+    assert unsynced() == []
+    pen.write_note("seen")
+    assert unsynced() == [f"{pen.op}.jsonl"]
+    pen.write_end(2, {RowResult.DONE: 2})
+    assert unsynced() == []
+    pen.close()
 
 
 def again(journal: Journal) -> Journal:

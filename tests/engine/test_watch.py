@@ -19,6 +19,7 @@ from engine.live.shared_watch import SharedFolderWatch
 from engine.model import ChangeSource
 from engine.store import Store, Unavailable
 from engine.stores.memory import MemoryStore
+from engine.system import mounts
 
 PATIENCE = 60.0
 EVERYTHING = "everything"
@@ -196,8 +197,11 @@ def test_a_folder_is_followed_by_names(folder: Path, is_shown: bool) -> None:
         raise AssertionError("nothing new is reported")
 
 
-def test_places_share_one_thread_that_ends_with_the_last(folder: Path) -> None:
+def test_places_share_one_thread_that_ends_with_the_last(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each place is told of its own changes, also while others come and go."""
+    monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
     shared, other = SharedFolderWatch(), folder / "other"
     other.mkdir()
     with watching(folder, shared=shared) as told:
@@ -213,8 +217,11 @@ def test_places_share_one_thread_that_ends_with_the_last(folder: Path) -> None:
     assert watch_threads() == []
 
 
-def test_a_name_that_is_not_utf8_ends_the_events_of_its_folder_only(folder: Path) -> None:
+def test_a_name_that_is_not_utf8_ends_the_events_of_its_folder_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After such a name, other folders are still followed by names."""
+    monkeypatch.setattr(mounts, "may_hang", lambda path: False)  # as on a local disk
     shared, other = SharedFolderWatch(), folder.with_name("other")
     other.mkdir()
     with watching(folder, shared=shared) as told, watching(other, shared=shared) as others:
