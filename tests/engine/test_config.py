@@ -196,7 +196,7 @@ REFUSED = (
     ("queue: {backoff_base: .nan}", "queue.backoff_base", "a number of seconds"),
     ("queue: {backoff_max: .inf}", "queue.backoff_max", "a number of seconds"),
     ("queue: {backoff_max: 15m}", "queue.backoff_max", "a number of seconds"),
-    ("queue: {stuck_threshold: 89}", "queue.stuck_threshold", "seconds, at least 90, not 89"),
+    ("queue: {stuck_threshold: 29}", "queue.stuck_threshold", "seconds, at least 30, not 29"),
     ("queue: {profile: nftban}", "queue.profile", "one of contract, shipped"),
     ("queue: {rate: 40}", "queue.rate", "{per_hour: 40, burst: 5}"),
     ("queue: {rate: {burst: 5}}", "queue.rate.per_hour", "not nothing"),
@@ -490,7 +490,7 @@ def test_the_manual_names_the_values_that_choose_the_profile() -> None:
 
 def test_a_low_threshold_of_the_real_program_is_raised(tmp_path: Path, spool: str) -> None:
     """Below the least that spares a healthy worker, the least counts; it is no error there."""
-    for said, counts in (("0", 90), ("5", 90), ("91", 91), ("1200", 1200)):
+    for said, counts in (("0", 30), ("5", 30), ("31", 31), ("1200", 1200)):
         line = {"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD": said}
         (tmp_path / "nftban.conf").write_text(f"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD={said}\n")
         for environ in (line, {"NFTBAN_CONFIG_DIR": str(tmp_path)}):

@@ -136,16 +136,18 @@ async def test_full_ids_and_a_wide_error_column() -> None:
         await desk.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
 
         def listed() -> str:
-            return next(line for line in desk.text.splitlines() if line.startswith(">"))
+            lines = (line for line in desk.text.splitlines() if line.startswith(">"))
+            return next(lines, "")
 
+        await desk.until(listed)
         before = listed()
         assert task.id not in before
         await desk.press("i")
-        assert task.id in listed()
+        await desk.until(lambda: task.id in listed())
         await desk.press("i", "w")
-        assert listed().rstrip().endswith("END")
+        await desk.until(lambda: listed().rstrip().endswith("END"))
         await desk.press("w")
-        assert listed() == before
+        await desk.until(lambda: listed() == before)
 
 
 async def test_t_on_a_transport_and_c_in_the_log(tmp_path: Path) -> None:

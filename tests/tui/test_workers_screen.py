@@ -66,7 +66,7 @@ async def test_a_place_without_a_worker_names_the_key_that_starts_one() -> None:
 
 async def test_a_worker_that_ends_a_stuck_holder_needs_its_pid() -> None:
     """A signal to the stuck holder needs its PID; `y` alone starts nothing."""
-    place = a_place(a_memory([a_task(1)]), lock=a_stuck_lock, worker_command=("true",))
+    place = a_place(a_memory([a_task(1)]), lock=a_stuck_lock, worker_command=("sleep", "60"))
     async with a_desk(place, first=keys.WORKERS) as desk:
         (live,) = desk.console.sessions
         await desk.until(lambda: live.has_readings)

@@ -371,6 +371,29 @@ def test_a_loop_sends_new_jobs_immediately(site: Site) -> None:
     assert len(site.logged("run_end")) == len(site.logged("run_start"))
 
 
+def test_a_job_that_comes_while_a_run_ends_is_sent_immediately(site: Site) -> None:
+    """The loop does not wait for the next minute, as if the change were that of its own run."""
+    ended, added = site.home / "ended", site.home / "added"
+    site.make(7, tokens=5, hourly=60)
+    slow_end = (
+        "import time\nfrom pathlib import Path\nfrom tui.cli.formats import zgb\n"
+        "zgb.RUN_INTERVAL_SECONDS, zgb._SIGNAL_POLL_SECONDS = 3600.0, 0.05\n"
+        "run = zgb._SingleRun.run\n"
+        "def run_and_wait(self):\n"
+        "    ran = run(self)\n"
+        f"    Path({str(ended)!r}).touch()\n"
+        f"    while not Path({str(added)!r}).exists():\n"
+        "        time.sleep(0.01)\n"
+        "    return ran\n"
+        "zgb._SingleRun.run = run_and_wait\n"
+    )
+    with site.looping(slow_end, []):
+        assert soon(ended.exists)
+        site.enqueue(7)
+        added.touch()
+        assert soon(lambda: len(site.mails()) == 1 and site.jobs() == [])
+
+
 def test_a_loop_outlives_a_refusal_of_the_database(site: Site) -> None:
     """A trigger that aborts each run is reported once; the loop goes on until it is gone."""
     site.make(7, tokens=5)

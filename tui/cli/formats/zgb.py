@@ -412,11 +412,15 @@ class _ZgbRun(NamedTuple):
 
     words: str
     code: int = DONE
+    claimed: int = 0
+    """Number of jobs that it claimed."""
+    is_refused: bool = True
+    """True if it may have left due jobs that no run can send now."""
 
 
 def _loop(desk: ZgbPlace, stop: _StopZgbWorker) -> int:
     """Repeat runs until a signal."""
-    said, refusals = "", 0
+    said, refusals, repeats = "", 0, False
     with closing(desk.open()) as listening:
         while True:
             try:
@@ -436,7 +440,9 @@ def _loop(desk: ZgbPlace, stop: _StopZgbWorker) -> int:
             if refusals:
                 _until(time.monotonic() + rest, stop)
             else:
-                _until_needed(listening, stop)
+                # A repeated run that claims nothing is the last one, so that it never spins.
+                may_repeat = not ran.is_refused and not (repeats and not ran.claimed)
+                repeats = _until_needed(listening, stop, may_repeat=may_repeat)
             if stop.asked:
                 return DONE
 
@@ -447,20 +453,27 @@ def _until(moment: float, stop: _StopZgbWorker) -> None:
         time.sleep(min(left, _SIGNAL_POLL_SECONDS))
 
 
-def _until_needed(store: ZgbStore, stop: _StopZgbWorker) -> None:
-    """Wait for a minute, or until a change of the database brings work."""
+def _until_needed(store: ZgbStore, stop: _StopZgbWorker, *, may_repeat: bool) -> bool:
+    """Wait for a minute, or until a change of the database brings work.
+
+    With `may_repeat` it returns True immediately if there is work: a job that came while the last
+    run was ending, whose change is discarded with those of the run.
+    """
     until = time.monotonic() + RUN_INTERVAL_SECONDS
     ring = store.changes.wait
     assert ring is not None
     try:
+        if may_repeat and _has_work(store):
+            return True
         ring(0.0)  # discard the change of our own run
         while not stop.asked and (left := until - time.monotonic()) > 0:
             heard = ring(min(left, _SIGNAL_POLL_SECONDS))
             if (heard is None or heard) and _has_work(store):
-                return
+                break
     except Unavailable:
         # The next run reports the error, if it still exists.
         _until(until, stop)
+    return False
 
 
 def _has_work(store: ZgbStore) -> bool:
@@ -508,7 +521,9 @@ class _SingleRun:
             finally:
                 self._ended(store, told, error)
                 self._published(store).write()
-            return _ZgbRun(self._words(store, run), OUTCOME_NOT_STORED if run.owed else DONE)
+            words, refusals = self._words(store, run)
+            code = OUTCOME_NOT_STORED if run.owed else DONE
+            return _ZgbRun(words, code, self._log.counts["claimed"], bool(refusals))
 
     def _keep_house(self, store: ZgbStore) -> None:
         """Recover, delete orphans and refill tokens, before the worker: its recovery is more
@@ -597,7 +612,8 @@ class _SingleRun:
     def _ms(self) -> int:
         return round((time.monotonic() - self._began) * 1000)
 
-    def _words(self, store: ZgbStore, run: WorkerResult) -> str:
+    def _words(self, store: ZgbStore, run: WorkerResult) -> tuple[str, list[str]]:
+        """What the run did, in words; and why it left due jobs, if it did."""
         counts, now = self._log.counts, time.time()
         backlog, figures = store.backlog(now), store.figures(now)
         words = [f"{counts['sent']:,} sent", f"{counts['failed'] + counts['parked']:,} failed"]
@@ -606,13 +622,16 @@ class _SingleRun:
             words.append(
                 f"next token in {format_rough_duration(max(0.0, figures.next_token - now))}"
             )
+        refusals = []
         if backlog.waiting and (odd := _unreadable(store)):
             rows = f"{odd:,} rows are damaged" if odd > 1 else "1 row is damaged"
-            words.append(f"{rows} (spooldeck zgb doctor {safe_line(shlex.quote(self._desk.path))})")
-        words += dict.fromkeys(filter(None, {**run.refused, **self._refused}.values()))
+            mend = f"spooldeck zgb doctor {safe_line(shlex.quote(self._desk.path))}"
+            refusals.append(f"{rows} ({mend})")
+        refusals += dict.fromkeys(filter(None, {**run.refused, **self._refused}.values()))
         if run.owed:
-            words.append(f"cannot store {run.owed} outcomes; their jobs are still claimed")
-        return "; ".join([", ".join(words[:3]), *words[3:]])
+            refusals.append(f"cannot store {run.owed} outcomes; their jobs are still claimed")
+        words += refusals
+        return "; ".join([", ".join(words[:3]), *words[3:]]), refusals
 
 
 def _unreadable(store: ZgbStore) -> int:
