@@ -181,8 +181,8 @@ def test_the_lock_changes_hands_without_a_gap(path: Path, start: Start) -> None:
 
 
 def test_renewal_writes_the_time_again(path: Path) -> None:
-    """A holder writes the time again at each heartbeat, and its file counts as fresh; so it does when
-    its clock was set back."""
+    """A holder writes the time again at each heartbeat, and its file counts as fresh; also if its
+    clock was set back."""
     now = [1_795_167_737.0]
     with acquire_lock(str(path), THRESHOLD, lambda: now[0]) as lock:
         os.utime(path, (1000, 1000))
