@@ -17,6 +17,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from engine.config.place_address import ROOT_STATE_FOLDER
+
 URL_VARIABLE = "TEST_REDIS_URL"
 """Names a server that is there already; its databases are emptied."""
 
@@ -97,6 +99,9 @@ def running_server(
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            # What commands of root keep for places of this server, whose path is its own.
+            for folder in Path(ROOT_STATE_FOLDER, "places").glob(f"*-{Path(own).name}-*"):
+                shutil.rmtree(folder)
 
 
 def _await_ping(

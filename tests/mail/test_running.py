@@ -102,27 +102,33 @@ def test_the_last_8_kib_of_output_are_kept(program: Make) -> None:
     assert result.output.endswith(b"x\nthe end\n")
 
 
-def test_a_program_that_does_not_end_in_time_is_killed(program: Make, tmp_path: Path) -> None:
-    """At the timeout its process group gets SIGTERM, after the grace SIGKILL."""
-    script = "sleep 600 & echo $! > child; cat > given; echo waiting; wait"
-    result = ran(program(script), SMALL, timeout=0.3)
+def test_a_program_that_does_not_end_in_time_is_killed(program: Make) -> None:
+    """At the timeout it gets SIGTERM; so does one that prints without end."""
+    result = ran(program("exec sleep 600"), SMALL, timeout=0.3)
     assert (result.status, result.end_reason) == (-signal.SIGTERM, "timeout after 0.3 s")
-    assert not result.has_unread_input
-    assert gone(int((tmp_path / "child").read_text()))
-    script = "trap '' TERM; sleep 600 & echo $! > child; while :; do sleep 600; done"
-    result = ran(program(script), SMALL, timeout=0.2, grace=0.2)
-    assert (result.status, result.end_reason) == (-signal.SIGKILL, "timeout after 0.2 s")
-    assert result.has_unread_input
-    assert gone(int((tmp_path / "child").read_text()))
+    result = ran(program("exec yes"), SMALL, timeout=3)
+    assert (result.end_reason, len(result.output)) == ("timeout after 3 s", MAX_OUTPUT_BYTES)
 
 
-def test_a_program_ends_despite_endless_output_or_when_it_is_cancelled(program: Make) -> None:
-    """A program that prints without end is ended in time, and so is a cancelled one."""
-    result = ran(program("exec yes"), SMALL, timeout=0.3)
-    assert (result.end_reason, len(result.output)) == ("timeout after 0.3 s", MAX_OUTPUT_BYTES)
-    answers = iter([False, True])
-    result = run([program("exec sleep 600")], b"", 30, lambda: next(answers))
-    assert (result.status, result.end_reason) == (-signal.SIGTERM, "stopped")
+@pytest.mark.parametrize(
+    ("script", "ended_by", "has_unread_input"),
+    [
+        ("sleep 600 & cat > given; {ready}; wait", signal.SIGTERM, False),
+        ("trap '' TERM; sleep 600 & {ready}; while :; do sleep 600; done", signal.SIGKILL, True),
+    ],
+)
+def test_the_whole_process_group_is_ended(
+    program: Make, tmp_path: Path, script: str, ended_by: signal.Signals, has_unread_input: bool
+) -> None:
+    """A cancelled program and its children get SIGTERM, after the grace SIGKILL."""
+    child = tmp_path / "child"
+    path = program(script.format(ready="echo $! > new; mv new child"))
+
+    result = run([path], SMALL, 600, child.exists, grace=0.2 if has_unread_input else 30)
+
+    assert (result.status, result.end_reason) == (-ended_by, "stopped")
+    assert result.has_unread_input == has_unread_input
+    assert gone(int(child.read_text()))
 
 
 def test_children_left_behind_are_killed(program: Make, tmp_path: Path) -> None:

@@ -439,7 +439,8 @@ async def test_a_worker_records_and_is_seen_afterwards(root: Path, spooldeck: Ru
     """What `queue work` wrote down is what `overview --at` prints when it has ended."""
     spot = spot_of(root)
     argv = [sys.executable, "-m", "tui.cli", "--root", str(root), "queue", "work"]
-    worker = await asyncio.create_subprocess_exec(*argv, stderr=subprocess.PIPE)
+    keeps = {**os.environ, "NFTBAN_QUEUE_DLQ_AUTO_RETENTION_DAYS": "99999"}  # tasks of a past date
+    worker = await asyncio.create_subprocess_exec(*argv, stderr=subprocess.PIPE, env=keeps)
     try:
         began = time.time()
 
