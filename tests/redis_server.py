@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from typing import TYPE_CHECKING, Any
 
 from engine.config.place_address import ROOT_STATE_FOLDER
+
+if TYPE_CHECKING:
+    import redis  # of an extra: tests of other formats run without it
 
 URL_VARIABLE = "TEST_REDIS_URL"
 """Names a server that is there already; its databases are emptied."""
@@ -46,6 +45,8 @@ class TestServer:
 
     def client(self, number: int = 0, **options: Any) -> redis.Redis:
         """A client of its own for a database."""
+        import redis
+
         return redis.Redis.from_url(
             self.url.replace("redis+unix://", "unix://"),
             db=number,
@@ -107,6 +108,10 @@ def running_server(
 def _await_ping(
     server: TestServer, process: subprocess.Popen[bytes], log: Path, *, is_loading: bool
 ) -> None:
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
     until = time.monotonic() + START_TIMEOUT_SECONDS
     while True:
         try:

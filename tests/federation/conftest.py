@@ -1,19 +1,24 @@
 """Peers and senders of the federation's tests; all are closed after the test."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.federation.peers import Peer
-from tests.federation.senders import Sender
+if TYPE_CHECKING:  # packages of an extra
+    from tests.federation.peers import Peer
+    from tests.federation.senders import Sender
 
 
 @pytest.fixture
 def peer() -> Iterator[Peer]:
     """A server on loopback."""
+    from tests.federation.peers import Peer
+
     with Peer() as one:
         yield one
 
@@ -21,6 +26,8 @@ def peer() -> Iterator[Peer]:
 @pytest.fixture
 def relay() -> Iterator[Peer]:
     """Another server on loopback."""
+    from tests.federation.peers import Peer
+
     with Peer() as one:
         yield one
 
@@ -28,6 +35,8 @@ def relay() -> Iterator[Peer]:
 @pytest.fixture
 def make_sender(memory_path: Path) -> Iterator[Callable[..., Sender]]:
     """Makes our side, with a profile and other changes of its parts."""
+    from tests.federation.senders import Sender
+
     with ExitStack() as ended:
 
         def make(profile: str = "default", **more: Any) -> Sender:
