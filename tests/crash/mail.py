@@ -86,8 +86,8 @@ def send(root: Path, word: str) -> int:
             store.swap(None, task)
             return task.id
 
-        sent = _office_at(root, word).post().send_with_retry("the disk is full", enqueue=enqueue)
-    assert sent is not None
+        post = _office_at(root, word).post()
+        (sent,) = post.send_with_retry("the disk is full", enqueue=enqueue)
     return 1 if sent.task_id else 5
 
 

@@ -139,12 +139,7 @@ class MailSpool:
             # Text that UTF-8 cannot encode cannot be sent either.
             body: text.encode("utf-8", "replace"),
             META: files.format_assignments(
-                {
-                    "MAIL_TO": to,
-                    "MAIL_SUBJECT": spool_entry.encode_subject(subject),
-                    "MAIL_BODY_FILE": f"{self.folder}/{id}/{body}",
-                    "MAIL_CREATED_EPOCH": str(int(self._clock())),
-                }
+                _meta_values(to, subject, f"{self.folder}/{id}/{body}", self._clock())
             ),
         }
         parts[QUEUING] = files.format_assignments({"SINCE": str(int(self._clock()))})
@@ -275,8 +270,8 @@ class MailSpool:
         told = epoch.isascii() and epoch.isdigit() and len(epoch) < 12
         why = spool_entry.read_mark_values(REFUSED, here, spool)
         return bare._replace(
-            to=values.get("MAIL_TO", ""),
-            subject=spool_entry.decode_subject(values.get("MAIL_SUBJECT", "")),
+            to=spool_entry.decode_text(values.get("MAIL_TO", "")),
+            subject=spool_entry.decode_text(values.get("MAIL_SUBJECT", "")),
             body=f"{bare.folder}/{body}",
             html=body == HTML,
             created=float(epoch)
@@ -358,6 +353,29 @@ class MailSpool:
                 files.unlink_quietly(REFUSED, here)
         return spooled.refused
 
+    def mark_refused(self, spooled: Spooled, why: str) -> None:
+        """Mark that no attempt can succeed, with the reason.
+
+        Raises:
+            OSError: the mark could not be written.
+        """
+        with self._open_mail(spooled.id) as (here, _):
+            files.replace_durably(REFUSED, here, spool_entry.render_refusal(why))
+
+    def set_recipient(self, spooled: Spooled, to: str) -> None:
+        """Replace the recipient of a mail, durably (fsync).
+
+        Raises:
+            OSError: it could not be written; the mail is unchanged.
+        """
+        values = _meta_values(to, spooled.subject, spooled.body, spooled.created)
+        with self._open_mail(spooled.id) as (here, _):
+            files.replace_durably(META, here, files.format_assignments(values))
+
+    def is_stored(self, id: str) -> bool:
+        """True if there is a mail of this id."""
+        return os.path.lexists(self.meta_path(id))
+
     def mark_unqueued(self, id: str) -> None:
         """Mark that queueing failed, so that `queue_unqueued` need not wait for the sender.
 
@@ -428,6 +446,16 @@ class MailSpool:
                 yield
         finally:
             os.close(here)
+
+    def is_locked(self, id: str) -> bool:
+        """True if another process holds the lock of the mail: its sender still makes attempts."""
+        try:
+            with self.lock_mail(id, patience=0.0):
+                return False
+        except TimeoutError:
+            return True
+        except BadMail:
+            return False  # it was removed
 
     def remove(self, spooled: Spooled) -> None:
         """Remove a mail with all its files; the mark of a sent mail goes last.
@@ -550,6 +578,16 @@ def _is_empty(name: str, spool: int) -> bool:
         return not os.listdir(fd)
     finally:
         os.close(fd)
+
+
+def _meta_values(to: str, subject: str, body: str, created: float) -> dict[str, str]:
+    """Return the values of meta.sh, in the order of the contract."""
+    return {
+        "MAIL_TO": spool_entry.encode_text(to),
+        "MAIL_SUBJECT": spool_entry.encode_text(subject),
+        "MAIL_BODY_FILE": body,
+        "MAIL_CREATED_EPOCH": str(int(created)),
+    }
 
 
 def _body_name(told: str, bare: Spooled, here: int, spool: stat_result) -> str:

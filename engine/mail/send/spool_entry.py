@@ -38,8 +38,9 @@ MAIL_FOLDER_PREFIX = "mail-"
 INCOMPLETE_PREFIX = ".new-"
 """Prefix of a folder that is not complete yet."""
 
-MAX_SUBJECT_LENGTH = 10_000
-"""Maximum characters of a subject; in any encoding, meta.sh stays below its size limit."""
+MAX_TEXT_LENGTH = 10_000
+"""Maximum characters of a subject or recipient; in any encoding, meta.sh stays below its size
+limit."""
 
 MAX_REASON_LENGTH = 200
 """Maximum characters of a reason, as it may come from outside."""
@@ -169,17 +170,17 @@ def render_refusal(text: str) -> bytes:
     return files.format_assignments({"WHY": text[:MAX_REASON_LENGTH]})
 
 
-def encode_subject(subject: str) -> str:
-    """Return a subject for meta.sh: one line of ASCII, encoded as in a header (RFC 2047)."""
-    line = _on_one_line(subject)[:MAX_SUBJECT_LENGTH]
+def encode_text(text: str) -> str:
+    """Return a subject or recipient for meta.sh: one line of ASCII, encoded as in a header (RFC
+    2047)."""
+    line = _on_one_line(text)[:MAX_TEXT_LENGTH]
     if line.isascii() and "=?" not in line:
         return line
     return f"=?utf-8?b?{base64.b64encode(line.encode('utf-8', 'replace')).decode()}?="
 
 
-def decode_subject(stored: str) -> str:
-    """Decode a subject from `encode_subject`; a subject of another program is returned
-    unchanged."""
+def decode_text(stored: str) -> str:
+    """Decode a text from `encode_text`; a text of another program is returned unchanged."""
     found = re.fullmatch(r"=\?utf-8\?b\?([A-Za-z0-9+/=]*)\?=", stored)
     if found is None:
         return stored

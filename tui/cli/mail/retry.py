@@ -174,12 +174,12 @@ class _SpoolRetry:
             BadMail: every attempt would fail.
             OSError: the mail cannot be read now.
         """
-        from engine.mail.address import require_address
+        from engine.mail.address import require_addresses
 
         if self._settings is None:
             return
         try:
-            require_address(mail.to, self._settings.strict)
+            require_addresses(mail.to or self._settings.recipient, self._settings.strict)
             self._spool.body(mail, self._settings.spooled_size)  # the same check as on delivery
         except BadMail as error:
             raise BadMail(f"{mail.id}: cannot be sent; skipped: {error}") from error

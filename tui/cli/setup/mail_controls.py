@@ -82,11 +82,13 @@ class _MailControls:
 
     def find_unqueued(self, payloads: Collection[str], now: float) -> int:
         with _errors_as_unavailable():
+            spool = self._setup.mail.spool()
             unnamed = [
                 mail.meta
-                for mail in self._setup.mail.spool().read_all()
+                for mail in spool.read_all()
                 if isinstance(mail, Spooled) and mail.sent is None and mail.meta not in payloads
                 if not 0 <= now - mail.created < QUEUING_GRACE_SECONDS
+                if not (mail.queuing and spool.is_locked(mail.id))
             ]
             return sum(os.path.exists(path) for path in unnamed)  # the others were sent before
 
