@@ -131,7 +131,7 @@ def test_a_large_foreign_value_stops_nothing(foreign: Builder) -> None:
     assert b"pdf" not in store.read(dead)
     with pytest.raises(Unsupported, match="its pdf is too large to be kept"):
         store.swap(dead, dead._replace(state=State.HELD))
-    store.swap(dead, verbs.retry(dead, NOW))
+    store.swap(dead, dead._replace(state=State.PENDING, attempts=0, due=NOW))
     assert in_it(store, "SELECT length(pdf), status FROM mail_queue") == [(20_000_000, "pending")]
 
 
