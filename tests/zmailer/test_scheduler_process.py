@@ -182,7 +182,7 @@ def test_the_end_waits_for_what_agents_answer(place: Place, dies: bool) -> None:
         path = place.put(70, "bad")
         until((place.root / "given").exists)
         scheduler.send_signal(signal.SIGTERM)
-        until(lambda: "ending: agents have jobs of 1 messages" in place.log())
+        until(lambda: "ending: 1 messages in delivery" in place.log())
         (place.root / "go").touch()
         assert scheduler.wait(PATIENCE) == 0
     reports = [one.read_text() for one in (place.root / "router").iterdir()]

@@ -123,7 +123,7 @@ class SchedulerLoop:
             return
         self._end_at = self.parts.monotonic() + END_SECONDS
         self.stop()
-        self.parts.log(f"ending: agents have jobs of {len(self._given):,} messages")
+        self.parts.log(f"ending: {len(self._given):,} messages in delivery")
 
     def stop(self) -> None:
         """Ask all agents to end, and end the loop when they have."""
