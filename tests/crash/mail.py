@@ -18,6 +18,7 @@ from engine import verbs
 from engine.logs.delivery_records import Delivery, DeliveryRecords
 from engine.mail.message.content import Content
 from engine.mail.model import Mail, MailError
+from engine.mail.send import spool_entry
 from engine.mail.send.queuing import QUEUING_SECONDS, queue_unqueued
 from engine.mail.send.suspensions import Suspensions
 from engine.model import Task
@@ -108,7 +109,7 @@ def keep(root: Path) -> None:
     """Spool a mail as a sender does that is killed before it makes its task."""
     spool = _office_at(root).spool
     content = Content("the disk is full", html=False)
-    spool.store_mail(spool.new_id(NOW), "admin@example.com", "Alert", content)
+    spool.store_mail(spool_entry.new_id(NOW), "admin@example.com", "Alert", content)
 
 
 def queue(root: Path, word: str) -> int:

@@ -97,12 +97,6 @@ class MailSpool:
         self._root = root
         self._clock = clock
 
-    @staticmethod
-    def new_id(now: float) -> str:
-        """Return a new mail id: `mail-20260107T120102Z-a1b2c3d4`, in UTC."""
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-        return f"{MAIL_FOLDER_PREFIX}{stamp}-{os.urandom(4).hex()}"
-
     def meta_path(self, id: str) -> str:
         """Return the path by which a task refers to the mail."""
         return f"{self.folder}/{id}/{META}"
@@ -326,8 +320,9 @@ class MailSpool:
             else:
                 files.fsync(here)
 
-    def mark_failed(self, spooled: Spooled) -> None:
-        """Remove the mark of an attempt that failed, or restore the one before it.
+    def mark_failed(self, spooled: Spooled, refused: str = "") -> None:
+        """Remove the mark of an attempt that failed, or restore the one before it; mark with
+        `refused`, if set, why no attempt can succeed.
 
         `spooled` is the mail as read before the attempt; if it had a mark of an attempt with an
         unknown result, that mark is written again. Not durable: a mark that returns after a crash
@@ -341,6 +336,8 @@ class MailSpool:
                 files.replace_durably(TRYING, here, spool_entry.render_attempt(*spooled.trying))
             else:
                 files.unlink_quietly(TRYING, here)
+            if refused:
+                files.replace_durably(REFUSED, here, spool_entry.render_refusal(refused))
 
     def take_refusal(self, spooled: Spooled) -> str:
         """Return why no attempt can succeed, and remove that mark; the next retry makes an attempt.
@@ -353,15 +350,6 @@ class MailSpool:
                 files.unlink_quietly(REFUSED, here)
         return spooled.refused
 
-    def mark_refused(self, spooled: Spooled, why: str) -> None:
-        """Mark that no attempt can succeed, with the reason.
-
-        Raises:
-            OSError: the mark could not be written.
-        """
-        with self._open_mail(spooled.id) as (here, _):
-            files.replace_durably(REFUSED, here, spool_entry.render_refusal(why))
-
     def set_recipient(self, spooled: Spooled, to: str) -> None:
         """Replace the recipient of a mail, durably (fsync).
 
@@ -371,10 +359,6 @@ class MailSpool:
         values = _meta_values(to, spooled.subject, spooled.body, spooled.created)
         with self._open_mail(spooled.id) as (here, _):
             files.replace_durably(META, here, files.format_assignments(values))
-
-    def is_stored(self, id: str) -> bool:
-        """True if there is a mail of this id."""
-        return os.path.lexists(self.meta_path(id))
 
     def mark_unqueued(self, id: str) -> None:
         """Mark that queueing failed, so that `queue_unqueued` need not wait for the sender.
@@ -446,16 +430,6 @@ class MailSpool:
                 yield
         finally:
             os.close(here)
-
-    def is_locked(self, id: str) -> bool:
-        """True if another process holds the lock of the mail: its sender still makes attempts."""
-        try:
-            with self.lock_mail(id, patience=0.0):
-                return False
-        except TimeoutError:
-            return True
-        except BadMail:
-            return False  # it was removed
 
     def remove(self, spooled: Spooled) -> None:
         """Remove a mail with all its files; the mark of a sent mail goes last.

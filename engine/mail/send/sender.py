@@ -14,6 +14,7 @@ marked as refused, and its task becomes dead at its first run.
 A list of recipients is one mail for each: a wrong address stops no other.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -25,6 +26,7 @@ from engine.mail.host import Host
 from engine.mail.message.compose import compose_mail, default_sender
 from engine.mail.message.content import Content, content_from_bytes, cut_content, load_content
 from engine.mail.model import BadMail, Cause, Mail, MailError, NotSent, Reason, Transport, Waits
+from engine.mail.send import spool_entry
 from engine.mail.send.delivery_log import INLINE_TASK_ID, Ledger
 from engine.mail.send.mail_spool import MailSpool, Spooled
 from engine.mail.send.spool_entry import SpoolMark
@@ -191,7 +193,7 @@ class Sender:
             transport, why = self._choose_transport()
             if transport is None:
                 raise NotSent(Reason.UNAVAILABLE, NO_TRANSPORT, why)
-            ident = self._spool.new_id(now)
+            ident = spool_entry.new_id(now)
             mail = self._compose(mail_content, to, subject, now, ident, transport)
         try:
             self._spend_tokens(transport.name, to)
@@ -225,7 +227,7 @@ class Sender:
         lost: list[OSError] = []
         for to in self.recipients(recipient):
             has_failed = any(not (each.sent or each.permanent) for each in results)
-            copy = _SafeCopy(self._spool, self._spool.new_id(self._clock()), self._reporting_errors)
+            copy = _SafeCopy(self._spool, spool_entry.new_id(self._clock()), self._reporting_errors)
             try:
                 with copy:
                     ended = self._send_or_spool(
@@ -351,7 +353,7 @@ class Sender:
             if failure.permanent or made == most or cancelled():
                 break
             copy.try_to_store(SpoolMark(name, doubt) if doubt else None)
-            pause = self._pause_after(made)
+            pause = stepped(self._settings.backoff or (0.0,)).seconds(made - 1)
             tell(f"attempt {made} of {most} by {name} failed: {failure.word}; again in {pause:g} s")
             self._ledger.log_retry(pause)
             self._pause(pause)
@@ -364,10 +366,6 @@ class Sender:
         return SendResult(
             False, name, made, word, text, mail.id, permanent=permanent, doubtful_since=doubt
         )
-
-    def _pause_after(self, made: int) -> float:
-        """Return the seconds to wait after so many attempts."""
-        return stepped(self._settings.backoff or (0.0,)).seconds(made - 1)
 
     def _spool_mail(
         self, ended: SendResult, copy: "_SafeCopy", enqueue: Callable[[str, str], str]
@@ -466,7 +464,12 @@ class Sender:
         to = ""
         try:
             with _reading_spool():
-                spooled = self._with_one_recipient(self._spool.read(payload))
+                spooled = self._spool.read(payload)
+                first, *others = self.recipients(spooled.to)
+                if others and spooled.sent is None and not spooled.refused:
+                    body = self._spool.body(spooled, self._settings.spooled_size)
+                    _divide(self._spool, spooled, body, first, others)
+                spooled = spooled._replace(to=first)
             to = spooled.to
             self._deliver(spooled, task_id, attempt, cancelled)
         except BadMail as bad:
@@ -515,27 +518,6 @@ class Sender:
                 ):
                     self._spool.mark_failed(spooled)
             raise
-
-    def _with_one_recipient(self, spooled: Spooled) -> Spooled:
-        """Return an unsent mail with its first recipient; the others get mails of their own, for
-        which a worker makes tasks. A mail without a recipient gets the configured ones.
-
-        Raises:
-            BadMail, OSError: it cannot be read or divided.
-        """
-        first, *others = self.recipients(spooled.to)
-        if spooled.sent is not None or spooled.refused or not others:
-            return spooled if spooled.to else spooled._replace(to=first)
-        body = self._spool.body(spooled, self._settings.spooled_size)
-        made = {f"{spooled.id}-{n}": to for n, to in enumerate(others, 2)}
-        for ident, to in made.items():
-            if not self._spool.is_stored(ident):  # else by a process that was killed before the end
-                mail_content = content_from_bytes(body, spooled.html)
-                self._spool.store_mail(ident, to, spooled.subject, mail_content)
-        self._spool.set_recipient(spooled, first)
-        for ident in made:
-            self._spool.mark_unqueued(ident)
-        return spooled._replace(to=first)
 
     def _refuse_once(self, spooled: Spooled, task_id: str, attempt: int) -> None:
         """Fail a mail without an attempt if it was permanently refused before it was spooled.
@@ -774,9 +756,7 @@ class _SafeCopy:
                 self._lock.enter_context(self._spool.lock_mail(self.id))
             return
         with self._reporting(f"{self.id}: the marks of its attempts are old"):
-            self._spool.mark_failed(self._mail._replace(trying=trying))
-            if refused:
-                self._spool.mark_refused(self._mail, refused)
+            self._spool.mark_failed(self._mail._replace(trying=trying), refused)
 
     def try_to_store(self, trying: SpoolMark | None) -> None:
         """Store it; an error is only reported, as further attempts follow."""
@@ -795,6 +775,26 @@ class _SafeCopy:
             with self._reporting(f"{self.id} was sent, and is still in the spool"):
                 self._spool.mark_sent(self._mail, transport, since)
                 self._spool.remove(self._mail)
+
+
+def _divide(
+    spool: MailSpool, spooled: Spooled, body: bytes, first: str, others: Iterable[str]
+) -> None:
+    """Make a mail of its own for each further recipient, for which a worker makes a task; then set
+    the first as the only one.
+
+    Raises:
+        OSError: it cannot be stored now; the mail is unchanged.
+    """
+    made = {f"{spooled.id}-{n}": to for n, to in enumerate(others, 2)}
+    for ident, to in made.items():
+        # It exists if a process was killed before the end.
+        if not os.path.lexists(spool.meta_path(ident)):
+            mail_content = content_from_bytes(body, spooled.html)
+            spool.store_mail(ident, to, spooled.subject, mail_content)
+    spool.set_recipient(spooled, first)
+    for ident in made:
+        spool.mark_unqueued(ident)
 
 
 def _describe_suspensions(held: Iterable[Suspension]) -> str:

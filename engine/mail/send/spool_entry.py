@@ -8,6 +8,7 @@ import calendar
 import os
 import re
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from os import stat_result
@@ -63,6 +64,12 @@ _ID = re.compile(r"mail-[0-9A-Za-z:.-]+")
 def is_id(name: str) -> bool:
     """True if the name is valid for our own mail; ids of the other program are not checked."""
     return _ID.fullmatch(name) is not None and len(name) <= 100
+
+
+def new_id(now: float) -> str:
+    """Return a new mail id: `mail-20260107T120102Z-a1b2c3d4`, in UTC."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    return f"{MAIL_FOLDER_PREFIX}{stamp}-{os.urandom(4).hex()}"
 
 
 _STAMP = re.compile(

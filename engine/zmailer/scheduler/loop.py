@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from engine.scheduling.agent_process import Agent
 from engine.scheduling.jobs import QueuedMessage
+from engine.system.files import Refused
 from engine.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
 from engine.zmailer.scheduler.running_agents import AgentHandlers, AgentLimits, RunningAgents
 
@@ -140,7 +141,18 @@ class SchedulerLoop:
                 break
             self.step(min(MAX_WAIT_SECONDS, max(0.0, self._end_at - self.parts.monotonic())))
         if self.agents.is_stopping:
-            self.flow.record_lost(self._given)
+            self._record_lost()
+
+    def _record_lost(self) -> None:
+        """Write the diagnostics that are missing in messages that agents had: an agent may have
+        ended after the tag, and before its answer. Another scheduler would not.
+        """
+        for number, message in self._given.items():
+            if number in self.parts.table.messages:  # else it is complete
+                try:
+                    self.parts.outcomes.record_lost(message)
+                except (OSError, Refused) as error:
+                    self.parts.log(f"{message.path}: {error}")
 
     def _take_arrivals(self) -> None:
         arrivals, monotonic = self.parts.arrivals, self.parts.monotonic()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
@@ -264,17 +264,6 @@ class MessageFlow:
         self._log_outcome(job.message, job.todo, b"is removed, without a report")
         self._count(recipients_out=job.count)
         self.parts.table.end(job)
-
-    def record_lost(self, messages: Mapping[int, QueuedMessage]) -> None:
-        """Write the diagnostics that are missing in these messages, by number: their agents ended
-        after the tag, and before their answer was heard. For another scheduler, which would not.
-        """
-        for number, message in messages.items():
-            if number in self.parts.table.messages:  # else it is complete
-                try:
-                    self.parts.outcomes.record_lost(message)
-                except (OSError, Refused) as error:
-                    self.parts.log(f"{message.path}: {error}")
 
     def report_failures(self) -> None:
         """Report what has failed in messages that are not finished."""
