@@ -22,6 +22,8 @@ CONFIG_FILES = ("nftban.conf", "nftban.conf.local")
 """Its configuration files, in the folder `NFTBAN_CONFIG_DIR`; the later one wins."""
 
 
+_DATA_DIR = "NFTBAN_DATA_DIR"
+
 PASSWORD_VARIABLE = "NFTBAN_SMTP_PASS"
 """The password variable: never shown, logged, put on a command line or passed on without need."""
 
@@ -125,6 +127,30 @@ class NftbanVariables(NamedTuple):
                     _parse_number(said.text, key in table.numbers), said.at
                 )
         return values
+
+    def valid_part(self, root: str | None, table: VariableTable) -> "NftbanVariables":
+        """Return the variables without those that `values` would refuse for the queue at `root`
+        (None: at their data folder). Files that cannot be read count as missing. Raises nothing.
+        """
+        kept = self
+        try:
+            root = root or kept.data_dir
+        except ConfigError:
+            kept = kept._replace(environ={k: v for k, v in kept.environ.items() if k != _DATA_DIR})
+            root = kept.data_dir
+        try:
+            kept.values(root, table._replace(variables={}))
+        except ConfigError:
+            kept = kept._replace(conf={}, unreadable="")
+        for name, key in table.variables.items():
+            try:
+                kept.values(root, table._replace(variables={name: key}))
+            except ConfigError:
+                environ, conf = dict(kept.environ), dict(kept.conf)
+                environ.pop(name, None)
+                conf.pop(name, None)
+                kept = kept._replace(environ=environ, conf=conf)
+        return kept
 
     def _environ_counts(self, key: str, own: bool, table: VariableTable) -> bool:
         if own or not table.is_place_bound(key):

@@ -20,7 +20,8 @@ names
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from engine import policy
@@ -52,6 +53,9 @@ MIN_STUCK_SECONDS = 3 * queue_lock.HEARTBEAT_SECONDS
 
 BUILT_IN_KINDS = ("mail_send",)
 """Kinds with a built-in handler, used if no command is configured."""
+
+DEFAULT_SYSLOG = "/dev/log"
+"""The socket of the system's log."""
 
 DELIVER_TIMEOUT_SECONDS = 15.0
 """Default for the longest time of one HTTP request."""
@@ -142,7 +146,7 @@ class Queue(NamedTuple):
     """The user to run handlers as; "": the owner of pending/, if we are root, else ourselves."""
     durable: bool = True
     """True: a task is fsynced before its id is printed."""
-    syslog: str = "/dev/log"
+    syslog: str = DEFAULT_SYSLOG
     """Syslog socket that also gets errors and alerts; "" for none."""
 
 
@@ -234,6 +238,23 @@ def load_config(
     Raises:
         ConfigError: an existing file cannot be read or has an invalid value.
     """
+    found = _read_first_file(path, environ, search)
+    if found is None:
+        return Config()
+    candidate, data, at = found
+    settings = validators.check_mapping(_parse_yaml(data, at), at, _SETTINGS)
+    config = Config(path=candidate, **settings)
+    _check_root(config.queue, at)
+    _check_breakers(config, at)
+    return config._replace(outbox=_place_outbox(config, at))
+
+
+def _read_first_file(
+    path: str | None, environ: Mapping[str, str], search: Sequence[str]
+) -> tuple[str, bytes, validators.ConfigLocation] | None:
+    """Read the configuration file at `path`, else the first one in `search`: its path, its text and
+    the location for errors; None if there is none.
+    """
     for candidate in [path] if path is not None else _candidates(search, environ):
         try:
             data = _read_config_file(candidate, path is not None)
@@ -247,25 +268,59 @@ def load_config(
             raise
         base = os.path.dirname(os.path.abspath(candidate))
         at = validators.ConfigLocation(safe_line(candidate), "", base, environ.get("HOME", ""))
-        settings = validators.check_mapping(_parse_yaml(data, at), at, _SETTINGS)
-        config = Config(path=candidate, **settings)
-        _check_root(config.queue, at)
-        _check_breakers(config, at)
-        return config._replace(outbox=_place_outbox(config, at))
-    return Config()
+        return candidate, data, at
+    return None
 
 
-def queue_settings_for(config: Config, place: str, environ: Mapping[str, str]) -> Queue:
+def load_valid_part(
+    path: str | None, environ: Mapping[str, str], search: Sequence[str] = SEARCH_PATHS
+) -> Config:
+    """Like `load_config`, but only the valid values of `queue` and `mail`: enough to keep a mail.
+
+    A file that cannot be read, trusted or parsed counts as missing. Raises nothing.
+    """
+    try:
+        found = _read_first_file(path, environ, search)
+        data = None if found is None else _parse_yaml(found[1], found[2])
+    except ConfigError:
+        return Config()
+    if found is None or not isinstance(data, dict):
+        return Config()
+    queue, mail = (
+        _valid_values(data.get(name), found[2].at_key(name), check)
+        for name, check in (("queue", _queue_values), ("mail", _mail))
+    )
+    return Config(path=found[0], queue=QueueSettings(**queue), mail=mail)
+
+
+def _valid_values(
+    section: object,
+    at: validators.ConfigLocation,
+    check: Callable[[object, validators.ConfigLocation], dict[str, Any]],
+) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in section.items() if isinstance(section, dict) else ():
+        with suppress(ConfigError):
+            values |= check({key: value}, at)
+    return values
+
+
+def queue_settings_for(
+    config: Config, place: str, environ: Mapping[str, str], *, is_lenient: bool = False
+) -> Queue:
     """Combine all sources into the settings of the queue at `place`.
 
     A place is a data folder, or a bare queue folder that contains `pending` and `work` or `dlq`. ""
-    means the configured `queue.root`, else the data folder of NFTBan. Nothing needs to exist.
+    means the configured `queue.root`, else the data folder of NFTBan. Nothing needs to exist. If
+    `is_lenient`, invalid values count as missing.
 
     Raises:
         ConfigError: an invalid value in the environment or in nftban.conf.
     """
     said = config.queue
     foreign = NftbanVariables.read(environ, _TABLE)
+    if is_lenient:
+        foreign = foreign.valid_part(place or said.root, _TABLE)
     root, tasks = _place_folders(place or said.root or foreign.data_dir)
     if said.root is None or not is_same_folder(root, said.root):
         said = said._replace(**dict.fromkeys(_PATHS))
@@ -414,7 +469,11 @@ def _outbox(value: object, at: validators.ConfigLocation) -> OutboxConfig:
 
 
 def _queue(value: object, at: validators.ConfigLocation) -> QueueSettings:
-    return QueueSettings(**validators.check_mapping(value, at, _QUEUE))
+    return QueueSettings(**_queue_values(value, at))
+
+
+def _queue_values(value: object, at: validators.ConfigLocation) -> dict[str, Any]:
+    return validators.check_mapping(value, at, _QUEUE)
 
 
 _HANDLER: Mapping[str, validators.Check] = {

@@ -58,6 +58,9 @@ COLUMNS: Mapping[str, RegistryColumn] = {
 }
 """By the field of `Destination` of the same name."""
 
+MAX_REASON_LENGTH = 200
+"""Maximum characters that are shown of a row that is not ours."""
+
 _NAMES = ", ".join(COLUMNS)
 _CREATE = (
     f"CREATE TABLE IF NOT EXISTS {TABLE} "
@@ -142,7 +145,7 @@ class SqlRegistry:
             if self._creates:
                 return []
             raise NoTable(f"{error}: a worker creates it") from error
-        return [self._parse(row) for row in rows]
+        return [_parse_row(row) for row in rows]
 
     def _change(self, sql: str, *values: Value) -> SqlAnswer:
         try:
@@ -160,13 +163,16 @@ class SqlRegistry:
         except NoTable as error:
             raise failure or error from error
 
-    def _parse(self, row: tuple[Any, ...]) -> Destination:
-        try:
-            fields = zip(COLUMNS.items(), row, strict=True)
-            return Destination(**{name: column.read(value) for (name, column), value in fields})
-        except (TypeError, ValueError) as error:
-            where = f"{self._database.address.text}: {safe_line(str(row[0]))[:200]}"
-            raise Unavailable(f"{where}: not a row of ours: {safe_line(str(error))}") from error
+
+def _parse_row(row: tuple[Any, ...]) -> Destination:
+    """The destination of a row; blocked, with the reason, if its row is not one of ours: it stops
+    no other."""
+    try:
+        fields = zip(COLUMNS.items(), row, strict=True)
+        return Destination(**{name: column.read(value) for (name, column), value in fields})
+    except (TypeError, ValueError) as error:
+        why = f"not a row of ours: {safe_line(str(error))}"[:MAX_REASON_LENGTH]
+        return Destination(safe_line(str(row[0]))[:MAX_REASON_LENGTH], blocked=why)
 
 
 def _row_of(destination: Destination) -> tuple[Value, ...]:

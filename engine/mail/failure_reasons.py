@@ -2,7 +2,8 @@
 
 The server's reply code counts first, then the program's own phrases, then its exit status
 (sysexits.h). Only a 5xx reply to the mail itself is permanent: what an operator can fix, such as a
-password or a server that refuses all mail, may succeed later.
+password, the sender or a server that refuses all mail, may succeed later. A server's 250 after the
+data means sent, however the program ended.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 AUTH_CODES = frozenset({432, 530, 534, 535, 538})
 """Reply codes about our login, not about the mail (RFC 4954, section 6)."""
 
+_TOO_LARGE = 552
+"""The reply code about the mail's size; already to MAIL FROM (RFC 1870, section 6.1)."""
+
+_cannot_store = partial(re.search, r"mail_queue_enter: create file ")
+"""What Postfix's postdrop prints again and again, as long as it has stored nothing. Source:
+Postfix, mail_queue.c."""
+
 # The patterns are compiled at their first use: most mails are sent without an error to classify.
 
 # How programs quote a server's reply: after certain words, or with its enhanced code (RFC 3463).
@@ -35,6 +43,8 @@ _at_start = partial(
     r"(?i)initial OK message|unexpected smtp-server response|remote access denied|\b[EH]+LO\b",
 )
 _at_starttls = partial(re.search, r"(?i)STARTTLS")
+_at_sender = partial(re.search, r"(?i)\bMAIL failed\b|envelope from address")
+"""The stage of MAIL FROM in the words of curl and msmtp: the sender is a setting, not the mail."""
 
 _PHRASES: Mapping[str, str] = {
     "connect_refused": "connection refused",
@@ -106,6 +116,9 @@ def classify_program_failure(name: str, ran: ProgramResult) -> NotSent | None:
     if ran.end_reason:
         _, late, time = ran.end_reason.partition("timeout after ")
         why = f"{name} did not end within {time}" if late else f"{name} was stopped"
+        if _cannot_store(text):
+            word = _classify_phrases(text) or "unavailable_cannot_write"
+            return failure_from_word(word, _append_text(why, text))
         # Even if it has not read the mail: a surviving process may still hold its standard input.
         return failure_from_word(
             "timeout" if late else "unavailable_stopped", _append_text(why, text)
@@ -164,7 +177,19 @@ UPLOADED_PREFIX = "spooldeck uploaded"
 _find_no_upload = partial(re.search, rf"(?m)^{UPLOADED_PREFIX} 0\r?$")
 _find_data_reply = partial(re.search, r"(?m)^354")
 
+_find_data_answer = partial(re.search, r"(?ms)^354(?: [^\n]*)?\r?$.*?^(\d)\d\d(?: [^\n]*)?\r?$")
+"""The reply to the mail itself: the first one after the reply to DATA."""
+
 _TLS_HINT = "(TLS is required unless the host is in mail.plain_hosts)"
+
+
+def has_accepted_mail(output: bytes) -> bool:
+    """True if curl's output has the server's acceptance of the mail (2xx after the data).
+
+    curl also waits for the answer to QUIT and fails without one, when the mail is sent already.
+    """
+    found = _find_data_answer(output.decode("utf-8", "replace"))
+    return found is not None and found[1] == "2"
 
 
 def classify_curl_failure(code: int, output: bytes, secrets: Collection[str] = ()) -> NotSent:
@@ -228,7 +253,8 @@ def _classify_reply(code: int, text: str) -> str:
         return f"auth_{code}"
     if _at_starttls(text):
         return "tls_missing"
-    return f"unavailable_{code}" if code < 500 or _at_start(text) else f"rejected_{code}"
+    is_ours = _at_start(text) or (_at_sender(text) and code != _TOO_LARGE)
+    return f"unavailable_{code}" if code < 500 or is_ours else f"rejected_{code}"
 
 
 def _classify_status(status: int | None) -> str:

@@ -19,7 +19,7 @@ from engine.model import LockEvidence, State, Verdict
 from engine.monitor.metrics_check import LAST_RUN, MetricsReading, OwnCounts, find_contradictions
 from engine.monitor.prometheus import Samples
 from engine.monitor.throughput import RunTimes, format_rough_duration
-from engine.monitor.transport_health import Health, MailRoutes, TransportHealth
+from engine.monitor.transport_health import Failure, Health, MailRoutes, TransportHealth
 from engine.policy import format_time
 from engine.text.safe import safe_line
 
@@ -34,6 +34,10 @@ MISSED_RUN_FACTOR = 2.0
 
 MAX_TEXT_LENGTH = 60
 """Maximum characters of an alert's text: it is shown next to the place's name in 80 columns."""
+
+
+DAY_SECONDS = 86_400.0
+"""Seconds for which a refused or lost mail is an alert."""
 
 
 class Level(StrEnum):
@@ -64,6 +68,7 @@ class AlertKind(StrEnum):
     UNHEALTHY = "an unhealthy destination"
     RECOVERED = "failed tasks that can be sent again"
     LOST = "mail without a task"
+    REFUSED = "refused mail"
     WARNED = "a warning of the queue"
     PROBLEMS = "problems"
     CONTRADICTION = "metrics that contradict"
@@ -188,6 +193,8 @@ class AlertInputs(NamedTuple):
     free_tasks: int | None = None
     """How many more tasks fit on the disk; None if not known."""
     destinations: Sequence[SeenDestination] = ()
+    refusals: Sequence[Failure] = ()
+    """Mails that were refused for good or lost, the latest first."""
     free_grace: float = GRACE_SECONDS
     """Seconds for which the lock must have been free; 0.0 for a single look."""
 
@@ -440,6 +447,19 @@ def _lost(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         yield Level.WARN, AlertKind.LOST, words, None, (Where.TRANSPORTS,)
 
 
+def _refused(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    recent = recent_refusals(sight.refusals, now)
+    if recent:
+        mails = "1 mail" if len(recent) == 1 else f"{len(recent):,} mails"
+        words = f"{mails} refused or lost in a day: {recent[0].text or recent[0].word}"
+        yield Level.WARN, AlertKind.REFUSED, words, recent[0].when, (Where.TRANSPORTS,)
+
+
+def recent_refusals(refusals: Sequence[Failure], now: float) -> list[Failure]:
+    """Return those of the last day."""
+    return [each for each in refusals if each.when is None or now - each.when < DAY_SECONDS]
+
+
 def _warned(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for words in dict.fromkeys(sight.warnings):
         yield Level.WARN, AlertKind.WARNED, words, None, (Where.CONTROLS, None, words)
@@ -475,7 +495,7 @@ def _is_whole(sight: AlertInputs) -> bool:
 _RULES: tuple[_Rule, ...] = (
     *(_unreadable, _lock, _abandoned, _interrupted, _dead, _problems, _oldest, _idle),
     *(_blocked, _full),
-    *(_transports, _suspended, _destinations, _lost, _warned, _metrics),
+    *(_transports, _suspended, _destinations, _lost, _refused, _warned, _metrics),
 )
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from engine.logs.delivery_records import FAILED, parse_record
+from engine.logs.delivery_records import FAILED, Delivery, parse_record
 from engine.monitor.mail_monitor import MAX_FAILURES, NO_RECORDS
 from engine.monitor.transport_health import MAX_TRANSPORTS, Failure
 from engine.system import files
@@ -28,6 +28,8 @@ class DeliveryReader:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self.refusals: tuple[Failure, ...] = ()
+        """The mails that were refused for good or lost, the latest first."""
         self._seen: tuple[int, int, int] | None = None
         self._failures: Mapping[str, Sequence[Failure]] = NO_RECORDS
 
@@ -40,14 +42,16 @@ class DeliveryReader:
         try:
             fd = files.open_file(self._path)
         except (FileNotFoundError, NotADirectoryError):
-            self._seen, self._failures = None, NO_RECORDS
+            self._seen, self._failures, self.refusals = None, NO_RECORDS, ()
             return self._failures
         try:
             state = os.fstat(fd)
             seen = (state.st_ino, state.st_mtime_ns, state.st_size)
             if stat.S_ISREG(state.st_mode) and seen != self._seen:
                 at = max(0, state.st_size - TAIL_BYTES)
-                self._failures = parse_failures(os.pread(fd, TAIL_BYTES, at), torn=at > 0)
+                data = os.pread(fd, TAIL_BYTES, at)
+                self._failures = parse_failures(data, torn=at > 0)
+                self.refusals = parse_refusals(data, torn=at > 0)
                 self._seen = seen
         finally:
             os.close(fd)
@@ -59,9 +63,28 @@ def parse_failures(data: bytes, *, torn: bool = False) -> dict[str, tuple[Failur
     line is incomplete.
     """
     found: dict[str, list[Failure]] = {}
-    for record in map(parse_record, reversed(data.split(b"\n")[torn:-1])):
-        if record is not None and record.transport and record.result == FAILED:
-            match = _REASON.fullmatch(record.reason)
-            failure = Failure(record.when, *(match.groups() if match else [record.reason]))
-            found.setdefault(record.transport, []).append(failure)
+    for record in _failed(data, torn=torn):
+        if record.transport:
+            found.setdefault(record.transport, []).append(_failure(record))
     return {name: tuple(found[name][:MAX_FAILURES]) for name in [*found][:MAX_TRANSPORTS]}
+
+
+def parse_refusals(data: bytes, *, torn: bool = False) -> tuple[Failure, ...]:
+    """Parse the mails that were refused for good, or neither sent nor stored, the latest first."""
+    failures = map(_failure, _failed(data, torn=torn))
+    return tuple(each for each in failures if each.word.startswith(_REFUSAL_WORDS))
+
+
+_REFUSAL_WORDS = ("rejected_", "lost")
+"""How the word of a mail begins that no further attempt follows by itself."""
+
+
+def _failed(data: bytes, *, torn: bool) -> Iterator[Delivery]:
+    for record in map(parse_record, reversed(data.split(b"\n")[torn:-1])):
+        if record is not None and record.result == FAILED:
+            yield record
+
+
+def _failure(record: Delivery) -> Failure:
+    match = _REASON.fullmatch(record.reason)
+    return Failure(record.when, *(match.groups() if match else [record.reason]))

@@ -18,6 +18,7 @@ from engine import verbs
 from engine.logs.delivery_records import Delivery, DeliveryRecords
 from engine.mail.message.content import Content
 from engine.mail.model import Mail, MailError
+from engine.mail.send import spool_entry
 from engine.mail.send.queuing import QUEUING_SECONDS, queue_unqueued
 from engine.mail.send.suspensions import Suspensions
 from engine.model import Task
@@ -86,8 +87,8 @@ def send(root: Path, word: str) -> int:
             store.swap(None, task)
             return task.id
 
-        sent = _office_at(root, word).post().send_with_retry("the disk is full", enqueue=enqueue)
-    assert sent is not None
+        post = _office_at(root, word).post()
+        (sent,) = post.send_with_retry("the disk is full", enqueue=enqueue)
     return 1 if sent.task_id else 5
 
 
@@ -108,7 +109,7 @@ def keep(root: Path) -> None:
     """Spool a mail as a sender does that is killed before it makes its task."""
     spool = _office_at(root).spool
     content = Content("the disk is full", html=False)
-    spool.store_mail(spool.new_id(NOW), "admin@example.com", "Alert", content)
+    spool.store_mail(spool_entry.new_id(NOW), "admin@example.com", "Alert", content)
 
 
 def queue(root: Path, word: str) -> int:

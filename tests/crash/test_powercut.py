@@ -12,6 +12,7 @@ import pytest
 
 from engine.locks import queue_lock
 from engine.mail.message.content import Content
+from engine.mail.send import spool_entry
 from engine.mail.send.mail_spool import MailSpool
 from engine.model import Task
 from engine.operations import plans as engine_plans
@@ -116,7 +117,7 @@ def replacing(root: str) -> Callable[[], object]:
 def marking_sent(root: str) -> Callable[[], object]:
     """Return what marks a mail as sent for which a transport was asked."""
     spool = MailSpool(f"{root}/mailspool")
-    ident = spool.new_id(nftban.NOW)
+    ident = spool_entry.new_id(nftban.NOW)
     meta = spool.store_mail(ident, "ann@example.net", "a subject", Content("text", html=False))
     spooled = spool.read(meta)
     spool.mark_trying(spooled, "exim", nftban.NOW)

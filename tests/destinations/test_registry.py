@@ -187,12 +187,17 @@ def test_a_foreign_table_of_that_name_is_reported(open_registry: OpenRegistry, s
 def test_a_row_that_is_not_ours_is_reported(
     open_registry: OpenRegistry, sql: Sql, extra: str
 ) -> None:
-    """A value that another program wrote is named with its origin, not replaced by a default."""
+    """A destination whose row another program wrote is blocked with the reason, not replaced by a
+    default; all others are as they were, and a change of it is refused."""
     registry = open_registry()
     registry.swap(None, Destination(PEER))
     sql("UPDATE destinations SET extra = ?", extra)
-    with pytest.raises(Unavailable, match=f"{PEER}: not a row of ours"):
-        registry.get(PEER)
+    other = registry.swap(None, Destination("https://other.example"))
+    assert registry.get(PEER).blocked.startswith("not a row of ours: ")
+    assert registry.all() == [other, registry.get(PEER)]
+    with pytest.raises(Gone):
+        registry.swap(registry.get(PEER), registry.get(PEER)._replace(blocked=""))
+    assert sql("SELECT extra FROM destinations WHERE origin = ?", PEER) == [(extra,)]
 
 
 def test_a_locked_registry_is_reported(open_registry: OpenRegistry, address: Address) -> None:

@@ -35,6 +35,7 @@ from engine.monitor.throughput import RunTimes
 from engine.monitor.transport_health import (
     CountWindow,
     DeliveryCounts,
+    Failure,
     MailBacklog,
     MailRoutes,
     TransportHealth,
@@ -235,6 +236,17 @@ TABLE = [
         "WARN mail without a task: 1 spooled mail has no task: see `mail spool list` -> transports",
     ),
     (a_sight(orphaned_mails=3000), "3,000 spooled mails have no task"),
+    (
+        a_sight(
+            refusals=[
+                Failure(NOW - 60, "rejected_bad_mail", "'root@...' has a domain"),
+                Failure(NOW - 86_399, "lost"),
+                Failure(NOW - 86_401, "lost"),
+            ]
+        ),
+        "WARN refused mail: 2 mails refused or lost in a day: 'root@...'",
+    ),
+    (a_sight(refusals=[Failure(NOW - 86_401, "lost")]), ""),
     (
         a_sight(warnings=("nothing has run here for 3m",)),
         "WARN a warning of the queue: nothing has run here for 3m -> controls nothing has run",

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 
 from engine.logs import delivery_records
 from engine.logs.delivery_records import FAILED, SPOOLED, SUCCESS, Delivery
-from engine.monitor.delivery_reader import TAIL_BYTES, DeliveryReader, parse_failures
+from engine.monitor.delivery_reader import (
+    TAIL_BYTES,
+    DeliveryReader,
+    parse_failures,
+    parse_refusals,
+)
 from engine.monitor.mail_monitor import MAX_FAILURES, merge_failures
 from engine.monitor.transport_health import Failure
 from tests.engine.builders import GOLDEN
@@ -124,3 +129,22 @@ def test_log_and_records_tell_of_one_failure_once() -> None:
         Failure(50.0, "connect_refused", "port 25"),
         Failure(None, "auth_535"),
     )
+
+
+def test_only_a_refusal_for_good_or_a_loss_is_a_refusal(tmp_path: Path) -> None:
+    """Of all failures those are counted that no attempt follows; a cut file is read again."""
+    reasons = ("rejected_550: 550 no", "connect_refused", "lost: disk full", "rejected_bad_mail: x")
+    data = b"".join(record(n, reason, "none") for n, reason in enumerate(reasons))
+    data += record(9, "rejected_550", result="spooled")
+    found = [(each.when, each.word, each.text) for each in parse_refusals(data)]
+    assert found == [
+        (NOON + 3, "rejected_bad_mail", "x"), (NOON + 2, "lost", "disk full"),
+        (NOON, "rejected_550", "550 no"),
+    ]  # fmt: skip
+    reader = DeliveryReader(str(path := tmp_path / "delivery.jsonl"))
+    path.write_bytes(data)
+    reader.read()
+    assert len(reader.refusals) == 3
+    path.unlink()
+    reader.read()
+    assert not reader.refusals

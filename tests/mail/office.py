@@ -114,8 +114,7 @@ class Office:
         self, content: str = "the disk is full", to: str = "", subject: str = ""
     ) -> SendResult:
         """Send a mail with retries."""
-        ended = self.post().send_with_retry(content, to, subject, enqueue=self.enqueue)
-        assert ended is not None
+        (ended,) = self.post().send_with_retry(content, to, subject, enqueue=self.enqueue)
         return ended
 
     def deliver(self, payload: str, attempt: int = 1) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail, Mail, NotSent, Waits
+from engine.mail.send.mail_spool import Spooled
 from engine.mail.send.sender import (
     TRANSPORT_RETRY_SECONDS,
     Sender,
@@ -60,29 +61,163 @@ def test_one_send_fails_without_retry_and_without_spool(tmp_path: Path) -> None:
     assert office.counts() == (1, 0, 1)
 
 
-def test_without_a_recipient_nothing_is_sent(tmp_path: Path) -> None:
-    """Without a named or configured recipient nothing is sent, and that is no error."""
+def test_a_mail_without_a_recipient_waits_for_the_setting(tmp_path: Path) -> None:
+    """One attempt fails; with retries the mail is kept, and goes to the recipient set later."""
     office = Office(tmp_path, way := Recorder(), recipient="")
-    assert office.post().send("the disk is full") is None
-    assert office.post().send_with_retry("x", enqueue=office.enqueue) is None
-    assert (way.asked, office.log()) == ([], [])
+    with pytest.raises(BadMail, match="no recipient is named"):
+        office.post().send("the disk is full")
+    ended = office.send()
+    assert (ended.sent, ended.permanent, way.asked) == (False, True, [])
+    assert [line.partition(" no recipient")[0] for line in office.log()[:2]] == [
+        "[ERROR] MAIL_SEND_RESULT task_id=inline status=failed retries=0 "
+        "last_error=rejected_bad_mail:"
+    ] * 2
+    assert office.queued == [("Spooled mail to the configured recipient", ended.payload)]
+    assert 'MAIL_TO=""\n' in Path(ended.payload).read_text()
+    with pytest.raises(NotSent, match="no recipient is named"):
+        office.deliver(ended.payload)  # to the dead-letter queue; an operator retries it
+    Office(tmp_path, way, recipient="new@example.com").deliver(ended.payload)
+    assert [mail.recipient for mail in way.accepted] == ["new@example.com"]
 
 
-@each("recipient", ["-C/tmp/evil", "a@b@example.com", "x@example.com\nBcc: y"])
-def test_a_bad_recipient_is_neither_tried_nor_spooled(tmp_path: Path, recipient: str) -> None:
-    """A text that is no address is refused before an attempt; log, records and metrics say so."""
+@each("recipient", [
+    "-C/tmp/evil", "a@b@example.com", "x@example.com\nBcc: y", "b\u00fccher@example.com", "$(id)",
+])  # fmt: skip
+def test_a_bad_recipient_is_not_tried_and_kept(tmp_path: Path, recipient: str) -> None:
+    """One attempt refuses it; with retries the mail is kept with that text, which is never taken
+    for another address, and its task dies at once; log, records and metrics say so."""
     office = Office(tmp_path, way := Recorder())
     with pytest.raises(BadMail):
         office.post().send("the disk is full", recipient)
-    with pytest.raises(BadMail):
-        office.send(to=recipient)
-    assert (way.asked, office.queued) == ([], [])
-    assert not (tmp_path / "mailspool").exists()
+    ended = office.send(to=recipient)
+    assert (ended.permanent, ended.attempts, len(office.queued)) == (True, 0, 1)
+    assert office.spool.read(ended.payload).to == recipient.replace("\n", " ")
+    for _ in range(2):
+        with pytest.raises((NotSent, BadMail)):
+            office.deliver(ended.payload)
+    assert way.asked == []
     begins = "[ERROR] MAIL_SEND_RESULT task_id=inline status=failed retries=0 last_error="
-    assert [line.startswith(f"{begins}rejected_bad_mail: '") for line in office.log()] == [True] * 2
+    assert all(line.startswith(f"{begins}rejected_bad_mail: '") for line in office.log()[:2])
     records = (tmp_path / "mail/delivery.jsonl").read_text().splitlines()
-    assert [json.loads(line)["result"] for line in records] == ["failed", "failed"]
+    results = [json.loads(line)["result"] for line in records]
+    assert results == ["failed", "failed", "spooled", "failed"], "one for each refusal"
     assert office.metric("nftban_mail_last_failure_timestamp") == int(NOW)
+
+
+@each("content", ["/etc/passwd", "", " \n"])
+def test_no_content_is_too_odd_to_keep(tmp_path: Path, content: str) -> None:
+    """An empty content is sent; a file that is not allowed is kept by its path, and refused."""
+    office = Office(tmp_path, way := Recorder())
+    ended = office.send(content, subject="Disk")
+    assert ended.sent is (content != "/etc/passwd")
+    if not ended.sent:
+        assert (way.asked, ended.permanent, len(office.queued)) == ([], True, 1)
+        assert "outside the folders allowed for mail" in office.spool.read(ended.payload).refused
+        assert Path(ended.payload).with_name("body.txt").read_text() == "/etc/passwd\n"
+
+
+def test_a_content_that_is_too_long_is_kept_with_its_beginning(tmp_path: Path) -> None:
+    """Of a text above the limit the first bytes are stored, of a long one that fits all."""
+    office = Office(tmp_path, Recorder(), max_file_size=100_000, method="none")
+    long = office.send("\u00e4" * 50_001)
+    assert (long.permanent, len(office.queued)) == (True, 1)
+    assert Path(long.payload).with_name("body.txt").read_text() == "\u00e4" * 50_000 + "\n"
+    assert not office.send("a" * 100_000).permanent
+
+
+def test_each_recipient_of_a_list_gets_a_mail_of_its_own(tmp_path: Path) -> None:
+    """A refused or invalid address stops no other; after a failure the next ones get one attempt
+    each, so there are pauses only once."""
+    office = Office(
+        tmp_path, way := Recorder(refusal(), None, busy(), busy(), busy(), None, busy())
+    )
+    listed = "no@example.com, a@example.com,bad,b@example.com,c@example.com,d@example.com"
+    ended = office.post().send_with_retry("x", listed, enqueue=office.enqueue)
+    found = [(each.sent, each.permanent, each.attempts) for each in ended]
+    refused, sent = (False, True), (True, False)
+    assert found == [
+        (*refused, 1), (*sent, 1), (*refused, 0), (False, False, 3), (*sent, 1), (False, False, 1),
+    ]  # fmt: skip
+    assert [mail.recipient for mail in way.accepted] == ["a@example.com", "c@example.com"]
+    assert (office.pauses, len(office.queued)) == ([5, 15], 4)
+    kept = [office.spool.read(payload).to for _, payload in office.queued]
+    assert kept == ["no@example.com", "bad", "b@example.com", "d@example.com"]
+
+
+def test_a_mail_that_cannot_be_stored_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All recipients are served before the loss is raised, and it is recorded."""
+    (tmp_path / "log").mkdir()
+    office = Office(tmp_path, way := Recorder(refusal()))
+    full_disk(monkeypatch, "mkdir")
+    with pytest.raises(OSError, match="No space left"):
+        office.send(to="a@example.com,b@example.com")
+    assert [mail.recipient for mail in way.accepted] == ["b@example.com"]
+    assert any("last_error=lost: rejected_550: 550 no such user; " in line for line in office.log())
+
+
+def test_a_spooled_mail_to_a_list_is_divided(tmp_path: Path) -> None:
+    """A mail that the other program spooled to several recipients goes to the first; each other
+    one gets a mail with the same content, marked for a task, also if a kill came in between."""
+    office = Office(tmp_path, way := Recorder())
+    payload = Path(spooled(tmp_path, "one\ntwo", "a@example.com", "S"))
+    text = payload.read_text().replace(
+        "a@example.com", "a@example.com, b@example.com,c@example.org"
+    )
+    payload.write_text(text)
+    first = payload.parent.name
+    content = Content("one\ntwo", html=False)
+    office.spool.store_mail(f"{first}-2", "b@example.com", "S", content)  # before the kill
+    office.deliver(str(payload))
+    mails = {mail.id: mail for mail in office.spool.read_all()}
+    assert [mail.recipient for mail in way.accepted] == ["a@example.com"]
+    assert sorted(office.spool.find_unqueued(0)) == [f"{first}-2", f"{first}-3"]
+    assert [mails[f"{first}-{n}"].to for n in (2, 3)] == ["b@example.com", "c@example.org"]  # type: ignore[union-attr]
+    office.deliver(office.spool.meta_path(f"{first}-3"))
+    assert way.accepted[1].text == way.accepted[0].text == "one\ntwo\n"
+
+
+def test_a_mail_is_stored_before_the_first_pause(tmp_path: Path) -> None:
+    """While its sender waits or tries again, the mail is in the spool, with the mark of a running
+    or unclear attempt, and locked: no other process makes a task. Sent, it is gone."""
+    office = Office(tmp_path, way := Recorder(busy("timeout"), busy(), None))
+    seen: list[tuple[set[str], float]] = []
+
+    def look() -> None:
+        (mail,) = office.spool.read_all()
+        assert isinstance(mail, Spooled)
+        with pytest.raises(TimeoutError), office.spool.lock_mail(mail.id, patience=0.0):
+            pass
+        assert mail.trying is not None
+        seen.append((marks(mail.meta), mail.trying.at - NOW))
+
+    office.watch = look
+    way.watch = lambda: look() if len(way.asked) > 1 else None
+    ended = office.send()
+    assert (ended.sent, ended.attempts, office.queued, office.complaints) == (True, 3, [], [])
+    assert seen == [({"queuing", "trying"}, at) for at in (0, 5, 0, 20)]
+    assert list((tmp_path / "mailspool").iterdir()) == []
+
+
+def test_a_mail_refused_at_a_later_attempt_has_its_marks(tmp_path: Path) -> None:
+    """The copy made before a pause becomes the spooled mail, with the refusal."""
+    office = Office(tmp_path, Recorder(busy(), refusal()))
+    ended = office.send()
+    assert (ended.attempts, marks(ended.payload), len(office.queued)) == (2, {"refused"}, 1)
+    assert len(list(office.spool.read_all())) == 1
+
+
+def test_a_copy_that_cannot_be_stored_stops_no_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk the attempts go on, with one complaint for each pause."""
+    office = Office(tmp_path, way := Recorder(busy(), busy()))
+    full_disk(monkeypatch, "mkdir")
+    assert office.send().sent
+    assert len(way.accepted) == 1
+    why = "the mail is lost if its sender is killed before the next attempt"
+    assert sum(why in line for line in office.complaints) == 2
 
 
 def test_a_wrong_sender_keeps_all_mail(tmp_path: Path) -> None:
@@ -108,7 +243,7 @@ def test_the_third_attempt_delivers(tmp_path: Path) -> None:
     ended = office.send(subject="Disk")
     assert ended == SendResult(True, "sendmail", 3, mail_id=way.accepted[0].id)
     assert (office.pauses, len(set(way.asked)), office.queued) == ([5, 15], 1, [])
-    assert not (tmp_path / "mailspool").exists()
+    assert list((tmp_path / "mailspool").iterdir()) == []
     assert office.log() == [
         "[INFO] MAIL_SEND_ATTEMPT task_id=inline attempt=1 transport=sendmail to=admin@...",
         "[WARN] MAIL_SEND_ATTEMPT failed attempt=1/3 error=unavailable_450",
@@ -291,10 +426,10 @@ def test_a_limited_transport_spools_without_a_wait(tmp_path: Path) -> None:
     """Without a token the caller does not wait: the mail is spooled and no failure counts."""
     office = Office(tmp_path, way := Recorder(), rates={"sendmail": Rate(60, 1)})
     post = office.limited_post()
-    first = post.send_with_retry("one", enqueue=office.enqueue)
-    second = post.send_with_retry("two", enqueue=office.enqueue)
-    assert first is not None and first.sent
-    assert second is not None and (second.sent, second.attempts) == (False, 0)
+    (first,) = post.send_with_retry("one", enqueue=office.enqueue)
+    (second,) = post.send_with_retry("two", enqueue=office.enqueue)
+    assert first.sent
+    assert (second.sent, second.attempts) == (False, 0)
     assert second.word == "unavailable_no_token"
     assert len(office.queued) == len(way.asked) == 1
     assert office.counts()[2] == 0
@@ -306,10 +441,10 @@ def test_a_caller_told_to_stop_spools_the_mail(tmp_path: Path, when: str) -> Non
     office = Office(tmp_path, way := Recorder(busy()))
     stopped: list[bool] = []
     (office if when == "in the wait" else way).watch = lambda: stopped.append(True)
-    ended = office.post().send_with_retry(
+    (ended,) = office.post().send_with_retry(
         "the disk is full", enqueue=office.enqueue, cancelled=lambda: bool(stopped)
     )
-    assert ended is not None and (ended.sent, ended.attempts) == (False, 1)
+    assert (ended.sent, ended.attempts) == (False, 1)
     assert len(way.asked) == len(office.queued) == 1
     assert office.pauses == ([5] if when == "in the wait" else [])
 
@@ -335,8 +470,8 @@ def test_without_a_queue_a_mail_stays_in_the_spool(tmp_path: Path) -> None:
         raise RuntimeError("Queue full")
 
     office = Office(tmp_path, method="none")
-    ended = office.post().send_with_retry("the disk is full", enqueue=enqueue)
-    assert ended is not None and (ended.task_id, ended.unqueued) == ("", "Queue full")
+    (ended,) = office.post().send_with_retry("the disk is full", enqueue=enqueue)
+    assert (ended.task_id, ended.unqueued) == ("", "Queue full")
     folder = Path(ended.payload).parent
     assert office.log()[-1] == f"[WARN] Queue not available, mail saved to spool: {folder}"
     assert office.spool.read(ended.payload).to == "admin@example.com"

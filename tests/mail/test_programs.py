@@ -238,7 +238,8 @@ def test_an_address_that_is_more_than_one_reaches_nobody(address: str) -> None:
     ({"greeting": "554 5.3.2 go away"}, "unavailable_554"),
     ({"greeting": DROP}, "connect_lost_before_data"),
     ({"rcpt": DROP}, "connect_lost_before_data"), ({"data": DROP}, "connect_lost_before_data"),
-    ({"mail": "550 5.1.8 bad sender"}, "rejected_550"),
+    ({"mail": "550 5.1.8 bad sender"}, "unavailable_550"),
+    ({"mail": "552 5.3.4 too large"}, "rejected_552"),
     ({"mail": "530 5.7.0 who are you"}, "auth_530"),
     ({"rcpt": "450 4.2.1 busy"}, "unavailable_450"),
     ({"rcpt": "550 5.1.1 no such user"}, "rejected_550"),
@@ -259,6 +260,24 @@ def test_each_answer_of_a_server_has_its_word(script: dict[str, Any], word: str)
     assert answer in (DROP, CUT, "999 what") or str(failure).startswith(answer)
     assert failure.may_be_accepted == (word == "connect_lost"), "no server refused it"
     assert server.mails == []
+
+
+@each("end", [DROP, STALL, "500 what"])
+def test_a_mail_is_sent_once_its_server_accepted_it(end: str) -> None:
+    """A 250 after the data is the success, whatever the server does at QUIT."""
+    with Server(quit=end) as server:
+        a_curl(server.port, max_time=2).send(a_mail(), never)
+        assert len(server.mails) == 1
+
+
+@each("address", ["o'brien@example.com", "a$b`c!{d}@example.com", "b@[192.0.2.1]"])
+def test_curl_sends_to_any_valid_address(address: str) -> None:
+    """Sender and recipient reach the server unchanged."""
+    mail = a_mail()._replace(sender=address, recipient=address)
+    with Server() as server:
+        a_curl(server.port).send(mail, never)
+    (received,) = server.mails
+    assert received[1:3] == (address, (address,))
 
 
 def test_connection_failures_have_different_words() -> None:

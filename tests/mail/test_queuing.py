@@ -13,7 +13,7 @@ import pytest
 
 from engine import verbs
 from engine.mail.message.content import Content
-from engine.mail.send import queuing
+from engine.mail.send import queuing, spool_entry
 from engine.mail.send.mail_spool import MailSpool
 from engine.mail.send.queuing import QUEUING_SECONDS, queue_unqueued
 from engine.model import State
@@ -35,7 +35,7 @@ class Place:
 
     def keep(self) -> str:
         """Spool a mail whose sender is killed before it makes the task; returns its id."""
-        ident = self.spool.new_id(time.time())
+        ident = spool_entry.new_id(time.time())
         self.spool.store_mail(ident, "admin@example.com", "Alert", Content("hello\n", html=False))
         return ident
 

@@ -73,6 +73,32 @@ def test_the_words_of_the_server_are_reported() -> None:
     assert len(str(failure_reasons.classify_curl_failure(64, b"curl: (64) " + b"x" * 500))) == 200
 
 
+@each(("error", "word"), [
+    ("Permission denied", "unavailable_permission"),
+    ("No space left on device", "unavailable_no_space"),
+    ("Read-only file system", "unavailable_cannot_write"),
+])  # fmt: skip
+def test_a_program_that_could_not_store_a_mail_leaves_no_doubt(error: str, word: str) -> None:
+    """Postfix's postdrop repeats its error until it is ended: the mail was not accepted."""
+    line = f"postdrop: warning: mail_queue_enter: create file maildrop/70.7: {error}\n"
+    ended = ProgramResult(None, line.encode(), "timeout after 30 s", False)
+    failure = failure_reasons.classify_program_failure("postfix", ended)
+    assert failure
+    assert (failure.word, failure.may_be_accepted, failure.permanent) == (word, False, False)
+    assert str(failure).startswith("postfix did not end within 30 s: postdrop: warning")
+
+
+@each(("output", "accepted"), [
+    ("250 ok\n354 go\n250-2.0.0 queued\n250 as 7\n", True), ("354 go\r\n250\r\n", True),
+    ("354 go\n250 ok\n421 bye\n", True), ("354 go\n451 no\n250 reset\n", False),
+    ("354 go\n999 what\n250 x\n", False), ("250 ok\n250 ok\n", False), ("354 go\n", False),
+    ("354 go\ncurl: (28) Timeout\n250-x\n", False),
+])  # fmt: skip
+def test_only_the_answer_to_the_data_accepts_a_mail(output: str, accepted: bool) -> None:
+    """In curl's output the first whole reply after 354 is that to the mail."""
+    assert failure_reasons.has_accepted_mail(output.encode()) is accepted
+
+
 @each(("status", "word", "permanent"), [
     (64, "unavailable_usage", False), (65, "rejected_data", True),
     (67, "rejected_unknown_user", True), (68, "dns_not_found", False),

@@ -12,6 +12,7 @@ import pytest
 
 from engine.mail.message.content import Content
 from engine.mail.model import BadMail
+from engine.mail.send import spool_entry
 from engine.mail.send.mail_spool import SENT_RETENTION_SECONDS, Broken, MailSpool, Spooled
 from engine.mail.send.spool_entry import SpoolMark
 from engine.system import files
@@ -136,7 +137,7 @@ def test_a_mail_has_a_plain_and_unique_name(spool: MailSpool) -> None:
         with pytest.raises(BadMail, match="not a mail id"):
             spool.store_mail(id, "admin@example.com", SUBJECT, Content("text", html=False))
     assert not Path(spool.folder).exists()
-    ids = {MailSpool.new_id(1_767_787_262.9) for _ in range(50)}
+    ids = {spool_entry.new_id(1_767_787_262.9) for _ in range(50)}
     assert len(ids) == 50
     assert all(re.fullmatch("mail-20260107T120102Z-[0-9a-f]{8}", id) for id in ids)
 
@@ -536,11 +537,12 @@ def test_sweeping_reports_a_mail_that_it_cannot_remove(spool: MailSpool) -> None
 RIVAL = """
 import sys
 from engine.mail.message.content import Content
+from engine.mail.send import spool_entry
 from engine.mail.send.mail_spool import MailSpool, Spooled
 spool = MailSpool(sys.argv[1])
 sys.stdin.readline()
 for n in range(15):
-    id = spool.new_id(1795170000 + n)
+    id = spool_entry.new_id(1795170000 + n)
     spool.store_mail(id, "a@example.com", sys.argv[2], Content("x", False))
     broken = [found for found in spool.read_all() if not isinstance(found, Spooled)]
     assert not broken, broken

@@ -66,16 +66,18 @@ def test_what_changed_in_either_database_is_named(open_queue: Opener) -> None:
 def test_a_change_in_any_column_names_the_job(
     both_jobs: ZgbStore, open_queue: Opener, sql: Sql
 ) -> None:
-    """A row is named whatever column of it changed, and a row given to another number by both jobs;
-    one that stopped being a job is a problem and missing; where a row cannot be named, all may have
-    changed."""
+    """A row is named whatever column of the job changed, none of another program's, and a row given
+    to another number by both jobs; one that stopped being a job is a problem and missing; where a
+    row cannot be named, all may have changed."""
     sql("ALTER TABLE mail_queue ADD COLUMN note TEXT DEFAULT ''")
     both_jobs.enqueue(1002)
     jobs = listening(open_queue())
     mine = "WHERE registration_number = 1001"
-    for change in ("last_error = 'x'", "locked_until = 5", "attempts = 'x'", "note = NULL"):
+    for change in ("last_error = 'x'", "locked_until = 5", "attempts = 'x'"):
         sql(f"UPDATE mail_queue SET {change} {mine}")
         assert jobs() == {USER, ORGANIZER}, change
+    sql("UPDATE mail_queue SET note = NULL")
+    assert jobs() == set()
     problem, missing = both_jobs.scan({USER})
     assert isinstance(problem, Problem) and missing == Missing(USER)
     sql(f"UPDATE mail_queue SET registration_number = 1003 {mine}")

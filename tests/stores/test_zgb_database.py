@@ -13,7 +13,7 @@ import pytest
 
 from engine import verbs
 from engine.model import Missing, Move, Problem, State, Task
-from engine.store import Gone, Unavailable
+from engine.store import Gone, Unavailable, Unsupported
 from engine.stores.zgb import ZgbDatabase, ZgbStore, create
 from engine.stores.zgb.place import PARKED_DUE_SECONDS, TimeFormat, load_zone, parse_time
 from tests.stores.children import running
@@ -100,6 +100,7 @@ def test_foreign_columns_are_kept(foreign: Builder) -> None:
     store = foreign(f"CREATE TABLE mail_queue ({NAMES}, 'odd \"name' BLOB DEFAULT x'00ff')")
     store.enqueue(7, ["user"])
     in_it(store, "ALTER TABLE mail_queue ADD COLUMN later TEXT DEFAULT 'x'")
+    in_it(store, "UPDATE mail_queue SET later = 'y'")
     (task,) = store.take(NOW, "me", 1)
     store.swap(task, verbs.give_up_task(task, "no", 1))
     for state in (State.HELD, State.DEAD, State.TRASH, State.PENDING):
@@ -107,7 +108,31 @@ def test_foreign_columns_are_kept(foreign: Builder) -> None:
     data = store.read(there(store, "7-user"))
     assert b'"hex": "00ff"' in data
     assert b'odd \\"name' in data
-    assert in_it(store, "SELECT later FROM mail_queue") == [("x",)]
+    assert in_it(store, "SELECT later FROM mail_queue") == [("y",)]
+
+
+def test_a_large_foreign_value_stops_nothing(foreign: Builder) -> None:
+    """A row with a value of another program of any size is listed, claimed, sent and retried, as
+    are the rows after it; only a move that would have to copy the value is refused. A registration
+    is read without such a value."""
+    store = foreign(QUEUE)
+    store.enqueue(7, ["user", "organizer"])
+    in_it(store, "ALTER TABLE mail_queue ADD COLUMN pdf BLOB")
+    in_it(store, "UPDATE mail_queue SET pdf = zeroblob(20000000) WHERE mail_type = 'user'")
+    in_it(store, "ALTER TABLE registrations ADD COLUMN photo BLOB")
+    in_it(store, "UPDATE registrations SET photo = zeroblob(20000000)")
+    first, second = *store.take(NOW, "me", 1), *store.take(NOW + 90, "me", 1)
+    claim = store.describe_claim(first, NOW)
+    assert (claim.registration["number"], "photo" in claim.registration) == (7, False)
+    assert not any(isinstance(item, Problem) for item in store.scan())
+    store.swap(first, verbs.give_up_task(first, "no", 1))
+    store.swap(second, None)
+    dead = there(store, "7-user")
+    assert b"pdf" not in store.read(dead)
+    with pytest.raises(Unsupported, match="its pdf is too large to be kept"):
+        store.swap(dead, dead._replace(state=State.HELD))
+    store.swap(dead, dead._replace(state=State.PENDING, attempts=0, due=NOW))
+    assert in_it(store, "SELECT length(pdf), status FROM mail_queue") == [(20_000_000, "pending")]
 
 
 @pytest.mark.parametrize(

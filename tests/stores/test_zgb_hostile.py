@@ -130,16 +130,24 @@ def test_no_value_ends_it(
 
 
 def test_what_is_too_large_is_refused(both_jobs: ZgbStore, sql: Sql) -> None:
-    """A value of more than 1 MiB is not read: a page of such rows would fill the memory; nor is a
-    before-image with a number that no column holds, or nested too deeply."""
+    """A before-image with a number that no column holds, or nested too deeply, is not used; of an
+    error only the beginning is read; a row with a larger value is a problem, and no other is."""
     job = there(both_jobs)
     for number in (b"1" + b"0" * 400, b"[" * 60_000, b"9" * 5000):
         image = b'{"id": "1001-user", "key": 1, "row": {"attempts": %s}}' % number
         with pytest.raises(Unsupported):
             both_jobs.restore_image(job, image, State.PENDING)
-    sql("UPDATE mail_queue SET last_error = CAST(zeroblob((1 << 20) + 1) AS TEXT)")
-    with pytest.raises(Unavailable, match="a value has more than 1,048,576 bytes"):
-        list(both_jobs.scan())
+    sql("UPDATE mail_queue SET last_error = replace(hex(zeroblob(1 << 20)), '0', 'e')")
+    assert {len(item.error) for item in both_jobs.scan() if isinstance(item, Task)} == {10_000}
+    sql("UPDATE mail_queue SET last_error = zeroblob((1 << 24) + 1) WHERE mail_type = 'user'")
+    tasks = [item for item in both_jobs.scan() if isinstance(item, Task)]
+    (problem,) = {item for item in both_jobs.scan() if isinstance(item, Problem)}
+    assert {task.kind for task in tasks} == {"organizer"}
+    assert problem.where.startswith("mail_queue/row ")
+    assert "a value has more than 16,777,216 bytes" in problem.what
+    (taken,) = both_jobs.take(NOW, "me", 9)
+    assert taken.kind == "organizer"
+    assert b"(too large)" in both_jobs.preview_problem(problem)
 
 
 def make_open_fifo(path: str | Path) -> int:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from engine.mail.address import require_address
 from engine.stores.zgb import queue_config
 from engine.stores.zgb.place import load_zone
 from engine.stores.zgb.queue_config import RedirectDecision
@@ -57,6 +58,8 @@ def test_a_redirected_address_names_the_recipient() -> None:
     whole address replaces it."""
     assert queue_config.redirected_address("a@b.org", "schumbi.de") == "a=b.org@schumbi.de"
     assert queue_config.redirected_address("a@b.org", "test@schumbi.de") == "test@schumbi.de"
+    literal = queue_config.redirected_address("o'b@[IPv6:::1]", "schumbi.de")
+    assert literal == require_address("o'b==IPv6===1=@schumbi.de")
     long = queue_config.redirected_address(f"{'l' * 60}@b.example.org", "schumbi.de")
     dotted = queue_config.redirected_address(f"{'l' * 61}@b.example.org", "schumbi.de")
     assert (long, dotted) == (f"{'l' * 60}=b.e@schumbi.de", f"{'l' * 61}=b@schumbi.de")

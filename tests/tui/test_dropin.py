@@ -43,10 +43,12 @@ SAID = (
 
 RECORDER = """\
 #!/bin/bash
-printf '%s' "${NFTBAN_SMTP_PASS-}"; printf '<%s>' "$@"; printf '\\n'
+printf '%s' "${NFTBAN_SMTP_PASS-}"; printf '<%s>' "$@"
+if [[ ${!#} == --null ]]; then tr '\\0' '|'; fi
+printf '\\n'
 exit "${CODE:-0}"
 """
-"""In place of spooldeck: prints the password that it gets, and each of its words."""
+"""In place of spooldeck: prints the password that it gets, its words, and what --null reads."""
 
 Done = subprocess.CompletedProcess[str]
 
@@ -175,9 +177,10 @@ CALLS = {
     "nftban_queue_dlq_retry --help": "<queue><dlq><retry><--><--help>",
     "nftban_queue_dlq_purge": "<queue><dlq><purge><--><7>",
     "nftban_queue_dlq_purge 5": "<queue><dlq><purge><--><5>",
-    "nftban_mail_send hello a@b.c": "secret<mail><send><--literal><--><hello><a@b.c>",
+    "nftban_mail_send hello a@b.c": "secret<mail><send><--null>a@b.c||hello",
+    "nftban_mail_send ''": "secret<mail><send><--null>||",
     "nftban_mail_send_with_retry - '' '--it failed'": (
-        "secret<mail><send-with-retry><--literal><--><-><><--it failed>"
+        "secret<mail><send-with-retry><--null>|--it failed|-"
     ),
     # As the contract's own, the functions are exported.
     "bash -c 'nftban_queue_count'": "<queue><count>",
@@ -195,13 +198,13 @@ USAGE = {
     "nftban_queue_dlq_purge --": PURGE,
     "nftban_queue_dlq_purge 1.5": PURGE,
     "nftban_mail_send": "nftban_mail_send <content> [recipient]",
-    "nftban_mail_send_with_retry ''": "nftban_mail_send_with_retry <content> [recipient] [subject]",
+    "nftban_mail_send_with_retry": "nftban_mail_send_with_retry <content> [recipient] [subject]",
 }
 
 
 def test_each_function_is_one_command(place: Place) -> None:
-    """Its words arrive as they are, behind `--`; called wrongly it prints its usage and ends with
-    1; the caller's variables and options are what they were.
+    """Its words arrive as they are, behind `--` or with NUL; called wrongly it prints its usage and
+    ends with 1, or with 2 where 1 means kept; the caller's variables and options stay.
     """
     place.record()
 
@@ -219,7 +222,7 @@ def test_each_function_is_one_command(place: Place) -> None:
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.splitlines() == list(CALLS.values())
     assert usage.stderr.splitlines() == [f"Usage: {usage}" for usage in USAGE.values()]
-    assert usage.stdout.splitlines() == ["1"] * len(USAGE)
+    assert usage.stdout.splitlines() == [*["1"] * (len(USAGE) - 1), "2"]
     assert (traces.stdout, traces.returncode) == ("<queue><count>\n", 0)
 
 
@@ -239,6 +242,11 @@ def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
             done
             echo
         done
+        logger() { printf '%s ' "${@:1:4}"; }
+        for CODE in 0 1 2 3 74 130; do
+            rc=0; nftban_mail_send_with_retry x y z >codes || rc=$?
+            tail -n +2 codes; echo $rc
+        done
         CODE=1
         nftban_queue_count >/dev/null
         echo not reached
@@ -250,6 +258,8 @@ def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
     assert first == f"<--root><{place.folder}/{odd}><queue><count>"
     codes = ["0 0 1", "1 1 1", "2 2 1", "3 3 1", "0 0 1", "1 3 1", "1 3 1"]
     codes.append("130 130 1")
+    logged = "-p user.alert -t nftban-queue"
+    codes += ["0", logged + " 2", "2", "1", "2", logged + " 2"]
     assert [line.strip() for line in lines] == codes
     assert run.returncode == 1
 

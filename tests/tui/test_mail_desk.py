@@ -12,6 +12,7 @@ import pytest
 
 from engine.config import queue_config
 from engine.mail.message.content import Content
+from engine.mail.send import spool_entry
 from engine.mail.send.mail_spool import MailSpool
 from engine.monitor.transport_health import TransportUse
 from engine.operations.journal import Journal
@@ -113,7 +114,7 @@ def test_spooled_mails_are_counted(
     spool = MailSpool(str(tmp_path / "mailspool"), str(tmp_path), lambda: time.time() - 7200)
     found = []
     for _ in range(2):
-        ident = spool.new_id(time.time() - 7200)
+        ident = spool_entry.new_id(time.time() - 7200)
         spool.store_mail(ident, "ana@example.com", "hello", Content("text", html=False))
         found.append(desk.backlog())
     assert [heap and heap.mails for heap in found] == [1, 2]

@@ -16,7 +16,8 @@ from engine import verbs
 from engine.model import State
 from engine.stores.nftban import NftbanStore
 from engine.system import files
-from tests.tui.test_mail_cli import GOLDEN, Office, office
+from tests.mail.smtpd import Server
+from tests.tui.test_mail_cli import GOLDEN, TO, Office, office
 from tui.cli.mail.retry import BATCH_MAILS
 
 __all__ = ["office"]
@@ -253,6 +254,27 @@ def test_a_mail_whose_task_is_being_moved_or_added_is_left_alone(office: Office)
     run = office.mail("spool", "retry", other)
     assert (run.returncode, "skipped: pending/" in run.stderr) == (1, True)
     assert len(office.tasks()) == 2
+
+
+@pytest.mark.parametrize("ran", [False, True])
+def test_a_mail_to_a_wrong_recipient_is_sent_to_another(office: Office, ran: bool) -> None:
+    """`--to` replaces the recipient of a refused mail, before and after the first run of its task;
+    a wrong one, or one for all mails, is refused and changes nothing."""
+    office.mail("send-with-retry", "hello", "root@localhost", "alert")
+    (task,) = office.tasks()
+    ident = Path(task.payload).parent.name
+    with Server() as server:
+        office.goes_by("curl", server.port)
+        if ran:
+            office.run("queue", "process-next")
+        wrong = office.mail("spool", "retry", ident, "--to", "nobody")
+        everything = office.mail("spool", "retry", "--all", "--to", TO)
+        run = office.mail("spool", "retry", ident, "--to", TO)
+        office.run("queue", "process-next")
+
+    assert (wrong.returncode, everything.returncode, run.returncode) == (1, 64, 0)
+    assert "'nobody' has no domain" in wrong.stderr
+    assert [mail.recipients for mail in server.mails] == [(TO,)]
 
 
 def test_retry_all(office: Office) -> None:

@@ -28,6 +28,15 @@ esac; printf '#hungry\n'; done"""
 RESYNC = r"""printf '#hungry\n'
 while read -r file host; do printf '#resync %s\n#hungry\n' $file; done"""
 
+FAIL = r"""printf '#hungry\n'; while read -r file host && [ -n "$file" ]; do
+case $file in '#idle') ;; *) touch ../given; until [ -e ../go ]; do sleep 0.02; done
+at=$(grep -abo '^r ' $file | cut -d: -f1)
+printf '-' | dd of=$file bs=1 seek=$((at + 1)) conv=notrunc status=none
+%s
+printf '%%s/%%s\t\terror no such user\n' ${file##*/} $at
+esac; printf '#hungry\n'; done"""
+"""An agent that fails the recipient of a job when `go` is there: the tag first, then the answer."""
+
 PATIENCE = 20.0
 
 
@@ -162,6 +171,27 @@ def test_signals(place: Place) -> None:
         assert scheduler.wait(PATIENCE) == 0
     assert waiting.exists()
     assert not (place.root / ".pid.scheduler").exists()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_the_end_waits_for_what_agents_answer(place: Place, dies: bool) -> None:
+    """After SIGTERM a failure that an agent writes is still reported; of an agent that dies after
+    the tag it has a diagnostic, as another scheduler would complete the file without a word."""
+    place.write_agent("bad", FAIL % ("exit 1" if dies else ""))
+    with place.running() as scheduler:
+        path = place.put(70, "bad")
+        until((place.root / "given").exists)
+        scheduler.send_signal(signal.SIGTERM)
+        until(lambda: "ending: 1 messages in delivery" in place.log())
+        (place.root / "go").touch()
+        assert scheduler.wait(PATIENCE) == 0
+    reports = [one.read_text() for one in (place.root / "router").iterdir()]
+    assert (path.exists(), len(reports)) == (dies, 0 if dies else 1)
+    if dies:
+        assert "\nd " in path.read_text()
+        assert "failed; the reason was lost with the scheduler" in path.read_text()
+    else:
+        assert "no such user" in reports[0]
 
 
 def test_a_second_scheduler_ends_the_first(place: Place) -> None:

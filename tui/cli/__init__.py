@@ -49,7 +49,7 @@ from tui.cli.setup.errors import (
     print_error,
 )
 from tui.cli.setup.output import COLOR_WORDS, ReaderGone, choose_color, end_with_reader, guard_pipe
-from tui.cli.setup.place_formats import is_same_place, setup_for
+from tui.cli.setup.place_formats import is_same_place, setup_despite, setup_for
 from tui.cli.setup.setup import Setup, load_function
 
 PASSWORD_IN_ARGUMENTS = (
@@ -62,6 +62,9 @@ GC_THRESHOLD = 20_000
 
 Command: TypeAlias = Callable[[Setup, Namespace], int]
 """Runs one command and returns its exit code."""
+
+KEEPS_MAIL = ("mail", "send-with-retry")
+"""The command that keeps each mail that it cannot send."""
 
 _WITH_VALUE = ("--config", "--root", "--color", "--theme", "--open")
 
@@ -144,7 +147,8 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _run(words: list[str]) -> int:
-    if any(map(has_password, words)):
+    is_mail = _command_words(words) in (("mail", "send"), KEEPS_MAIL)
+    if not is_mail and any(map(has_password, words)):
         # Before anything repeats the words: other users could read it in the list of processes.
         fail(EX_USAGE, PASSWORD_IN_ARGUMENTS)
     _refuse_second_values(words)
@@ -165,9 +169,34 @@ def _run(words: list[str]) -> int:
         fail(
             EX_USAGE, f"--root {safe_line(root)} and {safe_line(named)}: expected only one of them"
         )
-    loaded = queue_config.load_config(getattr(arguments, "config", None), os.environ)
     command: Command = arguments.command
-    return command(setup_for(loaded, named or root or "", os.environ, tuple(words)), arguments)
+    return command(_make_setup(arguments, named or root or "", words), arguments)
+
+
+def _make_setup(arguments: Namespace, place: str, words: Sequence[str]) -> Setup:
+    """Read the configuration. For a command that keeps a mail, an invalid one is none of its
+    caller's faults: it gets what is valid.
+
+    Raises:
+        ConfigError: it is invalid, for any other command.
+        CommandError: the place is a URL that cannot be used.
+    """
+    path = getattr(arguments, "config", None)
+    keeps_mail = _command_words(words) == KEEPS_MAIL
+    try:
+        try:
+            loaded = queue_config.load_config(path, os.environ)
+            return setup_for(loaded, place, os.environ, tuple(words))
+        except queue_config.ConfigError as error:
+            if not keeps_mail:
+                raise
+            fault = safe_line(str(error))
+            return setup_despite(fault, path, place, os.environ, tuple(words))
+    except CommandError as failure:
+        if keeps_mail:
+            report_lost = load_function("mail.send:report_lost_mail")
+            report_lost(queue_config.DEFAULT_SYSLOG, arguments, str(failure))
+        raise
 
 
 def _refuse_second_values(words: Sequence[str]) -> None:

@@ -63,9 +63,10 @@ COMMAND_TABLE = """
     --wire N:count=0 | send at most N bytes a second
     --open SCREEN | the first screen
 @content
-    content CONTENT | a text, the path of a file below the allowed folders, or - for stdin
-    recipient [RECIPIENT] | default: as configured
+    content [CONTENT]=None | a text, the path of a file below the allowed folders, or - for stdin
+    recipient [RECIPIENT] | one address, or several with commas; default: as configured
     --literal | a CONTENT of - is text, not stdin
+    --null | for scripts: read CONTENT, RECIPIENT and SUBJECT from stdin, each with a NUL behind it
 console | open_console:open_console | open the console on these places
     places [PLACE...] | a folder with a queue, a Kannader spool, a ZGB database, or a URL
     --version | print the version and exit
@@ -184,7 +185,7 @@ mail send @content @place @json | mail.send:send | send CONTENT in one attempt; 
         the transport, 1 not
     --subject TEXT | default: as configured, else PREFIX Report from HOST
 mail send-with-retry @content | mail.send:send_with_retry | send CONTENT with retries; if all fail,
-        spool and queue it; exit 0 accepted by the transport, 1 spooled
+        spool and queue it; exit 0 accepted by the transport, 1 spooled (3 with --null)
     subject [SUBJECT]
     @place @json
 mail setup | mail.setup_mail:setup_mail | set the notification address in conf.d/mail.conf.local;
@@ -214,6 +215,7 @@ mail spool retry | mail.retry:retry_spooled | queue one task for each of these m
     @place @json
     --all | all mails without a task, in the DLQ or in backoff, not refused permanently
     --refused | with --all: also mails that a server refused permanently (5xx)
+    --to ADDRESS | with an ID: send it to this recipient
 mail suspend @name | setup.suspend:suspend | stop sending by transport NAME until it is resumed
     reason [REASON]
     @place @json

@@ -567,6 +567,7 @@ class PlaceSession:
             signs.routes,
             self._lost_mails(now),
             signs.queue_figures.warnings,
+            refusals=signs.refusals,
             destinations=seen_destinations(self),
             dead_clusters=None if now - counted > MAX_CLUSTERS_AGE_SECONDS else clusters,
             free_grace=self.free_grace,

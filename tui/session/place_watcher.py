@@ -81,6 +81,9 @@ class PlaceReadings(NamedTuple):
     """Disk of its tasks and load of its host; None if unknown."""
     journal_changed: int = 0
     """Modification time of the journal's folder in nanoseconds; 0 if missing."""
+    refusals: Sequence[Failure] = ()
+    """Mails that were refused for good or lost, of those in the delivery records, the latest
+    first."""
     is_watched: bool = False
     """True if the kernel reports changes of its files: a local file system, not another host."""
 
@@ -191,6 +194,7 @@ class PlaceWatcher:
             self._read_registry(),
             self._place.host(),
             changed,
+            () if self._records is None else self._records.refusals,
             self._is_watched,
         )
         return PlaceReadings(lock, queue, mail, log, *told, *last)

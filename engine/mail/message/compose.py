@@ -88,7 +88,7 @@ def compose_mail(
         BadMail: sender or recipient is not an address, or the time is out of range.
     """
     recipient = require_address(recipient, settings.strict)
-    sender = require_address(settings.sender or f"nftban@{host.name}", strict=False)
+    sender = require_address(settings.sender or default_sender(host), strict=False)
     subject = _subject(subject, settings, host)
     moment = _mail_date(now)
     values = {
@@ -132,6 +132,11 @@ def compose_mail(
     return Mail(
         id, sender, recipient, " ".join(header.header_words(subject)), bytes(message), plain
     )
+
+
+def default_sender(host: Host) -> str:
+    """Return the sender address without a configured one."""
+    return f"nftban@{host.name}"
 
 
 def message_id(id: str, host: Host) -> str:

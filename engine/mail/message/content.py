@@ -44,14 +44,11 @@ def load_content(said: str, settings: MailSettings) -> Content:
     permitted, or it is below one of `allowed_paths`.
 
     Raises:
-        BadMail: the file is not allowed, not readable or empty, or the content is larger than
+        BadMail: the file is not allowed or not readable, or the content is larger than
             `max_file_size` bytes.
     """
     if _is_path_argument(said, settings.allowed_paths):
         data = _read_allowed(said, settings)
-        if not data.strip():
-            where = safe_line(said[:200])
-            raise BadMail(f"content {where}: an empty file, expected some content")
         return content_from_bytes(data, said.lower().endswith(_NAMED_HTML))._replace(path=said)
     text = _SURROGATE.sub(REPLACEMENT, said).lstrip("\ufeff")
     # A character has at most four bytes, so a short text need not be measured.
@@ -61,6 +58,16 @@ def load_content(said: str, settings: MailSettings) -> Content:
             most = f"expected at most {settings.max_file_size:,}"
             raise BadMail(f"content: {size:,} bytes of text, {most}")
     return Content(text, looks_like_html(text) or is_one_line_of_html(text))
+
+
+def cut_content(said: str, settings: MailSettings) -> Content:
+    """Return what can be kept of an argument that is no valid content: the text itself, also that
+    of a path, cut to `max_file_size` bytes.
+    """
+    text = _SURROGATE.sub(REPLACEMENT, said)
+    if 4 * len(text) > settings.max_file_size:
+        text = text.encode("utf-8")[: settings.max_file_size].decode("utf-8", "ignore")
+    return Content(text, html=False)
 
 
 def content_from_bytes(data: bytes, html: bool) -> Content:

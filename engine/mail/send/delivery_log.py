@@ -167,9 +167,11 @@ class Ledger(DeliveryFiles):
         self._store_value(_LAST_REASON, word)
         self._record(transport, to, FAILED, f"{word}: {text}" if text else word)
 
-    def log_unsendable(self, task_id: str, n: int, word: str, to: str, text: str) -> None:
+    def log_unsendable(
+        self, task_id: str, n: int, word: str, to: str, text: str, *, is_repeated: bool = False
+    ) -> None:
         """Record a failure that no transport caused and that is not retried; `n` attempts came
-        before.
+        before. If it `is_repeated`, its delivery record exists.
 
         `to` is "" if the recipient is unknown. The line names no transport: readers take `none` for
         a missing one, and none is missing.
@@ -178,7 +180,8 @@ class Ledger(DeliveryFiles):
         self._log("ERROR", f"MAIL_SEND_RESULT task_id={task_id} {result}")
         self._store_value(_LAST_FAILURE, str(int(self._clock())))
         self._store_value(_LAST_REASON, word)
-        self._record(NONE_LABEL, to, FAILED, f"{word}: {text}")
+        if not is_repeated:
+            self._record(NONE_LABEL, to, FAILED, f"{word}: {text}")
 
     def log_spooled(self, task_id: str, to: str, why: str, transport: str = "") -> None:
         """Record that the mail is in the spool and has a task."""

@@ -97,12 +97,6 @@ class MailSpool:
         self._root = root
         self._clock = clock
 
-    @staticmethod
-    def new_id(now: float) -> str:
-        """Return a new mail id: `mail-20260107T120102Z-a1b2c3d4`, in UTC."""
-        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-        return f"{MAIL_FOLDER_PREFIX}{stamp}-{os.urandom(4).hex()}"
-
     def meta_path(self, id: str) -> str:
         """Return the path by which a task refers to the mail."""
         return f"{self.folder}/{id}/{META}"
@@ -139,12 +133,7 @@ class MailSpool:
             # Text that UTF-8 cannot encode cannot be sent either.
             body: text.encode("utf-8", "replace"),
             META: files.format_assignments(
-                {
-                    "MAIL_TO": to,
-                    "MAIL_SUBJECT": spool_entry.encode_subject(subject),
-                    "MAIL_BODY_FILE": f"{self.folder}/{id}/{body}",
-                    "MAIL_CREATED_EPOCH": str(int(self._clock())),
-                }
+                _meta_values(to, subject, f"{self.folder}/{id}/{body}", self._clock())
             ),
         }
         parts[QUEUING] = files.format_assignments({"SINCE": str(int(self._clock()))})
@@ -275,8 +264,8 @@ class MailSpool:
         told = epoch.isascii() and epoch.isdigit() and len(epoch) < 12
         why = spool_entry.read_mark_values(REFUSED, here, spool)
         return bare._replace(
-            to=values.get("MAIL_TO", ""),
-            subject=spool_entry.decode_subject(values.get("MAIL_SUBJECT", "")),
+            to=spool_entry.decode_text(values.get("MAIL_TO", "")),
+            subject=spool_entry.decode_text(values.get("MAIL_SUBJECT", "")),
             body=f"{bare.folder}/{body}",
             html=body == HTML,
             created=float(epoch)
@@ -331,8 +320,9 @@ class MailSpool:
             else:
                 files.fsync(here)
 
-    def mark_failed(self, spooled: Spooled) -> None:
-        """Remove the mark of an attempt that failed, or restore the one before it.
+    def mark_failed(self, spooled: Spooled, refused: str = "") -> None:
+        """Remove the mark of an attempt that failed, or restore the one before it; mark with
+        `refused`, if set, why no attempt can succeed.
 
         `spooled` is the mail as read before the attempt; if it had a mark of an attempt with an
         unknown result, that mark is written again. Not durable: a mark that returns after a crash
@@ -346,6 +336,8 @@ class MailSpool:
                 files.replace_durably(TRYING, here, spool_entry.render_attempt(*spooled.trying))
             else:
                 files.unlink_quietly(TRYING, here)
+            if refused:
+                files.replace_durably(REFUSED, here, spool_entry.render_refusal(refused))
 
     def take_refusal(self, spooled: Spooled) -> str:
         """Return why no attempt can succeed, and remove that mark; the next retry makes an attempt.
@@ -357,6 +349,16 @@ class MailSpool:
             with self._open_mail(spooled.id) as (here, _):
                 files.unlink_quietly(REFUSED, here)
         return spooled.refused
+
+    def set_recipient(self, spooled: Spooled, to: str) -> None:
+        """Replace the recipient of a mail, durably (fsync).
+
+        Raises:
+            OSError: it could not be written; the mail is unchanged.
+        """
+        values = _meta_values(to, spooled.subject, spooled.body, spooled.created)
+        with self._open_mail(spooled.id) as (here, _):
+            files.replace_durably(META, here, files.format_assignments(values))
 
     def mark_unqueued(self, id: str) -> None:
         """Mark that queueing failed, so that `queue_unqueued` need not wait for the sender.
@@ -550,6 +552,16 @@ def _is_empty(name: str, spool: int) -> bool:
         return not os.listdir(fd)
     finally:
         os.close(fd)
+
+
+def _meta_values(to: str, subject: str, body: str, created: float) -> dict[str, str]:
+    """Return the values of meta.sh, in the order of the contract."""
+    return {
+        "MAIL_TO": spool_entry.encode_text(to),
+        "MAIL_SUBJECT": spool_entry.encode_text(subject),
+        "MAIL_BODY_FILE": body,
+        "MAIL_CREATED_EPOCH": str(int(created)),
+    }
 
 
 def _body_name(told: str, bare: Spooled, here: int, spool: stat_result) -> str:

@@ -21,6 +21,17 @@ MAX_MAILS_PER_CALL = 100
 locked."""
 
 
+def is_being_sent(spool: MailSpool, id: str) -> bool:
+    """True if the sender of a mail has it locked, as it still makes attempts."""
+    try:
+        with spool.lock_mail(id, patience=0.0):
+            return False
+    except TimeoutError:
+        return True
+    except BadMail:
+        return False  # it was removed
+
+
 def queue_unqueued(
     spool: MailSpool,
     now: float,

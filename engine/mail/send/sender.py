@@ -6,22 +6,27 @@ if the process is killed between acceptance and the second mark, or if the trans
 only the first mark exists. The next attempt logs that and sends the same mail again, with the same
 Message-ID.
 
-`send_with_retry` spools only after its last attempt, as the contract requires: SIGKILL or a power
-cut in the minute or two before that loses the mail, although the log says that another attempt
-follows. On any other signal it spools immediately.
+`send_with_retry` stores a mail after its first failed attempt, before the first pause, so that
+SIGKILL or a power cut between two attempts does not lose it. It keeps also what it cannot send: a
+mail without a recipient, to an invalid address, with a file that is not allowed. Such a mail is
+marked as refused, and its task becomes dead at its first run.
+
+A list of recipients is one mail for each: a wrong address stops no other.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import NamedTuple, Protocol, Self
 
 from engine.config.mail_config import NOWHERE, MailSettings
 from engine.mail import address
 from engine.mail.host import Host
-from engine.mail.message.compose import compose_mail
-from engine.mail.message.content import Content, content_from_bytes, load_content
+from engine.mail.message.compose import compose_mail, default_sender
+from engine.mail.message.content import Content, content_from_bytes, cut_content, load_content
 from engine.mail.model import BadMail, Cause, Mail, MailError, NotSent, Reason, Transport, Waits
+from engine.mail.send import spool_entry
 from engine.mail.send.delivery_log import INLINE_TASK_ID, Ledger
 from engine.mail.send.mail_spool import MailSpool, Spooled
 from engine.mail.send.spool_entry import SpoolMark
@@ -43,6 +48,12 @@ then."""
 
 NO_TRANSPORT, BAD_MAIL = "unavailable_no_transport", "rejected_bad_mail"
 """Reasons in one word, like those of `NotSent`, for mails for which no transport was asked."""
+
+LOST = "lost"
+"""The reason of a mail that was neither sent nor stored, as one word."""
+
+NO_RECIPIENT = "no recipient is named, and none is configured (mail.recipient)"
+"""The reason of a mail without a recipient; it is sent when one is configured."""
 
 NOT_SET_UP = "no mail transport is set up"
 """The reason if no transport is configured; the beginning of the reason if there are details."""
@@ -148,12 +159,18 @@ class Sender:
         self._clock, self._pause, self._complain = clock, pause, complain
         self._settings_fault, self._sending_fault = (
             settings_fault,
-            settings_fault or _describe_sender_fault(settings),
+            settings_fault or _describe_sender_fault(settings, host),
         )
         self._turns: dict[str, float] = {}
         """By empty bucket: the time at which the last mail that waits for it returns."""
 
     # ---- new mails
+
+    def recipients(self, named: str) -> list[str]:
+        """Return the recipients of a list with commas, else the configured ones; [""] if there are
+        none. They are not validated: each gets a mail of its own, with its own result.
+        """
+        return address.split_addresses(named or self._settings.recipient) or [""]
 
     def send(
         self,
@@ -162,8 +179,8 @@ class Sender:
         subject: str = "",
         *,
         cancelled: Callable[[], bool] = lambda: False,
-    ) -> SentMail | None:
-        """Make one attempt (contract, `nftban_mail_send`); None if no recipient is configured.
+    ) -> SentMail:
+        """Make one attempt, to one of `recipients` (contract, `nftban_mail_send`).
 
         Raises:
             BadMail: the mail can never be sent.
@@ -172,13 +189,11 @@ class Sender:
         now = self._clock()
         with self._recording_bad_mail(recipient):
             to = self._require_recipient(recipient)
-            if not to:
-                return None
             mail_content = load_content(content, self._settings)
             transport, why = self._choose_transport()
             if transport is None:
                 raise NotSent(Reason.UNAVAILABLE, NO_TRANSPORT, why)
-            ident = self._spool.new_id(now)
+            ident = spool_entry.new_id(now)
             mail = self._compose(mail_content, to, subject, now, ident, transport)
         try:
             self._spend_tokens(transport.name, to)
@@ -196,38 +211,92 @@ class Sender:
         enqueue: Callable[[str, str], str],
         cancelled: Callable[[], bool] = lambda: False,
         tell: Callable[[str], object] = lambda text: None,
-    ) -> SendResult | None:
+    ) -> list[SendResult]:
         """Make some attempts with pauses, then spool the mail and queue a task for it (contract,
-        `nftban_mail_send_with_retry`); None if no recipient is configured.
+        `nftban_mail_send_with_retry`); return the result for each of `recipients`.
 
-        `enqueue` takes the task's description and payload and returns its id. `tell` gets a message
-        for each failed attempt that another one follows.
+        If all attempts to one recipient failed, the next ones get a single attempt each: the caller
+        waits for the pauses only once. `enqueue` takes the task's description and payload and
+        returns its id. `tell` gets a message for each failed attempt that another one follows.
 
         Raises:
-            BadMail: the mail can never be sent, and it is not spooled.
-            OSError: it was not sent and could not be spooled; it is lost.
+            OSError: a mail was not sent and could not be spooled; it is lost. All others were sent
+                or spooled.
         """
-        now = self._clock()
-        subject, ident = subject or DEFAULT_SUBJECT, self._spool.new_id(now)
-        with self._recording_bad_mail(recipient):
-            to = self._require_recipient(recipient)
-            if not to:
-                self._require_valid_settings()
-                return None
+        results: list[SendResult] = []
+        lost: list[OSError] = []
+        for to in self.recipients(recipient):
+            has_failed = any(not (each.sent or each.permanent) for each in results)
+            copy = _SafeCopy(self._spool, spool_entry.new_id(self._clock()), self._reporting_errors)
+            try:
+                with copy:
+                    ended = self._send_or_spool(
+                        content,
+                        to,
+                        subject or DEFAULT_SUBJECT,
+                        copy,
+                        attempts=1 if has_failed else self._settings.attempts,
+                        enqueue=enqueue,
+                        cancelled=cancelled,
+                        tell=tell,
+                    )
+                results.append(ended)
+            except OSError as error:
+                self._ledger.log_unsendable(INLINE_TASK_ID, 0, LOST, to, _describe_loss(error))
+                lost.append(error)
+        if results:
+            self.publish()
+        if lost:
+            raise lost[0]
+        return results
+
+    def _send_or_spool(
+        self,
+        content: str,
+        recipient: str,
+        subject: str,
+        copy: "_SafeCopy",
+        *,
+        attempts: int,
+        enqueue: Callable[[str, str], str],
+        cancelled: Callable[[], bool],
+        tell: Callable[[str], object],
+    ) -> SendResult:
+        """Send one mail in at most so many attempts, or spool it.
+
+        Raises:
+            OSError: it is lost.
+        """
+        transport: Transport | None = None
+        why = ""
+        try:
+            mail_content = cut_content(content, self._settings)
             mail_content = load_content(content, self._settings)
+            to = self._require_recipient(recipient)
             transport, why = self._choose_transport()
             if transport is not None:
-                mail = self._compose(mail_content, to, subject, now, ident, transport)
+                now = self._clock()
+                mail = self._compose(mail_content, to, subject, now, copy.id, transport)
+        except BadMail as bad:
+            if self._settings_fault and not recipient:
+                why = self._settings_fault  # the recipient may be in what cannot be read
+                self._ledger.log_no_transport(why)
+                ended = SendResult(False, "", 0, "no_transport_available", why, copy.id)
+            else:
+                self._ledger.log_unsendable(INLINE_TASK_ID, 0, BAD_MAIL, recipient, str(bad))
+                ended = SendResult(False, "", 0, BAD_MAIL, str(bad), copy.id, permanent=True)
+            copy.set_values(recipient, subject, mail_content)
+            return self._spool_mail(ended, copy, enqueue)
+        copy.set_values(to, subject, mail_content)
         if transport is None:
             # A missing setup has its own line in the contract.
             self._ledger.log_no_transport("" if why.startswith(NOT_SET_UP) else why)
-            ended = SendResult(False, "", 0, "no_transport_available", why, ident)
+            ended = SendResult(False, "", 0, "no_transport_available", why, copy.id)
         else:
-            ended = self._make_attempts(transport, mail, cancelled, tell)
-        if not ended.sent:
-            ended = self._spool_mail(ended, to, subject, mail_content, enqueue)
-        self.publish()
-        return ended
+            ended = self._make_attempts(
+                transport, mail, copy, most=attempts, cancelled=cancelled, tell=tell
+            )
+        return ended if ended.sent else self._spool_mail(ended, copy, enqueue)
 
     @contextmanager
     def _recording_bad_mail(self, recipient: str) -> Iterator[None]:
@@ -240,25 +309,19 @@ class Sender:
             self.publish()
             raise
 
-    def _require_valid_settings(self) -> None:
-        """Raise BadMail if the settings are invalid, as then a recipient may be missing by mistake.
-
-        Raises:
-            BadMail: the recipient setting could not be read.
-        """
-        if self._settings_fault:
-            raise BadMail(self._settings_fault)
-
     def _make_attempts(
         self,
         transport: Transport,
         mail: Mail,
+        copy: "_SafeCopy",
+        *,
+        most: int,
         cancelled: Callable[[], bool],
         tell: Callable[[str], object],
     ) -> SendResult:
-        """Make attempts until one succeeds or none can, at most `attempts`, with pauses between
-        them."""
-        name, to, most = transport.name, mail.recipient, self._settings.attempts
+        """Make attempts until one succeeds or none can, at most `most`, with pauses between them.
+        Before the first pause the mail is stored."""
+        name, to = transport.name, mail.recipient
         failure: NotSent | None = None
         made, doubt, ends = 0, 0.0, ""
         while made < most:
@@ -274,6 +337,7 @@ class Sender:
                 self._ledger.log_unknown_result(INLINE_TASK_ID, name, doubt)
             since = self._clock()
             self._ledger.log_attempt(INLINE_TASK_ID, made, name, to)
+            copy.mark_trying(name, since)
             try:
                 transport.send(mail, cancelled)
             except NotSent as refusal:
@@ -281,13 +345,15 @@ class Sender:
                 # A later answer says nothing about an earlier attempt with an unknown result.
                 doubt = since if failure.may_be_accepted else doubt
             else:
+                copy.remove_sent(name, since)
                 after = "" if failure is None else f"{failure.word}: {failure}"
                 self._ledger.log_accepted(INLINE_TASK_ID, made, name, to, after)
                 return SendResult(True, name, made, mail_id=mail.id)
             self._ledger.log_failed_attempt(made, most, failure.word)
             if failure.permanent or made == most or cancelled():
                 break
-            pause = self._pause_after(made)
+            copy.try_to_store(SpoolMark(name, doubt) if doubt else None)
+            pause = stepped(self._settings.backoff or (0.0,)).seconds(made - 1)
             tell(f"attempt {made} of {most} by {name} failed: {failure.word}; again in {pause:g} s")
             self._ledger.log_retry(pause)
             self._pause(pause)
@@ -301,43 +367,34 @@ class Sender:
             False, name, made, word, text, mail.id, permanent=permanent, doubtful_since=doubt
         )
 
-    def _pause_after(self, made: int) -> float:
-        """Return the seconds to wait after so many attempts."""
-        return stepped(self._settings.backoff or (0.0,)).seconds(made - 1)
-
     def _spool_mail(
-        self,
-        ended: SendResult,
-        to: str,
-        subject: str,
-        mail_content: Content,
-        enqueue: Callable[[str, str], str],
+        self, ended: SendResult, copy: "_SafeCopy", enqueue: Callable[[str, str], str]
     ) -> SendResult:
         """Spool a mail that was not sent, then queue a task for it."""
-        # Both marks must exist from the start: a worker may take the task immediately, and without
-        # a task an operator reads them.
+        # Both marks must exist before the task: a worker may take it immediately, and without a
+        # task an operator reads them.
         refused = f"{ended.word}: {ended.text}" if ended.permanent else ""
         trying = SpoolMark(ended.transport, ended.doubtful_since) if ended.doubtful_since else None
         try:
-            payload = self._spool.store_mail(
-                ended.mail_id, to, subject, mail_content, refused, trying
-            )
+            copy.store(trying, refused)
         except OSError as error:
             error.add_note(f"{ended.word}: {ended.text}")  # lost: both reasons are wanted
             raise
+        payload = copy.payload
+        whom = hide_domain(copy.to) if copy.to else "the configured recipient"
         try:
-            task_id = enqueue(f"Spooled mail to {hide_domain(to)}", payload)
+            task_id = enqueue(f"Spooled mail to {whom}", payload)
         except Exception as error:
             # The mail is safe in the spool, so a queue error is no failure of this call.
             why = safe_line(str(error) or type(error).__name__)
             self._ledger.log_unqueued(payload.rpartition("/")[0])
             with self._reporting_errors("it is queued after 60 s"):
-                self._spool.mark_unqueued(ended.mail_id)
+                self._spool.mark_unqueued(copy.id)
             return ended._replace(payload=payload, unqueued=why)
         with self._reporting_errors("a worker will check for its task again"):
-            self._spool.mark_queued(ended.mail_id)
+            self._spool.mark_queued(copy.id)
         reason = f"after_{ended.attempts}_retries" if ended.attempts else ended.word
-        self._ledger.log_spooled(task_id, to, reason, ended.transport)
+        self._ledger.log_spooled(task_id, copy.to, reason, ended.transport)
         return ended._replace(payload=payload, task_id=task_id)
 
     # ---- mails of another program's queue
@@ -408,6 +465,11 @@ class Sender:
         try:
             with _reading_spool():
                 spooled = self._spool.read(payload)
+                first, *others = self.recipients(spooled.to)
+                if others and spooled.sent is None and not spooled.refused:
+                    body = self._spool.body(spooled, self._settings.spooled_size)
+                    _divide(self._spool, spooled, body, first, others)
+                spooled = spooled._replace(to=first)
             to = spooled.to
             self._deliver(spooled, task_id, attempt, cancelled)
         except BadMail as bad:
@@ -428,7 +490,7 @@ class Sender:
         with _reading_spool():
             body = self._spool.body(spooled, self._settings.spooled_size)
             mail_content = content_from_bytes(body, spooled.html)
-            to = address.require_address(spooled.to, self._settings.strict)
+            to = self._require_recipient(spooled.to)
             # With its original time, so that a mail sent twice has the same bytes.
             mail = self._compose(
                 mail_content, to, spooled.subject, spooled.composed_at, spooled.id, transport
@@ -472,7 +534,7 @@ class Sender:
         word, _, text = spooled.refused.partition(": ")
         if not _is_word(word):
             word, text = "rejected_for_good", spooled.refused
-        self._ledger.log_unsendable(task_id, attempt - 1, word, spooled.to, text)
+        self._ledger.log_unsendable(task_id, attempt - 1, word, spooled.to, text, is_repeated=True)
         raise NotSent(Reason.REJECTED, word, text, permanent=True)
 
     def _spend_or_wait(self, name: str, to: str) -> None:
@@ -601,7 +663,9 @@ class Sender:
 
     def _require_recipient(self, recipient: str) -> str:
         to = recipient or self._settings.recipient
-        return address.require_address(to, self._settings.strict) if to else ""
+        if not to:
+            raise BadMail(NO_RECIPIENT)
+        return address.require_address(to, self._settings.strict)
 
     def _compose(
         self,
@@ -633,14 +697,104 @@ class Sender:
             self._complain(f"{why or safe_line(str(error))}; {consequence}")
 
 
-def _describe_sender_fault(settings: MailSettings) -> str:
-    """Return why the configured sender address is invalid; "" if it is valid."""
+def _describe_sender_fault(settings: MailSettings, host: Host) -> str:
+    """Return why the sender address, configured or made of the host name, is invalid; "" if it is
+    valid."""
     try:
-        if settings.sender:
-            address.require_address(settings.sender, strict=False)
+        address.require_address(settings.sender or default_sender(host), strict=False)
     except BadMail as bad:
         return f"no mail is sent: sender {bad}"
     return ""
+
+
+def _describe_loss(error: OSError) -> str:
+    notes = "".join(f"{note}; " for note in getattr(error, "__notes__", ()))
+    return safe_line(f"{notes}cannot be stored: {error.strerror or error}")
+
+
+class _SafeCopy:
+    """The copy of one mail in the spool, made when it is needed: it outlives its sender.
+
+    While the block is open, the copy is locked (flock): no other process makes a task for it.
+    """
+
+    def __init__(
+        self,
+        spool: MailSpool,
+        ident: str,
+        reporting: Callable[[str], AbstractContextManager[None]],
+    ) -> None:
+        """`reporting` is a block that reports an error with its consequence, and goes on."""
+        self._spool, self.id, self._reporting = spool, ident, reporting
+        self._mail = Spooled(ident, f"{spool.folder}/{ident}", spool.meta_path(ident))
+        self.to, self._subject, self._content = "", "", Content("", html=False)
+        self.payload = ""
+        """Path of its meta.sh; "" if it is not stored."""
+        self._lock = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    def set_values(self, to: str, subject: str, content: Content) -> None:
+        """Set what is stored."""
+        self.to, self._subject, self._content = to, subject, content
+
+    def store(self, trying: SpoolMark | None, refused: str = "") -> None:
+        """Store it with these marks, or only the marks if it is stored.
+
+        Raises:
+            OSError: it could not be stored.
+        """
+        if not self.payload:
+            self.payload = self._spool.store_mail(
+                self.id, self.to, self._subject, self._content, refused, trying
+            )
+            with self._reporting("another process may queue it already"):
+                self._lock.enter_context(self._spool.lock_mail(self.id))
+            return
+        with self._reporting(f"{self.id}: the marks of its attempts are old"):
+            self._spool.mark_failed(self._mail._replace(trying=trying), refused)
+
+    def try_to_store(self, trying: SpoolMark | None) -> None:
+        """Store it; an error is only reported, as further attempts follow."""
+        with self._reporting("the mail is lost if its sender is killed before the next attempt"):
+            self.store(trying)
+
+    def mark_trying(self, transport: str, now: float) -> None:
+        """Mark that a transport is about to be asked, if it is stored; errors are reported."""
+        if self.payload:
+            with self._reporting(f"{self.id}: if its sender is killed, it may arrive twice"):
+                self._spool.mark_trying(self._mail, transport, now)
+
+    def remove_sent(self, transport: str, since: float) -> None:
+        """Mark it as sent and remove it, if it is stored; errors are reported."""
+        if self.payload:
+            with self._reporting(f"{self.id} was sent, and is still in the spool"):
+                self._spool.mark_sent(self._mail, transport, since)
+                self._spool.remove(self._mail)
+
+
+def _divide(
+    spool: MailSpool, spooled: Spooled, body: bytes, first: str, others: Iterable[str]
+) -> None:
+    """Make a mail of its own for each further recipient, for which a worker makes a task; then set
+    the first as the only one.
+
+    Raises:
+        OSError: it cannot be stored now; the mail is unchanged.
+    """
+    made = {f"{spooled.id}-{n}": to for n, to in enumerate(others, 2)}
+    for ident, to in made.items():
+        # It exists if a process was killed before the end.
+        if not os.path.lexists(spool.meta_path(ident)):
+            mail_content = content_from_bytes(body, spooled.html)
+            spool.store_mail(ident, to, spooled.subject, mail_content)
+    spool.set_recipient(spooled, first)
+    for ident in made:
+        spool.mark_unqueued(ident)
 
 
 def _describe_suspensions(held: Iterable[Suspension]) -> str:

@@ -8,6 +8,7 @@ import calendar
 import os
 import re
 import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from os import stat_result
@@ -38,8 +39,9 @@ MAIL_FOLDER_PREFIX = "mail-"
 INCOMPLETE_PREFIX = ".new-"
 """Prefix of a folder that is not complete yet."""
 
-MAX_SUBJECT_LENGTH = 10_000
-"""Maximum characters of a subject; in any encoding, meta.sh stays below its size limit."""
+MAX_TEXT_LENGTH = 10_000
+"""Maximum characters of a subject or recipient; in any encoding, meta.sh stays below its size
+limit."""
 
 MAX_REASON_LENGTH = 200
 """Maximum characters of a reason, as it may come from outside."""
@@ -62,6 +64,12 @@ _ID = re.compile(r"mail-[0-9A-Za-z:.-]+")
 def is_id(name: str) -> bool:
     """True if the name is valid for our own mail; ids of the other program are not checked."""
     return _ID.fullmatch(name) is not None and len(name) <= 100
+
+
+def new_id(now: float) -> str:
+    """Return a new mail id: `mail-20260107T120102Z-a1b2c3d4`, in UTC."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    return f"{MAIL_FOLDER_PREFIX}{stamp}-{os.urandom(4).hex()}"
 
 
 _STAMP = re.compile(
@@ -169,17 +177,17 @@ def render_refusal(text: str) -> bytes:
     return files.format_assignments({"WHY": text[:MAX_REASON_LENGTH]})
 
 
-def encode_subject(subject: str) -> str:
-    """Return a subject for meta.sh: one line of ASCII, encoded as in a header (RFC 2047)."""
-    line = _on_one_line(subject)[:MAX_SUBJECT_LENGTH]
+def encode_text(text: str) -> str:
+    """Return a subject or recipient for meta.sh: one line of ASCII, encoded as in a header (RFC
+    2047)."""
+    line = _on_one_line(text)[:MAX_TEXT_LENGTH]
     if line.isascii() and "=?" not in line:
         return line
     return f"=?utf-8?b?{base64.b64encode(line.encode('utf-8', 'replace')).decode()}?="
 
 
-def decode_subject(stored: str) -> str:
-    """Decode a subject from `encode_subject`; a subject of another program is returned
-    unchanged."""
+def decode_text(stored: str) -> str:
+    """Decode a text from `encode_text`; a text of another program is returned unchanged."""
     found = re.fullmatch(r"=\?utf-8\?b\?([A-Za-z0-9+/=]*)\?=", stored)
     if found is None:
         return stored

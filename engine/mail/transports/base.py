@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from engine.mail import failure_reasons, run_program
-from engine.mail.model import Mail, NotSent, Reason
+from engine.mail import address, failure_reasons, run_program
+from engine.mail.model import BadMail, Mail, NotSent, Reason
 from engine.mail.transports.installed import System
 from engine.text.safe import safe_line
-
-_PLAIN_CHARACTERS = frozenset(
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._%+=@-"
-)
-"""Characters of an address that are plain to every program."""
 
 
 def send_by_program(
@@ -48,29 +43,32 @@ def send_by_sendmail(
 ) -> None:
     """Give a mail to a program with the command line of sendmail, as `send_by_program` does.
 
-    Sender and recipient are arguments, and `--` ends the options, so no header decides who gets the
-    mail. With `-i` a line with a single dot does not end it. Source: Postfix sendmail(1), exim(8),
-    msmtp(1).
+    Sender and recipient are arguments, which no shell reads, and `--` ends the options, so no
+    header decides who gets the mail. With `-i` a line with a single dot does not end it. Source:
+    Postfix sendmail(1), exim(8), msmtp(1).
 
     Raises:
         NotSent: it was not accepted, or that is unknown.
     """
-    sender, recipient = require_plain_addresses(mail)
+    sender, recipient = require_single_addresses(mail)
     argv = [program, "-i", "-f", sender, "--", recipient]
     send_by_program(name, argv, mail.data, timeout, cancelled, system)
 
 
-def require_plain_addresses(mail: Mail) -> tuple[str, str]:
+def require_single_addresses(mail: Mail) -> tuple[str, str]:
     """Return sender and recipient, validated again for a command line.
 
     Raises:
-        NotSent: one could be read as an option or as several addresses.
+        NotSent: one could be read as an option, a command or several addresses.
     """
-    for what, address in (("sender", mail.sender), ("recipient", mail.recipient)):
-        if not address or address.startswith("-") or not _PLAIN_CHARACTERS.issuperset(address):
-            text = (
-                f"{what} {safe_line(address[:40])!r}: expected one address of letters, digits, "
-                "._%+=-"
-            )
-            raise NotSent(Reason.REJECTED, "rejected_address", text, permanent=True)
+    for what, each in (("sender", mail.sender), ("recipient", mail.recipient)):
+        try:
+            address.require_address(each, strict=False)
+        except BadMail as bad:
+            raise address_refusal(f"{what} {bad}") from bad
     return mail.sender, mail.recipient
+
+
+def address_refusal(text: str) -> NotSent:
+    """Return the failure of a mail whose sender or recipient the transport must not get."""
+    return NotSent(Reason.REJECTED, "rejected_address", safe_line(text), permanent=True)

@@ -12,7 +12,7 @@ from engine.config.mail_config import MailSettings
 from engine.mail import failure_reasons, run_program
 from engine.mail.host import full_name
 from engine.mail.model import Mail, NotSent, Reason, Unused, absent_because
-from engine.mail.transports.base import require_plain_addresses
+from engine.mail.transports.base import require_single_addresses
 from engine.system import files
 from engine.system.users import Account
 from engine.text.safe import safe_line
@@ -69,7 +69,7 @@ class Curl:
         Raises:
             NotSent: the relay did not accept it, or that is unknown.
         """
-        require_plain_addresses(mail)
+        require_single_addresses(mail)
         password = self._password()
         # A file in memory: needs no disk space and leaves nothing behind.
         message = os.memfd_create("mail")
@@ -85,6 +85,8 @@ class Curl:
             )
         finally:
             os.close(message)
+        if failure_reasons.has_accepted_mail(ran.output):
+            return
         if ran.status and not ran.end_reason:
             raise failure_reasons.classify_curl_failure(
                 ran.status, ran.output, self._secrets(password)

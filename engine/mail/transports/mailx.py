@@ -10,8 +10,12 @@ import re
 from collections.abc import Callable
 
 from engine.config.mail_config import MailSettings
-from engine.mail.model import Cause, Mail, NotSent, Reason, Unused, absent_because
-from engine.mail.transports.base import require_plain_addresses, send_by_program
+from engine.mail.model import Cause, Mail, Unused, absent_because
+from engine.mail.transports.base import (
+    address_refusal,
+    require_single_addresses,
+    send_by_program,
+)
 from engine.mail.transports.installed import System
 from engine.mail.transports.postfix import is_stopped
 
@@ -19,8 +23,9 @@ MAILX_ENVIRONMENT = {"MAILRC": "/dev/null", "DEAD": "/dev/null", "sendwait": "1"
 """Environment for mailx: no ~/.mailrc; no ~/dead.letter for unsent mail, as we keep it ourselves;
 and wait for the result of sendmail, which some do not by default (POSIX, mailx, "sendwait")."""
 
-FILE_PREFIXES = ("+", "%")
-"""First characters that make mailx read an address as a file. Source: POSIX, mailx, "folder"."""
+FILE_PREFIXES = ("+", "%", "#", "&", "~")
+"""First characters that make some versions of mailx read an address as a file. Source: POSIX,
+mailx, "folder"."""
 
 _tildes = re.compile("(?m)^~").sub
 
@@ -54,10 +59,11 @@ class Mailx:
         Raises:
             NotSent: it was not accepted, or that is unknown.
         """
-        sender, recipient = require_plain_addresses(mail)
+        sender, recipient = require_single_addresses(mail)
         if recipient.startswith(FILE_PREFIXES):
-            text = f"recipient that begins with {recipient[0]}: mailx would read it as a file"
-            raise NotSent(Reason.REJECTED, "rejected_address", text, permanent=True)
+            raise address_refusal(
+                f"recipient that begins with {recipient[0]}: mailx would read it as a file"
+            )
         # No `--`: in s-nail it begins options for sendmail. Options are excluded anyway.
         argv = [self._mailx.path, "-n", "-s", mail.subject, "-r", sender, recipient]
         timeout = self._settings.max_time

@@ -13,7 +13,7 @@ from engine.stores.zgb import queue_config
 from engine.stores.zgb.place import KINDS, Cell
 from engine.stores.zgb.row import parse_id
 from engine.stores.zgb.scan import QUEUE_PROBLEMS
-from engine.stores.zgb.schema import Database
+from engine.stores.zgb.schema import Database, select_jobs
 from engine.stores.zgb.sidecar_database import JOBS_PER_PAGE as SIDECAR_PAGE
 from engine.stores.zgb.sidecar_database import SidecarDatabase
 from engine.text.decode import parse_digits
@@ -86,13 +86,10 @@ class ChangeDetector:
             ours |= token != self._token  # it decides which sidecar rows are in effect
             self._token = token
             at = [1 + shape.names.index(n) for n in ("registration_number", "mail_type")]
-            query = (
-                f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} > ?"
-                f" ORDER BY {shape.key} LIMIT {ROWS_PER_PAGE}"
-            )
+            rest = f"WHERE {shape.key} > ? ORDER BY {shape.key} LIMIT {ROWS_PER_PAGE}"
             differing |= self._queue_hashes.compare(
-                lambda after: db.run_bytes(query, (after,)),
-                lambda row: _encode_job(row[at[0]], row[at[1]]),
+                lambda after: select_jobs(db, shape, rest, (after,), db.run_bytes),
+                lambda row: _encode_job(row[at[0]], row[at[1]]) if row[1:] else _NO_JOB,
             )
             # Other changes show in the problems and the controls of the queue.
             names.update(QUEUE_PROBLEMS)

@@ -138,9 +138,10 @@ class ClaimRun:
         """
         shape, now = self._database.shape, self._now
         form = shape.forms["locked_until"]
-        rows = db.run(
-            f"SELECT {shape.columns} FROM mail_queue WHERE status = 'sending'"
-            " AND (locked_until IS NULL OR locked_until <= ?)",
+        rows = schema.select_jobs(
+            db,
+            shape,
+            "WHERE status = 'sending' AND (locked_until IS NULL OR locked_until <= ?)",
             (form.format(int(now)),),
         )
         recovered = []
@@ -225,7 +226,7 @@ class ClaimRun:
                 values
                 for status in self._statuses
                 for values in db.run(
-                    f"SELECT next_attempt_at, {shape.columns} FROM mail_queue"
+                    f"SELECT next_attempt_at, {shape.key} FROM mail_queue"
                     f" WHERE status = ? AND next_attempt_at <= ? AND mail_type IN ({marks})"
                     f" {self._skipped_condition} ORDER BY next_attempt_at, {shape.key} LIMIT 1",
                     (status, shape.forms["next_attempt_at"].format(int(self._now)), *kinds),
@@ -233,12 +234,12 @@ class ClaimRun:
             ]
             if not found:
                 return None
-            first = min(found, key=lambda values: (_sort_key(values[0]), values[1]))
+            _, key = min(found, key=lambda values: (_sort_key(values[0]), values[1]))
+            assert isinstance(key, int)
             try:
-                return parse_row(first[1:], shape)
+                return fetch_row(db, self._database, key)
             except InvalidRow:
-                assert isinstance(first[1], int)
-                self._skipped_keys.add(first[1])  # a scan reports it
+                self._skipped_keys.add(key)  # a scan reports it
 
     @property
     def _statuses(self) -> tuple[str, ...]:
@@ -315,7 +316,7 @@ def fetch_row(db: OwnerConnection, database: Database, key: int) -> JobRow:
         Unavailable: the row does not exist.
     """
     shape = database.shape
-    found = db.run(f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} = ?", (key,))
+    found = schema.select_jobs(db, shape, f"WHERE {shape.key} = ?", (key,))
     if not found:
         raise Unavailable(f"{db.path}: the row {key} no longer exists")
     return parse_row(found[0], shape)

@@ -17,9 +17,13 @@ from engine.stores.zgb.place import Cell
 from engine.system import users
 from engine.system.users import Account
 
-VALUE_LIMIT_BYTES = 1 << 20
-"""Size limit for one value, in bytes; a longer one fails the statement. Up to some hundred rows are
-in memory at a time."""
+VALUE_LIMIT_BYTES = 1 << 24
+"""Size limit for one value that is read, in bytes; a longer one fails the statement. Of a page of
+rows only our own columns are in memory, cut to their useful length."""
+
+CHANGE_LIMIT_BYTES = 10**9
+"""The same for a statement that changes rows: SQLite loads a whole row, also what it does not
+change. Its own upper limit."""
 
 SIDE_FILES = ("-journal", "-wal", "-shm")
 """Suffixes of the files that SQLite creates and removes next to a database."""
@@ -233,8 +237,13 @@ class OwnerConnection:
 
     def change(self, sql: str, values: Sequence[Cell] = ()) -> int:
         """Run one statement; return the number of changed rows. Raises as `run`."""
-        with self._with_owner_rights(), self._deadline.statement(changes=True):
-            return self._connection.execute(sql, values).rowcount
+        db = self._connection
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, CHANGE_LIMIT_BYTES)
+        try:
+            with self._with_owner_rights(), self._deadline.statement(changes=True):
+                return db.execute(sql, values).rowcount
+        finally:
+            db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, VALUE_LIMIT_BYTES)
 
     def begin(self) -> None:
         """Begin a transaction with the write lock (BEGIN IMMEDIATE).
@@ -275,6 +284,10 @@ class OwnerConnection:
     def version(self) -> tuple[int, Cell]:
         """Changes when another connection changes the database, or when we reopen it."""
         return self._opened, self.run("PRAGMA data_version")[0][0]
+
+
+class ValueTooLarge(Unavailable):
+    """A value has more than `VALUE_LIMIT_BYTES` bytes, and so the whole statement failed."""
 
 
 class HotJournal(Unavailable):
@@ -323,6 +336,9 @@ def convert_errors(path: str, patience: float, account: Account | None = None) -
         code = getattr(error, "sqlite_errorcode", 0)
         if code == sqlite3.SQLITE_READONLY_ROLLBACK:
             raise HotJournal(f"{path}: {_hot_journal_message(path)}") from error
+        if code & 0xFF == sqlite3.SQLITE_TOOBIG:
+            why = f"a value has more than {VALUE_LIMIT_BYTES:,} bytes, the limit"
+            raise ValueTooLarge(f"{path}: {why}") from error
         words = _error_text(error, patience)
         if account is not None and code & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             words = f"{words}, with the rights of {account.name}"
@@ -349,8 +365,6 @@ def _error_text(error: sqlite3.DatabaseError, patience: float) -> str:
         return "not a SQLite database"
     if code == sqlite3.SQLITE_CORRUPT:
         return f"damaged: {error}; details: PRAGMA integrity_check"
-    if code == sqlite3.SQLITE_TOOBIG:
-        return f"a value has more than {VALUE_LIMIT_BYTES:,} bytes, the limit"
     if code == sqlite3.SQLITE_FULL:
         return "the disk is full"
     return str(error)

@@ -85,11 +85,12 @@ def decide(
 def redirected_address(to: str, target: str) -> str:
     """Return the address of a redirected mail: `target`, or, if that is a bare domain, an address
     with the real recipient in its local part: `a@b.org` becomes `a=b.org@schumbi.de`. A too long
-    local part is cut.
+    local part is cut; an IP address in brackets loses these and its colons.
     """
     if "@" in target:
         return target
-    return f"{to.replace('@', '=')[:LOCAL_PART_LIMIT].rstrip('.')}@{target}"
+    local = "".join("=" if c in "@[]:" else c for c in to)
+    return f"{local[:LOCAL_PART_LIMIT].rstrip('.')}@{target}"
 
 
 ENABLED_KEY = "mailQueueEnabled"

@@ -6,10 +6,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from engine.model import ATTEMPT_KEY, EMPTY, Lease, State, Task
-from engine.store import Unsupported
+from engine.store import MAX_PART_BYTES, Unsupported
+from engine.stores.zgb.connection import VALUE_LIMIT_BYTES
 from engine.stores.zgb.place import (
     ERROR_LIMIT_CHARS,
     KINDS,
@@ -20,7 +22,7 @@ from engine.stores.zgb.place import (
     ZgbDatabase,
     parse_time,
 )
-from engine.stores.zgb.schema import TableShape
+from engine.stores.zgb.schema import OWN_COLUMNS, TableShape
 from engine.text.safe import safe_line
 
 STATUSES = ("pending", "sending", "failed")
@@ -48,12 +50,15 @@ ATTEMPT_LIMIT = 1 << 31
 _match_id = re.compile(r"(0|[1-9]\d{0,18})-([a-z]+)", re.ASCII).fullmatch
 _match_whole = re.compile(r"0|[1-9]\d{0,18}", re.ASCII).fullmatch
 
-ERROR_READ_CHARS = 10_000
-"""Characters of an error that a task has; the rest stays in its row."""
+MAX_IMAGE_BYTES = MAX_PART_BYTES
+"""Maximum bytes of a row as text."""
 
 
 class InvalidRow(ValueError):
     """A row that is not a job; the message names the column and what was expected."""
+
+
+EMPTY_CELLS: Mapping[str, Cell] = MappingProxyType({})
 
 
 class JobRow(NamedTuple):
@@ -71,7 +76,9 @@ class JobRow(NamedTuple):
     created: float
     updated: float | None
     cells: tuple[Cell, ...]
-    """Every column as stored."""
+    """The columns of the job as stored."""
+    foreign: Mapping[str, Cell] = EMPTY_CELLS
+    """Columns of other programs, if the row came from an image."""
 
     @property
     def id(self) -> str:
@@ -105,6 +112,8 @@ def parse_row(values: Sequence[Cell], shape: TableShape) -> JobRow:
         InvalidRow: a column has an invalid value.
     """
     key, *cells = values
+    if not cells:
+        raise InvalidRow(f"a value has more than {VALUE_LIMIT_BYTES:,} bytes, the limit")
     stored = dict(zip(shape.names, cells, strict=True))
     if not isinstance(key, int):
         raise InvalidRow(f"its key is {key!r:.40}, expected a number")
@@ -205,7 +214,7 @@ def task_of(row: JobRow, now: float, place: ZgbDatabase) -> Task:
         # The engine counts an attempt when it has ended.
         attempts=max(0, row.attempts - 1) if state is State.ACTIVE else row.attempts,
         description=describe_job(row.number, row.kind),
-        error=safe_line(row.error[:ERROR_READ_CHARS]),
+        error=safe_line(row.error),
         lease=lease,
         rev=row.rev,
         extra=extra,
@@ -320,7 +329,8 @@ def restored_row(
 def with_values(row: JobRow, values: Mapping[str, Cell], shape: TableShape) -> JobRow:
     """Return a row with some columns changed."""
     cells = {**dict(zip(shape.names, row.cells, strict=True)), **values}
-    return parse_row((row.key, *(cells[name] for name in shape.names)), shape)
+    changed = parse_row((row.key, *(cells[name] for name in shape.names)), shape)
+    return changed._replace(foreign=row.foreign)
 
 
 def _attempts(task: Task) -> int:
@@ -343,10 +353,24 @@ def _time_values(shape: TableShape, **moments: float) -> dict[str, Cell]:
 # ---- as text
 
 
-def image_of(row: JobRow, shape: TableShape) -> bytes:
-    """Return a row as JSON with every column by name, foreign ones too."""
-    cells = dict(zip(shape.names, map(_encode_cell, row.cells), strict=True))
-    return json.dumps({"id": row.id, "key": row.key, "row": cells}, indent=1).encode()
+def complete_image(row: JobRow, shape: TableShape, foreign: Mapping[str, Cell]) -> bytes:
+    """Return a row as `image_of`.
+
+    Raises:
+        Unsupported: it is too large.
+    """
+    image = image_of(row, shape, foreign)
+    if len(image) > MAX_IMAGE_BYTES:
+        what = f"the row of {row.id} has {len(image):,} bytes as text"
+        raise Unsupported(f"{what}, at most {MAX_IMAGE_BYTES:,} can be kept")
+    return image
+
+
+def image_of(row: JobRow, shape: TableShape, foreign: Mapping[str, Cell]) -> bytes:
+    """Return a row as JSON: its columns by name, and these of other programs."""
+    cells = {**dict(zip(shape.names, row.cells, strict=True)), **foreign}
+    said = {name: _encode_cell(cell) for name, cell in cells.items()}
+    return json.dumps({"id": row.id, "key": row.key, "row": said}, indent=1).encode()
 
 
 def parse_image(image: bytes, shape: TableShape) -> JobRow:
@@ -358,7 +382,8 @@ def parse_image(image: bytes, shape: TableShape) -> JobRow:
     try:
         said = json.loads(image)
         cells = {str(name): _decode_cell(value) for name, value in said["row"].items()}
-        return parse_row((said["key"], *(cells.get(name) for name in shape.names)), shape)
+        row = parse_row((said["key"], *(cells.get(name) for name in shape.names)), shape)
+        return row._replace(foreign={k: v for k, v in cells.items() if k not in OWN_COLUMNS})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Unsupported(f"not the image of a job: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from engine.stores.zgb.row import (
     InvalidRow,
     JobRow,
     changed_row,
-    image_of,
+    complete_image,
     new_values,
     parse_id,
     parse_image,
@@ -22,7 +23,7 @@ from engine.stores.zgb.row import (
     restored_row,
     state_of,
 )
-from engine.stores.zgb.schema import Database
+from engine.stores.zgb.schema import Database, foreign_columns, select_jobs, select_values
 from engine.stores.zgb.sidecar_database import SidecarDatabase, SidecarRow
 
 SIDECAR_STATES = (State.HELD, State.TRASH)
@@ -102,7 +103,10 @@ class MoveBatch(NamedTuple):
                     f"{old.id} is already held or in the trash: its number was reused; "
                     "release or expunge that job first"
                 )
-            kept = self._sidecar_row(after, new.state)
+            foreign = (
+                after.foreign if image else read_foreign(self.queue_db, self.database, row.key)
+            )
+            kept = self._sidecar_row(after, new.state, foreign)
             self._delete(row)
             self.sidecar.add_arriving(self.sidecar_db, kept, self.token)
             return kept.rev
@@ -118,13 +122,17 @@ class MoveBatch(NamedTuple):
         row = parse_image(kept.image, shape)
         after = self._row_after(row, old, new, image)
         if new.state in SIDECAR_STATES:
-            moved = kept._replace(state=new.state, image=image_of(after, shape))
+            moved = kept._replace(
+                state=new.state, image=complete_image(after, shape, after.foreign)
+            )
             if new.state is not old.state:
                 moved = moved._replace(since=self.now)
             self.sidecar.update(self.sidecar_db, moved)
             return moved.rev
         self._refuse_reused_number(kept, row)
-        self._insert(dict(zip(shape.names, after.cells, strict=True)), row.key)
+        own = dict(zip(shape.names, after.cells, strict=True))
+        there = foreign_columns(self.queue_db)
+        self._insert({**own, **{k: v for k, v in after.foreign.items() if k in there}}, row.key)
         self.sidecar.mark_leaving(self.sidecar_db, kept.id, self.token)
         return self._read_rev(row.number, row.kind)
 
@@ -155,8 +163,8 @@ class MoveBatch(NamedTuple):
             raise Gone(task.id)
         return kept
 
-    def _sidecar_row(self, after: JobRow, state: State) -> SidecarRow:
-        image = image_of(after, self.database.shape)
+    def _sidecar_row(self, after: JobRow, state: State, foreign: Mapping[str, Cell]) -> SidecarRow:
+        image = complete_image(after, self.database.shape, foreign)
         return SidecarRow(
             after.id, state, float(self.now), image, self._identity(after.number) or ""
         )
@@ -247,12 +255,26 @@ def read_values(
     db: OwnerConnection, database: Database, number: int, kind: str
 ) -> list[tuple[Cell, ...]]:
     """Return the same rows as selected."""
-    return db.run(
-        f"SELECT {database.shape.columns} FROM mail_queue"
+    return select_jobs(
+        db,
+        database.shape,
         # A column without a type stores a number that was written as text as text.
-        " WHERE registration_number IN (?, ?) AND mail_type = ?",
+        "WHERE registration_number IN (?, ?) AND mail_type = ?",
         (number, str(number), kind),
     )
+
+
+def read_foreign(db: OwnerConnection, database: Database, key: int) -> dict[str, Cell]:
+    """Return the columns of other programs in a row.
+
+    Raises:
+        Unsupported: a value is too large.
+    """
+    names, shape = foreign_columns(db), database.shape
+    found = select_values(db, "mail_queue", names, shape.key, key) if names else {}
+    if missing := [name for name in names if name not in found]:
+        raise Unsupported(f"row {key}: its {missing[0]} is too large to be kept")
+    return found
 
 
 def parse_or_invalid(values: tuple[Cell, ...], database: Database) -> JobRow | InvalidRow:

@@ -21,14 +21,15 @@ from engine.stores.zgb.row import (
     sidecar_task,
     task_of,
 )
-from engine.stores.zgb.schema import Database
+from engine.stores.zgb.schema import Database, select_jobs
 from engine.stores.zgb.sidecar_database import SidecarDatabase, SidecarRow
 
 PREVIEW_COUNT = 100
 """Jobs that a full scan yields first, unsorted."""
 
 ROWS_PER_PAGE = 100
-"""Rows that are read at a time: each value may have `connection.VALUE_LIMIT_BYTES` bytes."""
+"""Rows that are read at a time: each value may have `connection.VALUE_LIMIT_BYTES` bytes, but an
+error, of which only the beginning is read."""
 
 KEYS_PER_PAGE = 5000
 """Keys that are read at a time."""
@@ -67,9 +68,8 @@ class QueueScan:
 
     def preview(self) -> Iterator[ScanItem]:
         """Yield some jobs of `mail_queue`, in any order."""
-        columns = self._database.shape.columns
-        for values in self._database.connection.run(
-            f"SELECT {columns} FROM mail_queue LIMIT {PREVIEW_COUNT}"
+        for values in select_jobs(
+            self._database.connection, self._database.shape, f"LIMIT {PREVIEW_COUNT}"
         ):
             yield from self.classify_row(values)
 
@@ -88,9 +88,7 @@ class QueueScan:
     def find_row(self, key: int) -> list[ScanItem]:
         """Return the job or problem of the row with this key."""
         shape = self._database.shape
-        found = self._database.connection.run(
-            f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} = ?", (key,)
-        )
+        found = select_jobs(self._database.connection, shape, f"WHERE {shape.key} = ?", (key,))
         return [item for values in found for item in self.classify_row(values)]
 
     def in_state(self, state: State) -> Iterator[ScanItem]:
@@ -175,9 +173,7 @@ class QueueScan:
         """Yield the jobs of these keys as stored now, in this order."""
         shape = self._database.shape
         listed = ", ".join(map(str, keys))
-        found = self._database.connection.run(
-            f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} IN ({listed})"
-        )
+        found = select_jobs(self._database.connection, shape, f"WHERE {shape.key} IN ({listed})")
         rows = {values[0]: values for values in found}
         for key in keys:
             if key in rows:  # otherwise it is gone since it was listed
@@ -190,7 +186,7 @@ class QueueScan:
         row = row_moves.parse_or_invalid(values, self._database)
         if isinstance(row, JobRow):
             return self._row_items(row)
-        status = dict(zip(self._database.shape.names, values[1:], strict=True))["status"]
+        status = dict(zip(self._database.shape.names, values[1:], strict=False)).get("status")
         state = self.state_at_listing(status, None) if status in STATUSES else None
         return [Problem(f"{ROW_PREFIX}{values[0]!r}", str(row), state)]
 

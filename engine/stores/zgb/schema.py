@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import tzinfo
 from typing import NamedTuple
 
 from engine.store import Unavailable
-from engine.stores.zgb.connection import OwnerConnection, owner_of, quote_name
+from engine.stores.zgb.connection import OwnerConnection, ValueTooLarge, owner_of, quote_name
 from engine.stores.zgb.place import (
     FIRST_CREATION_SECONDS,
     LAST_CREATION_SECONDS,
@@ -131,11 +131,20 @@ def _is_empty(db: OwnerConnection) -> bool:
     return not db.run("SELECT 1 FROM sqlite_master LIMIT 1")
 
 
+OWN_COLUMNS = frozenset({"id", *REQUIRED_COLUMNS, *TIME_COLUMNS})
+"""The columns that a job consists of. All others are of other programs: they are kept with a job
+that moves to the sidecar database and back, and are not read for anything else.
+"""
+
+ERROR_READ_CHARS = 10_000
+"""Characters of an error that are read; the rest stays in its row."""
+
+
 class TableShape(NamedTuple):
     """The columns and conventions of an opened database."""
 
     names: tuple[str, ...]
-    """The columns of the queue without the key."""
+    """The columns of a job without the key."""
     key: str
     """The column that addresses a row: the rowid, or `id` if the table has none."""
     forms: Mapping[str, TimeFormat]
@@ -160,8 +169,10 @@ class TableShape(NamedTuple):
 
     @property
     def columns(self) -> str:
-        """The select list of a row: its key, then every column in order."""
-        return ", ".join((self.key, *map(quote_name, self.names)))
+        """The select list of a job: its key, then its columns in order."""
+        error = f"substr(last_error, 1, {ERROR_READ_CHARS})"
+        own = (error if name == "last_error" else quote_name(name) for name in self.names)
+        return ", ".join((self.key, *own))
 
 
 class Database:
@@ -244,7 +255,7 @@ def _read_shape(db: OwnerConnection, place: ZgbDatabase) -> TableShape:
         if name in types
     }
     key = _find_key(db, types)
-    names = tuple(name for name in types if name != key)
+    names = tuple(name for name in types if name != key and name in OWN_COLUMNS)
     told = _registrations(db, place.registrations, forms)
     return TableShape(names, key, forms, zone, period_zone, *told, _is_numbered(db))
 
@@ -360,14 +371,54 @@ def registration_columns(database: Database) -> tuple[str, ...]:
 
 
 def read_registration(database: Database, number: int) -> dict[str, Cell]:
-    """Return a registration by column name; empty if none with this number."""
-    names = registration_columns(database)
-    if not names:
-        return {}
-    found = database.connection.run(
-        f"SELECT {', '.join(map(quote_name, names))} FROM "
-        f"{quote_name(database.place.registrations)}"
-        " WHERE number = ?",
-        (number,),
-    )
-    return dict(zip(names, found[0], strict=True)) if found else {}
+    """Return a registration by column name, without values that are too large; empty if none with
+    this number.
+    """
+    names, table = registration_columns(database), database.place.registrations
+    return select_values(database.connection, table, names, "number", number) if names else {}
+
+
+def select_values(
+    db: OwnerConnection, table: str, names: tuple[str, ...], key: str, value: int
+) -> dict[str, Cell]:
+    """Return these columns of a row, without values that are too large; empty if there is none."""
+    where = f"FROM {quote_name(table)} WHERE {key} = ?"
+    try:
+        found = db.run(f"SELECT {', '.join(map(quote_name, names))} {where}", (value,))
+        return dict(zip(names, found[0], strict=True)) if found else {}
+    except ValueTooLarge:
+        if len(names) == 1:
+            return {}
+    one_by_one = (select_values(db, table, (name,), key, value) for name in names)
+    return {name: cell for found in one_by_one for name, cell in found.items()}
+
+
+def foreign_columns(db: OwnerConnection) -> tuple[str, ...]:
+    """Return the columns of other programs that `mail_queue` has now: one may be added at any
+    time."""
+    names = (str(row[1]) for row in db.run("PRAGMA table_info(mail_queue)"))
+    return tuple(name for name in names if name not in OWN_COLUMNS)
+
+
+def select_jobs(
+    db: OwnerConnection,
+    shape: TableShape,
+    rest: str,
+    values: tuple[Cell, ...] = (),
+    run: Callable[[str, Sequence[Cell]], list[tuple[Cell, ...]]] | None = None,
+) -> list[tuple[Cell, ...]]:
+    """Return rows of `mail_queue` as selected by `TableShape.columns`; `rest` follows the name of
+    the table. A row with a value that is too large has only its key: it stops no other.
+    """
+    run = run or db.run
+    try:
+        return run(f"SELECT {shape.columns} FROM mail_queue {rest}", values)
+    except ValueTooLarge:
+        keys = [key for (key,) in db.run(f"SELECT {shape.key} FROM mail_queue {rest}", values)]
+    rows: list[tuple[Cell, ...]] = []
+    for key in keys:
+        try:
+            rows += run(f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} = ?", (key,))
+        except ValueTooLarge:
+            rows.append((key,))
+    return rows

@@ -50,6 +50,7 @@ from engine.stores.zgb.queue_config import QueueConfig
 from engine.stores.zgb.row import (
     FAILED_WORD,
     STATES,
+    complete_image,
     image_of,
     parse_id,
     parse_image,
@@ -249,8 +250,11 @@ class ZgbStore:
             if kept is None or (kept.state, kept.rev) != (task.state, task.rev):
                 raise Gone(task.id)
             return kept.image[:MAX_PART_BYTES]
-        row = row_moves.read_unchanged(self._database.connection, self._database, task, now)
-        return image_of(row, self._database.shape)[:MAX_PART_BYTES]
+        db, shape = self._database.connection, self._database.shape
+        row = row_moves.read_unchanged(db, self._database, task, now)
+        with suppress(Unsupported):  # too large: without the columns of other programs, below
+            return complete_image(row, shape, row_moves.read_foreign(db, self._database, row.key))
+        return image_of(row, shape, {})
 
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
         """Return the row described by a saved image, without its lease."""
@@ -270,14 +274,12 @@ class ZgbStore:
         if key == problem.where or not key.isdecimal() or int(key) >= 1 << 63:
             raise Gone(problem.where)
         shape = self._database.shape
-        found = self._database.connection.run(
-            f"SELECT {shape.columns} FROM mail_queue WHERE {shape.key} = ?", (int(key),)
-        )
+        db = self._database.connection
+        names = (*shape.names, *schema.foreign_columns(db))
+        found = schema.select_values(db, "mail_queue", names, shape.key, int(key))
         if not found:
             raise Gone(problem.where)
-        lines = (
-            f"{name}: {value!r}" for name, value in zip(shape.names, found[0][1:], strict=True)
-        )
+        lines = (f"{name}: {found.get(name, '(too large)')!r:.1000}" for name in names)
         return "\n".join(lines).encode("utf-8", "backslashreplace")[:PREVIEW_BYTES]
 
     # ---- claiming

@@ -10,11 +10,17 @@ import selectors
 from collections.abc import Callable
 
 from engine.scheduling.agent_process import Agent
+from engine.scheduling.jobs import QueuedMessage
+from engine.system.files import Refused
 from engine.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
 from engine.zmailer.scheduler.running_agents import AgentHandlers, AgentLimits, RunningAgents
 
 TIDY_SECONDS = 10.0
 """How often idle and stuck agents are looked for."""
+END_SECONDS = 5.0
+"""How long the end waits for agents that have jobs. Another scheduler than ours completes a failed
+recipient without a diagnostic, and its sender is never told: what they answer has to be recorded.
+"""
 MAX_WAIT_SECONDS = 1.0
 """The longest wait: meanwhile the clock may be set, or the spool frozen."""
 
@@ -46,6 +52,9 @@ class SchedulerLoop:
         self._is_frozen = is_frozen
         self._tidy_at = self._report_at = 0.0
         self._report_seconds = float("inf")
+        self._end_at = float("inf")
+        self._given: dict[int, QueuedMessage] = {}
+        """The messages that agents had at the stop."""
         self.is_ended = False
         self.has_scanned = False
         """True once all files that were there at the start have been read."""
@@ -107,19 +116,43 @@ class SchedulerLoop:
         self._report_seconds, self._report_at = seconds, 0.0
 
     def end(self) -> None:
-        """End the loop after this turn; agents finish the job that they have by themselves."""
-        self.is_ended = True
+        """As `stop`, but end the loop after at most `END_SECONDS`, the second time after this turn;
+        agents that still have jobs then finish them by themselves.
+        """
+        if self._end_at < float("inf"):
+            self.is_ended = True
+            return
+        self._end_at = self.parts.monotonic() + END_SECONDS
+        self.stop()
+        self.parts.log(f"ending: {len(self._given):,} messages in delivery")
 
     def stop(self) -> None:
         """Ask all agents to end, and end the loop when they have."""
+        given = [job for work in self.parts.work.agents.values() for job in work.outstanding]
+        self._given |= {job.message.number: job.message for job in given}
         self.agents.stop(self.parts.clock())
 
     def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Run until `until` is true, `is_ended` is set, or all agents have ended after `stop`."""
         while not (self.is_ended or until()):
             if self.agents.is_stopping and not self.agents.agents:
-                return
-            self.step(MAX_WAIT_SECONDS)
+                break
+            if self.parts.monotonic() >= self._end_at:
+                break
+            self.step(min(MAX_WAIT_SECONDS, max(0.0, self._end_at - self.parts.monotonic())))
+        if self.agents.is_stopping:
+            self._record_lost()
+
+    def _record_lost(self) -> None:
+        """Write the diagnostics that are missing in messages that agents had: an agent may have
+        ended after the tag, and before its answer. Another scheduler would not.
+        """
+        for number, message in self._given.items():
+            if number in self.parts.table.messages:  # else it is complete
+                try:
+                    self.parts.outcomes.record_lost(message)
+                except (OSError, Refused) as error:
+                    self.parts.log(f"{message.path}: {error}")
 
     def _take_arrivals(self) -> None:
         arrivals, monotonic = self.parts.arrivals, self.parts.monotonic()

@@ -31,6 +31,7 @@ from engine.zmailer.scheduler.message_places import MessagePlaces
 from engine.zmailer.scheduler.message_reading import (
     QueuedMessageReader,
     append_lines,
+    append_lost_failures,
     lost_failures,
     write_heads,
 )
@@ -147,10 +148,26 @@ class MessageOutcomes:
             ),
         )
 
+    def record_lost(self, message: QueuedMessage) -> None:
+        """Append a diagnostic for each failed recipient of a message without one.
+
+        Raises:
+            OSError, Refused: that is not possible now.
+        """
+        try:
+            with self._places.open(file_name(message)) as opened:
+                data, seen = read_whole(opened.fd)
+                append_lost_failures(opened.fd, data, parse_control_file(data), seen)
+        except FileNotFoundError:
+            return
+        except TimeoutError as error:
+            raise OSError(f"{message.path}: {error}") from error
+
     def fail(self, jobs: Sequence[Job], now: float, *, why: str = "") -> None:
         """Let all recipients to do of some jobs of one message fail: they are too old, or `why`.
-        Durable on return: first the tags, then the diagnostics; if the process is killed between,
-        the next one appends others.
+        Durable on return: first the tags, then the diagnostics, with one fsync. If the process is
+        killed between, the next one appends others, but another scheduler than ours does not: so
+        nothing slow may come between.
 
         Raises:
             OSError: it cannot be written now, or another process has a recipient.
@@ -165,13 +182,14 @@ class MessageOutcomes:
                     for one in parse_control_file(data).recipients
                     if one.offset in wanted and marks.state_of(one.head) is State.PENDING
                 ]
-                heads = {one.offset: marks.marked(one.head, State.DEAD) for one in ended}
-                write_heads(opened.fd, heads)
                 age = _format_age(now - message.modified)
                 lines = []
                 for one in ended:
                     diagnostic = _failure(one, wanted[one.offset], age, now, why)
                     lines.append(diagnostics.format_diagnostic(data, one.offset, diagnostic))
+                for one in ended:
+                    head = marks.marked(one.head, State.DEAD)
+                    marks.write_mark(opened.fd, one.offset, head)
                 if lines:
                     append_lines(opened.fd, b"".join(lines))
         except FileNotFoundError:

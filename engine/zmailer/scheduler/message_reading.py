@@ -117,7 +117,7 @@ class QueuedMessageReader:
         for pid in self._live_locks(control, seen):
             return MessagePostponed(LIVE_LOCK_SECONDS, f"locked by PID {pid}")
         control = _clear_locks(opened.fd, control)
-        _append_lost_failures(opened.fd, data, control, seen)
+        append_lost_failures(opened.fd, data, control, seen)
         folder = self._places.settle(opened)
         number = names.message_number(opened.name) or 0
         message = QueuedMessage(
@@ -270,7 +270,8 @@ def lost_failures(control: ControlFile) -> list[RecipientLine]:
     ]
 
 
-def _append_lost_failures(fd: int, data: bytes, control: ControlFile, seen: stat_result) -> None:
+def append_lost_failures(fd: int, data: bytes, control: ControlFile, seen: stat_result) -> None:
+    """Append a diagnostic for each of `lost_failures`, and fsync."""
     lines = []
     for one in lost_failures(control):
         diagnostic = _LOST._replace(time=seen.st_mtime)

@@ -15,7 +15,7 @@ from engine.config.validators import ConfigError
 from engine.doctor import place_facts
 from engine.doctor.finding import Finding
 from engine.doctor.run import run_checks
-from engine.mail.address import require_address
+from engine.mail.address import require_address, require_addresses
 from engine.mail.model import BadMail
 from engine.mail.send.mail_spool import Broken
 from engine.store import Unavailable
@@ -152,13 +152,13 @@ def _token_at(setup: Setup, settings: MailSettings, name: str) -> float | None:
 
 def _invalid_settings(setup: Setup, settings: MailSettings) -> Iterator[tuple[str, str]]:
     """Yield each invalid mail setting with its repair, by the rules of the code that uses it."""
-    for name, text, strict in (
-        ("recipient", settings.recipient, settings.strict),
-        ("sender", settings.sender, False),
+    for name, text, check, strict in (
+        ("recipient", settings.recipient, require_addresses, settings.strict),
+        ("sender", settings.sender, require_address, False),
     ):
         try:
             if text:
-                require_address(text, strict)
+                check(text, strict)
         except BadMail as error:
             at = field_source(name, setup.config.mail, setup.queue.root, os.environ)
             where = f"{at.file}: {at.key}" if at else f"mail.{name}"

@@ -120,6 +120,8 @@ def why_unready(
                 )
         elif not settings.recipient:
             return "no recipient: none of to, to_column and mail.recipient is set"
+        else:
+            require_address(settings.recipient, settings.strict)  # a job is one mail: no list
         text = _loaded(letter).text
     except BadMail as error:
         return str(error)

@@ -42,7 +42,8 @@ is open and locked.
 
 def retry_spooled(setup: Setup, arguments: Namespace) -> int:
     """Send these mails now, each by its existing task or by a new one."""
-    if bool(arguments.ids) == arguments.all or (arguments.refused and not arguments.all):
+    is_wrong = (arguments.refused and not arguments.all) or (arguments.to and arguments.all)
+    if is_wrong or bool(arguments.ids) == arguments.all:
         ids = "the ids of mails, as `mail spool list` prints them"
         fail(EX_USAGE, f"expected {ids}, or --all, or --all --refused")
     setup.require_mail("mail spool")
@@ -55,7 +56,7 @@ def retry_spooled(setup: Setup, arguments: Namespace) -> int:
         if arguments.all:
             retry.all(refused=arguments.refused)
         else:
-            retry.named(dict.fromkeys(arguments.ids))
+            retry.named(dict.fromkeys(arguments.ids), arguments.to)
     if arguments.json:
         print_json({"queued": retry.queued, "failed": retry.failed, "lines": lines})
     return 1 if retry.failed else 0
@@ -96,15 +97,21 @@ class _SpoolRetry:
         self.queued = 0
         """Mails whose task is due now."""
 
-    def named(self, idents: Iterable[str]) -> None:
-        """Send these mails; the state of their tasks does not matter."""
+    def named(self, idents: Iterable[str], to: str = "") -> None:
+        """Send these mails, with a new recipient if there is one; the state of their tasks does not
+        matter.
+        """
         mails = []
         for ident in idents:
             try:
                 mail = read_mail(self._spool, ident)
                 if mail.sent is None:
-                    self._require_sendable(mail)
-                    mails.append(mail)
+                    changed = mail._replace(to=to or mail.to)
+                    self._require_sendable(changed)
+                    if to:
+                        self._spool.set_recipient(mail, to)
+                        self._spool.take_refusal(mail)
+                    mails.append(changed)
                 else:
                     by = safe_line(mail.sent.transport)
                     print(f"{mail.id}: already sent {format_time(mail.sent.at)} by {by}")
@@ -174,12 +181,12 @@ class _SpoolRetry:
             BadMail: every attempt would fail.
             OSError: the mail cannot be read now.
         """
-        from engine.mail.address import require_address
+        from engine.mail.address import require_addresses
 
         if self._settings is None:
             return
         try:
-            require_address(mail.to, self._settings.strict)
+            require_addresses(mail.to or self._settings.recipient, self._settings.strict)
             self._spool.body(mail, self._settings.spooled_size)  # the same check as on delivery
         except BadMail as error:
             raise BadMail(f"{mail.id}: cannot be sent; skipped: {error}") from error

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from engine.mail.transports.registry import TransportRegistry
 
 DONE, NOT_SENT = 0, 1
+
+KEPT_NULL = 3
+"""Exit code of `send-with-retry --null` for a spooled mail."""
+
 OK, NO_TRANSPORT, UNAVAILABLE = 0, 1, 2
 """Exit codes of `status`, as in the contract's program: a transport is available; none; the only
 ones are suspended or not running.
@@ -42,25 +46,26 @@ ones are suspended or not running.
 
 
 def send(setup: Setup, arguments: Namespace) -> int:
-    """Send a mail in one attempt (contract, `nftban_mail_send`)."""
+    """Send a mail in one attempt to each recipient (contract, `nftban_mail_send`)."""
     settings = setup.mail.settings()
+    _read_null_words(arguments, settings)
     text = _content(arguments, settings)
     _make_folders(setup)
+    code = DONE
     with _interruptible() as stop:
         post = setup.mail.sender(settings, setup.mail.registry(settings), stop.pause)
-        try:
-            sent = post.send(text, arguments.recipient, arguments.subject, cancelled=stop.asked)
-        except (MailError, OSError) as error:
-            _print_outcome(arguments, "failed", reason=_why(error))
-            return _not_sent(error)
-    if sent is None:
-        _print_outcome(arguments, "no recipient")
-        return _warn_no_recipient()
-    if arguments.json:
-        _print_outcome(arguments, "accepted", sent.recipient)
-    else:
-        _submitted(sent.recipient)
-    return DONE
+        for recipient in post.recipients(arguments.recipient):
+            try:
+                sent = post.send(text, recipient, arguments.subject, cancelled=stop.asked)
+            except (MailError, OSError) as error:
+                _print_outcome(arguments, "failed", recipient, reason=_why(error))
+                code = _not_sent(error)
+            else:
+                if arguments.json:
+                    _print_outcome(arguments, "accepted", sent.recipient)
+                else:
+                    _submitted(sent.recipient)
+    return code
 
 
 def _print_outcome(
@@ -75,20 +80,43 @@ def _print_outcome(
 def send_with_retry(setup: Setup, arguments: Namespace) -> int:
     """Send a mail in several attempts; if all fail, spool and queue it (contract).
 
-    Exit 0: sent, 1: spooled (contract). Nothing is spooled with 64: address or content refused, and
-    with 74: the mail could not be spooled.
+    Exit 0: sent, 1: spooled (contract), with --null 3, as a program that cannot start ends
+    with 1, too.
+    Any other code: it is neither sent nor kept, which is also sent to syslog.
 
-    If a mail setting is invalid, the mail is spooled without an attempt, and the worker waits until
-    the setting is repaired: the sender of an alert cannot repair it.
+    If a setting is invalid, the mail is spooled without an attempt, and the worker waits until the
+    setting is repaired: the sender of an alert cannot repair it.
     """
+    try:
+        return _send_with_retry(setup, arguments)
+    except Exception as error:
+        report_lost_mail(setup.queue.syslog, arguments, str(error) or type(error).__name__)
+        raise
+
+
+def report_lost_mail(syslog: str, arguments: Namespace, why: str) -> None:
+    """Send a mail that is neither sent nor kept to the syslog socket: subject and reason, as an
+    alert. Callers of the contract's functions often discard standard error.
+    """
+    from engine.system import syslog_handler  # loaded only for errors
+
+    subject = getattr(arguments, "subject", "") or "without a subject"
+    text = f"mail lost, neither sent nor kept: {safe_line(subject)[:200]}: {safe_line(why)}"
+    syslog_handler.send_message(syslog, "ALERT", text, time.time())
+
+
+def _send_with_retry(setup: Setup, arguments: Namespace) -> int:
     setup.require_mail("mail spool")
-    settings, ways, unmeant = _settings_or_why(setup)
+    settings, ways, fault = _settings_or_fault(setup)
+    _read_null_words(arguments, settings)
     text = _content(arguments, settings)
     _make_folders(setup)
+    if setup.fault:
+        setup.alert(f"mail is kept and not sent: {setup.fault}")
     with _interruptible() as stop:
-        post = setup.mail.sender(settings, ways, stop.pause, unmeant=unmeant)
+        post = setup.mail.sender(settings, ways, stop.pause, unmeant=fault)
         try:
-            ended = post.send_with_retry(
+            results = post.send_with_retry(
                 text,
                 arguments.recipient,
                 arguments.subject,
@@ -96,36 +124,40 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
                 cancelled=stop.asked,
                 tell=print_error if sys.stderr.isatty() else _ignore_text,
             )
-        except MailError as error:
-            _print_outcome(arguments, "failed", reason=_why(error))
-            _not_sent(error)
-            return EX_USAGE
         except OSError as error:
             # The reasons of the transports are included: the mail is lost, and the sender must know
             # why.
             why = "".join(f"{safe_line(note)}; " for note in getattr(error, "__notes__", ()))
             _print_outcome(arguments, "failed", reason=f"{why}{_why(error)}")
-            _not_sent(error, f"{why}mail lost, cannot spool it: ")
+            lost = f"{why}mail lost, cannot spool it: "
+            _not_sent(error, lost)
+            report_lost_mail(setup.queue.syslog, arguments, f"{lost}{_why(error)}")
             return EX_IOERR
-    recipient = arguments.recipient or settings.recipient
-    if ended is None:
-        _print_outcome(arguments, "no recipient")
-        return _warn_no_recipient()
-    if arguments.json:
-        result = "accepted" if ended.sent else "spooled"
-        _print_outcome(arguments, result, recipient, ended.task_id, safe_line(ended.text))
-        return DONE if ended.sent else NOT_SENT
-    return _print_result(setup, ended, recipient)
+        recipients = post.recipients(arguments.recipient)
+    for ended, recipient in zip(results, recipients, strict=True):
+        if arguments.json:
+            result = "accepted" if ended.sent else "spooled"
+            _print_outcome(arguments, result, recipient, ended.task_id, safe_line(ended.text))
+        else:
+            _print_result(setup, ended, recipient)
+    if all(ended.sent for ended in results):
+        return DONE
+    return KEPT_NULL if arguments.null else NOT_SENT
 
 
 def _ignore_text(text: str) -> None:
     """Ignore progress messages: standard error is not a terminal."""
 
 
-def _settings_or_why(setup: Setup) -> tuple[MailSettings, TransportRegistry, str]:
-    """The mail settings and transports; if they are invalid, enough to spool, and the reason."""
+def _settings_or_fault(setup: Setup) -> tuple[MailSettings, TransportRegistry, str]:
+    """The mail settings and transports; if any setting is invalid, enough to spool, and the
+    reason.
+    """
     from engine.mail.transports.registry import TransportRegistry
 
+    if setup.fault:
+        settings = setup.mail.lenient_settings()
+        return settings, TransportRegistry(settings, {}), setup.fault
     try:
         settings = setup.mail.settings()
         return settings, setup.mail.registry(settings), ""
@@ -134,10 +166,10 @@ def _settings_or_why(setup: Setup) -> tuple[MailSettings, TransportRegistry, str
         return settings, TransportRegistry(settings, {}), safe_line(str(error))
 
 
-def _print_result(setup: Setup, ended: SendResult, recipient: str) -> int:
+def _print_result(setup: Setup, ended: SendResult, recipient: str) -> None:
     if ended.sent:
         _submitted(recipient)
-        return DONE
+        return
     if ended.permanent:
         print_error(f"refused permanently: {safe_line(ended.text)}")
     elif ended.doubtful_since:
@@ -155,7 +187,6 @@ def _print_result(setup: Setup, ended: SendResult, recipient: str) -> int:
             f"({safe_line(ended.unqueued)}); "
             f"`{spool_retry(setup, ended.mail_id)}` queues it"
         )
-    return NOT_SENT
 
 
 def spool_retry(setup: Setup, *words: str) -> str:
@@ -199,26 +230,35 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
     return task.id
 
 
-def _content(arguments: Namespace, settings: MailSettings) -> str:
-    """The text to send: the argument, or standard input for `-`.
+def _read_null_words(arguments: Namespace, settings: MailSettings) -> None:
+    """With --null set content, recipient and subject from standard input: arguments have a maximum
+    length (128 KiB on Linux), and other users can read them in the list of processes.
 
     Raises:
-        CommandError: it is too long or empty.
+        CommandError: they are given twice, or not all there.
+    """
+    if not arguments.null:
+        if arguments.content is None:
+            fail(EX_USAGE, "expected CONTENT: a text, the path of a file, or - for standard input")
+        return
+    if arguments.content is not None:
+        fail(EX_USAGE, "--null: expected CONTENT on standard input only")
+    # Longer content is cut; that it is too long is found later.
+    words = sys.stdin.buffer.read(4 * settings.max_file_size).split(b"\0", 2)
+    if len(words) < 3:
+        fail(EX_USAGE, "standard input: expected RECIPIENT NUL SUBJECT NUL CONTENT")
+    arguments.recipient, arguments.subject, arguments.content = map(os.fsdecode, words)
+    arguments.literal = True
+
+
+def _content(arguments: Namespace, settings: MailSettings) -> str:
+    """The text to send: the argument, or standard input for `-`; a longer one than allowed is cut
+    after the limit, so that `load_content` refuses it.
     """
     said: str = arguments.content
     if said != "-" or arguments.literal:
-        if not said.strip():
-            fail(
-                EX_USAGE,
-                "CONTENT is empty: nothing was sent, expected a text or the path of a file",
-            )
         return said
-    most = settings.max_file_size
-    data = sys.stdin.buffer.read(most + 1)
-    if len(data) > most:
-        fail(EX_USAGE, f"standard input: more than {most:,} bytes (mail.max_file_size)")
-    if not data.strip():
-        fail(EX_USAGE, "standard input is empty or closed: nothing was sent, expected a text")
+    data = sys.stdin.buffer.read(settings.max_file_size + 1)
     # With a line end it is always text, never the path of a file.
     return data.decode("utf-8", "replace").removesuffix("\n") + "\n"
 
@@ -321,12 +361,6 @@ def _words(error: Exception) -> str:
     return f"{where}{error.strerror or error}"
 
 
-def _warn_no_recipient() -> int:
-    # The contract's rule: a missing recipient is no error for the caller.
-    print_result("Warning: No recipient configured", sys.stderr)
-    return DONE
-
-
 # ---- test
 
 
@@ -352,17 +386,16 @@ def send_test(
     setup: Setup, settings: MailSettings, email: str, *, anyway: bool = False, dry: bool = False
 ) -> int:
     """Send a test mail; with `anyway` also by a suspended transport."""
-    from engine.mail.address import require_address
+    from engine.mail.address import require_addresses
     from engine.mail.host import this_host
 
-    recipient = email or settings.recipient
-    if not recipient:
+    if not (email or settings.recipient):
         return _step("recipient", "none configured, none given", NOT_SENT)
     try:
-        recipient = require_address(recipient, settings.strict)
+        recipients = require_addresses(email or settings.recipient, settings.strict)
     except BadMail as error:
         return _step("recipient", str(error), NOT_SENT)
-    _step("recipient", recipient)
+    _step("recipient", ", ".join(recipients))
     ways = setup.mail.registry(settings)
     from tui.cli.setup import suspend
 
@@ -384,12 +417,12 @@ def send_test(
     with _interruptible() as stop:
         post = setup.mail.sender(settings, ways, stop.pause, suspended=not anyway)
         try:
-            sent = post.send(f"{subject}\n", recipient, subject, cancelled=stop.asked)
+            for recipient in recipients:
+                sent = post.send(f"{subject}\n", recipient, subject, cancelled=stop.asked)
         except (MailError, OSError) as error:
             took = time.monotonic() - began
             return _step("failed", f"after {took:.1f} s: {_why(error)}", NOT_SENT)
     took = time.monotonic() - began
-    assert sent is not None, "there is a recipient"
     return _step("accepted", f"by {sent.transport} after {took:.1f} s (delivery not confirmed)")
 
 
@@ -500,16 +533,16 @@ def _look(setup: Setup) -> _TransportReport:
 
 def _wrong_addresses(settings: MailSettings) -> dict[str, str]:
     """Invalid sender or recipient addresses, by the rules of the sending code."""
-    from engine.mail.address import require_address
+    from engine.mail.address import require_address, require_addresses
 
     wrong = {}
-    for name, text, strict in (
-        ("sender", settings.sender, False),
-        ("recipient", settings.recipient, settings.strict),
+    for name, text, check, strict in (
+        ("sender", settings.sender, require_address, False),
+        ("recipient", settings.recipient, require_addresses, settings.strict),
     ):
         try:
             if text:
-                require_address(text, strict)
+                check(text, strict)
         except BadMail as error:
             wrong[name] = str(error)
     return wrong

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from engine.config import shell_assignments
 from engine.config.nftban_variables import CONFIG_DIR
-from engine.mail.address import require_address
+from engine.mail.address import require_addresses
 from engine.mail.model import BadMail
 from engine.system import files
 from engine.text.safe import safe_line
@@ -57,7 +57,7 @@ def setup_mail(setup: Setup, arguments: Namespace) -> int:
     if arguments.show:
         return _show(setup, path, arguments)
     try:
-        email = require_address(arguments.email)
+        email = ",".join(require_addresses(arguments.email))
     except BadMail as error:
         fail(EX_USAGE, str(error))
     with captured_lines(arguments.json) as lines:

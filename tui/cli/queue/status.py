@@ -21,6 +21,7 @@ from engine.monitor.alerts import (
     Unfinished,
     find_alerts,
     is_stalled,
+    recent_refusals,
 )
 from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forecasts
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
@@ -141,6 +142,7 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         unfinished=_interrupted(place, now),
         routes=readings.routes,
         orphaned_mails=lost,
+        refusals=readings.refusals,
         warnings=readings.queue_figures.warnings,
         blocked=tuple(_blocked(place, tasks.due_kinds, readings)),
         destinations=join(readings.destinations, None),
@@ -282,7 +284,7 @@ def _as_text(place: Place, found: PlaceStatus) -> list[str]:
         lines.append(f"oldest    {format_rough_duration(found.age)} waiting")
     rows = readings.queue_figures.rows
     lines += [f"{safe_line(name):<9} {safe_line(text)}" for name, text in rows]
-    lines += _mail_lines(readings)
+    lines += _mail_lines(readings, time.time())
     if readings.lock is not None:
         lines.append(f"lock      {readings.lock.verdict}: {safe_line(readings.lock.reason)}")
     shown = tasks.problems[:SHOWN_PROBLEMS]
@@ -302,14 +304,19 @@ def _in_full(alert: Alert) -> str:
     return safe_line(alert.target.name) if alert.kind is AlertKind.WARNED else alert.text
 
 
-def _mail_lines(readings: PlaceReadings) -> list[str]:
-    """Lines about the mail spool and the suspended transports."""
+def _mail_lines(readings: PlaceReadings, now: float) -> list[str]:
+    """Lines about the mail spool, refused or lost mails and the suspended transports."""
     heap, lines = readings.sending.backlog, []
     if isinstance(heap, MailBacklog) and heap.mails:
         age = format_rough_duration(heap.oldest)
         lines.append(f"mail      {heap.mails:,} spooled, the oldest for {age}")
     elif isinstance(heap, str):
         lines.append(f"mail      ? {safe_line(heap)}")
+    whys = Counter(each.text or each.word for each in recent_refusals(readings.refusals, now))
+    lines += [
+        f"mail      {count:,} refused or lost in a day: {safe_line(why)}"
+        for why, count in whys.most_common(SHOWN_PROBLEMS)
+    ]
     lines += [
         f"mail      {describe_suspension(stop)} (spooldeck mail resume {safe_line(stop.name)})"
         for stop in _stopped(readings)
@@ -329,6 +336,7 @@ def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
         "spooled": None if spooled is None else spooled.mails,
         "oldest_age": spooled.oldest if spooled and spooled.mails else None,
         "without_task": None if tasks.read is not None else found.lost,
+        "refused_or_lost": len(recent_refusals(readings.refusals, time.time())),
         "suspended": [with_times(stop._asdict(), "since") for stop in _stopped(readings)],
     }
     return {

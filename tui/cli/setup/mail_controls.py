@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.config.validators import ConfigError
 from engine.mail.send.mail_spool import Spooled
+from engine.mail.send.queuing import is_being_sent
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.store import Unavailable
 from tui.cli.setup import suspend
@@ -82,11 +83,13 @@ class _MailControls:
 
     def find_unqueued(self, payloads: Collection[str], now: float) -> int:
         with _errors_as_unavailable():
+            spool = self._setup.mail.spool()
             unnamed = [
                 mail.meta
-                for mail in self._setup.mail.spool().read_all()
+                for mail in spool.read_all()
                 if isinstance(mail, Spooled) and mail.sent is None and mail.meta not in payloads
                 if not 0 <= now - mail.created < QUEUING_GRACE_SECONDS
+                if not (mail.queuing and is_being_sent(spool, mail.id))
             ]
             return sum(os.path.exists(path) for path in unnamed)  # the others were sent before
 

@@ -247,6 +247,30 @@ def setup_for(
     if config.stores:
         _check_settings(config)
     queue = queue_settings_for(config, "" if is_url(place) else place, environ)
+    return _setup(config, queue, place, environ, words)
+
+
+def setup_despite(
+    fault: str, path: str | None, place: str, environ: Mapping[str, str], words: tuple[str, ...]
+) -> Setup:
+    """The setup of a place with what is valid of a configuration that has a `fault`; `path` is its
+    file, as for `load_config`.
+
+    Raises:
+        CommandError: the place is a URL that cannot be used.
+    """
+    config = queue_config.load_valid_part(path, environ)
+    queue = queue_settings_for(config, "" if is_url(place) else place, environ, is_lenient=True)
+    return _setup(config, queue, place, environ, words)._replace(fault=fault)
+
+
+def _setup(
+    config: Config,
+    queue: Queue,
+    place: str,
+    environ: Mapping[str, str],
+    words: tuple[str, ...],
+) -> Setup:
     address = find_address(config, place) if place else Address(queue.root)
     name = detect_format(address)
     form = FORMATS[name]

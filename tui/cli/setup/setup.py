@@ -151,6 +151,8 @@ class Setup(NamedTuple):
     """As returned by the format's `parse_settings`."""
     words: tuple[str, ...] = ()
     """The command line as typed, without the name of the program."""
+    fault: str = ""
+    """Why the configuration is invalid: this setup has only what is valid of it, to keep a mail."""
 
     @property
     def place(self) -> str:

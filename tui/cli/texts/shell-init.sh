@@ -4,7 +4,8 @@
 #
 # Each call starts spooldeck once, with the values of NFTBAN_DATA_DIR, NFTBAN_RUN_DIR and the other
 # variables at that time, exported or not. Output and exit codes are those of the contract; any
-# other error is one line on standard error and exit code 1 (process_next: 3).
+# other error is one line on standard error and exit code 1 (process_next: 3). A mail that
+# nftban_mail_send_with_retry could neither send nor keep is reported to syslog, exit code 2.
 
 __spooldeck() {
     local __spooldeck_other=$1 __spooldeck_code=0
@@ -73,19 +74,29 @@ nftban_queue_dlq_purge() {
 }
 
 nftban_mail_send() {
-    if [[ -z ${1:-} ]]; then
+    if (( $# == 0 )); then
         printf 'Usage: nftban_mail_send <content> [recipient]\n' >&2
         return 1
     fi
-    __spooldeck 1 mail send --literal -- "${@:1:2}"
+    # An argument of a program has at most 128 KiB; standard input has no limit.
+    printf '%s\0\0%s' "${2:-}" "$1" | __spooldeck 1 mail send --null
 }
 
 nftban_mail_send_with_retry() {
-    if [[ -z ${1:-} ]]; then
+    local __spooldeck_sent=0
+    if (( $# == 0 )); then
         printf 'Usage: nftban_mail_send_with_retry <content> [recipient] [subject]\n' >&2
-        return 1
+        return 2
     fi
-    __spooldeck 1 mail send-with-retry --literal -- "${@:1:3}"
+    printf '%s\0%s\0%s' "${2:-}" "${3:-}" "$1" | __spooldeck 2 mail send-with-retry --null ||
+        __spooldeck_sent=$?
+    case $__spooldeck_sent in
+        0) return 0 ;;
+        3) return 1 ;; # it is in the spool
+        2) ;; # the command has reported it
+        *) logger -p user.alert -t nftban-queue "mail lost, neither sent nor kept: ${3:-}" || : ;;
+    esac
+    return 2
 }
 
 export -f __spooldeck nftban_queue_add nftban_queue_process_next nftban_queue_count \
