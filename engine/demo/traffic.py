@@ -343,6 +343,7 @@ def run_keeper(
     _say("making", FLOWING, "and", WEDGED)
     traffic = TrafficGenerator(folder, exhibits)
     traffic.create(tasks, configuration)
+    hanging = _hang(f"{folder}/{WEDGED}")  # first: its lock is stuck after a while
     _say("starting workers")
     working = ((exhibit.name, exhibit.work) for exhibit in exhibits if exhibit.work)
     worked = ((FLOWING, WORK_ARGUMENTS), *working)
@@ -350,7 +351,6 @@ def run_keeper(
     workers = {
         name: start_process([*here, _address(folder, name), *work], alive) for name, work in worked
     }
-    hanging = _hang(f"{folder}/{WEDGED}")
     try:
         for exhibit in exhibits:
             exhibit.open()
