@@ -49,6 +49,8 @@ SEARCH_PATHS = (
 
 MIN_STUCK_SECONDS = 3 * queue_lock.HEARTBEAT_SECONDS
 """Seconds: with a lower threshold, a healthy worker with late heartbeats would count as stuck."""
+MIN_FOREIGN_STUCK_SECONDS = 90.0
+"""Seconds to which a lower threshold of NFTBan is raised: it was not chosen for our heartbeats."""
 
 
 BUILT_IN_KINDS = ("mail_send",)
@@ -681,7 +683,7 @@ def _check_root(queue: QueueSettings, at: validators.ConfigLocation) -> None:
 
 def _raise_threshold(value: object, at: validators.ConfigLocation) -> float:
     """Raise the other program's threshold to our minimum; its file must not be refused."""
-    return max(MIN_STUCK_SECONDS, validators.number_check(0, "seconds")(value, at))
+    return max(MIN_FOREIGN_STUCK_SECONDS, validators.number_check(0, "seconds")(value, at))
 
 
 _NFTBAN_CHECKS: Mapping[str, validators.Check] = {**_QUEUE, "stuck_threshold": _raise_threshold}

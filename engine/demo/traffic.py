@@ -156,8 +156,8 @@ status=failed transport=$by retries=$try last_error={error}"; exit 1; fi;;"""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-_MAX_SAID_BYTES = 4096
-"""Bytes of the keeper's latest lines that are kept."""
+_MAX_MESSAGE_BYTES = 65536
+"""Bytes of the keeper's lines that are read at a time: what a pipe holds."""
 
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when its parent has ended."""
@@ -219,7 +219,7 @@ class Demo:
         ]
         self._keeper: subprocess.Popen[bytes] | None = None
         self._urls: list[str] = []
-        self._said = b""
+        self._messages = b""
 
     @property
     def config_path(self) -> str:
@@ -254,14 +254,22 @@ class Demo:
         assert keeper is not None and keeper.stdout is not None
         code = keeper.poll()  # before the pipe: its last words are there once it has ended
         with contextlib.suppress(BlockingIOError):
-            self._said += os.read(keeper.stdout.fileno(), _MAX_SAID_BYTES)
-        words = [line.partition(" ")[2] for line in self._said.decode().splitlines()]
-        self._said = self._said[-_MAX_SAID_BYTES:]
-        last = words[-1] if words else ""
+            self._messages += os.read(keeper.stdout.fileno(), _MAX_MESSAGE_BYTES)
+        whole = self._messages.rpartition(b"\n")[0]
+        self._messages = self._messages[whole.rfind(b"\n") + 1 :]  # from the last whole line on
+        last = whole.rpartition(b"\n")[2].decode("utf-8", "replace").partition(" ")[2]
         if code is None:
             return f"the demo: {last} ({self.folder}/{LOG_FILE})" if last else ""
         reason = last if code > 0 else ""  # an error's; a signal leaves no words
         return f"the demo's keeper ended: {reason or _describe_exit(keeper)}"
+
+    def last_log_lines(self, most: int = 20) -> list[str]:
+        """The last lines of the log, which is deleted with the folder; [] if it is gone."""
+        try:
+            with open(f"{self.folder}/{LOG_FILE}", encoding="utf-8", errors="replace") as log:
+                return log.read().splitlines()[-most:]
+        except OSError:
+            return []
 
     def __enter__(self) -> Demo:
         try:
@@ -323,7 +331,7 @@ def _describe_exit(process: subprocess.Popen[bytes]) -> str:
 
 def _say(*words: str) -> None:
     """Write a line to the process that started the demo."""
-    os.write(1, f"{' '.join(words)}\n".encode())
+    os.write(1, f"{' '.join(words)}\n".encode("utf-8", "replace"))
 
 
 def run_keeper(
@@ -356,7 +364,7 @@ def run_keeper(
             exhibit.open()
         places = (FLOWING, WEDGED, *(exhibit.name for exhibit in exhibits))
         _say(READY, *places)
-        traffic.run(hanging, dict(workers))
+        traffic.run(hanging, workers)
     finally:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):  # ended and waited for
             signal.pidfd_send_signal(hanging, signal.SIGKILL)
@@ -494,7 +502,7 @@ class TrafficGenerator:
         self._add(FLOWING, self._some(tasks // 2, now - 6 * 3600, now))
         self._add(WEDGED, self._some(tasks * 3 // 10, now - STUCK_BACKLOG_SECONDS, now))
 
-    def run(self, hanging: int, workers: dict[str, subprocess.Popen[bytes]]) -> None:
+    def run(self, hanging: int, workers: Mapping[str, subprocess.Popen[bytes]]) -> None:
         """Add a task every `TASK_INTERVAL_SECONDS` seconds and write the mail metrics, until
         standard input ends.
 
@@ -506,15 +514,17 @@ class TrafficGenerator:
         poll = select.poll()
         poll.register(0, select.POLLIN | select.POLLHUP)
         poll.register(hanging, select.POLLIN)
-        count = 0
+        count, reported = 0, set[str]()
         while 0 not in (ready := dict(poll.poll(1000 * TASK_INTERVAL_SECONDS))):
             if hanging in ready:
                 poll.unregister(hanging)
                 os.waitid(os.P_PIDFD, hanging, os.WEXITED)
             count += 1
             now = time.time()
-            for name in [name for name, worker in workers.items() if worker.poll() is not None]:
-                _say(FAILED, f"the worker of {name} ended: {_describe_exit(workers.pop(name))}")
+            for name, worker in workers.items():
+                if worker.poll() is not None and name not in reported:
+                    reported.add(name)
+                    _say(FAILED, f"the worker of {name} ended: {_describe_exit(worker)}")
             _try("traffic of the queues", self._add_one, count, now)
             for exhibit in self._exhibits:
                 _try(f"traffic of {exhibit.name}", exhibit.add, now)
@@ -564,9 +574,10 @@ def _try(name: str, act: Callable[..., None], *arguments: object) -> None:
     try:
         act(*arguments)
     except Exception as error:
-        sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {name}\n")
-        traceback.print_exc()
         _say(FAILED, f"{name}: {_describe(error)}")
+        with contextlib.suppress(OSError):  # the disk is full: the line above is shown
+            sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {name}\n")
+            traceback.print_exc()
 
 
 def publish_mail_metrics(root: str) -> None:

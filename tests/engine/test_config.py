@@ -490,7 +490,7 @@ def test_the_manual_names_the_values_that_choose_the_profile() -> None:
 
 def test_a_low_threshold_of_the_real_program_is_raised(tmp_path: Path, spool: str) -> None:
     """Below the least that spares a healthy worker, the least counts; it is no error there."""
-    for said, counts in (("0", 30), ("5", 30), ("31", 31), ("1200", 1200)):
+    for said, counts in (("0", 90), ("5", 90), ("91", 91), ("1200", 1200)):
         line = {"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD": said}
         (tmp_path / "nftban.conf").write_text(f"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD={said}\n")
         for environ in (line, {"NFTBAN_CONFIG_DIR": str(tmp_path)}):

@@ -35,30 +35,50 @@ class OperatorShell(NamedTuple):
     """The command line that starts this program."""
     config_path: str
 
-    def show(self, words: str, *codes: int) -> None:
-        """Print a command and run it with our output; `codes` are expected exit codes (0).
+    def show(self, words: str, *codes: int) -> int:
+        """Print a command, run it with our output, and return its exit code, one of `codes` (0).
 
         Raises:
             CommandError: it ended with another code.
         """
         print(f"$ spooldeck {words}", flush=True)
-        code = self._run(words, None).returncode
+        code = self._run(words).returncode
         print(flush=True)
         if code not in (codes or (0,)):
             fail(EX_SOFTWARE, f"demo: spooldeck {words}: ended with {code}")
+        return code
 
     def read(self, words: str) -> dict[str, object]:
-        """The first JSON object that a command prints, with any exit code."""
-        ended = self._run(f"{words} --json", subprocess.PIPE)
+        """The first JSON object that a command prints, with any exit code.
+
+        Raises:
+            CommandError: it printed none; the error has what it printed instead.
+        """
+        ended = self._run(f"{words} --json", subprocess.PIPE, subprocess.PIPE)
         try:
             found: dict[str, object] = json.loads(ended.stdout.partition(b"\n")[0])
         except ValueError:
-            fail(EX_SOFTWARE, f"demo: spooldeck {words}: ended with {ended.returncode}")
+            fail(EX_SOFTWARE, f"demo: spooldeck {words}: {ended.stderr.decode(errors='replace')}")
         return found
 
-    def _run(self, words: str, stdout: int | None) -> subprocess.CompletedProcess[bytes]:
+    def apply(self, words: str) -> None:
+        """Plan, then apply with the number of the plan. Plan again if the number has changed since:
+        the traffic goes on.
+
+        Raises:
+            CommandError: it ended with another code than 0 each time.
+        """
+        for is_last in (False, False, True):
+            amount = self.read(f"{words} --dry-run").get("acted_on", "?")
+            if self.show(f"{words} --apply {amount}", *(() if is_last else (0, 1))) == 0:
+                return
+
+    def _run(
+        self, words: str, stdout: int | None = None, stderr: int | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
         argv = [*self.program, "--config", self.config_path, *shlex.split(words)]
-        return subprocess.run(argv, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=stdout)
+        stdin = subprocess.DEVNULL
+        return subprocess.run(argv, cwd=self.folder, stdin=stdin, stdout=stdout, stderr=stderr)
 
 
 def run_as_text(shell: OperatorShell, places: Sequence[str]) -> None:
@@ -81,16 +101,13 @@ def run_as_text(shell: OperatorShell, places: Sequence[str]) -> None:
     purge = f"purge {FLOWING} --filter {REFUSED_RECIPIENTS}"
     shell.show(f"{purge} --dry-run")
     _say("Apply it: the number must be that of the plan.")
-    shell.show(f"{purge} --apply {shell.read(f'{purge} --dry-run')['acted_on']}")
+    shell.apply(purge)
     _say("That was wrong? Each operation can be undone for 24 hours.")
     shell.show(f"undo {FLOWING}")
-    undo = f"undo {shell.read(f'undo {FLOWING}')['op']} {FLOWING}"
-    shell.show(f"{undo} --apply {shell.read(f'{undo} --dry-run')['acted_on']}")
+    shell.apply(f"undo {shell.read(f'undo {FLOWING}')['op']} {FLOWING}")
 
     _say("An error that stopped happening: replay its tasks, one first, then ten, then the rest.")
-    replay = f"replay {FLOWING} --filter {PAST_ERROR}"
-    amount = shell.read(f"{replay} --dry-run")["acted_on"]
-    shell.show(f"{replay} --apply {amount}")
+    shell.apply(f"replay {FLOWING} --filter {PAST_ERROR}")
 
     _say(
         f"The other queue: a worker holds the lock of {WEDGED} and hangs. After "

@@ -179,18 +179,25 @@ def demo(setup: Setup, arguments: Namespace) -> int:
             import_module("tui.app")  # in parallel with the making of the places
         places = show.wait_for_places(lambda step: print(f"  {safe_line(step)} ...", flush=True))
         print(f"places: {safe_line(' '.join(places))}", flush=True)
-        if has_screen:
-            loaded = queue_config.load_config(show.config_path, os.environ)
-            code = run(setup._replace(config=loaded), places, arguments, show.trouble)
-        else:
-            from tui.cli.demo_text import OperatorShell, run_as_text
+        code = 0
+        try:
+            if has_screen:
+                loaded = queue_config.load_config(show.config_path, os.environ)
+                code = run(setup._replace(config=loaded), places, arguments, show.trouble)
+            else:
+                from tui.cli.demo_text import OperatorShell, run_as_text
 
-            shell = OperatorShell(show.folder, program_command(), show.config_path)
-            run_as_text(shell, places)
-            code = 0
-        trouble = show.trouble()
-    if trouble:
-        print_error(safe_line(trouble))
+                shell = OperatorShell(show.folder, program_command(), show.config_path)
+                run_as_text(shell, places)
+        finally:
+            if trouble := show.trouble():
+                print_error(safe_line(trouble))
+                for line in show.last_log_lines():
+                    print_error(safe_line(line))
+    if trouble and not has_screen:
+        from tui.terminal.crash_report import EX_SOFTWARE
+
+        code = EX_SOFTWARE
     if kept:
         again = shlex.join(["spooldeck", "--config", show.config_path, *places])
         print(f"demo places kept in {safe_line(kept)}; to continue: {safe_line(again)}")
