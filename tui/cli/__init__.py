@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from signal import SIG_DFL, SIGCHLD, signal
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from engine.config import queue_config
 from engine.config.place_address import has_password, is_url
@@ -48,9 +48,19 @@ from tui.cli.setup.errors import (
     has_queue_folders,
     print_error,
 )
-from tui.cli.setup.output import COLOR_WORDS, ReaderGone, choose_color, end_with_reader, guard_pipe
+from tui.cli.setup.output import (
+    COLOR_WORDS,
+    ReaderGone,
+    choose_color,
+    end_with_reader,
+    guard_streams,
+    print_controls,
+)
 from tui.cli.setup.place_formats import is_same_place, setup_despite, setup_for
 from tui.cli.setup.setup import Setup, load_function
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 PASSWORD_IN_ARGUMENTS = (
     "password on the command line: other users can read it there; put the URL into `places` of a "
@@ -83,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A command loads and parses for a tenth of a second: collecting in that time finds nothing.
     gc.set_threshold(GC_THRESHOLD)
     _open_closed_streams()
-    guard_pipe()
+    guard_streams()
     signal(SIGCHLD, SIG_DFL)  # if the caller ignores it, we cannot read the exit status of a child
     code = _run_reporting_errors(list(sys.argv[1:] if argv is None else argv))
     gc.freeze()  # else the interpreter walks all modules at its end
@@ -418,6 +428,10 @@ class _CommandParser(ArgumentParser):
         # Always with a width: argparse would load shutil to read that of the terminal, at every
         # start.
         return _HelpFormatter(self.prog, max_help_position=26, width=self._columns)
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        # From Python 3.14 on, argparse colours the help on a terminal; it has no text of others.
+        print_controls(message, sys.stderr if file is None else sys.stdout)
 
     def _get_values(self, action: Action, arg_strings: list[str]) -> object:
         # Until Python 3.12.5 argparse drops a `--` even if it is the description itself. The `--`

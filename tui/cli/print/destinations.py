@@ -80,7 +80,7 @@ def _list(setup: Setup, arguments: Namespace, words: Sequence[str]) -> int:
 def _print(listed: _Listed, tasks_unknown: str, why_none: str) -> None:
     width = shutil.get_terminal_size((120, 24)).columns
     if listed.unknown:
-        print_error(safe_line(listed.unknown))
+        print_error(listed.unknown)
     if not listed.seen:
         print(why_none or "no destinations: nothing was delivered yet")
         return
@@ -141,7 +141,7 @@ def _apply(
     plan_command.require_reason(setup, arguments.reason)
     done = run_action(setup, registry, verb, seen, arguments.reason)
     if done.trouble:
-        print_error(safe_line(done.trouble))
+        print_error(done.trouble)
     if arguments.json:
         value = ACTIONS[verb].value
         print(json.dumps({"destination": seen.origin, "done": value, "op": done.op or None}))

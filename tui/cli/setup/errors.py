@@ -87,9 +87,9 @@ def program_command() -> list[str]:
 
 
 def print_error(text: str) -> None:
-    """Print one line to standard error."""
+    """Print one line to standard error; the text may contain names and texts of any origin."""
     try:
-        print(f"spooldeck: {text}", file=sys.stderr)
+        print(f"spooldeck: {safe_line(text)}", file=sys.stderr)
     except OSError:
         discard_stream(sys.stderr)  # no reader is left; the exit code still reports the error
 
