@@ -12,9 +12,14 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from os import stat_result
+from typing import TYPE_CHECKING
 
 from engine.system.fd_cache import FdCache
+
+if TYPE_CHECKING:
+    import socket
 
 rename = os.rename
 unlink = os.unlink
@@ -501,6 +506,9 @@ def make_folder(
     """Create a folder unless it exists, for `owner` (uid, gid) or the owner of its parent.
 
     The parent is fsynced: if the folder's name were lost, so would be all files moved into it.
+
+    Raises:
+        OSError: as `create_folder`.
     """
     if dir_fd is None:
         above, name = os.path.split(path.rstrip("/"))
@@ -511,22 +519,83 @@ def make_folder(
             os.close(passed)
         return
     try:
-        mkdir(path, mode, dir_fd=dir_fd)
+        os.close(create_folder(path, dir_fd, mode, owner))
     except FileExistsError:
         return
-    fd = open_folder(path, dir_fd)
+    above_fd = open_folder(".", dir_fd)
     try:
-        above_fd = open_folder("..", fd)
-        try:
-            owner = owner or new_file_owner(os.fstat(above_fd))
-            if owner is not None:
-                fchown(fd, *owner)
-            fchmod(fd, mode)
-            fsync(above_fd)
-        finally:
-            os.close(above_fd)
+        fsync(above_fd)
     finally:
-        os.close(fd)
+        os.close(above_fd)
+
+
+def create_folder(
+    name: str, dir_fd: int, mode: int = FOLDER_MODE, owner: tuple[int, int] | None = None
+) -> int:
+    """Create a folder that must not exist, for `owner` (uid, gid) or the owner of its parent, and
+    open it.
+
+    In a folder that another user can write to, root makes it with the rights of the owner
+    (setfsuid): that user may exchange it for a private folder of root before it is opened, and a
+    chown would give that away.
+
+    Raises:
+        FileExistsError: the name is in use.
+        PermissionError: the owner may not create it, or it was exchanged.
+    """
+    above = os.fstat(dir_fd)
+    owner = owner or new_file_owner(above)
+    is_shared = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
+    if os.geteuid() != 0 or not (above.st_uid or is_shared):
+        return _create_folder(name, dir_fd, mode, owner)
+    if owner is None or owner[0] == 0:
+        return _create_folder(name, dir_fd, mode, owner, is_exchangeable=True)
+    from engine.system import users  # only for root, and folders are rarely made
+
+    with users.files_as(users.account_of(*owner)._replace(gid=owner[1])):
+        return _create_folder(name, dir_fd, mode)
+
+
+def _create_folder(
+    name: str,
+    dir_fd: int,
+    mode: int,
+    owner: tuple[int, int] | None = None,
+    *,
+    is_exchangeable: bool = False,
+) -> int:
+    mkdir(name, mode, dir_fd=dir_fd)
+    fd = -1
+    try:
+        fd = open_folder(name, dir_fd)
+        if is_exchangeable and os.listdir(fd):
+            raise PermissionError(errno.EPERM, "was exchanged while it was made", name)
+        if owner is not None:
+            fchown(fd, *owner)
+        fchmod(fd, mode)  # independent of the umask
+    except OSError:
+        if fd >= 0:
+            os.close(fd)
+        with suppress(OSError):  # report the first error; an empty folder does no harm
+            rmdir(name, dir_fd=dir_fd)
+        raise
+    return fd
+
+
+def bind_socket(sock: socket.socket, name: str, dir_fd: int, mode: int) -> None:
+    """Bind a UNIX socket to a name in an open folder; its path may be longer than 107 bytes.
+
+    The umask of the process gives it the mode: chmod(2) by name would follow a link that the
+    folder's owner may have put there since.
+
+    Raises:
+        OSError: the name is in use, or cannot be made.
+    """
+    before = os.umask(~mode & 0o777)
+    try:
+        sock.bind(f"/proc/self/fd/{dir_fd}/{name}")
+    finally:
+        os.umask(before)
 
 
 def make_folders(path: str, mode: int = FOLDER_MODE, owner: tuple[int, int] | None = None) -> None:
