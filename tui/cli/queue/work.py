@@ -219,8 +219,8 @@ class _WorkerRun:
     def _close(self) -> None:
         self._closing.close()
         if self._lock is not None and self.worker is not None and self.worker.is_busy:
-            # Its handlers still run; they inherited the flock, so the next worker sees the lock as
-            # held.
+            # Its handlers still run; their supervisors keep the flock, so the next worker sees the
+            # lock as held.
             self._lock.abandon()
         elif self._lock is not None:
             self._lock.release()
