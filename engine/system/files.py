@@ -400,6 +400,18 @@ def flocked_inodes() -> frozenset[int]:
     return frozenset(int(field[-3].rpartition(":")[2]) for field in fields if "FLOCK" in field)
 
 
+def flock_holders(seen: stat_result) -> frozenset[int]:
+    """PIDs that took a flock on a file, as far as /proc/locks shows them; a process that only
+    inherited it is not among them."""
+    try:
+        with open("/proc/locks", encoding="ascii") as lines:
+            fields = [line.split() for line in lines]
+    except OSError:
+        return frozenset()
+    ours = [one for one in fields if "FLOCK" in one and one[-3].endswith(f":{seen.st_ino}")]
+    return frozenset(int(one[-4]) for one in ours)
+
+
 class Flock:
     """Context manager: hold the exclusive flock of an open file.
 

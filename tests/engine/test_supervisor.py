@@ -200,7 +200,7 @@ def test_a_supervisor_with_a_child_left_is_not_used_again(tmp_path: Path) -> Non
 
 def test_an_idle_supervisor_holds_no_lock_and_may_be_killed(tmp_path: Path) -> None:
     """The flock that a program inherits, or its supervisor keeps, is free when the program has
-    ended and we have closed it. A supervisor that was killed while it had no program is replaced."""
+    ended and we have closed it. A supervisor that was killed without a program is replaced."""
     with SupervisorPool() as pool:
         with (tmp_path / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
