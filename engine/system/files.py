@@ -278,6 +278,31 @@ def open_guarded(name: str, dir_fd: int) -> int:
         raise Refused(_TYPE_REFUSALS.get(kind) or f"cannot be opened: {error.strerror}") from error
 
 
+def open_outgoing(
+    name: str,
+    dir_fd: int,
+    place: stat_result,
+    opens: Callable[[str, int], int] = open_guarded,
+) -> int:
+    """Open a file whose content leaves the machine or goes to a program, by `opens`.
+
+    Root opens a file of root in a place of another user with that user's rights: that user can put
+    a private file of root there (rename) if one is in any of their folders, and would get it sent.
+    `place` is the stat of the place's folder.
+
+    Raises:
+        FileNotFoundError, Refused, OSError: as `opens`.
+    """
+    fd = opens(name, dir_fd)
+    if os.geteuid() != 0 or place.st_uid == 0 or os.fstat(fd).st_uid != 0:
+        return fd
+    os.close(fd)
+    from engine.system import users  # only for root
+
+    with users.files_as(users.owner_account(place)):
+        return opens(name, dir_fd)
+
+
 _FILE_ERRORS = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
 """errno values of open(2) that describe the file; all others describe the system's state."""
 

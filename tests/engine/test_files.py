@@ -324,6 +324,34 @@ def test_root_gives_no_folder_away_that_was_exchanged(
     assert (own.st_uid, own.st_gid, stat.S_IMODE(own.st_mode)) == (65534, 65534, 0o750)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read more than the owner of a place")
+def test_root_sends_no_file_that_the_owner_of_the_place_cannot_read(
+    tmp_path: Path, here: int
+) -> None:
+    """A private file of root that the owner has renamed into the place is refused; one that the
+    owner may read, one of a third user that submits mail, and all in a place of root are opened."""
+    for name, mode, user in (
+        ("private", 0o600, 0),
+        ("public", 0o644, 0),
+        ("submitted", 0o600, 12345),
+        ("own", 0o600, 65534),
+    ):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(mode)
+        os.chown(tmp_path / name, user, user)
+    os.close(files.open_outgoing("private", here, os.fstat(here)))
+
+    os.chown(tmp_path, 65534, 65534)
+
+    place = os.fstat(here)
+    for name in ("public", "submitted", "own"):
+        os.close(files.open_outgoing(name, here, place))
+    with pytest.raises(Refused, match="Permission denied"):
+        files.open_outgoing("private", here, place)
+    with pytest.raises(PermissionError):
+        files.open_outgoing("private", here, place, files.open_plain)
+
+
 def test_a_socket_is_bound_with_its_mode(here: int, tmp_path: Path) -> None:
     """The mode is set by the umask, which is as before afterwards: no name is used twice."""
     before = os.umask(0)

@@ -215,7 +215,7 @@ def open_file(name: str, here: int, spool: stat_result) -> Iterator[int]:
         OSError: it cannot be opened now.
     """
     try:
-        fd = files.open_guarded(name, here)
+        fd = files.open_outgoing(name, here, spool)
     except Refused as refusal:
         if isinstance(refusal.__cause__, PermissionError):
             raise refusal.__cause__ from None  # our permissions, not a fault of the mail
