@@ -103,7 +103,7 @@ def require_packages() -> None:
     Raises:
         CommandError: the text names them.
     """
-    if missing := [name for name in ("cryptography", "httpx") if find_spec(name) is None]:
+    if missing := [name for name in ("cryptography", "nacl", "httpx") if find_spec(name) is None]:
         fail(EX_CONFIG, f"federation: {' and '.join(missing)} not installed: {INSTALL}")
 
 
