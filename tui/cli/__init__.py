@@ -438,6 +438,11 @@ class _CommandParser(ArgumentParser):
         # that ends options never reaches this point alone, because TYPE comes before it.
         if arg_strings == ["--"] and action.dest in _ANY_TEXT:
             return "--"
+        is_text = action.dest in (*_ANY_TEXT, "value", "sender")
+        is_named = bool(action.option_strings) or action.dest in ("place", "places")
+        if is_named and not is_text and not all(map(str.strip, arg_strings)):
+            # A script with an unset variable: without a value, an option that selects means all.
+            raise ArgumentError(action, "expected a value, not an empty text")
         return super()._get_values(action, arg_strings)
 
     def _check_value(self, action: Action, value: object) -> None:
