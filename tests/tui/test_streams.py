@@ -102,3 +102,22 @@ def test_no_command_prints_what_a_name_or_a_database_contains(
             said = spooldeck(*name.split(), *map(str, words))
             text = f"{said.stdout}{said.stderr}".replace("\n", "").replace("\t", "")
             assert text.isprintable(), (words, text)
+
+
+def test_what_is_to_be_copied_into_a_shell_is_quoted(tmp_path: Path, spooldeck: Run) -> None:
+    """The commands that `init` suggests next have the path as one word."""
+    place = f"{tmp_path}/a $(id); b"
+    for words in (("init",), ("kannader", "init"), ("zgb", "init")):
+        path = f"{place}-{words[0]}"
+        said = spooldeck(*words, path).stdout.partition("next:")[2]
+        assert f"'{path}'" in said and said.count(path) == said.count(f"'{path}'")
+    missing = spooldeck("queue", "list", f"{place}/none").stderr
+    assert f"init '{place}/none'" in missing
+
+
+def test_a_terminal_of_any_size_is_printed_for(tmp_path: Path, spooldeck: Run) -> None:
+    """A width of 200,000,000 columns is taken for 999."""
+    spooldeck("init", tmp_path / "place")
+    said = spooldeck("overview", tmp_path / "place", COLUMNS="200000000", LINES="99999")
+    assert "Traceback" not in said.stderr and said.stdout
+    assert max(map(len, said.stdout.splitlines())) <= 999

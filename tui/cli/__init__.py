@@ -93,6 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A command loads and parses for a tenth of a second: collecting in that time finds nothing.
     gc.set_threshold(GC_THRESHOLD)
     _open_closed_streams()
+    for name in ("COLUMNS", "LINES"):  # a table of 200,000,000 columns takes all memory
+        if len(os.environ.get(name, "").strip()) > len("999"):
+            os.environ[name] = "999"
     guard_streams()
     signal(SIGCHLD, SIG_DFL)  # if the caller ignores it, we cannot read the exit status of a child
     code = _run_reporting_errors(list(sys.argv[1:] if argv is None else argv))
@@ -438,7 +441,7 @@ class _CommandParser(ArgumentParser):
         # that ends options never reaches this point alone, because TYPE comes before it.
         if arg_strings == ["--"] and action.dest in _ANY_TEXT:
             return "--"
-        is_text = action.dest in (*_ANY_TEXT, "value", "sender")
+        is_text = action.dest in (*_ANY_TEXT, "value", "sender", "recipients")
         is_named = bool(action.option_strings) or action.dest in ("place", "places")
         if is_named and not is_text and not all(map(str.strip, arg_strings)):
             # A script with an unset variable: without a value, an option that selects means all.

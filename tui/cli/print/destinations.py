@@ -81,8 +81,9 @@ def _print(listed: _Listed, tasks_unknown: str, why_none: str) -> None:
     width = shutil.get_terminal_size((120, 24)).columns
     if listed.unknown:
         print_error(listed.unknown)
-    if not listed.seen:
+    if not listed.seen and not listed.unknown:
         print(why_none or "no destinations: nothing was delivered yet")
+    if not listed.seen:
         return
     rows = mixed_table.sending_rows(MailHealth(), listed.seen, 1.0, listed.now, None, most=None)
     titles, lines = mixed_table.table(rows, width)
