@@ -165,7 +165,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 PACKAGE_EXTRAS = {
     **dict.fromkeys(("redis", "bullmq", "msgpack"), "bullmq"),
     **dict.fromkeys(("httpx", "httpcore"), "deliver"),
-    "cryptography": "federation",
+    **dict.fromkeys(("cryptography", "nacl"), "federation"),
     "psycopg": "postgres",
     **dict.fromkeys(("hatchling", "build", "twine", "shtab", "pypandoc"), "package"),
 }

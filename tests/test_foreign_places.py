@@ -596,6 +596,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/system/temp_dir.py": "/var/tmp and /tmp, which are sticky: only our own is entered",
     "engine/index/filter_tasks.py": _MEMORY,
     "engine/stores/kannader/cleanup.py": _OPENED,
+    "engine/stores/kannader/enqueue.py": _OPENED,
     "engine/stores/kannader/permissions.py": _MACHINE,
     "engine/stores/nftban/hint.py": _OPENED,
     "engine/stores/zgb/scan.py": _MEMORY,
@@ -645,3 +646,35 @@ def test_no_other_module_reaches_files_by_their_paths() -> None:
     found = {str(path.relative_to(root)) for path in sources if any(by_path(path.read_text()))}
 
     assert found == BY_PATH.keys()
+
+
+MODE_CALLS = {"chmod", "chown", "lchown", "lchmod", "utime", "copymode", "copystat", "copy2"}
+"""Calls that change what stat(2) shows of a file; fchmod and fchown take a descriptor."""
+
+BY_NAME = {
+    "tui/packaging/debian.py": "the folder build of our own tree",
+    "tui/cli/demo_formats.py": "places of the demo",
+    "tui/cli/demo_formats_zmailer.py": "places of the demo",
+}
+
+
+def mode_by_name(source: str) -> Iterator[str]:
+    """The calls in a module that change mode, owner or times of what has a name then."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        first = ast.unparse(node.args[0]) if node.args else ""
+        opened = first.split(".")[-1] == "fd" or first.startswith("f'/proc/self/fd/")
+        if node.func.attr in MODE_CALLS and not opened:
+            yield ast.unparse(node.func)
+
+
+def test_mode_owner_and_times_are_changed_by_descriptor() -> None:
+    """In a folder of another user a name may lead elsewhere at its second use, also with dir_fd."""
+    root = Path(__file__).parent.parent
+    sources = [path for name in ("engine", "tui") for path in (root / name).rglob("*.py")]
+
+    found = {str(path.relative_to(root)) for path in sources if any(mode_by_name(path.read_text()))}
+
+    assert found == BY_NAME.keys()
+    assert [*mode_by_name("os.chmod(name, 0o200, dir_fd=fd); os.utime(fd, at)")] == ["os.chmod"]

@@ -197,7 +197,7 @@ def check_worker(patient: PlaceFacts) -> Iterator[Finding]:
         yield Finding(Grade.WARN, f"{many} in work, but no worker running", recover)
     path = patient.queue.queue_metrics
     try:
-        ran = prometheus.read_metrics(path).get("nftban_queue_last_run_timestamp")
+        ran = prometheus.read_metrics(path).get("nftban_queue_last_run_timestamp") or None
     except FileNotFoundError:
         ran = None
     except PermissionError:

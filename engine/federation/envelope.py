@@ -1,8 +1,8 @@
-"""Envelopes, signatures and fingerprints of the federation, on the package `cryptography`.
+"""Envelopes, signatures and fingerprints of the federation, on `cryptography` and PyNaCl.
 
-An envelope is for one recipient: a fresh X25519 pair, HSalsa20 of the shared secret as NaCl does,
-HKDF-SHA256 of that as the key, and AES-256-GCM. A signature is Ed25519 over the exact bytes of the
-text that the envelope contains. The envelope does not name its sender.
+An envelope is for one recipient: a fresh X25519 pair, HSalsa20 of the shared secret as NaCl does
+(`crypto_box_beforenm`), HKDF-SHA256 of that as the key, and AES-256-GCM. A signature is Ed25519
+over the exact bytes of the text that the envelope contains. The envelope does not name its sender.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
-from engine.federation.hsalsa20 import hsalsa20
+from nacl.bindings import crypto_box_beforenm
+from nacl.exceptions import CryptoError
 
 KEY_BYTES, IV_BYTES, TAG_BYTES = 32, 12, 16
 _SHA256 = SHA256()
@@ -125,10 +125,10 @@ def unseal(envelope: SealedPayload, ours: X25519PrivateKey) -> bytes:
 
 def _message_key(ours: X25519PrivateKey, theirs: X25519PublicKey) -> bytes:
     try:
-        secret = ours.exchange(theirs)
-    except ValueError:  # all bits zero: RFC 7748, section 6.1
+        secret = crypto_box_beforenm(theirs.public_bytes_raw(), ours.private_bytes_raw())
+    except CryptoError:  # all bits zero: RFC 7748, section 6.1
         raise BadEnvelope("a key that gives no secret") from None
-    return HKDF(_SHA256, KEY_BYTES, _SALT, _INFO).derive(hsalsa20(secret))
+    return HKDF(_SHA256, KEY_BYTES, _SALT, _INFO).derive(secret)
 
 
 def sign(text: bytes, key: Ed25519PrivateKey) -> str:

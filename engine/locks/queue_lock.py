@@ -331,7 +331,7 @@ class PidLock:
     ) -> None:
         self.path = path
         self.fd = fd
-        """Inherited by handlers: as long as one of them lives, the flock is busy."""
+        """Kept by the supervisors of handlers: as long as one of them runs, the flock is busy."""
         self.taken_over = taken_over
         """The reason of the stale verdict if a stale lock was taken over; "" otherwise."""
         self._claim = claim
@@ -383,7 +383,7 @@ class PidLock:
             self.fd = -1
 
     def abandon(self) -> None:
-        """Close the file but leave it and its flock to the handlers that inherited it."""
+        """Close the file but leave it and its flock to the supervisors of running handlers."""
         os.close(self.fd)
         self.fd = -1
 

@@ -12,6 +12,7 @@ import hmac
 import ipaddress
 import os
 import re
+import shlex
 import stat
 from collections.abc import Sequence
 from enum import StrEnum
@@ -141,7 +142,7 @@ def read_users(path: str) -> tuple[tuple[MailqUser, ...], tuple[str, ...]]:
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > MAX_FILE_BYTES:
             raise Unavailable(f"{path}: expected a plain file of at most 1 MiB")
         if seen.st_mode & 0o077:
-            raise Unavailable(f"{path}: readable by others: run chmod 600 {path}")
+            raise Unavailable(f"{path}: readable by others: run chmod 600 {shlex.quote(path)}")
         if seen.st_uid not in (0, os.geteuid()):
             raise Unavailable(f"{path}: owned by user {seen.st_uid}, expected root or this user")
         data = os.read(fd, MAX_FILE_BYTES)

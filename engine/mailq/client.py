@@ -40,7 +40,7 @@ class MailqClient:
         *,
         seconds: float = ANSWER_SECONDS,
     ) -> None:
-        """`clock` is epoch seconds UTC; `seconds` bounds each wait for the server."""
+        """`clock` is epoch seconds UTC; `seconds` bounds each answer."""
         self.address, self._clock = address, clock
         self._connection = MailqConnection(address, seconds)
         self.close = self._connection.close

@@ -14,15 +14,20 @@ from engine.mailq import job_text
 from engine.mailq.acl import digest
 from engine.mailq.report_text import decode, encode
 from engine.store import Unavailable
+from engine.system.answer_limit import AnswerLimit
 from engine.text.safe import safe_line
 
 MAX_LINE_BYTES = 64 << 10
-MAX_ANSWER_BYTES = 256 << 20
-"""Bytes of one answer, or of a dump of version 1."""
+MAX_ANSWER_BYTES = 64 << 20
+MAX_ANSWER_LINES = 1_000_000
+"""Of one answer, or of a dump of version 1."""
+MAX_LOGIN_BYTES = 64 << 10
+MAX_LOGIN_LINES = 100
+"""Of the greeting, and of the answer to a login."""
 CONNECTION_SECONDS = 80.0
 """Seconds after which a connection is replaced: the server ends it after 90."""
 ANSWER_SECONDS = 30.0
-"""Seconds to wait for the next bytes of an answer."""
+"""Seconds for the whole of an answer."""
 _READ_BYTES = 1 << 16
 
 
@@ -51,8 +56,9 @@ class MailqConnection:
     """One connection at a time to one server. One thread at a time uses it."""
 
     def __init__(self, address: ServerAddress, seconds: float) -> None:
-        """`seconds` bounds each wait for the server."""
+        """`seconds` is the time to connect, and that for each whole answer."""
         self.address, self._seconds = address, seconds
+        self._limit = self._login_limit()
         self._socket: socket.socket | None = None
         self._received = b""
         self._connected_at = 0.0
@@ -88,14 +94,22 @@ class MailqConnection:
             raise self.error(f"refuses this host: {shown_answer(challenge)}")
         user = self.address.user
         self.send(f"AUTH {user} {digest(challenge, self.address.password)}")
+        self._limit = self._login_limit()
         answer = self.read_line(skips_empty=True)
         if not answer.startswith("+"):
             raise self.error(f"refuses the login of user {user}: {shown_answer(answer)}")
         return 2
 
+    def _login_limit(self) -> AnswerLimit:
+        return AnswerLimit(self._seconds, MAX_LOGIN_BYTES, MAX_LOGIN_LINES)
+
+    def _answer_limit(self) -> AnswerLimit:
+        return AnswerLimit(self._seconds, MAX_ANSWER_BYTES, MAX_ANSWER_LINES)
+
     def open(self) -> None:
         """Connect."""
         self.close()
+        self._limit = self._login_limit()
         at = self.address
         try:
             if at.path:
@@ -112,16 +126,21 @@ class MailqConnection:
     def send(self, line: str) -> None:
         """Send a line."""
         assert self._socket is not None
+        self._limit = self._answer_limit()
         try:
+            self._socket.settimeout(self._seconds)
             self._socket.sendall(encode(f"{line}\n"))
         except OSError as error:
             raise self.error(error.strerror or str(error)) from None
 
     def _receive(self) -> bytes:
-        """The next bytes; none at the end of the connection."""
+        """The next bytes of an answer; none at the end of the connection."""
         assert self._socket is not None
         try:
-            return self._socket.recv(_READ_BYTES)
+            self._limit.arm(self._socket)
+            data = self._socket.recv(_READ_BYTES)
+            self._limit.count(data)
+            return data
         except TimeoutError:
             raise self.error(f"no answer within {self._seconds:g} s") from None
         except OSError as error:
@@ -129,17 +148,14 @@ class MailqConnection:
 
     def read_to_end(self) -> bytes:
         """All that the server sends until it closes."""
-        parts, size = list[bytes](), 0
-        while data := self._receive():
-            size += len(data)
-            if size > MAX_ANSWER_BYTES:
-                raise self.error("a dump of more than 256 MiB")
-            parts.append(data)
-        return b"".join(parts)
+        self._limit = self._answer_limit()
+        return b"".join(iter(self._receive, b""))
 
     def read_line(self, *, skips_empty: bool = False) -> str:
         """The next line. The original sends stray empty lines behind its answers to KILL."""
         while True:
+            if skips_empty:
+                self._received = self._received.lstrip(b"\r\n")
             line, newline, rest = self._received.partition(b"\n")
             if newline:
                 self._received = rest
@@ -157,7 +173,7 @@ class MailqConnection:
 
     def read_lines(self) -> list[str]:
         """The lines up to the one with a single dot, without doubled dots."""
-        lines, size, rest = list[str](), 0, self._received
+        lines, rest = list[str](), self._received
         while True:
             *whole, rest = rest.split(b"\n")
             for number, line in enumerate(whole, 1):
@@ -171,11 +187,8 @@ class MailqConnection:
             if len(rest) > MAX_LINE_BYTES:
                 raise self.error("a line of more than 64 KiB")
             data = self._receive()
-            size += len(data)
             if not data:
                 raise self.error("closed the connection in the middle of an answer")
-            if size > MAX_ANSWER_BYTES:
-                raise self.error("an answer of more than 256 MiB")
             rest += data
 
     def error(self, what: str) -> Unavailable:

@@ -33,7 +33,7 @@ CONNECTION_SECONDS = 90.0
 MAX_COMMAND_BYTES = 4096
 """Bytes: a longer command ends the connection."""
 _TOO_LONG = b"-Command too long.\n"
-_SOCKET_UMASK = 0o111
+_SOCKET_MODE = 0o666
 """The UNIX socket is open to all users, as that of ZMailer: users and passwords decide."""
 
 
@@ -65,11 +65,7 @@ def listen_unix(path: str) -> socket.socket:
         try:
             reached = f"/proc/self/fd/{at}/{name}"  # in the opened folder, and not too long
             _remove_dead_socket(path, name, at, reached)
-            before = os.umask(_SOCKET_UMASK)
-            try:
-                listener.bind(reached)
-            finally:
-                os.umask(before)
+            files.bind_socket(listener, name, at, _SOCKET_MODE)
         finally:
             os.close(at)
         listener.listen(MAX_CONNECTIONS)

@@ -21,7 +21,14 @@ from io import BytesIO
 from typing import IO, Any, NamedTuple
 
 from engine.operations.execute import RowResult
-from engine.operations.journal_format import MAX_LINE_BYTES, Entry, OperationLines, SavedImages
+from engine.operations.journal_format import (
+    LARGE_FILE_BYTES,
+    Entry,
+    OperationLines,
+    OperationTotals,
+    SavedImages,
+    read_lines,
+)
 from engine.operations.journal_writer import (
     MASKED_LOCAL_PART,
     Intent,
@@ -37,7 +44,6 @@ from engine.operations.plans import Plan
 from engine.operations.retention import OPERATION_FILE_NAME
 from engine.store import Unavailable
 from engine.system import files
-from engine.text import decode
 
 __all__ = [
     "MASKED_LOCAL_PART",
@@ -50,6 +56,9 @@ __all__ = [
     "identify_operator",
     "mask_addresses",
 ]
+
+MAX_OPERATION_BYTES = 1 << 30
+"""An operation on ten million tasks has less."""
 
 LOCK_WAIT_SECONDS = 0.5
 """Seconds to wait for a file's flock: a process that tests the lock holds it for a moment."""
@@ -213,8 +222,17 @@ class Journal:
 
     def _load_operation(self, op: str) -> Operation | None:
         """Read an operation's file; None if its intent is incomplete, or it is no journal file."""
-        lines = OperationLines(self._lines(op))
-        head, over, counts, rows = lines.head, lines.ended, lines.counts(), len(lines.entries())
+        with self._reading(f"{op}.jsonl") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size > MAX_OPERATION_BYTES:
+                raise Unavailable(f"the journal's {op}: {size:,} bytes are not read")
+            file.seek(0)
+            lines: OperationTotals | OperationLines = (
+                OperationTotals(file, size)
+                if size > LARGE_FILE_BYTES
+                else OperationLines(read_lines(file))
+            )
+        head, over, counts, rows = lines.head, lines.ended, lines.counts(), lines.rows
         is_touched = any(count for end, count in counts.items() if end is not RowResult.EXCLUDED)
         untouched = not (lines.damaged or is_touched or over is not None)
         if head is None or (rows < head.planned and untouched):
@@ -234,16 +252,7 @@ class Journal:
 
     def _lines(self, op: str) -> Iterator[Mapping[str, Any]]:
         with self._reading(f"{op}.jsonl") as file:
-            while text := file.readline(MAX_LINE_BYTES):
-                while not text.endswith(b"\n"):
-                    if len(text) < MAX_LINE_BYTES:
-                        return  # the last line was cut off
-                    text = b" " + file.readline(MAX_LINE_BYTES - 1)
-                try:
-                    line = decode.load_json(text, MAX_LINE_BYTES)
-                except decode.Malformed:
-                    line = None
-                yield line if isinstance(line, dict) else {"line": "damaged"}
+            yield from read_lines(file)
 
     def _names(self) -> frozenset[str]:
         try:

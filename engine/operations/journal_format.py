@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import IO, Any, NamedTuple
 
 from engine.model import State
@@ -19,6 +21,12 @@ from engine.text import decode
 
 MAX_LINE_BYTES = 4 << 20
 """Maximum bytes of a line; ours have at most a tenth of that."""
+
+LARGE_FILE_BYTES = 64 << 10
+"""A larger file of an ended operation is not read whole: its `end` line has the counts."""
+
+MAX_NOTES, MAX_NOTE_CHARS = 1000, 16 << 10
+"""The last notes of an operation are kept; a longer one counts as damaged."""
 
 PARSE_ERRORS = (ValueError, KeyError, TypeError, AttributeError)
 """What parsing an invalid line may raise."""
@@ -106,7 +114,7 @@ class OperationLines:
 
     def __init__(self, lines: Iterable[Mapping[str, Any]]) -> None:
         self.head: Head | None = None
-        self.notes: list[Mapping[str, Any]] = []
+        self.notes: deque[Mapping[str, Any]] = deque(maxlen=MAX_NOTES)
         self.ended: float | None = None
         """The time of the last `end` line, epoch seconds UTC."""
         self.damaged = 0
@@ -123,10 +131,15 @@ class OperationLines:
                 self.head = line
             elif isinstance(line, float):
                 self.ended = line
-            elif isinstance(line, dict):
+            elif isinstance(line, dict) and len(str(line)) <= MAX_NOTE_CHARS:
                 self.notes.append(line)
             else:
                 self.damaged += 1
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.entries())
 
     def entries(self) -> Sequence[Entry]:
         """The rows in the order of the plan, each with its outcome; read in windows."""
@@ -138,6 +151,67 @@ class OperationLines:
         counted = "SELECT result, count(*) FROM ended JOIN row USING (id) GROUP BY result"
         known = dict(self._table.read(counted))
         return {end: known.get(str(end), 0) for end in RowResult}
+
+
+class OperationTotals:
+    """The head, the notes and the counts of a large file, without its rows.
+
+    Of an ended operation only the first line and the last 64 KiB are read. Of another one all lines
+    are counted, and an outcome that was written twice counts twice.
+    """
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self.notes: deque[Mapping[str, Any]] = deque(maxlen=MAX_NOTES)
+        self.head: Head | None = None
+        self.ended: float | None = None
+        self.damaged = self.rows = 0
+        self._counts: Counter[RowResult] = Counter()
+        file.seek(size - LARGE_FILE_BYTES)
+        file.readline(LARGE_FILE_BYTES)  # the rest of a line
+        lines: Iterable[Mapping[str, Any]] = list(read_lines(file))
+        file.seek(0)
+        if any(isinstance(parse_line(line), float) for line in lines):
+            lines = [*islice(read_lines(file), 1), *lines]
+        else:
+            lines = read_lines(file)
+        for line in lines:
+            self._add(line)
+
+    def _add(self, line: Mapping[str, Any]) -> None:
+        if line.get("line") == "rows" and isinstance(line.get("rows"), list):
+            self.rows += len(line["rows"])
+            return
+        parsed = parse_line(line)
+        if isinstance(parsed, Ends):
+            self._counts.update(result for _, result, _ in parsed.ends)
+        elif isinstance(parsed, Head) and self.head is None:
+            self.head = parsed
+        elif isinstance(parsed, float):
+            self.ended = parsed
+            told = {end: line.get(str(end)) for end in RowResult}
+            self._counts = Counter({k: n for k, n in told.items() if isinstance(n, int) and n > 0})
+        elif isinstance(parsed, dict) and len(str(parsed)) <= MAX_NOTE_CHARS:
+            self.notes.append(parsed)
+        else:
+            self.damaged += 1
+
+    def counts(self) -> dict[RowResult, int]:
+        """The number of rows by result."""
+        return {end: self._counts[end] for end in RowResult}
+
+
+def read_lines(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+    """The lines of an operation's file as JSON objects; a damaged one has `line` "damaged"."""
+    while text := file.readline(MAX_LINE_BYTES):
+        while not text.endswith(b"\n"):
+            if len(text) < MAX_LINE_BYTES:
+                return  # the last line was cut off
+            text = b" " + file.readline(MAX_LINE_BYTES - 1)
+        try:
+            line = decode.load_json(text, MAX_LINE_BYTES)
+        except decode.Malformed:
+            line = None
+        yield line if isinstance(line, dict) else {"line": "damaged"}
 
 
 _CREATE_OPERATION = (

@@ -12,9 +12,14 @@ import os
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from os import stat_result
+from typing import TYPE_CHECKING
 
 from engine.system.fd_cache import FdCache
+
+if TYPE_CHECKING:
+    import socket
 
 rename = os.rename
 unlink = os.unlink
@@ -273,6 +278,31 @@ def open_guarded(name: str, dir_fd: int) -> int:
         raise Refused(_TYPE_REFUSALS.get(kind) or f"cannot be opened: {error.strerror}") from error
 
 
+def open_outgoing(
+    name: str,
+    dir_fd: int,
+    place: stat_result,
+    opens: Callable[[str, int], int] = open_guarded,
+) -> int:
+    """Open a file whose content leaves the machine or goes to a program, by `opens`.
+
+    Root opens a file of root in a place of another user with that user's rights: that user can put
+    a private file of root there (rename) if one is in any of their folders, and would get it sent.
+    `place` is the stat of the place's folder.
+
+    Raises:
+        FileNotFoundError, Refused, OSError: as `opens`.
+    """
+    fd = opens(name, dir_fd)
+    if os.geteuid() != 0 or place.st_uid == 0 or os.fstat(fd).st_uid != 0:
+        return fd
+    os.close(fd)
+    from engine.system import users  # only for root
+
+    with users.files_as(users.owner_account(place)):
+        return opens(name, dir_fd)
+
+
 _FILE_ERRORS = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM)
 """errno values of open(2) that describe the file; all others describe the system's state."""
 
@@ -395,6 +425,18 @@ def flocked_inodes() -> frozenset[int]:
     return frozenset(int(field[-3].rpartition(":")[2]) for field in fields if "FLOCK" in field)
 
 
+def flock_holders(seen: stat_result) -> frozenset[int]:
+    """PIDs that took a flock on a file, as far as /proc/locks shows them; a process that only
+    inherited it is not among them."""
+    try:
+        with open("/proc/locks", encoding="ascii") as lines:
+            fields = [line.split() for line in lines]
+    except OSError:
+        return frozenset()
+    ours = [one for one in fields if "FLOCK" in one and one[-3].endswith(f":{seen.st_ino}")]
+    return frozenset(int(one[-4]) for one in ours)
+
+
 class Flock:
     """Context manager: hold the exclusive flock of an open file.
 
@@ -501,6 +543,9 @@ def make_folder(
     """Create a folder unless it exists, for `owner` (uid, gid) or the owner of its parent.
 
     The parent is fsynced: if the folder's name were lost, so would be all files moved into it.
+
+    Raises:
+        OSError: as `create_folder`.
     """
     if dir_fd is None:
         above, name = os.path.split(path.rstrip("/"))
@@ -511,22 +556,83 @@ def make_folder(
             os.close(passed)
         return
     try:
-        mkdir(path, mode, dir_fd=dir_fd)
+        os.close(create_folder(path, dir_fd, mode, owner))
     except FileExistsError:
         return
-    fd = open_folder(path, dir_fd)
+    above_fd = open_folder(".", dir_fd)
     try:
-        above_fd = open_folder("..", fd)
-        try:
-            owner = owner or new_file_owner(os.fstat(above_fd))
-            if owner is not None:
-                fchown(fd, *owner)
-            fchmod(fd, mode)
-            fsync(above_fd)
-        finally:
-            os.close(above_fd)
+        fsync(above_fd)
     finally:
-        os.close(fd)
+        os.close(above_fd)
+
+
+def create_folder(
+    name: str, dir_fd: int, mode: int = FOLDER_MODE, owner: tuple[int, int] | None = None
+) -> int:
+    """Create a folder that must not exist, for `owner` (uid, gid) or the owner of its parent, and
+    open it.
+
+    In a folder that another user can write to, root makes it with the rights of the owner
+    (setfsuid): that user may exchange it for a private folder of root before it is opened, and a
+    chown would give that away.
+
+    Raises:
+        FileExistsError: the name is in use.
+        PermissionError: the owner may not create it, or it was exchanged.
+    """
+    above = os.fstat(dir_fd)
+    owner = owner or new_file_owner(above)
+    is_shared = above.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not above.st_mode & stat.S_ISVTX
+    if os.geteuid() != 0 or not (above.st_uid or is_shared):
+        return _create_folder(name, dir_fd, mode, owner)
+    if owner is None or owner[0] == 0:
+        return _create_folder(name, dir_fd, mode, owner, is_exchangeable=True)
+    from engine.system import users  # only for root, and folders are rarely made
+
+    with users.files_as(users.account_of(*owner)._replace(gid=owner[1])):
+        return _create_folder(name, dir_fd, mode)
+
+
+def _create_folder(
+    name: str,
+    dir_fd: int,
+    mode: int,
+    owner: tuple[int, int] | None = None,
+    *,
+    is_exchangeable: bool = False,
+) -> int:
+    mkdir(name, mode, dir_fd=dir_fd)
+    fd = -1
+    try:
+        fd = open_folder(name, dir_fd)
+        if is_exchangeable and os.listdir(fd):
+            raise PermissionError(errno.EPERM, "was exchanged while it was made", name)
+        if owner is not None:
+            fchown(fd, *owner)
+        fchmod(fd, mode)  # independent of the umask
+    except OSError:
+        if fd >= 0:
+            os.close(fd)
+        with suppress(OSError):  # report the first error; an empty folder does no harm
+            rmdir(name, dir_fd=dir_fd)
+        raise
+    return fd
+
+
+def bind_socket(sock: socket.socket, name: str, dir_fd: int, mode: int) -> None:
+    """Bind a UNIX socket to a name in an open folder; its path may be longer than 107 bytes.
+
+    The umask of the process gives it the mode: chmod(2) by name would follow a link that the
+    folder's owner may have put there since.
+
+    Raises:
+        OSError: the name is in use, or cannot be made.
+    """
+    before = os.umask(~mode & 0o777)
+    try:
+        sock.bind(f"/proc/self/fd/{dir_fd}/{name}")
+    finally:
+        os.umask(before)
 
 
 def make_folders(path: str, mode: int = FOLDER_MODE, owner: tuple[int, int] | None = None) -> None:

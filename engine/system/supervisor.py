@@ -89,6 +89,9 @@ class Program(NamedTuple):
     """The user to run it as, which needs root; None: our own."""
     grace: float = KILL_DELAY_SECONDS
     """Seconds between SIGTERM and SIGKILL."""
+    kept_fds: Collection[int] = ()
+    """File descriptors that only the supervisor keeps open while it runs: a lock that must outlive
+    us, and that a program could release (flock -u)."""
 
 
 class SupervisorPool:
@@ -126,7 +129,7 @@ class SupervisorPool:
         """
         started = is_over = is_reusable = False
         try:
-            link = self._take_link(tuple(program.pass_fds))
+            link = self._take_link(tuple(program.pass_fds), tuple(program.kept_fds))
             try:
                 deadline = time.monotonic() + timeout
                 link.send_request(program, (deadline, linger, abandon))
@@ -143,15 +146,15 @@ class SupervisorPool:
         except OSError as error:
             raise CannotRun(error.strerror or str(error), started=started) from error
 
-    def _take_link(self, pass_fds: tuple[int, ...]) -> _Link:
+    def _take_link(self, pass_fds: tuple[int, ...], kept_fds: tuple[int, ...]) -> _Link:
         """Return an idle supervisor that was started for these descriptors, or a new one."""
         with suppress(IndexError):  # no other thread can take the same one
             while True:
                 link = self._idle.pop()
-                if link.pass_fds == pass_fds and link.is_alive():
+                if (link.pass_fds, link.kept_fds) == (pass_fds, kept_fds) and link.is_alive():
                     return link
                 link.close(at_once=True)
-        return _Link.open(pass_fds)
+        return _Link.open(pass_fds, kept_fds)
 
     def close(self) -> None:
         """End the idle supervisors; call it when no program runs."""
@@ -219,9 +222,11 @@ class _Link(NamedTuple):
     """Memory shared with the supervisor: the PID of the program, 0 before it is started."""
     pass_fds: tuple[int, ...]
     """Numbers of the descriptors that its programs inherit."""
+    kept_fds: tuple[int, ...]
+    """Numbers of those that only it has."""
 
     @classmethod
-    def open(cls, pass_fds: tuple[int, ...]) -> _Link:
+    def open(cls, pass_fds: tuple[int, ...], kept_fds: tuple[int, ...]) -> _Link:
         """Fork a supervisor."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -232,8 +237,8 @@ class _Link(NamedTuple):
                 ours.close()
                 raise
             if pid == 0:
-                _supervise(theirs, running, pass_fds)
-        return cls(pid, ours, running, pass_fds)
+                _supervise(theirs, running, pass_fds, kept_fds)
+        return cls(pid, ours, running, pass_fds, kept_fds)
 
     def is_alive(self) -> bool:
         """True if the supervisor waits for a program."""
@@ -248,7 +253,7 @@ class _Link(NamedTuple):
         text = tuple(program.argv), dict(program.env)
         request = (*text, program.stdin, program.cwd, account, program.grace, how)
         with suppress(BrokenPipeError, ConnectionResetError):  # it has ended: `read_report` tells
-            _send(self.sock, request, self.pass_fds)
+            _send(self.sock, request, self.pass_fds + self.kept_fds)
 
     def await_report(self, deadline: float, timeout: float, cancelled: Callable[[], bool]) -> str:
         """Wait for the supervisor's report. Return why the program is ended early, else ""."""
@@ -304,7 +309,9 @@ def _reap(supervisor: int) -> None:
 # ---- the supervisor
 
 
-def _supervise(sock: socket.socket, running: mmap.mmap, pass_fds: tuple[int, ...]) -> NoReturn:
+def _supervise(
+    sock: socket.socket, running: mmap.mmap, pass_fds: tuple[int, ...], kept_fds: tuple[int, ...]
+) -> NoReturn:
     """Run the supervisor process, from fork to exit.
 
     It is forked while other threads may run: so it must not wait for locks that they hold, nor free
@@ -316,16 +323,18 @@ def _supervise(sock: socket.socket, running: mmap.mmap, pass_fds: tuple[int, ...
         _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, _ignore_signal)  # a handler, because SIG_IGN would be inherited
-        null = _close_all_but({sock.fileno(), *pass_fds})
-        for fd in pass_fds:
+        null = _close_all_but({sock.fileno(), *pass_fds, *kept_fds})
+        for fd in pass_fds + kept_fds:
             os.dup2(null, fd, inheritable=False)  # keep the number, but not the flock
         supervisor = _Supervisor(sock, running, null)
         signal.signal(signal.SIGCHLD, supervisor.reap_adopted)
         is_idle = True
         while is_idle:
-            (argv, env, stdin, cwd, account, grace, how), fds = _receive(sock, len(pass_fds))
+            (argv, env, stdin, cwd, account, grace, how), fds = _receive(
+                sock, len(pass_fds) + len(kept_fds)
+            )
             runs_as = account and Account(*account)
-            program = Program(argv, env, stdin, cwd, pass_fds, runs_as, grace)
+            program = Program(argv, env, stdin, cwd, pass_fds, runs_as, grace, kept_fds)
             is_idle = supervisor.serve(program, fds, how)
     except (EOFError, ConnectionResetError):
         pass  # our parent has closed its end, or was killed
@@ -413,6 +422,7 @@ class _Supervisor:
         pid, self._pid = self._pid, 0
         os.waitpid(pid, 0)
         is_idle = not forced and _is_childless()
+        self._release()
         self._report(status, unread=unread, forced=forced, is_idle=is_idle)
         for fd in (pidfd, self._output, self._reading, self._writing):
             if fd >= 0:
@@ -422,8 +432,8 @@ class _Supervisor:
 
     def _start(self, fds: Sequence[int]) -> None:
         program = self._program
-        for fd, number in zip(fds, program.pass_fds, strict=True):
-            os.dup2(fd, number)
+        for fd, number in zip(fds, (*program.pass_fds, *program.kept_fds), strict=True):
+            os.dup2(fd, number, inheritable=number in program.pass_fds)
             os.close(fd)
         # Use a pipe: a confined program (AppArmor, SELinux) may not read a file that we opened.
         if program.stdin is not None:
@@ -435,6 +445,10 @@ class _Supervisor:
         self._pid = _spawn(program, stdin, self._written)
         self._running[:] = self._pid.to_bytes(8, "little")
         for number in program.pass_fds:
+            os.dup2(self._null, number, inheritable=False)
+
+    def _release(self) -> None:
+        for number in self._program.kept_fds:
             os.dup2(self._null, number, inheritable=False)
 
     def reap_adopted(self, *_: object) -> None:

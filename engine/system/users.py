@@ -56,11 +56,16 @@ def owner_account(folder: os.stat_result) -> Account:
 
     A uid without an account gets the folder's group, unless that is root's.
     """
-    name = user_name(folder.st_uid)
+    return account_of(folder.st_uid, folder.st_gid)
+
+
+def account_of(uid: int, gid: int) -> Account:
+    """The account of a user; a uid without one gets this group, unless that is root's."""
+    name = user_name(uid)
     if name:
         return account_named(name)
-    gid = folder.st_gid or NOGROUP
-    return Account(folder.st_uid, gid, (gid,), str(folder.st_uid), "/")
+    gid = gid or NOGROUP
+    return Account(uid, gid, (gid,), str(uid), "/")
 
 
 def task_account(run_as: str, folder: os.stat_result) -> Account | None:

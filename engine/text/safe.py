@@ -23,6 +23,18 @@ def safe_line(text: str) -> str:
     return "".join(c if c.isprintable() else REPLACEMENT for c in text)
 
 
+_LINE_ENDS = re.compile(r"(\r?\n|\t)")
+
+
+def safe_text(text: str) -> str:
+    """`safe_line` for each line of a text: only its line ends and tabs stay."""
+    if text == "\n" or (text.isprintable() and EMOJI_SELECTOR not in text):
+        return text
+    parts = _LINE_ENDS.split(text)
+    parts[::2] = map(safe_line, parts[::2])
+    return "".join(parts)
+
+
 def state_name(word: str) -> str:
     """A store's word for a state, as an operator reads it: `DLQ` is an abbreviation."""
     return "DLQ" if word == "dlq" else safe_line(word)

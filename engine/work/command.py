@@ -61,7 +61,7 @@ class CommandHandler:
             self._argv,
             {**self._environ, **task_environment(task)},
             context.data,
-            pass_fds=context.inherited_fds,
+            kept_fds=context.kept_fds,
             account=self._account,
             grace=KILL_DELAY_SECONDS,
         )

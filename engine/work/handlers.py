@@ -72,8 +72,8 @@ class HandlerResult(NamedTuple):
 class Context(NamedTuple):
     """What a handler gets besides its task."""
 
-    inherited_fds: tuple[int, ...] = ()
-    """Descriptors to pass to child processes: the flock of the queue's lock."""
+    kept_fds: tuple[int, ...] = ()
+    """Descriptors that the supervisor of a program keeps open: the flock of the queue's lock."""
     is_cancelled: Callable[[], bool] = lambda: False
     """True if the worker has to cancel running tasks, or has lost the lease of this one."""
     current_claim: Callable[[Task], Task] = as_given

@@ -349,9 +349,9 @@ class Worker:
         timeout = self._services.timeouts.get(task.kind, math.inf)
         claim.deadline = now + timeout + HANDLER_GRACE_SECONDS
         handler = self._handled.get(task.kind, handlers.fail_unknown_kind)
-        inherit = (self._lock.fd,) if self._lock is not None else ()
+        kept = (self._lock.fd,) if self._lock is not None else ()
         context = Context(
-            inherit,
+            kept,
             lambda: self._cancelled or claim.is_lost,
             lambda _: self._leases.latest(claim),
             data,

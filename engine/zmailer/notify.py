@@ -98,9 +98,8 @@ class NotifySocket:
             if not stat.S_ISSOCK(seen.st_mode):
                 raise FileExistsError(errno.EEXIST, "expected a socket or no file", self._path)
         draft = f"{name}.{os.urandom(6).hex()}"
-        self._socket.bind(_address(folder_fd, draft))
+        files.bind_socket(self._socket, draft, folder_fd, SOCKET_MODE)
         try:
-            os.chmod(draft, SOCKET_MODE, dir_fd=folder_fd)
             seen = os.stat(draft, dir_fd=folder_fd, follow_symlinks=False)
             files.rename(draft, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         except OSError:

@@ -73,6 +73,12 @@ class PidFile:
         until = clock() + END_SECONDS
         try:
             old = signal_scheduler(root, transport, signal.SIGTERM)
+            named = agents.find_scheduler(root, transport)
+            if old is None and named and agents.is_named(named, root, transport):
+                raise Unavailable(
+                    f"{PID_FILE}: PID {named} works in transport/, but is not proven to be a "
+                    "scheduler of this spool's user or ours: not ended; end it or remove the file"
+                )
             while old is not None and agents.find_scheduler(root, transport) == old:
                 if clock() >= until:
                     raise Unavailable(f"{PID_FILE}: the scheduler, PID {old}, does not end")

@@ -146,7 +146,7 @@ class SpoolMail:
         _, path = self._folders.find_message(opened.name, opened.is_kept)
         above, name = os.path.split(path)
         with self._folders.open_below(self._folders.fd, above) as folder:
-            fd = files.open_guarded(name, folder)
+            fd = files.open_outgoing(name, folder, os.fstat(self._folders.fd))
         try:
             yield fd
         finally:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -286,6 +287,81 @@ def test_what_root_makes_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> N
     for made in ("a", "a/b", "a/p", "a/l"):
         owner = (tmp_path / made).stat()
         assert (owner.st_uid, owner.st_gid) == (12345, 54321)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_root_gives_no_folder_away_that_was_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of the folder above exchanges a new folder for a private one of root before it is
+    opened: that one keeps its owner and mode. A folder that a group can write to is no better."""
+    theirs, shared = tmp_path / "theirs", tmp_path / "shared"
+    for above, mode in (theirs, 0o755), (shared, 0o775):
+        above.mkdir()
+        above.chmod(mode)
+        (above / "private").mkdir(mode=0o700)
+        (above / "private" / "key").touch()
+    os.chown(theirs, 65534, 65534)
+    os.chown(shared, 0, 65534)
+    made = os.mkdir
+
+    def exchange(name: str, mode: int, *, dir_fd: int) -> None:
+        made(name, mode, dir_fd=dir_fd)
+        os.rename(name, "moved", src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        os.rename("private", name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "mkdir", exchange)
+        for above in theirs, shared:
+            with pytest.raises(PermissionError):
+                files.make_folder(f"{above}/log")
+
+    for above in theirs, shared:
+        seen = (above / "log").stat()
+        assert (seen.st_uid, seen.st_gid, stat.S_IMODE(seen.st_mode)) == (0, 0, 0o700)
+    files.make_folder(f"{theirs}/own")
+    own = (theirs / "own").stat()
+    assert (own.st_uid, own.st_gid, stat.S_IMODE(own.st_mode)) == (65534, 65534, 0o750)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read more than the owner of a place")
+def test_root_sends_no_file_that_the_owner_of_the_place_cannot_read(
+    tmp_path: Path, here: int
+) -> None:
+    """A private file of root that the owner has renamed into the place is refused; one that the
+    owner may read, one of a third user that submits mail, and all in a place of root are opened."""
+    for name, mode, user in (
+        ("private", 0o600, 0),
+        ("public", 0o644, 0),
+        ("submitted", 0o600, 12345),
+        ("own", 0o600, 65534),
+    ):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(mode)
+        os.chown(tmp_path / name, user, user)
+    os.close(files.open_outgoing("private", here, os.fstat(here)))
+
+    os.chown(tmp_path, 65534, 65534)
+
+    place = os.fstat(here)
+    for name in ("public", "submitted", "own"):
+        os.close(files.open_outgoing(name, here, place))
+    with pytest.raises(Refused, match="Permission denied"):
+        files.open_outgoing("private", here, place)
+    with pytest.raises(PermissionError):
+        files.open_outgoing("private", here, place, files.open_plain)
+
+
+def test_a_socket_is_bound_with_its_mode(here: int, tmp_path: Path) -> None:
+    """The mode is set by the umask, which is as before afterwards: no name is used twice."""
+    before = os.umask(0)
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            files.bind_socket(sock, "n" * 80, here, 0o200)
+        assert stat.S_IMODE((tmp_path / ("n" * 80)).stat().st_mode) == 0o200
+        assert os.umask(0) == 0
+    finally:
+        os.umask(before)
 
 
 def test_a_value_is_written_for_any_shell() -> None:

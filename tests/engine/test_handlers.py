@@ -1,6 +1,7 @@
 """The handler that runs a program: real programs, their output, their end, and what they leave."""
 
 import errno
+import fcntl
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -255,19 +256,28 @@ def test_nothing_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, te
     assert not (tmp_path / "ran").exists()
 
 
-def test_it_inherits_what_it_shall_and_nothing_else(tmp_path: Path) -> None:
-    """A program keeps the descriptors that it is to inherit, and no other of ours."""
+def test_it_inherits_no_descriptor(tmp_path: Path) -> None:
+    """A program has no descriptor of ours, also not that of the queue lock, which its supervisor
+    keeps: it could release that by flock(2)."""
     (tmp_path / "lock").write_text("")
     kept, other = (os.open(tmp_path / "lock", os.O_RDWR) for _ in range(2))
     os.set_inheritable(other, True)
+    fcntl.flock(kept, fcntl.LOCK_EX)
     code = (
-        f"import os\nos.fstat({kept})\n"
-        f"try:\n    os.fstat({other})\nexcept OSError:\n    raise SystemExit('only the one')\n"
+        "import os, fcntl\n"
+        "names = [os.path.realpath(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')]\n"
+        f"lock = os.open({str(tmp_path / 'lock')!r}, os.O_RDWR)\n"
+        "try:\n    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "except OSError:\n    names.append('held')\n"
+        "raise SystemExit(' '.join(name for name in names if name[-4:] in ('lock', 'held')))\n"
     )
-    said = failure_of(python(code), Context(inherited_fds=(kept,)))
+    handler = python(code)
+    said = failure_of(handler, Context(kept_fds=(kept,)))
     os.close(kept)
     os.close(other)
-    assert said == "only the one"
+    assert said == "held"
+    with (tmp_path / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the idle supervisor has it no more
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a program as another user")

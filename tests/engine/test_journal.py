@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from engine.model import State, Task
-from engine.operations import plans, run_plan, undo
+from engine.operations import journal_format, plans, run_plan, undo
 from engine.operations.execute import RowOutcome, RowResult
 from engine.operations.journal import Intent, Journal, Operation, Who, mask_addresses
 from engine.operations.journal_format import MAX_LINE_BYTES
@@ -19,6 +19,7 @@ from engine.operations.plans import Plan, Row
 from engine.store import Unavailable
 from engine.stores.memory import MemoryStore
 from engine.system import files
+from engine.text import decode
 from tests.engine.builders import NOW
 from tests.examples import examples
 
@@ -449,3 +450,67 @@ def test_an_edit_that_is_not_known_in_full_is_not_gone_on_with(
     ):
         with pytest.raises(Unavailable, match="has an unknown verb: sublimate"):
             call()
+
+
+# ---- large files
+
+
+def write_large(journal: Journal, end: bool, notes: int = 0) -> str:
+    """An operation on 3,000 tasks of which half have an outcome, or all with `end`."""
+    rows = [Row(f"task-{n:04}", State.DEAD, "r" * 40) for n in range(3000)]
+    plan = a_plan()._replace(rows=tuple(rows))
+    pen = journal.begin(Intent("retry", Who("ana")), plan)
+    done = [RowOutcome(row, RowResult.DONE) for row in rows[: 3000 if end else 1500]]
+    pen.write_outcomes(done)
+    for number in range(notes):
+        pen.write_note("stopped", number=number, text="x" * 100)
+    if end:
+        pen.write_end(3000, {RowResult.DONE: 3000})
+    pen.close()
+    return pen.op
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_a_large_file_is_summed_up_without_its_rows(
+    end: bool, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counts, end and the last notes are those of the whole file, and no table is made; of an ended
+    operation only the first line and the last part are parsed."""
+    op = write_large(journal, end, notes=3)
+    whole = journal_format.OperationLines(journal.lines(op))
+    parsed: list[bytes] = []
+    load = decode.load_json
+
+    def count(text: bytes, most: int) -> object:
+        parsed.append(text)
+        return load(text, most)
+
+    monkeypatch.setattr(decode, "load_json", count)
+    monkeypatch.setattr(journal_format, "TempTable", None)
+    found = journal.operation(op)
+
+    assert found is not None
+    assert found.counts == whole.counts() and found.ended == whole.ended
+    assert found.notes == tuple(whole.notes) and found.planned == 3000
+    assert any(b'"rows"' in text for text in parsed) is not end
+
+
+def test_notes_are_bounded(journal: Journal) -> None:
+    """The last thousand are kept, and none that is longer than 16 KiB."""
+    op = write_large(journal, True, notes=1500)
+    whole = journal_format.OperationLines(journal.lines(op))
+    assert [note["number"] for note in whole.notes] == [*range(500, 1500)]
+    found = journal.operation(op)
+    assert found is not None and found.notes[-1]["number"] == 1499
+    with Path(journal.folder, f"{op}.jsonl").open("ab") as file:
+        file.write(b'{"line": "note", "when": 1, "what": "' + b"x" * 40_000 + b'"}\n')
+    whole = journal_format.OperationLines(journal.lines(op))
+    assert (whole.notes[-1]["number"], whole.damaged) == (1499, 1)
+
+
+def test_a_file_beyond_a_gibibyte_is_not_read(journal: Journal) -> None:
+    """It is shown with its size as the reason, and costs no time."""
+    op = write_large(journal, False)
+    os.truncate(f"{journal.folder}/{op}.jsonl", 4 << 30)
+    found = journal.operation(op)
+    assert found is not None and "4,294,967,296 bytes are not read" in found.intent.reason

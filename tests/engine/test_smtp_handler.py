@@ -4,7 +4,9 @@ Most servers are real ones with given answers; a plain socket shows the bytes on
 
 from __future__ import annotations
 
+import functools
 import io
+import itertools
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ from engine.mail.wire_format import CHUNK_BYTES
 from engine.model import State, Task
 from engine.stores.kannader.mail_format import encode_wire
 from engine.stores.kannader.settings import TLS
+from engine.system.answer_limit import AnswerLimit
 from engine.text.error_pattern import fold_error, pattern_name, reply_code
 from engine.work.handlers import Context, Failed, Fatal, Postponed
 from engine.work.smtp_send import SmtpSend
@@ -621,3 +624,62 @@ def test_a_server_that_refuses_all_recipients_gets_no_mail() -> None:
     assert (answer.reply, len(answer.refusals)) == ("", 2)
     assert all(isinstance(one, NotSent) and one.permanent for one in answer.refusals)
     assert not any(one.startswith("DATA") for one in server.commands)
+
+
+# ---- an answer without end
+
+
+@contextmanager
+def endless(answers: int, line: bytes) -> Iterator[int]:
+    """A server that answers so many commands, and then one with a line that it repeats for ever;
+    after DATA the whole mail is one command."""
+    listener = socket.create_server((HOST, 0))
+
+    def run() -> None:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as commands, suppress(OSError):
+            for reply in [b"220 x\r\n", b"250 x\r\n", *[b"250 x\r\n"] * 2, b"354 x\r\n"][:answers]:
+                connection.sendall(reply)
+                commands.readline()
+            if answers == 5:
+                while commands.readline() != b".\r\n":
+                    pass
+            while True:
+                connection.sendall(line * 100)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.close()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+LINES = {"lines": b"250-x\r\n", "bytes": b"250-" + b"y" * 900 + b"\r\n", "line": b"z" * 1000}
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("answers", range(6))
+def test_an_answer_without_end_is_a_failure(answers: int, line: str) -> None:
+    """At any stage lines without end, and a line without end, end the attempt within the limits of
+    an answer; after the whole mail it may have been accepted."""
+    with endless(answers, LINES[line]) as port, pytest.raises(Failed) as caught:
+        send(port, tls="none")
+
+    said = str(caught.value)
+    assert "answer of more than" in said or "Line too long" in said
+    assert ("it may have been accepted" in said) is (answers == 5)
+
+
+def test_an_answer_by_smtp_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that sends a line now and then is at an end when the time of an answer is over; here
+    each wait is taken for 200 of 300 seconds."""
+    ticks = (200.0 * n for n in itertools.count())
+    slow = functools.partial(AnswerLimit, clock=lambda: next(ticks))
+    monkeypatch.setattr(smtp_client, "AnswerLimit", slow)
+    for limit in ("MAX_ANSWER_BYTES", "MAX_ANSWER_LINES"):
+        monkeypatch.setattr(smtp_client, limit, 1 << 30)
+    with endless(1, b"250-x\r\n") as port:
+        assert "no whole answer within 300 s" in failure(Failed, port, tls="none")

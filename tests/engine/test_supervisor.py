@@ -199,11 +199,14 @@ def test_a_supervisor_with_a_child_left_is_not_used_again(tmp_path: Path) -> Non
 
 
 def test_an_idle_supervisor_holds_no_lock_and_may_be_killed(tmp_path: Path) -> None:
-    """The flock that a program inherits is free when the program has ended and we have closed it.
-    A supervisor that was killed while it had no program is replaced."""
+    """The flock that a program inherits, or its supervisor keeps, is free when the program has
+    ended and we have closed it. A supervisor that was killed without a program is replaced."""
     with SupervisorPool() as pool:
         with (tmp_path / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            first = parent_of_program(pool, fds=(lock.fileno(),))
+            kept = Program(["true"], os.environ, kept_fds=(lock.fileno(),))
+            assert pool.run(kept, 60, lambda: False).status == 0
             first = parent_of_program(pool, fds=(lock.fileno(),))
         with (tmp_path / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -651,7 +651,7 @@ def test_the_lock_is_renewed_while_it_works(queue: WorkQueue, tmp_path: Path) ->
     given: list[tuple[str, tuple[int, ...]]] = []
 
     def handler(task: Task, context: Context) -> None:
-        given.append((path.read_text().split("\n")[1], context.inherited_fds))
+        given.append((path.read_text().split("\n")[1], context.kept_fds))
         queue.clock.now += queue_lock.HEARTBEAT_SECONDS
 
     for number in (1, 2, 3):

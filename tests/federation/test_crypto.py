@@ -22,7 +22,6 @@ from engine.federation.envelope import (
     sign,
     unseal,
 )
-from engine.federation.hsalsa20 import hsalsa20
 from engine.federation.keys import (
     ENCRYPTION_PRIVATE,
     PRIVATE,
@@ -44,17 +43,6 @@ VECTORS: Mapping[str, Any] = json.loads(Path(__file__).with_name("vectors.json")
 def keys() -> OwnKeys:
     """The keys of the vectors."""
     return parse_keys(VECTORS["keys"])
-
-
-def test_hsalsa20_makes_the_key_of_nacl() -> None:
-    """The vectors of NaCl's own tests (firstkey, secondkey) and ours give the same key."""
-    shared = "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
-    first = "1b27556473e985d462cd51197a9a46c76009549eac6474f206c4ee0844f68389"
-    second = "dc908dda0b9344a953629b733820778880f3ceb421bb61b91cbd4c3e66256ce4"
-    nonce = bytes.fromhex("69696ee955b62b73cd62bda875fc73d6")
-    assert hsalsa20(bytes.fromhex(shared)).hex() == first
-    assert hsalsa20(bytes.fromhex(first), nonce).hex() == second
-    assert encode(hsalsa20(decode(VECTORS["x25519"]))) == VECTORS["box_key"]
 
 
 def test_vectors_are_made_again(keys: OwnKeys) -> None:

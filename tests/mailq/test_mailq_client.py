@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,6 +18,7 @@ from engine.mailq.client import MailqClient
 from engine.mailq.connection import ServerAddress
 from engine.mailq.queue_view import CounterView
 from engine.store import Unavailable, Unsupported
+from engine.system.answer_limit import AnswerLimit
 from tests.mailq.mailq_peers import NOW, SAMPLE_JOBS, RunningServer, serving
 from tests.mailq.mailq_samples import read_dump
 
@@ -189,7 +192,7 @@ BAD_PEERS: list[tuple[Sequence[bytes | None], str]] = [
         "SNMP: line 1: '�[2J', expe",
     ),
     ([HELLO, None, b"+OK\n", None, b"-no\x1b\n"], "SHOW SNMP: -no�"),
-    ([b"x" * 70_000], "a line of more than 64 KiB"),
+    ([b"x" * 70_000], "more than 64 KiB"),
     ([HELLO, None, b"+OK\n", None, b"+OK until LF.LF\n" + b"x" * 70_000], "more than 64 KiB"),
     ([HELLO, None, b"+OK\n", None, b"+OK until LF.LF\n" + b"x" * 70_000 + b"\n"], "than 64 KiB"),
 ]
@@ -211,16 +214,51 @@ def test_a_bad_peer_has_one_clear_line(
         assert "s3cret" not in said
 
 
-def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An endless answer and an endless dump end at 256 MiB (here less)."""
+OK = [HELLO, None, b"+OK\n", None]
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ([*OK, b"+OK until LF.LF\n", b"abcde\n" * 20_000], "more than 97 KiB"),
+        ([*OK, b"+OK until LF.LF\n", b"\n" * 30_000], "more than 20,000 lines"),
+        ([*OK, b"\n" * 30_000], "more than 20,000 lines"),
+        ([b"\n" * 65_000], "more than 100 lines"),
+        ([HELLO, None, b"\n" * 65_000], "more than 100 lines"),
+    ],
+)
+def test_an_answer_ends_at_its_limits(
+    tmp_path: Path, script: Sequence[bytes | None], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes and lines of an answer are limited (here less); before the login to few."""
     monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 100_000)
-    many = b"ab\n" * 60_000
-    endless = [HELLO, None, b"+OK\n", None, b"+OK until LF.LF\n", many]
-    with peer(tmp_path, endless) as path, pytest.raises(Unavailable, match="more than 256 MiB"):
+    monkeypatch.setattr(connection, "MAX_ANSWER_LINES", 20_000)
+    with peer(tmp_path, script) as path, pytest.raises(Unavailable, match=words):
         client_of(path).totals()
-    Path(path).unlink()
-    with peer(tmp_path, [many]) as path, pytest.raises(Unavailable, match="more than 256 MiB"):
+
+
+def test_a_dump_ends_at_its_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does one of version 1, which is no answer to a command."""
+    monkeypatch.setattr(connection, "MAX_ANSWER_LINES", 20_000)
+    with (
+        peer(tmp_path, [b"ab\n" * 30_000]) as path,
+        pytest.raises(Unavailable, match="more than 20,000 lines"),
+    ):
         client_of(path).dump()
+
+
+@pytest.mark.parametrize("begin", [[HELLO, None], [*OK, b"+OK until LF.LF\n"], []])
+def test_an_answer_has_one_deadline(
+    tmp_path: Path, begin: Sequence[bytes | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer that sends a byte now and then is at an end when the time of an answer is over; here
+    each wait is taken for 0.2 s of 0.3."""
+    ticks = (0.2 * n for n in itertools.count())
+    slow = functools.partial(AnswerLimit, clock=lambda: next(ticks))
+    monkeypatch.setattr(connection, "AnswerLimit", slow)
+    drip = [*begin, *[b"a"] * 1000]
+    with peer(tmp_path, drip) as path, pytest.raises(Unavailable, match="no answer within"):
+        client_of(path).totals()
 
 
 def test_no_server_is_one_clear_line(tmp_path: Path) -> None:

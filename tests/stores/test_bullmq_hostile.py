@@ -1,16 +1,24 @@
 """What other programs may leave in the keys of BullMQ: shown as problems, and never lost."""
 
+import functools
+import itertools
 import math
 import re
-from collections.abc import Callable, Iterator
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import pytest
 import redis
 
 from engine import verbs
+from engine.config.place_address import parse_address
 from engine.model import Move, Problem, State, Task
-from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unsupported
-from engine.stores.bullmq import BullmqStore
+from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsupported
+from engine.stores.bullmq import BullmqStore, connection
+from engine.stores.bullmq.place import RedisPlace, parse_place
+from engine.system.answer_limit import AnswerLimit
 from tests.redis_server import TestServer
 from tests.stores.jobs import (
     CREATED_MS,
@@ -244,3 +252,89 @@ def test_an_empty_id_hides_no_neighbour(client: redis.Redis, open_bullmq: Opener
         "a/": "its id is empty or has a null character",
         "b/": "its id is empty or has a null character",
     }
+
+
+# ---- a server that is none
+
+
+@contextmanager
+def hostile(script: Sequence[bytes]) -> Iterator[RedisPlace]:
+    """A peer that answers the first requests with these bytes, and then repeats the last for ever
+    or until the client closes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def run() -> None:
+        link, _ = listener.accept()
+        with link, suppress(OSError):
+            for answer in script:
+                link.recv(65536)
+                link.sendall(answer)
+            while script:
+                link.sendall(script[-1])
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield parse_place(parse_address(f"redis://127.0.0.1:{listener.getsockname()[1]}/0"))
+    finally:
+        listener.close()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+HELLO = b"+OK\r\n"
+
+ANSWERS = {
+    "a bulk before the login": [b"$536870912\r\n" + b"x" * 65536],
+    "a status line without end": [*[HELLO] * 3, b"+" + b"x" * 65536],
+    "a list without end": [*[HELLO] * 3, b"*2147483647\r\n" + b":1\r\n" * 60_000],
+    "a long list in a list": [*[HELLO] * 3, b"*1\r\n$3\r\n*12\r\n*2147483647\r\n"],
+    "lists in lists": [*[HELLO] * 3, b"*1\r\n" * 60_000],
+    "pushes": [*[HELLO] * 3, b">2\r\n$1\r\na\r\n$1\r\nb\r\n" * 4000],
+    "a big number": [*[HELLO] * 3, b":" + b"9" * 5000 + b"\r\n"],
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_peer_that_is_no_server_is_one_clear_line(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer without end, too deep or of another protocol is `Unavailable`, within the limits of
+    an answer (here less)."""
+    monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 1 << 20)
+    with hostile(ANSWERS[name]) as place, pytest.raises(Unavailable) as caught:
+        connection.Connection(place)
+
+    assert str(caught.value).isprintable()
+
+
+def test_a_text_may_contain_the_head_of_a_list(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Only heads of lists count, not the same bytes in data."""
+    client.set("text", "x\r\n*2147483647\r\n*12345678")
+    client.rpush("list", "\r\n*99999999\r\n", "b")
+    link = open_bullmq()._connection
+    assert link.call("GET", "text") == "x\r\n*2147483647\r\n*12345678"
+    assert link.call("LRANGE", "list", 0, -1) == ["\r\n*99999999\r\n", "b"]
+
+
+def test_an_answer_of_redis_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that sends a byte now and then does not answer when the time of an answer is over."""
+    ticks = (20.0 * n for n in itertools.count())
+    slow = functools.partial(AnswerLimit, clock=lambda: next(ticks))
+    monkeypatch.setattr(connection, "AnswerLimit", slow)
+    with hostile([b"+"]) as place, pytest.raises(Unavailable, match="does not answer"):
+        connection.Connection(place)
+
+
+def test_a_large_answer_after_the_login_is_read(
+    client: redis.Redis, open_bullmq: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The small limit ends with the login, also when the connection was made again."""
+    monkeypatch.setattr(connection, "MAX_LOGIN_BYTES", 1000)
+    client.set("large", "x" * 100_000)
+    link = open_bullmq()._connection
+    for _ in range(2):
+        assert len(link.call("GET", "large")) == 100_000
+        client.client_kill_filter(_type="normal", skipme=True)
+        with suppress(Unavailable):
+            link.call("PING")

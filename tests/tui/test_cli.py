@@ -144,7 +144,7 @@ NO_QUEUE = (
     ("status --config a --config b", 64, "--config a and --config b: expected only one of them"),
     ("notes nope", 69, "nope: no such folder"),
     ("statuss .", 64, "'statuss'; did you mean status?"),
-    ("wait --id ''", 64, "--id '': expected the id of a task"),
+    ("wait --id ''", 64, "argument --id: expected a value, not an empty text"),
     ("undo nope", 64, "nope: neither an operation (an OP of `spooldeck journal`) nor a"),
     ("trash restore 7-8 --dry-run {place}/", 69, "no queue"),
     # A word too many is not passed over.

@@ -193,6 +193,38 @@ def test_help_has_an_example_and_the_exit_codes(capsys: pytest.CaptureFixture[st
     assert "    process-next " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "purge {root} --filter ''",
+        "purge {root} --filter ' ' --apply 1",
+        "purge {root} --filter=",
+        "queue list {root} --filter ''",
+        "clusters {root} --filter ''",
+        "transports {root} --filter ''",
+        "hold {root} --id ''",
+        "wait {root} --id ''",
+        "purge {root} --include ''",
+        "hold {root} --state ''",
+        "log {root} --since ''",
+        "queue recover {root} --seen ''",
+        "purge ''",
+        "--root '' purge",
+        "--config '' status {root}",
+    ],
+)
+def test_an_empty_value_selects_nothing(
+    words: str, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unset variable of a script is refused: it would select all tasks, or another queue."""
+    bury_one(root)
+
+    assert cli.main(shlex.split(words.format(root=root))) == 64
+
+    assert "expected a value, not an empty text" in capsys.readouterr().err
+    assert len(tasks_at(root, "dlq")) == 1
+
+
 # ---- output
 
 

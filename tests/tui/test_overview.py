@@ -890,8 +890,8 @@ def test_a_store_s_own_words_and_columns() -> None:
     assert titles[:3] == ["QUEUE", "QUEUED", "WORK"]
     assert "DLQ" in titles  # the store's word does not fit
     assert "HELD" not in titles
-    assert words([first]).split()[:4] == ["a", "3+", "?", "0+"]
-    assert words([second]).split()[:4] == ["a", "3+", "0+", "?"]
+    assert words([first]).split()[:4] == ["a", "3+", "?", "?"]
+    assert words([second]).split()[:4] == ["a", "3+", "?", "?"]
     assert table.short_names(["/a/queue", "/b/queue", "/c/mail/"]) == [
         "/a/queue",
         "/b/queue",

@@ -335,6 +335,23 @@ async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plan: AnyPlan) 
 
 
 @each(PLANS)
+async def test_a_screen_that_hides_the_scope_carries_no_plan_out(plan: AnyPlan) -> None:
+    """Below 60x15 the keys that confirm are refused; on a larger screen they are not."""
+    async with a_desk(plan.place) as desk:
+        await plan.go(desk)
+        await desk.opens(plan.KIND, plan.opens)
+        for size in ((59, 24), (80, 14)):
+            await desk.pilot.resize_terminal(*size)
+            await desk.press(*plan.confirm)
+            await desk.sees("needs 60x15")
+            assert not await plan.done(desk)
+        await desk.pilot.resize_terminal(60, 15)
+        await desk.press(*plan.confirm)
+        while not await plan.done(desk):
+            await desk.pilot.pause(0.02)
+
+
+@each(PLANS)
 async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
     """With --read-only no plan opens: its key is no hint, and says why when it is pressed."""
     async with a_desk(plan.place, read_only=True) as desk:

@@ -9,6 +9,7 @@ import itertools
 import json
 import re
 import shlex
+import signal
 import threading
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
@@ -425,6 +426,22 @@ def test_the_screen_as_plain_text(spool: Path) -> None:
         terminal.shows("acts on", "pending 40")
         terminal.send("\x03\x03")
         assert terminal.end() == 0 and terminal.restored
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
+)
+def test_a_signal_ends_the_console_that_shows_plain_text(
+    number: signal.Signals, code: int, spool: Path
+) -> None:
+    """It waits for Enter and for signals, not for Enter alone."""
+    with on_a_terminal("--open", "queue", str(spool)) as terminal:
+        terminal.opens()
+        terminal.shows("acts on")
+        terminal.send("=")
+        terminal.until(lambda: b"-- plain text; Enter returns --" in terminal.said)
+        terminal.process.send_signal(number)
+        assert terminal.end() == code and terminal.restored
 
 
 # Exports

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,9 +55,16 @@ def root(tmp_path: Path) -> Iterator[Root]:
 @pytest.fixture
 def sleeper(root: Root) -> Iterator[subprocess.Popen[bytes]]:
     """A process that works in transport/, as the scheduler and agents do."""
-    with subprocess.Popen(["/bin/sleep", "60"], cwd=root.path / "transport") as process:
+    with original(root) as process:
         yield process
         process.kill()
+
+
+def original(root: Root, **options: Any) -> subprocess.Popen[bytes]:
+    """A process with the program's name of the original scheduler."""
+    words = ["/usr/lib/zmailer/scheduler", "60"]
+    where = root.path / "transport"
+    return subprocess.Popen(words, executable="/bin/sleep", cwd=where, **options)
 
 
 def test_a_proven_scheduler_is_signalled(root: Root, sleeper: subprocess.Popen[bytes]) -> None:
@@ -120,7 +128,7 @@ def test_a_pid_file_of_another_start_is_not_removed(root: Root) -> None:
 
 def test_a_start_ends_the_scheduler_that_runs(root: Root) -> None:
     """It gets SIGTERM, and the start waits for its end; a stale file is taken over silently."""
-    with subprocess.Popen(["/bin/sleep", "60"], cwd=root.path / "transport") as old:
+    with original(root) as old:
         root.write_pid(old.pid)
         ours = PidFile.claim(root.fd, root.transport)
         assert old.wait(20) == -signal.SIGTERM
@@ -131,9 +139,9 @@ def test_a_start_ends_the_scheduler_that_runs(root: Root) -> None:
 def test_a_scheduler_that_does_not_end_keeps_its_spool(root: Root) -> None:
     """The start fails after half a minute, and the pid file stays."""
     script = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True)"
-    argv = [sys.executable, "-c", f"{script}; time.sleep(60)"]
-    where = root.path / "transport"
-    with subprocess.Popen(argv, cwd=where, stdout=subprocess.PIPE) as old:
+    argv = ["scheduler", "-c", f"{script}; time.sleep(60)"]
+    where, pipe = root.path / "transport", subprocess.PIPE
+    with subprocess.Popen(argv, executable=sys.executable, cwd=where, stdout=pipe) as old:
         assert old.stdout is not None
         old.stdout.readline()
         root.write_pid(old.pid)
@@ -142,6 +150,28 @@ def test_a_scheduler_that_does_not_end_keeps_its_spool(root: Root) -> None:
             PidFile.claim(root.fd, root.transport, lambda: next(times), lambda seconds: None)
         assert root.pid_file.read_text() == f"{old.pid}\n"
         old.kill()
+
+
+def test_a_program_that_only_works_there_is_not_ended(root: Root) -> None:
+    """The owner of the spool can write any PID into the file: a shell in transport/ is none, and
+    the start says so instead of running beside what it may be."""
+    with subprocess.Popen(["/bin/sleep", "60"], cwd=root.path / "transport") as shell:
+        root.write_pid(shell.pid)
+        with pytest.raises(Unavailable, match=f"PID {shell.pid} works in transport/, but is not"):
+            PidFile.claim(root.fd, root.transport)
+        assert shell.poll() is None
+        shell.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_scheduler_of_a_third_user_is_not_signalled(root: Root) -> None:
+    """It runs as us, or as the owner of the spool."""
+    root.path.chmod(0o755)
+    with original(root, user=65534) as other:
+        root.write_pid(other.pid)
+        assert signal_scheduler(root.fd, root.transport, signal.SIGTERM) is None
+        os.chown(root.path, 65534, 65534)
+        assert signal_scheduler(root.fd, root.transport, signal.SIGTERM) == other.pid
 
 
 # ---- notify socket

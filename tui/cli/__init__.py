@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from signal import SIG_DFL, SIGCHLD, signal
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from engine.config import queue_config
 from engine.config.place_address import has_password, is_url
@@ -48,9 +48,19 @@ from tui.cli.setup.errors import (
     has_queue_folders,
     print_error,
 )
-from tui.cli.setup.output import COLOR_WORDS, ReaderGone, choose_color, end_with_reader, guard_pipe
+from tui.cli.setup.output import (
+    COLOR_WORDS,
+    ReaderGone,
+    choose_color,
+    end_with_reader,
+    guard_streams,
+    print_controls,
+)
 from tui.cli.setup.place_formats import is_same_place, setup_despite, setup_for
 from tui.cli.setup.setup import Setup, load_function
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 PASSWORD_IN_ARGUMENTS = (
     "password on the command line: other users can read it there; put the URL into `places` of a "
@@ -83,7 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # A command loads and parses for a tenth of a second: collecting in that time finds nothing.
     gc.set_threshold(GC_THRESHOLD)
     _open_closed_streams()
-    guard_pipe()
+    for name in ("COLUMNS", "LINES"):  # a table of 200,000,000 columns takes all memory
+        if len(os.environ.get(name, "").strip()) > len("999"):
+            os.environ[name] = "999"
+    guard_streams()
     signal(SIGCHLD, SIG_DFL)  # if the caller ignores it, we cannot read the exit status of a child
     code = _run_reporting_errors(list(sys.argv[1:] if argv is None else argv))
     gc.freeze()  # else the interpreter walks all modules at its end
@@ -419,11 +432,20 @@ class _CommandParser(ArgumentParser):
         # start.
         return _HelpFormatter(self.prog, max_help_position=26, width=self._columns)
 
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        # From Python 3.14 on, argparse colours the help on a terminal; it has no text of others.
+        print_controls(message, sys.stderr if file is None else sys.stdout)
+
     def _get_values(self, action: Action, arg_strings: list[str]) -> object:
         # Until Python 3.12.5 argparse drops a `--` even if it is the description itself. The `--`
         # that ends options never reaches this point alone, because TYPE comes before it.
         if arg_strings == ["--"] and action.dest in _ANY_TEXT:
             return "--"
+        is_text = action.dest in (*_ANY_TEXT, "value", "sender", "recipients")
+        is_named = bool(action.option_strings) or action.dest in ("place", "places")
+        if is_named and not is_text and not all(map(str.strip, arg_strings)):
+            # A script with an unset variable: without a value, an option that selects means all.
+            raise ArgumentError(action, "expected a value, not an empty text")
         return super()._get_values(action, arg_strings)
 
     def _check_value(self, action: Action, value: object) -> None:

@@ -148,7 +148,7 @@ def _demo_module(arguments: Namespace) -> str:
 
     option = "--federation" if arguments.federation else "--redis"
     missing = find_missing()
-    if arguments.federation and not (find_spec("cryptography") and find_spec("httpx")):
+    if arguments.federation and not all(map(find_spec, ("cryptography", "nacl", "httpx"))):
         missing = "needs more packages: pip install 'spooldeck[federation]'"
     if missing:
         fail(EX_UNAVAILABLE, f"demo {option}: {missing}")

@@ -731,7 +731,8 @@ def tab_line(
     """
     texts: dict[int, str] = {}
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
-        figure = "?" if amount is None else f"{amount:,}{'' if complete else '+'}"
+        known = amount if amount or complete else None
+        figure = "?" if known is None else f"{known:,}{'' if complete else '+'}"
         part = f" ({safe_line(within[at])})" if at in within and amount else ""
         texts[at] = f"{state_name(name)} {figure}{part}"
     wide = sum(map(cells_of, texts.values())) + 4 * len(texts) <= width

@@ -121,14 +121,16 @@ def _state_cell(state: State, width: int) -> Cell:
         number = queue.counts.get(state, 0)
         if len(queue.fine_words) == 1:  # which has a column of its own
             number = queue.word_counts.get(queue.words.get(state, ""), number)
-        return _count_text(queue, number, width), "" if number else "muted"
+        return _count_run(queue, number, width, "")
 
     return cell
 
 
-def _count_text(queue: PlaceLine, number: int, width: int) -> str:
-    more = "" if queue.complete else "+"
-    return format_count(number, width - len(more)) + more
+def _count_run(queue: PlaceLine, number: int, width: int, style: str) -> Run:
+    """A count; with + while tasks are still read, but then no task is not known to be none."""
+    if queue.complete:
+        return format_count(number, width), style if number else "muted"
+    return (f"{format_count(number, width - 1)}+", style) if number else UNKNOWN_RUN
 
 
 @cache  # equal columns have the same cell
@@ -139,7 +141,7 @@ def _word_cell(word: str) -> Cell:
         if word not in queue.word_counts:
             return "", ""
         number = queue.word_counts[word]
-        return _count_text(queue, number, 6), "warn" if number else "muted"
+        return _count_run(queue, number, 6, "warn")
 
     return cell
 

@@ -10,6 +10,9 @@ from tui.plan.plan_page import PlanPage, PlanWords
 from tui.screens.base import TOO_EARLY
 from tui.terminal.paste_detector import Confirming
 
+LEAST_COLUMNS, LEAST_LINES = 60, 15
+"""A smaller screen does not show what a plan acts on."""
+
 
 class ConfirmScreen(PlanPage, Confirming[None]):
     """A plan applied by typing its count, or by `y` if nothing is lost; never by Enter.
@@ -139,6 +142,8 @@ class ConfirmScreen(PlanPage, Confirming[None]):
             return "read only: started with --read-only"
         if not self._arming.is_armed:
             return "OBSERVE: press ! first (arms writes for 15 min)"
+        if self.size.width < LEAST_COLUMNS or self.size.height < LEAST_LINES:
+            return f"needs {LEAST_COLUMNS}x{LEAST_LINES}: scope off screen"
         return self.why_wait()
 
     def _begin(self) -> None:

@@ -38,6 +38,9 @@ UNSENT_SEQUENCES: Mapping[str, str] = {
 POINTER_SEQUENCE = "\x1b]22;"
 """Start of the sequence that changes the mouse pointer; Textual sends it even without a mouse."""
 
+MAX_CELLS = 1000
+"""Most columns and lines that are painted; a terminal may claim 65,535 of each."""
+
 CLEAR_SEQUENCE = "\x1b[0m\x1b[2J\x1b[H"
 """Clears a terminal without an alternate screen (linux, vt100)."""
 
@@ -152,7 +155,9 @@ class Terminal(LinuxDriver):
             columns, rows = os.get_terminal_size(self.output.fileno())
         except OSError:
             return DEFAULT_SIZE
-        return (columns, rows) if columns and rows else DEFAULT_SIZE
+        if not (columns and rows):
+            return DEFAULT_SIZE
+        return min(columns, MAX_CELLS), min(rows, MAX_CELLS)
 
     def write(self, data: str) -> None:
         """Write to the terminal, unless the console is suspended to the shell."""

@@ -18,6 +18,7 @@ from textual.geometry import Size
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
+from engine.text.safe import safe_line
 from tui.terminal.crash_report import EX_SOFTWARE, report_crash
 from tui.terminal.driver import Output, Terminal, has_job_control_shell
 from tui.terminal.key_queue import KeyQueue
@@ -175,7 +176,7 @@ class SafeApp(App[None], inherit_bindings=False):
         # Textual and the interpreter wait for every thread that they have started.
         if self.crash is not None:
             print(
-                f"spooldeck: {report_crash(self.crash, os.environ, time.time())}",
+                f"spooldeck: {safe_line(report_crash(self.crash, os.environ, time.time()))}",
                 file=sys.__stderr__,
             )
         os._exit(self.return_code or 0)

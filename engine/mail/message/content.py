@@ -142,7 +142,8 @@ def _read_allowed(path: str, settings: MailSettings) -> bytes:
 def _read_below(folder: str, path: str, limit: int) -> bytes:
     dir_fd = files.open_dir_path(os.path.dirname(path), folder)
     try:
-        fd = files.open_plain(os.path.basename(path), dir_fd)
+        name, place = os.path.basename(path), os.fstat(dir_fd)
+        fd = files.open_outgoing(name, dir_fd, place, files.open_plain)
     finally:
         os.close(dir_fd)
     try:

@@ -27,6 +27,7 @@ from typing import BinaryIO, NamedTuple
 from engine.mail import failure_reasons, wire_format
 from engine.mail.model import BadMail, NotSent, Reason
 from engine.mail.transports.curl import describe_secret_fault, read_secret
+from engine.system.answer_limit import AnswerLimit, AnswerTooLong
 from engine.text.safe import ascii_name, safe_line
 
 REQUIRED, WRAPPED, OPPORTUNISTIC, NONE = "required", "wrapped", "opportunistic", "none"
@@ -45,6 +46,10 @@ KEEP_SECONDS = 2.0
 
 MAILS_PER_CONNECTION = 100
 """Mails that are sent over one connection at most."""
+
+MAX_ANSWER_BYTES = 64 << 10
+MAX_ANSWER_LINES = 1000
+"""Of one answer; smtplib allows 8 KiB for a line, and any number of lines."""
 
 
 IN_DOUBT_PREFIX = "in doubt: "
@@ -382,8 +387,39 @@ class Connections:
             self._close_kept(time.monotonic() - KEEP_SECONDS)
 
 
+class _AnswerReader:
+    """The file that smtplib reads answers from, within the limits of the present answer."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket, self._received = connection, b""
+        self.limit = AnswerLimit(0, 0, 0)
+
+    def readline(self, size: int) -> bytes:
+        """The next line, at most `size` bytes of it; what there is at the end of the connection.
+
+        Raises:
+            AnswerTooLong: the answer is too long.
+            OSError: the connection is lost, or the time is over.
+        """
+        while not (end := self._received.find(b"\n", 0, size) + 1) and len(self._received) < size:
+            self.limit.arm(self._socket)
+            data = self._socket.recv(wire_format.CHUNK_BYTES)
+            if not data:
+                break
+            self.limit.count(data)
+            self._received += data
+        end = end or size
+        line, self._received = self._received[:end], self._received[end:]
+        return line
+
+    def close(self) -> None:
+        """Nothing: the connection is closed by its owner."""
+
+
 class _Client(smtplib.SMTP):
-    """smtplib's client on an existing connection."""
+    """smtplib's client on an existing connection, with limits for each answer."""
+
+    file: _AnswerReader | None
 
     def __init__(
         self, connection: socket.socket, wire: socket.socket, host: str, helo: str
@@ -398,6 +434,20 @@ class _Client(smtplib.SMTP):
         """Since when it is kept, in seconds of the monotonic clock."""
         self.secret = ""
         """The password that was sent over it."""
+
+    def getreply(self) -> tuple[int, bytes]:
+        """Read an answer; its deadline is the timeout of the connection."""
+        connection = self.sock
+        if connection is None:
+            return super().getreply()
+        self.file = self.file or _AnswerReader(connection)
+        seconds = connection.gettimeout() or _QUIT_TIMEOUT_SECONDS
+        self.file.limit = AnswerLimit(seconds, MAX_ANSWER_BYTES, MAX_ANSWER_LINES)
+        try:
+            return super().getreply()
+        finally:
+            if self.sock is connection:
+                connection.settimeout(seconds)
 
     def close_all(self) -> None:
         """Close the connection and its duplicate."""
@@ -696,6 +746,7 @@ _CONNECT_ERROR_WORDS: Mapping[int | None, str] = {
 }
 
 _EXCEPTION_WORDS: tuple[tuple[type[Exception], str], ...] = (
+    (AnswerTooLong, "connect_protocol"),
     (socket.gaierror, "dns_not_found"),
     (ssl.SSLCertVerificationError, "tls_certificate"),
     (ssl.SSLError, "tls_failed"),

@@ -135,9 +135,8 @@ def create_folder(id: str, parts: dict[str, bytes], spool: int) -> None:
     new = INCOMPLETE_PREFIX + os.urandom(8).hex()
     placed = ""
     try:
-        files.mkdir(new, files.FOLDER_MODE, dir_fd=spool)
+        here = files.create_folder(new, spool)
         placed = new
-        here = files.open_folder(new, spool)
         try:
             _fill(here, parts, files.new_file_owner(os.fstat(spool)))
         finally:
@@ -154,9 +153,6 @@ def create_folder(id: str, parts: dict[str, bytes], spool: int) -> None:
 
 
 def _fill(here: int, parts: dict[str, bytes], owner: tuple[int, int] | None) -> None:
-    if owner is not None:
-        files.fchown(here, *owner)
-    files.fchmod(here, files.FOLDER_MODE)
     for name, data in parts.items():
         fd = files.create_file(name, here, owner)
         try:
@@ -219,7 +215,7 @@ def open_file(name: str, here: int, spool: stat_result) -> Iterator[int]:
         OSError: it cannot be opened now.
     """
     try:
-        fd = files.open_guarded(name, here)
+        fd = files.open_outgoing(name, here, spool)
     except Refused as refusal:
         if isinstance(refusal.__cause__, PermissionError):
             raise refusal.__cause__ from None  # our permissions, not a fault of the mail

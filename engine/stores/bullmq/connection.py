@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import socket
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -15,11 +17,18 @@ from typing import Any, NamedTuple
 from engine.store import Full, StoreError, Unavailable, Unsupported
 from engine.stores.bullmq.package_scripts import INSTALL_HINT, package_text
 from engine.stores.bullmq.place import RedisPlace
+from engine.system.answer_limit import AnswerLimit, AnswerTooLong
 from engine.text.safe import safe_line
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 ANSWER_TIMEOUT_SECONDS = 30.0
-"""Seconds to wait for an answer; a command that blocks has its own time besides."""
+"""Seconds for the answers to what was sent together; a command that blocks has its own time
+besides."""
+MAX_ANSWER_BYTES = 128 << 20
+MAX_ANSWER_LINES = 2_000_000
+"""Of the answers to what was sent together; each element of a list is a line."""
+MAX_LOGIN_BYTES = 64 << 10
+"""Until the login is done."""
 
 CLIENT_NAME = "spooldeck"
 READ_ONLY_REPLICA = "the server is a read-only replica: change the primary"
@@ -90,6 +99,92 @@ def _our_text(name: str) -> str:
         return file.read()
 
 
+_may_be_long_list = re.compile(rb"[*%~>][0-9]{7}").search
+
+
+def _has_long_list(data: bytes) -> bool:
+    """True if answers (RESP) have the head of a list of more than `MAX_ANSWER_LINES` elements."""
+    at = 0
+    while (end := data.find(b"\r\n", at)) > 0:
+        kind, number = data[at : at + 1], data[at + 1 : end]
+        count = int(number[:10]) if number.isdigit() else 0
+        if kind in (b"*", b"%", b"~", b">") and count > MAX_ANSWER_LINES:
+            return True
+        is_text = kind in (b"$", b"=", b"!") and number.isdigit()
+        at = end + 2 + (count + 2 if is_text else 0)
+    return False
+
+
+class _LimitedSocket:
+    """The socket of a connection; what comes after each request has the limits of an answer.
+
+    hiredis makes a list as soon as it has its head: one of 2,147,483,647 elements costs 16 GiB of
+    addresses and minutes of CPU. So answers are kept until the next request, and one that may have
+    such a head is checked from its start: the same bytes in a text are right.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self.max_bytes = MAX_LOGIN_BYTES
+        self._limit = self._new_limit()
+        self._received: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+    def _new_limit(self) -> AnswerLimit:
+        return AnswerLimit(ANSWER_TIMEOUT_SECONDS, self.max_bytes, MAX_ANSWER_LINES)
+
+    def sendall(self, data: bytes) -> None:
+        """Send a request; its answer begins."""
+        self._limit, self._received = self._new_limit(), []
+        self._socket.settimeout(ANSWER_TIMEOUT_SECONDS)
+        self._socket.sendall(data)
+
+    def recv_into(self, buffer: bytearray) -> int:
+        """Receive a part of an answer."""
+        self._limit.arm(self._socket)
+        size = self._socket.recv_into(buffer)
+        self._check(bytes(memoryview(buffer)[:size]))
+        return size
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Receive a part of an answer, or with MSG_PEEK see whether there is one."""
+        if flags:
+            return self._socket.recv(size, flags)
+        self._limit.arm(self._socket)
+        data = self._socket.recv(size)
+        self._check(data)
+        return data
+
+    def _check(self, data: bytes) -> None:
+        """Check the next part of an answer.
+
+        Raises:
+            AnswerTooLong: it is too long, or has the head of a list that is.
+        """
+        self._limit.count(data)
+        before = self._received[-1][-10:] if self._received else b""
+        self._received.append(data)
+        if _may_be_long_list(before + data) and _has_long_list(b"".join(self._received)):
+            raise AnswerTooLong(f"a list of more than {MAX_ANSWER_LINES:,} elements")
+
+
+def _limited(connection: Any) -> Any:
+    """A class of connections of redis-py, with limits for each answer."""
+
+    class LimitedConnection(connection):  # type: ignore[misc]
+        def _connect(self) -> _LimitedSocket:
+            return _LimitedSocket(super()._connect())
+
+        def connect_check_health(self, *args: Any, **options: Any) -> None:
+            """Connect and log in: redis-py does both here."""
+            super().connect_check_health(*args, **options)
+            self._sock.max_bytes = MAX_ANSWER_BYTES
+
+    return LimitedConnection
+
+
 class Denied(Unavailable):
     """The user of the connection lacks a permission."""
 
@@ -121,6 +216,11 @@ class Connection:
             protocol=2,
             client_name=name,
         )
+        pool = self._client.connection_pool
+        pool.connection_class = _limited(pool.connection_class)
+        self._failures = redis.RedisError, OSError, MemoryError, RecursionError, ValueError
+        """What redis-py raises for an answer: not only its own errors, if it is no answer of
+        Redis."""
         self._blocked: Any = None
         """The connection of the pool on which a command blocks."""
         self._scripts: Any = None
@@ -147,7 +247,7 @@ class Connection:
         """
         try:
             return self._client.execute_command(*words)
-        except self._redis.RedisError as error:
+        except self._failures as error:
             raise self.explain(error) from error
 
     def run(self, call: ScriptCall) -> Any:
@@ -200,14 +300,14 @@ class Connection:
             self._blocked = self._blocked or self._client.connection_pool.get_connection()
             self._reopen_if_cut(self._blocked)
             self._blocked.send_command(*words)
-        except self._redis.RedisError as error:
+        except self._failures as error:
             raise self.explain(error) from error
 
     def _reopen_if_cut(self, connection: Any) -> None:
         """Close a connection that the server has closed: the next command connects again."""
         try:
             is_cut = connection.can_read(0)  # no answer is awaited, so it can only be the end
-        except self._redis.RedisError:
+        except self._failures:
             is_cut = True
         if is_cut:
             connection.disconnect()
@@ -220,7 +320,7 @@ class Connection:
         """
         try:
             return bool(self._blocked.can_read(seconds))
-        except self._redis.RedisError as error:
+        except self._failures as error:
             raise self.explain(error) from error
 
     def finish(self) -> Any:
@@ -231,7 +331,7 @@ class Connection:
         """
         try:
             return self._blocked.read_response()
-        except self._redis.RedisError as error:
+        except self._failures as error:
             raise self.explain(error) from error
 
     def _send_scripts(self, commands: list[Sequence[Any]]) -> list[Any]:
@@ -240,7 +340,7 @@ class Connection:
         answers: list[Any] = []
         try:
             self._scripts = self._scripts or self._client.connection_pool.get_connection()
-        except self._redis.RedisError as error:
+        except self._failures as error:
             raise self.explain(error) from error
         connection = self._scripts
         try:
@@ -251,7 +351,7 @@ class Connection:
                     answers.append(connection.read_response())
                 except self._redis.ResponseError as error:
                     answers.append(error)
-        except self._redis.RedisError as error:
+        except self._failures as error:
             raise self.explain(error) from error
         finally:
             if len(answers) < len(commands):
@@ -264,7 +364,7 @@ class Connection:
             pipe.execute_command(*words)
         try:
             answers: list[Any] = pipe.execute(raise_on_error=False)
-        except self._redis.RedisError as error:
+        except self._failures as error:
             raise self.explain(error) from error
         for answer in answers:
             if isinstance(answer, self._redis.ConnectionError):
@@ -324,8 +424,12 @@ class Connection:
             return Unavailable(f"{at}: Redis Cluster is not supported")
         if "WRONGTYPE" in said:
             return Unsupported(f"{at}: a key has another type than BullMQ expects: {said}")
+        if isinstance(error, Exception) and not isinstance(error, self._redis.RedisError):
+            return Unavailable(f"{at}: this is no answer of Redis: {said or type(error).__name__}")
         if isinstance(error, kinds.TimeoutError):
             return Unavailable(f"{at}: the server does not answer")
+        if isinstance(error.__context__ if isinstance(error, Exception) else None, AnswerTooLong):
+            return Unavailable(f"{at}: this is no answer of Redis: {said}")
         if isinstance(error, kinds.ConnectionError):
             return Unavailable(f"{at}: not connected: {said}")
         return Unavailable(f"{at}: {said}")

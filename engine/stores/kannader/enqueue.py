@@ -16,6 +16,7 @@ links.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
@@ -253,7 +254,12 @@ def _create_links(spool: KannaderSpool, begun: EnqueueRecord, created: float | N
 
 def _set_created(ident: str, queue: int, created: float) -> None:
     with suppress(FileNotFoundError):  # Kannader has claimed it already, with the current time
-        files.utime(ident, (created, created), dir_fd=queue, follow_symlinks=False)
+        fd = os.open(ident, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=queue)
+        try:
+            if stat.S_ISLNK(os.fstat(fd).st_mode):
+                files.utime(f"/proc/self/fd/{fd}", (created, created))
+        finally:
+            os.close(fd)
 
 
 def _unlink_all(made: list[str], queue: int) -> bool:

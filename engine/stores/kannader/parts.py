@@ -109,7 +109,7 @@ def open_contents(spool: KannaderSpool, mail: str) -> int:
     """
     folder = files.open_folder(mail, spool.data.fd)
     try:
-        fd = open_guarded(CONTENTS, folder)
+        fd = open_guarded(CONTENTS, folder, os.fstat(spool.data.fd))
     finally:
         os.close(folder)
     if why := files.file_problem(os.fstat(fd)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Mapping, Set
 from typing import NamedTuple
@@ -152,7 +153,7 @@ def write_refusal(spool: KannaderSpool) -> str:
     for folder in (spool.data, *(spool.states[state] for state in KANNADER_STATES)):
         seen = folder.status
         if seen.st_mode & stat.S_IWOTH:
-            return f"{folder.path} is world-writable: run chmod o-w {folder.path}"
+            return f"{folder.path} is world-writable: run chmod o-w {shlex.quote(folder.path)}"
         if os.geteuid() not in (0, seen.st_uid):
             # Kannader could not read files that another user creates.
             return f"{folder.path} belongs to UID {seen.st_uid}, not to this user"

@@ -426,14 +426,18 @@ def stat_if_exists(name: str, fd: int) -> stat_result | None:
         return None
 
 
-def open_guarded(name: str, fd: int) -> int:
+def open_guarded(name: str, fd: int, place: stat_result | None = None) -> int:
     """Open as `files.open_guarded` does, but raise PermissionError for an unreadable plain file.
+
+    With the stat of the `data` folder as `place`, as `files.open_outgoing` does.
 
     Raises:
         FileNotFoundError, Refused: as there.
         OSError: it cannot be opened now, or not by this user.
     """
     try:
+        if place is not None:
+            return files.open_outgoing(name, fd, place)
         return files.open_guarded(name, fd)
     except Refused as refusal:
         seen = stat_if_exists(name, fd)

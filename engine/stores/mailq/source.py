@@ -144,7 +144,7 @@ class RendezvousFile:
             if not stat.S_ISREG(seen.st_mode):
                 raise Unavailable(f"{self._path}: expected a plain file")
             if seen.st_size > MAX_ANSWER_BYTES:
-                raise Unavailable(f"{self._path}: more than 256 MiB")
+                raise Unavailable(f"{self._path}: more than {MAX_ANSWER_BYTES >> 20} MiB")
             identity = seen.st_ino, seen.st_size, seen.st_mtime_ns
             if self._view is None or identity != self._seen:
                 with open(fd, "rb", closefd=False) as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -275,7 +276,8 @@ class NftbanStore:
         for state in CONTRACT_STATES:
             folder = self._folders[state]
             if folder.seen.st_mode & stat.S_IWOTH:
-                return f"{folder.path} is writable by all users: use chmod o-w {folder.path}"
+                mend = f"chmod o-w {shlex.quote(folder.path)}"
+                return f"{folder.path} is writable by all users: use {mend}"
             if not folder.trusts_our_files():
                 # All readers would refuse files that we create there.
                 return f"{folder.path} belongs to another user{_sudo_hint(folder.path)}"

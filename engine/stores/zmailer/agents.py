@@ -13,6 +13,9 @@ from engine.text import decode
 PID_FILE = ".pid.scheduler"
 """Below the spool's folder: the scheduler's PID and a LF. It stays after SIGTERM and crashes."""
 
+SCHEDULER_PROGRAM = b"scheduler"
+"""Name of the original program."""
+
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _CLOCK_SLACK_SECONDS = 2.0
 
@@ -63,9 +66,29 @@ def find_scheduler(root: int, transport: stat_result) -> int | None:
 
 
 def is_scheduler(pid: int, root: int, transport: stat_result) -> bool:
-    """True if a process is proven to be the scheduler of a spool: the pid file names it and was
-    written after its start, as an agent's never is, and it works in transport/. `root` as above.
+    """True if a process is proven to be the scheduler of a spool. `root` as above.
+
+    The pid file names it and was written after its start, as an agent's never is, and it works in
+    transport/. The owner of the spool can write that file, so it also runs as us or as that owner,
+    and it has the flock of the file, as ours has, or the program's name of the original.
     """
+    if not is_named(pid, root, transport):
+        return False
+    try:
+        user = os.stat(f"/proc/{pid}").st_uid
+        if user not in (os.geteuid(), os.fstat(root).st_uid):
+            return False
+        program = lock_file.read_proc_file(f"/proc/{pid}/cmdline").partition(b"\0")[0]
+        if os.path.basename(program) == SCHEDULER_PROGRAM:
+            return True
+        seen = os.stat(PID_FILE, dir_fd=root, follow_symlinks=False)
+    except OSError:
+        return False
+    return pid in files.flock_holders(seen)
+
+
+def is_named(pid: int, root: int, transport: stat_result) -> bool:
+    """True if the pid file names a process and is younger, and that works in transport/."""
     named, written_at = _read_pid_file(root)
     try:
         is_older = start_time(pid) <= written_at + _CLOCK_SLACK_SECONDS

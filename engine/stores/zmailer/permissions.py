@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 
 from engine.model import STALLED_KEY, Edge, Edges, State, Task
@@ -108,7 +109,7 @@ def write_refusal(folders: PostofficeFolders) -> str:
     """Why this user must not change the spool; "" if it may."""
     for path, fd in ((folders.root, folders.fd), (f"{folders.root}/transport", folders.transport)):
         if os.fstat(fd).st_mode & stat.S_IWOTH:
-            return f"{path} is world-writable: run chmod o-w {path}"
+            return f"{path} is world-writable: run chmod o-w {shlex.quote(path)}"
         if not os.access(f"/proc/self/fd/{fd}", os.W_OK | os.X_OK):
             return f"Permission denied: cannot write to {path}"
     return ""

@@ -141,8 +141,9 @@ class AgentMessage:
         """
         _, path = self._folders.find_message(self.name, is_kept=False)
         above, name = os.path.split(path)
+        place = os.fstat(self._folders.fd)
         with self._folders.open_below(self._folders.fd, above) as folder:
-            file = os.fdopen(files.open_guarded(name, folder), "rb")
+            file = os.fdopen(files.open_outgoing(name, folder, place), "rb")
         if offset is None:
             text = self.field(b"o")
             if not text.isdigit():

@@ -87,7 +87,7 @@ class SenderReports:
         _, path = self._folders.find_message(name, is_kept=False)
         above, last = os.path.split(path)
         with self._folders.open_below(self._folders.fd, above) as folder:
-            fd = files.open_guarded(last, folder)
+            fd = files.open_outgoing(last, folder, os.fstat(self._folders.fd))
         try:
             yield fd, os.pread(fd, MAX_ENVELOPE_BYTES, 0)
         finally:

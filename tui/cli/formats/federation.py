@@ -103,7 +103,7 @@ def require_packages() -> None:
     Raises:
         CommandError: the text names them.
     """
-    if missing := [name for name in ("cryptography", "httpx") if find_spec(name) is None]:
+    if missing := [name for name in ("cryptography", "nacl", "httpx") if find_spec(name) is None]:
         fail(EX_CONFIG, f"federation: {' and '.join(missing)} not installed: {INSTALL}")
 
 
@@ -327,7 +327,7 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
         origin = origin_of(server)
         parse_method(payload)
     except (BadJob, ValueError) as error:
-        fail(EX_USAGE, safe_line(str(error)))
+        fail(EX_USAGE, str(error))
     path = arguments.path or PATHS.get(arguments.name, "")
     if not path.startswith("/"):
         fail(EX_USAGE, f"--path: expected /PATH at {safe_line(origin)}")
@@ -362,7 +362,7 @@ def keys(setup: Setup, arguments: Namespace) -> int:
         try:
             found = _own_keys(settings_of(setup))
         except BadKeys as error:
-            fail(EX_CONFIG, safe_line(str(error)))
+            fail(EX_CONFIG, str(error))
         if arguments.json:
             _print_keys(found, registry)
             return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import tempfile
 import threading
@@ -81,7 +82,7 @@ def init(setup: Setup, arguments: Namespace) -> int:
         print(f"{safe_line(place)} is already a complete Kannader spool; nothing was changed")
     for path in made:
         print(f"made {safe_line(path)}")
-    where = safe_line(arguments.place)
+    where = shlex.quote(arguments.place)
     print(
         f"next: spooldeck kannader enqueue --from A --to B FILE {where}   adds a mail\n"
         f"      spooldeck kannader work {where}   sends mails until stopped, to the server\n"

@@ -98,7 +98,7 @@ class ZgbPlace(NamedTuple):
 
 
 def _say(text: str) -> None:
-    print_error(safe_line(text))
+    print_error(text)
 
 
 def zgb_place(setup: Setup) -> ZgbPlace:

@@ -69,7 +69,7 @@ def _list(setup: Setup, arguments: Namespace, words: Sequence[str]) -> int:
 
     told, found, unavailable = scan_once([place], ask)
     if unavailable:
-        fail(NOT_DONE, safe_line(unavailable))
+        fail(NOT_DONE, unavailable)
     if arguments.json:
         print(json.dumps(_as_json(place.name, told, found)))
     else:
@@ -134,7 +134,7 @@ def _do(setup: Setup, order: Order, arguments: Namespace) -> int:
 
 def _tell(setup: Setup, order: Order, done: ControlResult, *, as_json: bool) -> None:
     if done.trouble:
-        print_error(safe_line(done.trouble))
+        print_error(done.trouble)
     lines = done.answer.splitlines()
     if as_json:
         print(json.dumps({"control": order.name, "said": lines, "op": done.op or None}))

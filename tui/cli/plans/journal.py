@@ -222,7 +222,7 @@ def _pace(plan: Plan, intent: Intent) -> settings.ReplayPace | None:
     try:
         return settings.pace_from_json(intent.pace)._replace(attended=False)
     except ValueError as error:
-        fail(NOT_ALL_DONE, safe_line(f"invalid pace in the journal: {error}"))
+        fail(NOT_ALL_DONE, f"invalid pace in the journal: {error}")
 
 
 def _abandon(setup: Setup, kept: Journal, operation: Operation) -> int:

@@ -337,7 +337,7 @@ def print_report(setup: Setup, report: Report, as_json: bool, more: Mapping[str,
             back = shell_command([*command_base(setup), "undo", report.op, "--dry-run"])
             print(f"to undo: {back}")
     if report.trouble:
-        print_error(safe_line(report.trouble))
+        print_error(report.trouble)
     sys.stdout.flush()
     return NOT_ALL_DONE if report.gone or report.failed else DONE
 

@@ -85,7 +85,7 @@ def sweep(setup: Setup, arguments: Namespace) -> int:
             return DONE
         expunge = store.edges.get((State.TRASH, None))
         if expunge is not None and expunge.refusal:
-            fail(EX_NOPERM, safe_line(expunge.refusal))
+            fail(EX_NOPERM, expunge.refusal)
         watch = partial(show_progress, what="tasks deleted")
         keeper = setup.housekeeping()
         swept = keeper.sweep_trash(store, time.time(), always=True, watch=watch)

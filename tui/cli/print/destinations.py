@@ -80,9 +80,10 @@ def _list(setup: Setup, arguments: Namespace, words: Sequence[str]) -> int:
 def _print(listed: _Listed, tasks_unknown: str, why_none: str) -> None:
     width = shutil.get_terminal_size((120, 24)).columns
     if listed.unknown:
-        print_error(safe_line(listed.unknown))
-    if not listed.seen:
+        print_error(listed.unknown)
+    if not listed.seen and not listed.unknown:
         print(why_none or "no destinations: nothing was delivered yet")
+    if not listed.seen:
         return
     rows = mixed_table.sending_rows(MailHealth(), listed.seen, 1.0, listed.now, None, most=None)
     titles, lines = mixed_table.table(rows, width)
@@ -141,7 +142,7 @@ def _apply(
     plan_command.require_reason(setup, arguments.reason)
     done = run_action(setup, registry, verb, seen, arguments.reason)
     if done.trouble:
-        print_error(safe_line(done.trouble))
+        print_error(done.trouble)
     if arguments.json:
         value = ACTIONS[verb].value
         print(json.dumps({"destination": seen.origin, "done": value, "op": done.op or None}))

@@ -15,7 +15,7 @@ from tui.cli.print.workers import is_read
 from tui.cli.queue.status import OK, UNREADABLE
 from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.one_look import chosen_places, contains_words, print_lines, scan_once
-from tui.cli.setup.output import print_json
+from tui.cli.setup.output import print_controls, print_json
 from tui.cli.setup.setup import Setup
 from tui.format.present import Line
 from tui.format.task_row import time_fields
@@ -95,6 +95,6 @@ def _print(kinds: Sequence[BusyKind], arguments: Namespace, *, several: bool) ->
     more = f", the busiest {len(shown)} of {len(kinds)}" if len(shown) < len(kinds) else ""
     title: Line = ((f" {format_time(now)}  last 10 minutes{more}", "title"),)
     if is_screen:
-        sys.stdout.write(CLEAR_SCREEN)
+        print_controls(CLEAR_SCREEN)
     print_lines([title, head, *lines])
     sys.stdout.flush()

@@ -14,7 +14,7 @@ from engine.model import State, Task, own_word
 from engine.store import ReadableStore
 from engine.system import files
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import EX_TIMEOUT, EX_USAGE, fail, print_error
+from tui.cli.setup.errors import EX_TIMEOUT, print_error
 from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
 
@@ -73,8 +73,6 @@ def wait(
 ) -> int:
     """Scan until the result is reached or the time is over, and print the result."""
     until, ids = arguments.until or "done", list(dict.fromkeys(arguments.id))
-    if not all(ids):
-        fail(EX_USAGE, "--id '': expected the id of a task")
     began = clock()
     with closing(setup.open_store()) as store:
         if unknown := _unknown_ids(setup, store, ids):

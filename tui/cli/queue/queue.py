@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import time
 from argparse import Namespace
@@ -58,7 +59,7 @@ def init(setup: Setup, arguments: Namespace) -> int:
         print(f"{safe_line(queue.root)} is already a complete queue; nothing was changed")
     for path in made:
         print(f"made {safe_line(path)}")
-    where = safe_line(arguments.place)
+    where = shlex.quote(arguments.place)
     print(
         f"next: spooldeck --root {where} queue add TYPE   adds a task\n"
         f"      spooldeck --root {where} queue work       runs tasks until stopped\n"

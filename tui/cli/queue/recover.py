@@ -97,7 +97,7 @@ def _recover(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
         left = list(_unrecovered(store))
     _say("the lock is free")
     for words in left:
-        print_error(safe_line(words))
+        print_error(words)
     return EX_IOERR if left else DONE
 
 

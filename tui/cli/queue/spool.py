@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -75,7 +76,7 @@ def _require_folders(setup: Setup) -> None:
         where = os.path.dirname(queue.pending)
         raise Unavailable(
             f"{queue.root}: no queue, expected the folders pending, work and dlq in {where} "
-            f"(spooldeck init {queue.root} makes them)"
+            f"(spooldeck init {shlex.quote(queue.root)} makes them)"
         )
 
 

@@ -93,7 +93,7 @@ def status(setup: Setup, arguments: Namespace) -> int:
     try:
         found = read_status(place, time.time(), exact=arguments.exact)
     except Unavailable as error:
-        print_error(safe_line(str(error)))
+        print_error(str(error))
         return UNREADABLE
     if arguments.json:
         print(json.dumps(_as_row(place, found)))

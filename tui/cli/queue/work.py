@@ -15,7 +15,6 @@ from engine.locks import queue_lock
 from engine.model import LockEvidence, State, Verdict
 from engine.policy import format_time
 from engine.stores.nftban import NftbanStore
-from engine.text.safe import safe_line
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.queue.spool import open_spool, require_workable
 from tui.cli.queue.worker_parts import handlers, print_run_json, worker_services
@@ -68,7 +67,7 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
         print_error("another process took the task while it ran")
         return FAILED, "Task was taken by another process while it ran"
     if run.failed:
-        print_error(safe_line(run.last_failure))
+        print_error(run.last_failure)
         return FAILED, "Task processing returned error (rc=3), retry scheduled"
     if run.done:
         return DONE, "Queue cycle completed successfully"
@@ -220,8 +219,8 @@ class _WorkerRun:
     def _close(self) -> None:
         self._closing.close()
         if self._lock is not None and self.worker is not None and self.worker.is_busy:
-            # Its handlers still run; they inherited the flock, so the next worker sees the lock as
-            # held.
+            # Its handlers still run; their supervisors keep the flock, so the next worker sees the
+            # lock as held.
             self._lock.abandon()
         elif self._lock is not None:
             self._lock.release()

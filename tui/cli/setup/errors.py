@@ -65,7 +65,8 @@ def describe_missing(path: str) -> str:
     """Say that a place does not exist, and name the one that has a similar name beside it, or else
     the command that makes it.
     """
-    from difflib import get_close_matches  # only on an error: it slows the start
+    import shlex  # both only on an error: they slow the start
+    from difflib import get_close_matches
 
     here = safe_line(path)
     what, word = ("file", "zgb init") if has_database_name(path) else ("folder", "init")
@@ -77,7 +78,7 @@ def describe_missing(path: str) -> str:
     if close := get_close_matches(name, beside, 1, SIMILARITY):
         meant = safe_line(os.path.join(folder, close[0]))
         return f"{here}: no such {what}; did you mean {meant}?"
-    return f"{here}: no such {what} (spooldeck {word} {here} makes it)"
+    return f"{here}: no such {what} (spooldeck {word} {shlex.quote(path)} makes it)"
 
 
 def program_command() -> list[str]:
@@ -87,9 +88,9 @@ def program_command() -> list[str]:
 
 
 def print_error(text: str) -> None:
-    """Print one line to standard error."""
+    """Print one line to standard error; the text may contain names and texts of any origin."""
     try:
-        print(f"spooldeck: {text}", file=sys.stderr)
+        print(f"spooldeck: {safe_line(text)}", file=sys.stderr)
     except OSError:
         discard_stream(sys.stderr)  # no reader is left; the exit code still reports the error
 

@@ -11,8 +11,9 @@ from typing import TypeVar
 from engine.index.filter_language import Filter
 from engine.live.shared_parts import SharedParts
 from engine.store import Unavailable
+from engine.text.safe import safe_line
 from tui.cli.setup.filter_option import parse_filter_option
-from tui.cli.setup.output import Progress, wants_color
+from tui.cli.setup.output import Progress, print_controls, wants_color
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
 from tui.format.glyphs import glyphs_of_locale
@@ -117,7 +118,9 @@ def print_lines(lines: Iterable[Line]) -> None:
             print("".join(text for text, _ in line).rstrip().translate(signs))
             continue
         runs = [(text.translate(signs), COLORS.get(look)) for text, look in _without_end(line)]
-        print("".join(f"\x1b[{sgr}m{text}\x1b[m" if sgr else text for text, sgr in runs))
+        shown = ((safe_line(text), sgr) for text, sgr in runs)
+        parts = (f"\x1b[{sgr}m{text}\x1b[m" if sgr else text for text, sgr in shown)
+        print_controls(f"{''.join(parts)}\n")
 
 
 def _without_end(line: Line) -> list[Run]:

@@ -1,16 +1,17 @@
-"""Standard output: a pipe whose reader may close it (EPIPE), such as `| head`; JSON; colours."""
+"""Standard output and error: no control character of a text leaves by them; a pipe whose reader may
+close it (EPIPE), such as `| head`; JSON; colours.
+"""
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, redirect_stdout
 from io import BufferedWriter, BytesIO, FileIO, TextIOWrapper, UnsupportedOperation
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
+from engine.text.safe import safe_text
 from tui.cli.setup.errors import discard_stream
 
 if TYPE_CHECKING:
@@ -34,8 +35,28 @@ class ReaderGone(BaseException):
     """
 
 
+class SafeStream(TextIOWrapper):
+    """A standard stream whose texts cannot control the terminal: each line is made safe here, at
+    the only way out, because names, paths and texts of libraries may contain anything.
+    """
+
+    def write(self, text: str) -> int:
+        """Write a text; control characters but line ends and tabs become U+FFFD."""
+        return super().write(safe_text(text))
+
+    def write_controls(self, text: str) -> int:
+        """Write a text with control sequences of our own; all else in it was made safe."""
+        return super().write(text)
+
+
+def print_controls(text: str, stream: TextIO | None = None) -> None:
+    """Print a text with control sequences of our own, without a line end."""
+    stream = stream or sys.stdout
+    (stream.write_controls if isinstance(stream, SafeStream) else stream.write)(text)
+
+
 class PipeOutput(FileIO):
-    """Standard output to a pipe; a closed pipe is not an error.
+    """Standard output, maybe to a pipe; a closed pipe is not an error.
 
     Further output goes to /dev/null and the command runs on to its own exit code, because a command
     that changes something must not end halfway. Only a listing ends, by `ReaderGone`.
@@ -58,22 +79,19 @@ class PipeOutput(FileIO):
             return memoryview(data).nbytes
 
 
-def guard_pipe() -> None:
-    """Replace sys.stdout by a `PipeOutput` if it is a pipe or a socket."""
-    old = sys.stdout
-    try:
-        mode = os.fstat(1).st_mode if old.fileno() == 1 else 0
-    except UnsupportedOperation:
-        return  # a buffer in memory
-    if isinstance(old, TextIOWrapper) and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-        sys.stdout = TextIOWrapper(
-            BufferedWriter(PipeOutput(1, "w", closefd=False)),
-            old.encoding,
-            old.errors,
-            newline="\n",
-            line_buffering=old.line_buffering,
-            write_through=old.write_through,
-        )
+def guard_streams() -> None:
+    """Replace sys.stdout and sys.stderr by `SafeStream`s; those in memory stay as they are."""
+    for name, number, raw in (("stdout", 1, PipeOutput), ("stderr", 2, FileIO)):
+        old = getattr(sys, name)
+        try:
+            is_ours = isinstance(old, TextIOWrapper) and old.fileno() == number
+        except UnsupportedOperation:
+            continue  # a buffer in memory
+        if is_ours:
+            buffer = BufferedWriter(raw(number, "w", closefd=False))
+            options = {"line_buffering": old.line_buffering, "write_through": old.write_through}
+            stream = SafeStream(buffer, old.encoding, old.errors, newline="\n", **options)
+            setattr(sys, name, stream)
 
 
 def end_with_reader() -> None:
@@ -143,12 +161,14 @@ class Progress:
             return
         self._next, text = now + PROGRESS_INTERVAL_SECONDS, f"{number:,} {self._what}"
         self._width = max(self._width, len(text))
-        print(f"\r{text:{self._width}}", end="", file=sys.stderr, flush=True)
+        print_controls(f"\r{text:{self._width}}", sys.stderr)
+        sys.stderr.flush()
 
     def __exit__(self, *_: object) -> None:
         """Remove the count."""
         if self._width:
-            print(f"\r{'':{self._width}}\r", end="", file=sys.stderr, flush=True)
+            print_controls(f"\r{'':{self._width}}\r", sys.stderr)
+            sys.stderr.flush()
 
 
 def note_if_empty(items: Iterable[T], what: str) -> Iterator[T]:

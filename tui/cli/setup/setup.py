@@ -6,6 +6,7 @@ Only this package connects parts. Everything else gets its parts as parameters.
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
@@ -244,11 +245,11 @@ class Setup(NamedTuple):
         for path in (self.queue.pending, self.queue.work, self.queue.dlq):
             barrier = _unreadable_folder(path)
             if barrier:
-                mend = self._sudo_hint(barrier) or f"chmod u+rx {safe_line(barrier)}"
+                mend = self._sudo_hint(barrier) or f"chmod u+rx {shlex.quote(barrier)}"
                 raise NotReadable(f"permission denied: cannot read {safe_line(barrier)}: {mend}")
         root = self.queue.root
         if os.path.isfile(root) and not os.access(root, os.R_OK):
-            mend = self._sudo_hint(root) or f"chmod u+r {safe_line(root)}"
+            mend = self._sudo_hint(root) or f"chmod u+r {shlex.quote(root)}"
             raise NotReadable(f"permission denied: cannot read {safe_line(root)}: {mend}")
 
     def require_writable(self) -> None:
@@ -272,7 +273,9 @@ class Setup(NamedTuple):
             return
         if not os.path.isdir(path):
             fail(EX_UNAVAILABLE, f"{safe_line(path)} is a file, expected a folder: move it away")
-        mend = self._sudo_hint(path) or f"a read-only file system, or chmod u+rwx {safe_line(path)}"
+        mend = (
+            self._sudo_hint(path) or f"a read-only file system, or chmod u+rwx {shlex.quote(path)}"
+        )
         fail(EX_NOPERM, f"permission denied: cannot write to {safe_line(path)}: {mend}")
 
     def _sudo_hint(self, path: str) -> str:

@@ -149,7 +149,7 @@ def read_suspended(setup: Setup) -> Mapping[str, Suspension]:
     try:
         return setup.mail.suspensions().read()
     except ValueError as error:
-        fail(EX_CONFIG, safe_line(str(error)))
+        fail(EX_CONFIG, str(error))
 
 
 def _require_reason(setup: Setup, reason: str) -> None:

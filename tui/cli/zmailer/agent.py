@@ -102,7 +102,7 @@ def _parse(kind: _Agent, words: Sequence[str]) -> tuple[dict[str, str], str]:
     try:
         found, rest = getopt.getopt(list(words), kind.letters)
     except getopt.GetoptError as error:
-        fail(EX_USAGE, safe_line(str(error)))
+        fail(EX_USAGE, str(error))
     if len(rest) > 1:
         fail(EX_USAGE, f"{safe_line(rest[1])}: expected at most one host")
     return dict(found), rest[0] if rest else ""

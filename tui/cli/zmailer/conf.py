@@ -129,7 +129,7 @@ def _changed_threads(spool: str, old: SchedulerConf, new: SchedulerConf) -> Iter
     try:
         store = ZmailerStore(spool)
     except Unavailable as error:
-        fail(EX_CONFIG, safe_line(str(error)))
+        fail(EX_CONFIG, str(error))
     with closing(store):
         waiting = store.scan({store.states[State.PENDING]})
         threads = Counter((one.kind, one.group) for one in waiting if isinstance(one, Task))

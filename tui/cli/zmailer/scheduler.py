@@ -9,7 +9,6 @@ import time
 from contextlib import suppress
 
 from engine.store import Unavailable
-from engine.text.safe import safe_line
 from engine.version import VERSION
 from engine.zmailer.options import WrongOption, parse_options
 from engine.zmailer.scheduler.process import Clocks, SchedulerProcess
@@ -26,7 +25,7 @@ def scheduler(setup: Setup, arguments: argparse.Namespace) -> int:
     try:
         options = parse_options(arguments.words)
     except WrongOption as wrong:
-        fail(EX_USAGE, safe_line(str(wrong)))
+        fail(EX_USAGE, str(wrong))
     if options.shows_version:
         print(f"spooldeck zmailer scheduler {VERSION}", flush=True)
     ready = _detach() if options.detaches else None
@@ -39,7 +38,7 @@ def scheduler(setup: Setup, arguments: argparse.Namespace) -> int:
             random.Random(),
         )
     except Unavailable as error:
-        fail(EX_CONFIG, safe_line(str(error)))
+        fail(EX_CONFIG, str(error))
     try:
         if ready is not None:
             _leave_terminal(process.log_fd, ready)
