@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from engine.doctor.finding import MAX_LISTED, Finding, Grade
 from engine.doctor.place_facts import CLOCK_SKEW_SECONDS
-from engine.model import Problem, State, Task
+from engine.model import Problem, State, Task, fold_problems
 from engine.policy import DLQ_ALERT_LIMIT, UNITS_PER_TOKEN, format_time
 from engine.store import ReadableStore, Unavailable
 
@@ -60,6 +60,7 @@ def list_problems(
     problems: Sequence[Problem], mend: Callable[[Problem], str], limit: int = MAX_LISTED
 ) -> Iterator[Finding]:
     """A finding for each problem up to a limit, and one with the number of the others."""
+    problems = fold_problems(problems)
     for problem in problems[:limit]:
         yield Finding(Grade.WARN, f"{problem.where}: {problem.what}", mend(problem))
     if len(problems) > limit:

@@ -304,7 +304,8 @@ class Worker:
                 claimer.start_scan(self._clock(), room - began)
                 while began < room and (task := claimer.next_task()) is not None:
                     began += self._start(task)
-                self._services.quarantine()
+                if self._services.quarantine(lambda: self._stopping):
+                    self.wake()  # the next ones, after the tasks that are due by then
         except (StoreError, OSError) as error:
             if not patient:
                 raise

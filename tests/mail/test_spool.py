@@ -245,6 +245,7 @@ def _body(path: str) -> Harm:
 def _twice(path: Path) -> None:
     path.write_text("x")
     path.with_name("again").hardlink_to(path)
+    path.parents[1].chmod(0o777)  # any user may have made it
 
 
 def _linked(path: Path) -> None:

@@ -403,9 +403,7 @@ class KannaderStore:
             try:
                 return os.fsencode(read_link(name, folders[word])[1])
             except Refused:
-                return parts.read_start(
-                    _require_plain_file(files.open_guarded(name, folders[word].fd)), PREVIEW_BYTES
-                )
+                return parts.read_start(_open_plain_file(name, folders[word].fd), PREVIEW_BYTES)
         word, *names = where.split("/")
         if word != "data" or not all(map(mail_format.is_uuid, names)):
             raise Refused("it cannot be previewed")
@@ -694,9 +692,10 @@ def _outcome_of(move: Move, answer: str | Exception) -> Outcome:
     return Outcome(move, answer)
 
 
-def _require_plain_file(fd: int) -> int:
-    """Return the descriptor if it is a plain file; otherwise close it and raise Refused."""
-    if why := files.file_problem(os.fstat(fd)):
+def _open_plain_file(name: str, folder: int) -> int:
+    """Open a plain file; raise Refused if it is not one."""
+    fd = files.open_guarded(name, folder)
+    if why := files.file_problem(os.fstat(fd), os.fstat(folder)):
         os.close(fd)
         raise Refused(why)
     return fd
