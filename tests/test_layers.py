@@ -41,7 +41,7 @@ PACKAGES = {
     "engine.stores.bullmq engine.stores.zmailer engine.stores.mailq",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
-    "engine.doctor": "engine.destinations engine.monitor engine.stores",
+    "engine.doctor": "engine.destinations engine.monitor engine.operations engine.stores",
     "engine.work": "engine.mail.send engine.operations",
     "engine.delivery": "engine.destinations engine.work",
     "engine.federation": "engine.delivery",

@@ -18,6 +18,7 @@ from engine.doctor.finding import (
     show_owner_command,
 )
 from engine.doctor.place_facts import CLOCK_SKEW_SECONDS, PlaceFacts, is_hidden
+from engine.doctor.store_checks import check_run_times
 from engine.locks.lock_holder import PROC_HIDES, PROC_LACKS
 from engine.model import FOR_ALL, Problem, State, Verdict, fold_problems
 from engine.policy import DAY_SECONDS, MAX_WAIT_SECONDS, format_time
@@ -177,6 +178,7 @@ def check_clock(patient: PlaceFacts) -> Iterator[Finding]:
         yield Finding(
             Grade.BAD, f"the clock is at {format_time(patient.now)}", "timedatectl set-ntp true"
         )
+    yield from check_run_times(patient.staging, patient.queue.root, patient.now)
     ahead = patient.view.ahead
     for what in ahead[:MAX_LISTED]:
         said = f"ahead of the clock ({format_time(patient.now)}): {what}"

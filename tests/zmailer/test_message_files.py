@@ -120,6 +120,7 @@ def flow_of(office: Office) -> MessageFlow:
         *(nothing, office.logged.append, nothing, nothing),
         clock=lambda: FIRST + 3 * 86400,
         monotonic=lambda: 0.0,
+        age=lambda moment, now: now - moment,
     )
     return MessageFlow(parts)
 

@@ -112,8 +112,10 @@ class KannaderStore:
         patience: float = files.FLOCK_TIMEOUT_SECONDS,
         *,
         durable: bool = True,
+        age: Callable[[float, float], float] = lambda moment, now: now - moment,
     ) -> None:
-        """`patience`: seconds to wait for the spool lock of another process.
+        """`patience`: seconds to wait for the spool lock of another process; `age`: seconds that
+        runs have seen pass between two times, for what recovery deletes.
 
         Raises:
             Unavailable: a folder is missing or cannot be opened, or they are on several file
@@ -125,7 +127,7 @@ class KannaderStore:
         self._lock = SpoolLock(self._spool, patience)
         self._mover = MailMover(self._spool, self._lock, durable=durable)
         self._claims = MailClaims(self._spool, self._mover)
-        self._recovery = SpoolRecovery(self._spool, self._mover)
+        self._recovery = SpoolRecovery(self._spool, self._mover, age)
         self._repairs = SpoolRepairs(self._spool, self._lock)
         self._claimed_ids: set[str] = set()
         """Ids that this instance has claimed and not yet swapped."""

@@ -893,8 +893,8 @@ class NftbanStore:
         except OSError as error:
             raise Unavailable(f"{folder.path}: {error.strerror}") from error
 
-    def find_expired(self, now: float, days: float) -> Iterator[Task]:
-        """Yield the dead tasks whose TASK_DLQ_EPOCH is more than `days` days before `now`.
+    def find_expired(self, age: Callable[[float], float], days: float) -> Iterator[Task]:
+        """Yield the dead tasks whose TASK_DLQ_EPOCH has an age of more than `days` days.
 
         A file without that field never expires. Every file is read: a copied or restored file has a
         new modification time, and its task died long before.
@@ -902,7 +902,7 @@ class NftbanStore:
         for found in self._scan_files(sorted(self._list_names(State.DEAD)), State.DEAD):
             if isinstance(found, Problem) or "dead_since" not in found.extra:
                 continue
-            if policy.is_older_than(float(found.extra["dead_since"]), now, days):
+            if policy.is_older_than(age(float(found.extra["dead_since"])), days):
                 yield found
 
     def find_misplaced(self) -> Iterator[Problem]:

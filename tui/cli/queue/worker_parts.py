@@ -166,7 +166,10 @@ def apply_retention(setup: Setup, store: NftbanStore) -> None:
     task.
     """
     keeper = setup.housekeeping()
-    keeper.purge_expired(store, setup.queue.retention_days)
+    try:
+        keeper.purge_expired(store, setup.queue.retention_days, time.time())
+    except OSError as error:
+        print_error(f"cannot remove old dead tasks: {error}")
     keeper.sweep_quietly(store)
     try:
         if setup.mail.has_spooled():
