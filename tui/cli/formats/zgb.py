@@ -28,7 +28,7 @@ from engine.stores.zgb.scan import ROW_PREFIX
 from engine.stores.zgb.store import Enqueued
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
-from engine.work.outcomes import refusal_delay_seconds
+from engine.work.retry_delay import refusal_delay_seconds
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.formats.zgb_mail import (
     HourlyLimit,
