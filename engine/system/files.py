@@ -377,6 +377,25 @@ def owner_problem(seen: stat_result, folder: stat_result) -> str:
     return f"belongs to user {seen.st_uid}, expected {folder.st_uid} (as its folder) or root"
 
 
+_STATX_BTIME = 0x800
+
+
+def birth_time(path: str) -> str:
+    """When a file was created, by statx(2), as text that differs for each; "" if the file system
+    does not know."""
+    import ctypes  # rarely needed
+    import struct
+
+    buffer = ctypes.create_string_buffer(256)
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "statx"):
+        return ""
+    if libc.statx(-100, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
+        return ""
+    mask, seconds, nanoseconds = struct.unpack_from("<I76xqI", buffer)  # stx_mask, stx_btime
+    return f"{seconds}.{nanoseconds:09}" if mask & _STATX_BTIME else ""
+
+
 def file_revision(seen: stat_result) -> str:
     """A text that changes whenever a file is rewritten, replaced or renamed."""
     return f"{seen.st_ino:x}.{seen.st_ctime_ns:x}.{seen.st_size:x}"

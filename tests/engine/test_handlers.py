@@ -106,7 +106,7 @@ def test_the_output_is_the_error_or_else_the_end(code: str, said: str) -> None:
 
 
 def test_a_program_that_cannot_be_started_is_a_lack_of_the_worker(tmp_path: Path) -> None:
-    """A program that is missing, or is none, is not the task's failure, and the message names it."""
+    """A program that is missing, or is none, is no failure of the task; the message names it."""
     script = tmp_path / "script"
     script.write_text("no header\n")
     for mode in (0o644, 0o755):
@@ -118,7 +118,7 @@ def test_a_program_that_cannot_be_started_is_a_lack_of_the_worker(tmp_path: Path
 
 def test_a_task_that_no_program_can_take_is_a_failure() -> None:
     """What the task itself makes impossible to start counts as its attempt."""
-    with pytest.raises(Failed, match="^cannot start "):
+    with pytest.raises(Failed, match=r"^cannot start "):
         CommandHandler(["/bin/true"], LONG)(TASK._replace(description="x" * (1 << 21)), Context())
 
 
