@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.operations.run_clock import RECORD
 from engine.seen_time import RunMoment
+from engine.system.run_clock import RECORD
 
 
 def agree_with_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the uptime pass as the clock does, however far a test moves it."""
     monkeypatch.setattr(
-        "engine.operations.run_clock.read_moment", lambda now: RunMoment(now, now, "one-start")
+        "engine.system.run_clock.read_moment", lambda now: RunMoment(now, now, "one-start")
     )
 
 

@@ -7,9 +7,9 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator
 
 from engine.model import Move, Outcome, Task
+from engine.schedules import RetryDelay
 from engine.store import Store
 from engine.work import handlers
-from engine.work.retry_delay import RetryDelay
 from engine.work.services import WorkerServices
 
 RESCAN_INTERVAL_SECONDS = 5.0

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from engine import verbs
 from engine.model import Move, State, Task
 from engine.operations import retention
-from engine.operations.run_clock import RunClock
 from engine.store import ChangeableStore, StoreError, Unavailable
+from engine.system.run_clock import RunClock
 from engine.text.safe import safe_line
 
 if TYPE_CHECKING:

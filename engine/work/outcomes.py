@@ -10,6 +10,7 @@ from engine import verbs
 from engine.locks import queue_lock
 from engine.model import AttemptReport, Move, Outcome, State, Task
 from engine.policy import RetryPolicy
+from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import state_name
 from engine.work import reports, rescuer
@@ -17,7 +18,6 @@ from engine.work.claiming import Slots
 from engine.work.handler_threads import FinishedTask
 from engine.work.handlers import Failed, Fatal, HandlerResult, Lacking, Postponed, Retry
 from engine.work.leases import Claim, Leases
-from engine.work.retry_delay import RetryDelay
 from engine.work.services import WorkerServices
 
 
@@ -55,6 +55,8 @@ class OutcomeWriter:
         self._clock, self._lock, self._leases = clock, lock, leases
         self.end = verbs.given_up_state(store.edges)
         """The final state of a task that is given up."""
+        self._end_word = state_name(store.states[self.end])
+        """Its name: the contract's log has `DLQ`."""
         self.owed: list[Owed] = []
         self.done = self.failed = self.gone = 0
         self.last_failure = ""
@@ -155,11 +157,6 @@ class OutcomeWriter:
 
         given_up = new.state is self.end
         return Owed(claim, new, died if given_up else waits, given_up)
-
-    @property
-    def _end_word(self) -> str:
-        """Name of the final state: the contract's log has `DLQ`."""
-        return state_name(self._store.states[self.end])
 
     def exhausted(self, task: Task) -> str:
         """The line of the log for a task without another attempt."""

@@ -19,6 +19,7 @@ from engine import policy
 from engine.locks import queue_lock
 from engine.model import Task
 from engine.policy import RetryPolicy
+from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError
 from engine.work import handlers, rescuer
 from engine.work.claiming import Claimer, Slots
@@ -26,7 +27,6 @@ from engine.work.handler_threads import FinishedTask, HandlerRun, HandlerThreads
 from engine.work.handlers import Context, Handler
 from engine.work.leases import Claim, Leases
 from engine.work.outcomes import OutcomeWriter
-from engine.work.retry_delay import RetryDelay
 from engine.work.services import TimedWrites, WorkerServices
 
 RESCUE_INTERVAL_SECONDS = 60.0

@@ -82,7 +82,7 @@ class MessageFlow:
         """Let timers that are due expire jobs, and complete what could not be completed."""
         now, table = self.parts.clock(), self.parts.table
         for job in table.step(now):
-            if self._has_expired(job, now):  # else it comes again later
+            if _has_expired(self.parts, job, now):  # else it comes again later
                 self._expired(job, now)
         for number, due in list(self._incomplete.items()):
             message = table.messages.get(number)
@@ -204,13 +204,6 @@ class MessageFlow:
         for _ in range(count):
             self.parts.statistics(line)
 
-    def _has_expired(self, job: Job, now: float) -> bool:
-        """True if a job that is too old by the clock is so by the time that was seen to pass. One
-        attempt counts as none: after days without a scheduler it is made when it is too late."""
-        modified, settings = job.message.modified, self.parts.table.threads[job.thread].settings
-        seen = min(now, modified + self.parts.age(modified, now))
-        return retry.is_expired(settings, job.expires, job.attempts > 1, seen)
-
     def _expired(self, job: Job, now: float) -> None:
         try:
             self.parts.outcomes.fail([job], now)
@@ -300,3 +293,11 @@ class MessageFlow:
     def _count(self, **more: int) -> None:
         old = self.totals._asdict()
         self.totals = QueueTotals(**{**old, **{name: old[name] + n for name, n in more.items()}})
+
+
+def _has_expired(parts: SchedulerParts, job: Job, now: float) -> bool:
+    """True if a job that is too old by the clock is so by the time that was seen to pass. One
+    attempt counts as none: after days without a scheduler it is made when it is too late."""
+    modified, settings = job.message.modified, parts.table.threads[job.thread].settings
+    seen = min(now, modified + parts.age(modified, now))
+    return retry.is_expired(settings, job.expires, job.attempts > 1, seen)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from engine.monitor.recorder import RecorderLocation
     from engine.operations.journal import Journal, Who
     from engine.operations.notes import Notes
-    from engine.operations.run_clock import RunClock
+    from engine.system.run_clock import RunClock
     from engine.work.housekeeping import Housekeeping
     from tui.cli.setup.mail_setup import MailSetup
     from tui.session.place import Place
@@ -228,7 +228,7 @@ class Setup(NamedTuple):
 
     def run_clock(self) -> RunClock:
         """The record of the time that runs have seen pass at this place."""
-        from engine.operations.run_clock import RunClock
+        from engine.system.run_clock import RunClock
 
         return RunClock(self.state_folder, self.queue.root, self.log, self.make_folder)
 

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from engine.operations.run_clock import RunClock
 from engine.store import Unavailable
 from engine.system import files
+from engine.system.run_clock import RunClock
 from engine.text.safe import safe_line
 from engine.version import VERSION
 from engine.zmailer.options import WrongOption, parse_options
