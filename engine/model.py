@@ -4,7 +4,7 @@ All are named tuples, so they cannot be changed. Dataclasses could be frozen too
 takes 12 ms to import, more than Python itself, and a frozen one five times as long to construct.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -210,6 +210,22 @@ class Problem(NamedTuple):
     """When its file last changed, in epoch seconds UTC; None if unknown."""
     quarantined_at: float | None = None
     """From when a worker moves it to quarantine, in epoch seconds UTC; None if none does."""
+
+
+FOR_ALL = "; for all: "
+"""In the text of a problem: the command behind it corrects all problems with the same text."""
+
+
+def fold_problems(problems: Iterable[Problem]) -> list[Problem]:
+    """Return problems that one command corrects as one, named by the first and their number."""
+    found: dict[str, list[Problem]] = {}
+    for problem in problems:
+        key = problem.what if FOR_ALL in problem.what else problem.where
+        found.setdefault(key, []).append(problem)
+    return [
+        one[0]._replace(where=f"{one[0].where} and {len(one) - 1:,} more") if one[1:] else one[0]
+        for one in found.values()
+    ]
 
 
 class Part(NamedTuple):

@@ -36,6 +36,8 @@ class RetryPolicy(NamedTuple):
     """Seconds after its creation from which a task that fails is not retried."""
     is_exact: bool = False
     """True if due times keep fractions of a second; else the time of the failure loses its."""
+    age: Callable[[float, float], float] = lambda moment, now: now - moment
+    """Seconds since the first time up to the second, as far as they count against `lifetime`."""
     random: Callable[[], float] = lambda: 0.0
     """Draws a number from 0 to 1 for the jitter of the schedule; the default takes nothing off."""
     by_kind: Mapping[str, Schedule] = {}
@@ -48,8 +50,10 @@ class RetryPolicy(NamedTuple):
 
     def retry_delay(self, task: Task, now: float) -> float | None:
         """Seconds until the next attempt of a task that fails now; None to give it up."""
-        # An unknown creation time is 0: the age of such a task never gives it up.
-        if task.created and now - task.created >= self.lifetime:
+        # An unknown creation time is 0: the age of such a task never gives it up, and no age gives
+        # up a task after one attempt: a worker that was away for days must try it twice.
+        may_end = task.created and task.attempts and now - task.created >= self.lifetime
+        if may_end and self.age(task.created, now) >= self.lifetime:
             return None
         return self.schedule.wait(task.attempts or 0, self.random())
 
@@ -134,9 +138,10 @@ def is_stuck(age: float, threshold: float) -> bool:
     return age > threshold
 
 
-def is_older_than(dead_since: float, now: float, days: float) -> bool:
-    """True if a task died more than so many days ago (strictly more, as in the contract)."""
-    return dead_since < now - days * DAY_SECONDS
+def is_older_than(age: float, days: float) -> bool:
+    """True if a task died more than so many days ago (strictly more, as in the contract), by its
+    age in seconds."""
+    return age > days * DAY_SECONDS
 
 
 UNITS_PER_TOKEN = 3600

@@ -580,6 +580,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/locks/lock_holder.py": _MACHINE,
     "engine/operations/journal.py": _OPENED,
     "engine/locks/lock_file.py": _MACHINE,
+    "engine/system/run_clock.py": _MACHINE,
     "engine/locks/queue_lock.py": _OPENED,
     "engine/mail/host.py": _MACHINE,
     "engine/mail/send/mail_spool.py": _OPENED,

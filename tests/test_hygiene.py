@@ -77,7 +77,7 @@ def test_the_version_and_the_status_load_little(tmp_path: Path) -> None:
 
 
 DEVNULL_REASONS = {
-    "engine/system/supervisor.py": "outlives its caller, whose streams must close; reports by a pipe",
+    "engine/system/supervisor.py": "outlives its caller, whose streams close; reports by a pipe",
     "tui/cli/__init__.py": "a descriptor that was closed before the start gets no other file",
     "tui/cli/setup/errors.py": "the reader of the stream has gone",
     "tui/cli/zmailer/scheduler.py": "a daemon without a terminal: what it reports is in its log",

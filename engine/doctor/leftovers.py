@@ -18,8 +18,9 @@ from engine.doctor.finding import (
     show_owner_command,
 )
 from engine.doctor.place_facts import CLOCK_SKEW_SECONDS, PlaceFacts, is_hidden
+from engine.doctor.store_checks import check_run_times
 from engine.locks.lock_holder import PROC_HIDES, PROC_LACKS
-from engine.model import Problem, State, Verdict
+from engine.model import FOR_ALL, Problem, State, Verdict, fold_problems
 from engine.policy import DAY_SECONDS, MAX_WAIT_SECONDS, format_time
 from engine.stores.nftban.quarantine import QUARANTINE_NAME as CORRUPT
 from engine.stores.nftban.quarantine import REASON_SUFFIX
@@ -145,9 +146,13 @@ def check_quarantine(patient: PlaceFacts) -> Iterator[Finding]:
 
 def check_broken_files(patient: PlaceFacts) -> Iterator[Finding]:
     """Check the state folders for files that are not tasks."""
-    broken = patient.view.broken
+    broken = fold_problems(patient.view.broken)
     for problem in broken[:MAX_LISTED]:
         path = patient.path_of(problem)
+        what, _, command = problem.what.partition(FOR_ALL)
+        if command:
+            yield Finding(Grade.BAD, f"{path}: {what}", command)
+            continue
         mend = (
             f"{show_content_command(path)}  # repair or remove it; "
             f"{_what_becomes_of(problem, path)}"
@@ -161,7 +166,8 @@ def _what_becomes_of(problem: Problem, path: str) -> str:
     `Quarantine.quarantine_files`.
     """
     met = problem.state in (State.PENDING, State.ACTIVE) and path.endswith(SUFFIX)
-    if not met or os.path.isdir(path) or problem.what.startswith("cannot be read now"):
+    stays = problem.what.startswith("cannot be read now") or "left where it is" in problem.what
+    if not met or os.path.isdir(path) or stays:
         return "workers ignore it"
     return f"a worker quarantines it {MIN_UNCHANGED_SECONDS:.0f} s after its last change"
 
@@ -172,6 +178,7 @@ def check_clock(patient: PlaceFacts) -> Iterator[Finding]:
         yield Finding(
             Grade.BAD, f"the clock is at {format_time(patient.now)}", "timedatectl set-ntp true"
         )
+    yield from check_run_times(patient.staging, patient.queue.root, patient.now)
     ahead = patient.view.ahead
     for what in ahead[:MAX_LISTED]:
         said = f"ahead of the clock ({format_time(patient.now)}): {what}"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from engine import policy
 from engine.config.queue_config import Queue
-from engine.model import LockEvidence, Problem, State, Task
+from engine.model import FOR_ALL, LockEvidence, Problem, State, Task
 from engine.monitor.transport_health import TransportSuspension
 from engine.policy import MAX_WAIT_SECONDS, format_time
 from engine.store import Unavailable
@@ -206,7 +206,7 @@ def _walked(store: NftbanStore, now: float) -> ScannedTasks:
     due, since, late, hidden = 0, now, 0, 0
     for found in store.scan(store.states.values()):
         if isinstance(found, Problem):
-            if found.what.endswith(_HIDDEN):
+            if _HIDDEN in found.what and FOR_ALL not in found.what:
                 hidden += 1
             else:
                 broken.append(found)
@@ -231,7 +231,7 @@ def _walked(store: NftbanStore, now: float) -> ScannedTasks:
 
 
 _HIDDEN = f": {os.strerror(errno.EACCES)}"
-"""Ending of the store's problem text for a file that we may not read."""
+"""Part of the store's problem text for a file that we may not read."""
 
 
 def _states(folders: Iterable[str], now: float) -> tuple[list[str], list[str]]:

@@ -7,9 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 from engine.doctor.finding import MAX_LISTED, Finding, Grade
 from engine.doctor.place_facts import CLOCK_SKEW_SECONDS
-from engine.model import Problem, State, Task
-from engine.policy import DLQ_ALERT_LIMIT, UNITS_PER_TOKEN, format_time
+from engine.model import Problem, State, Task, fold_problems
+from engine.policy import DAY_SECONDS, DLQ_ALERT_LIMIT, UNITS_PER_TOKEN, format_time
+from engine.seen_time import note_run
 from engine.store import ReadableStore, Unavailable
+from engine.system.run_clock import describe_step, read_moment, read_seen_time
+
+STEP_SHOWN_SECONDS = 7 * DAY_SECONDS
+"""Seconds for which a step of the clock is reported."""
 
 OVERDUE_SECONDS = UNITS_PER_TOKEN
 """Seconds for which a task may be overdue before it is reported."""
@@ -56,10 +61,23 @@ def check_store(
     yield "worker", check_overdue(overdue, "task", "runs", work)
 
 
+def check_run_times(folder: str, root: str, now: float) -> Iterator[Finding]:
+    """Whether the clock was set since the last run at a place, or by a run of the last days;
+    `folder` is our own there."""
+    try:
+        seen = note_run(read_seen_time(folder, root), read_moment(now))
+    except OSError:
+        return  # other checks report what cannot be read
+    if seen.stepped_at is not None and now - seen.stepped_at < STEP_SHOWN_SECONDS:
+        what = f"{describe_step(seen)}: all ages count from then"
+        yield Finding(Grade.WARN, what, "timedatectl  # is the clock right now?")
+
+
 def list_problems(
     problems: Sequence[Problem], mend: Callable[[Problem], str], limit: int = MAX_LISTED
 ) -> Iterator[Finding]:
     """A finding for each problem up to a limit, and one with the number of the others."""
+    problems = fold_problems(problems)
     for problem in problems[:limit]:
         yield Finding(Grade.WARN, f"{problem.where}: {problem.what}", mend(problem))
     if len(problems) > limit:

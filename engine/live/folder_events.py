@@ -7,8 +7,10 @@ one answer are taken for one; `shared_watch` compares folder times and finds wha
 
 from __future__ import annotations
 
+import errno
 import math
 import os
+import threading
 import time
 from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
@@ -50,13 +52,15 @@ class FolderEventSource:
         read has no events.
 
         Raises:
-            OSError: the kernel refuses a watch, such as for want of file descriptors or watches.
+            OSError: the kernel refuses a watch, such as for want of file descriptors, watches or a
+                thread.
         """
         # Imported on the thread that waits for events, so that no start waits for it.
         from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
 
         self._error = WatchfilesRustInternalError
         self.folders = frozenset(path for path in folders if is_utf8(path) and os.path.isdir(path))
+        _require_thread()
         try:
             self._notify = RustNotify([*self.folders], False, False, 0, False, True)
         except self._error as error:
@@ -130,3 +134,17 @@ def _max_queued_events() -> int:
             return int(file.read())
     except (OSError, ValueError):
         return DEFAULT_QUEUE_EVENTS
+
+
+def _require_thread() -> None:
+    """Start a thread that ends: watchfiles needs one, and aborts the process if it gets none.
+
+    Raises:
+        OSError: none can be started.
+    """
+    probe = threading.Thread(target=bool, daemon=True)
+    try:
+        probe.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from error
+    probe.join()

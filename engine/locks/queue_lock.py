@@ -201,7 +201,7 @@ def _file_problem(path: str, fd: int, state: os.stat_result, folder: os.stat_res
         return f"belongs to user {state.st_uid}, expected {folder.st_uid} (as its folder) or root"
     draft = _draft_of(path, state) if state.st_nlink == 2 else ""
     # If no draft is found, its process may have unlinked it just now: read the link count again.
-    if state.st_nlink > 1 and not draft and os.fstat(fd).st_nlink > 1:
+    if not draft and files.is_borrowed(os.fstat(fd), folder):
         return "has a second hard link, expected only one"
     return ""
 

@@ -21,6 +21,10 @@ PASSED_VARIABLES = ("HOME", "LOGNAME", "TZ", "USER", "XDG_CONFIG_HOME")
 others are withheld, among them the relay's password."""
 
 
+NOT_STARTED = "unavailable_not_started"
+"""The word of `NotSent` if no instruction of the program has run."""
+
+
 def environment(
     environ: Mapping[str, str] = os.environ, account: Account | None = None
 ) -> dict[str, str]:
@@ -68,6 +72,6 @@ def run(
         return supervisor.run_supervised(program, timeout, cancelled, linger=grace, abandon=True)
     except supervisor.CannotRun as error:
         verb = "follow" if error.started else "start"
-        word = "unavailable_not_followed" if error.started else "unavailable_not_started"
+        word = "unavailable_not_followed" if error.started else NOT_STARTED
         text = safe_line(f"cannot {verb} {argv[0]}: {error}")
         raise NotSent(Reason.UNAVAILABLE, word, text) from error

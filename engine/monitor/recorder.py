@@ -287,7 +287,8 @@ def _exists(folder: int) -> bool:
         seen = os.stat(RING_FILE, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    why = files.file_problem(seen) or files.trust_problem(seen, os.fstat(folder))
+    around = os.fstat(folder)
+    why = files.file_problem(seen, around) or files.trust_problem(seen, around)
     if not why and seen.st_size > PAGE_BYTES * MAX_PAGES:
         why = f"{seen.st_size:,} bytes, expected at most {PAGE_BYTES * MAX_PAGES:,}"
     if why:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
-from engine.model import Missing
+from engine.model import Missing, Task
 from engine.operations.journal import mask_addresses
 from engine.store import ReadableStore, Unavailable
 from engine.system import files
@@ -48,6 +48,8 @@ class Note(NamedTuple):
     who: str
     text: str
     """One line, without full mail addresses; untrusted: make it safe before showing it."""
+    made: float | None = None
+    """Creation of its task when it was written, epoch seconds UTC; None: not recorded."""
 
 
 NotesById: TypeAlias = Mapping[str, tuple[Note, ...]]
@@ -64,13 +66,15 @@ class Notes:
         self.folder, self._root, self._clock = folder, root, clock
         self._known: tuple[tuple[int, int, int] | None, NotesById] = (None, NO_NOTES)
 
-    def add(self, ident: str, text: str, who: str) -> None:
-        """Append a note on a task; durable when it returns. An empty text deletes its notes.
+    def add(self, ident: str, text: str, who: str, made: float | None = None) -> None:
+        """Append a note on a task that was created at `made`; durable when it returns. An empty
+        text deletes its notes.
 
         Raises:
             Unavailable: it cannot be written; the notes are unchanged.
         """
         line = {"when": self._clock(), "who": who, "id": ident, "text": clean_note(text)}
+        line |= {} if made is None else {"made": made}
         data = f"{json.dumps(line)}\n".encode()
         try:
             with self._open_locked() as (fd, folder):
@@ -135,7 +139,10 @@ class Notes:
 
     def _replace(self, fd: int, folder: int, kept: NotesById) -> None:
         lines = (
-            json.dumps({"when": note.when, "who": note.who, "id": ident, "text": note.text})
+            json.dumps(
+                {"when": note.when, "who": note.who, "id": ident, "text": note.text}
+                | ({} if note.made is None else {"made": note.made})
+            )
             for ident, notes in kept.items()
             for note in notes
         )
@@ -213,6 +220,25 @@ def sweep_notes(notes: Notes, store: ReadableStore) -> int:
     return notes.remove_notes(gone) if gone else 0
 
 
+CLOCK_SLACK_SECONDS = 60.0
+"""Seconds by which the clocks of a store and of the operators may differ."""
+
+
+def notes_of(notes: NotesById, task: Task, now: float) -> tuple[Note, ...]:
+    """The notes on a task. One that was written before the task was made is on an earlier task that
+    had its id: numbers of rows, jobs and messages come again, as in a replaced database."""
+    written = notes.get(task.id, ())
+    if not 0 < task.created <= now:
+        return written  # unknown, or set by another program
+    return tuple(note for note in written if not _is_on_earlier(note, task.created))
+
+
+def _is_on_earlier(note: Note, created: float) -> bool:
+    """True if a note was written before a task that was created then."""
+    slack = 0.0 if note.made not in (None, created) else CLOCK_SLACK_SECONDS
+    return note.when < created - slack
+
+
 def note_problem(text: str) -> str:
     """Why a typed text cannot be a note; "" if it can."""
     return (
@@ -254,7 +280,9 @@ def _line(line: bytes) -> tuple[str, Note] | None:
         ident, who, text = (
             decode.check_text(told.get(k), k, MAX_NOTES_BYTES) for k in ("id", "who", "text")
         )
-        return ident, Note(decode.check_epoch(told.get("when"), "when"), who, clean_note(text))
+        when = decode.check_epoch(told.get("when"), "when")
+        made = decode.check_epoch(told["made"], "made") if "made" in told else None
+        return ident, Note(when, who, clean_note(text), made)
     except decode.Malformed:
         return None
 

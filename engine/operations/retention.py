@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Callable
 
 from engine.system import files
 
@@ -69,10 +70,11 @@ def touch_marker(desk: str, root: str, marker: str = SWEEP_MARKER) -> None:
         os.close(fd)
 
 
-def sweep_journal(folder: str, root: str, now: float, hours: float) -> int:
+def sweep_journal(folder: str, root: str, age: Callable[[float], float], hours: float) -> int:
     """Remove images older than `hours` (no more undo), and operations older than `JOURNAL_DAYS`.
 
-    Returns the number of removed files. Reads none of them, and skips those with a held flock.
+    `age` gives the seconds since a moment. Returns the number of removed files. Reads none of them,
+    and skips those with a held flock.
 
     Raises:
         OSError: the folder cannot be read, or a file cannot be removed.
@@ -98,7 +100,7 @@ def sweep_journal(folder: str, root: str, now: float, hours: float) -> int:
                 continue  # another process sweeps, too
             if not stat.S_ISREG(seen.st_mode):
                 continue  # not a journal file
-            if now - seen.st_mtime > limit and _is_free(f"{is_ours[1]}.jsonl", dir_fd):
+            if age(seen.st_mtime) > limit and _is_free(f"{is_ours[1]}.jsonl", dir_fd):
                 files.unlink_quietly(name, dir_fd)
                 gone += 1
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from engine.model import State, Task
@@ -55,8 +55,11 @@ def trashed_at(task: Task) -> float | None:
         return None
 
 
-def expired_tasks(store: ReadableStore, now: float, hours: float) -> Iterator[Task]:
-    """The tasks that were moved to the trash more than `hours` ago.
+def expired_tasks(
+    store: ReadableStore, age: Callable[[float], float], hours: float
+) -> Iterator[Task]:
+    """The tasks that were moved to the trash more than `hours` ago; `age` gives the seconds since a
+    moment.
 
     Files that cannot be read as a task stay in the trash, and so do tasks without a time.
 
@@ -65,7 +68,7 @@ def expired_tasks(store: ReadableStore, now: float, hours: float) -> Iterator[Ta
     """
     for task in trashed_tasks(store):
         began = trashed_at(task)
-        if began is not None and now - began > hours * 3600:
+        if began is not None and age(began) > hours * 3600:
             yield task
 
 

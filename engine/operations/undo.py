@@ -80,7 +80,7 @@ def apply_retention(row: Row, since: float | None, now: float, retention: float)
 
     `since` is when its task died, epoch seconds UTC, None if unknown; `retention` is in days.
     """
-    over = since is not None and policy.is_older_than(since, now, retention)
+    over = since is not None and policy.is_older_than(now - since, retention)
     return row._replace(target=State.HELD) if row.target is State.DEAD and over else row
 
 

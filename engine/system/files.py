@@ -54,6 +54,11 @@ class Refused(Exception):
     """A file that is not accepted; the message says why."""
 
 
+class Untrusted(Refused):
+    """A file that is not accepted for its mode, owner, access or links: its content may be right,
+    so it stays where it is."""
+
+
 def open_folder(path: str, dir_fd: int | None = None) -> int:
     """Open a folder for reading; a symbolic link as last component is refused.
 
@@ -186,8 +191,18 @@ def real_path(path: str) -> str:
 
 
 def is_borrowed(seen: stat_result, folder: stat_result) -> bool:
-    """True if a file may be another user's, hard-linked here by the folder's owner."""
-    return stat.S_ISREG(seen.st_mode) and seen.st_nlink > 1 and seen.st_uid != folder.st_uid != 0
+    """True if a file may be another user's, hard-linked here by one who may write to the folder.
+
+    Not if it belongs to the folder's owner, or to a member of the group that shares the folder: a
+    backup by hard links (cp -al, rsnapshot) gives each file a second one.
+    """
+    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink <= 1:
+        return False
+    has_other_group = folder.st_mode & stat.S_IWGRP and seen.st_gid != folder.st_gid
+    if folder.st_mode & stat.S_IWOTH or has_other_group:
+        return True
+    is_shared = seen.st_uid != 0 and not owner_problem(seen, folder)
+    return seen.st_uid != folder.st_uid != 0 and not is_shared
 
 
 MAX_LINKS = 40
@@ -275,7 +290,8 @@ def open_guarded(name: str, dir_fd: int) -> int:
         if error.errno not in _FILE_ERRORS:
             raise
         kind = stat.S_IFMT(os.stat(name, dir_fd=dir_fd, follow_symlinks=False).st_mode)
-        raise Refused(_TYPE_REFUSALS.get(kind) or f"cannot be opened: {error.strerror}") from error
+        refusal = Untrusted if kind in (stat.S_IFREG, stat.S_IFLNK) else Refused
+        raise refusal(_TYPE_REFUSALS.get(kind) or f"cannot be opened: {error.strerror}") from error
 
 
 def open_outgoing(
@@ -318,23 +334,32 @@ _TYPE_REFUSALS = {
 
 
 def read_guarded(
-    fd: int, limit: int = MAX_TASK_BYTES, folder: stat_result | None = None
+    fd: int,
+    limit: int = MAX_TASK_BYTES,
+    folder: stat_result | None = None,
+    dir_fd: int = -1,
 ) -> tuple[bytes, stat_result]:
     """Read an open file; it is checked with fstat(2) before the first byte is read.
 
-    With the fstat of its `folder`, also check that its owner may put files there.
+    With the fstat of its `folder`, also check that its owner may put files there. `dir_fd` is the
+    descriptor of its folder, to check its links; `open_plain` and `open_file` have done that.
 
     Raises:
-        Refused: not a regular file, a second hard link, more than `limit` bytes, or not trusted.
+        Untrusted: a second hard link, or its owner or mode is not trusted.
+        Refused: not a regular file, or more than `limit` bytes.
         OSError: it cannot be read now.
     """
     seen = os.fstat(fd)
-    if why := file_problem(seen):
-        raise Refused(why)
+    if not stat.S_ISREG(seen.st_mode):
+        raise Refused(file_problem(seen))
+    if seen.st_nlink > 1:
+        beside = os.fstat(dir_fd) if dir_fd >= 0 else folder
+        if beside is not None and (why := file_problem(seen, beside)):
+            raise Untrusted(why)
+    if folder is not None and (why := trust_problem(seen, folder)):
+        raise Untrusted(why)
     if seen.st_size > limit:
         raise Refused(f"{seen.st_size:,} bytes, expected at most {limit:,}")
-    if folder is not None and (why := trust_problem(seen, folder)):
-        raise Refused(why)
     data = os.read(fd, limit + 1)
     if len(data) != seen.st_size:
         # A read may return fewer bytes, and another process may still be writing.
@@ -345,11 +370,14 @@ def read_guarded(
     return data, seen
 
 
-def file_problem(seen: stat_result) -> str:
-    """Why a file is not a regular file with one name; "" if it is one."""
+def file_problem(seen: stat_result, folder: stat_result | None = None) -> str:
+    """Why a file is not a regular file that was made in its folder; "" if it is one.
+
+    Without the stat of the folder, any second hard link is refused.
+    """
     if not stat.S_ISREG(seen.st_mode):
         return _TYPE_REFUSALS.get(stat.S_IFMT(seen.st_mode), "not a regular file")
-    if seen.st_nlink > 1:
+    if seen.st_nlink > 1 and (folder is None or is_borrowed(seen, folder)):
         return "has a second hard link"
     return ""
 
@@ -358,11 +386,14 @@ def trust_problem(seen: stat_result, folder: stat_result) -> str:
     """Why a file in a folder is not trusted; "" if it is.
 
     Trusted are files of root and of the folder's owner and, if the folder is group-writable, files
-    with the same group. No other user may have write permission.
+    with the same group. Of other users, only a group that is the folder's or ours may have write
+    permission: volumes of pods, ACLs and a umask of 002 give it to each file.
     """
-    if seen.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        whom = "all users" if seen.st_mode & stat.S_IWOTH else "its group"
-        return f"is writable by {whom}, expected mode {FILE_MODE:o} or less"
+    if seen.st_mode & stat.S_IWOTH:
+        return f"is writable by all users, expected mode {FILE_MODE:o} or less"
+    known = (folder.st_gid, os.getegid(), *os.getgroups()) if seen.st_mode & stat.S_IWGRP else ()
+    if known and seen.st_gid not in known:
+        return f"is writable by group {seen.st_gid}, expected mode {FILE_MODE:o} or less"
     return owner_problem(seen, folder)
 
 
@@ -374,6 +405,25 @@ def owner_problem(seen: stat_result, folder: stat_result) -> str:
     if shared and seen.st_gid == folder.st_gid:
         return ""
     return f"belongs to user {seen.st_uid}, expected {folder.st_uid} (as its folder) or root"
+
+
+_STATX_BTIME = 0x800
+
+
+def birth_time(path: str) -> str:
+    """When a file was created, by statx(2), as text that differs for each; "" if the file system
+    does not know."""
+    import ctypes  # rarely needed
+    import struct
+
+    buffer = ctypes.create_string_buffer(256)
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "statx"):
+        return ""
+    if libc.statx(-100, os.fsencode(path), 0, _STATX_BTIME, buffer) != 0:
+        return ""
+    mask, seconds, nanoseconds = struct.unpack_from("<I76xqI", buffer)  # stx_mask, stx_btime
+    return f"{seconds}.{nanoseconds:09}" if mask & _STATX_BTIME else ""
 
 
 def file_revision(seen: stat_result) -> str:
@@ -771,8 +821,10 @@ def _open_plain(name: str, dir_fd: int, flags: int) -> int:
     seen = os.fstat(fd)
     if stat.S_ISREG(seen.st_mode) and seen.st_nlink <= 1:
         return fd
+    words = file_problem(seen, os.fstat(dir_fd)) if stat.S_ISREG(seen.st_mode) else _NOT_PLAIN
+    if not words:
+        return fd
     os.close(fd)
-    words = "has a second hard link" if stat.S_ISREG(seen.st_mode) else _NOT_PLAIN
     raise OSError(errno.EINVAL, words, name)
 
 

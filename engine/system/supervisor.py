@@ -10,6 +10,7 @@ we are killed in the middle of a mail, the program never sees end of file after 
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import gc
 import marshal
@@ -66,12 +67,20 @@ class ProgramResult(NamedTuple):
     """True if it did not read all of its standard input."""
 
 
+_FAULTS_OF_REQUEST = (errno.E2BIG, errno.EINVAL, errno.ENAMETOOLONG)
+"""errno values of a start that fails for what the program was given, not for what is missing."""
+
+
 class CannotRun(Exception):
     """The program cannot be started or watched; the message is the system's reason."""
 
-    def __init__(self, why: str, *, started: bool = False) -> None:
+    def __init__(self, why: str, *, started: bool = False, code: int = 0) -> None:
+        """`code` is the errno, 0 if there is none."""
         super().__init__(why)
         self.started = started
+        self.is_lack = not started and code != 0 and code not in _FAULTS_OF_REQUEST
+        """True if no instruction of the program has run, for want of a process, memory, descriptors
+        or the program itself: not the fault of what it was to work on."""
 
 
 class Program(NamedTuple):
@@ -144,7 +153,8 @@ class SupervisorPool:
                 else:
                     link.close(at_once=is_over)
         except OSError as error:
-            raise CannotRun(error.strerror or str(error), started=started) from error
+            why, code = error.strerror or str(error), error.errno or 0
+            raise CannotRun(why, started=started, code=code) from error
 
     def _take_link(self, pass_fds: tuple[int, ...], kept_fds: tuple[int, ...]) -> _Link:
         """Return an idle supervisor that was started for these descriptors, or a new one."""
@@ -280,7 +290,7 @@ class _Link(NamedTuple):
             self._kill_unsupervised()
             return ProgramResult(None, b"", why), True, False
         if word != "ended":
-            raise CannotRun(values[0], started=word == "lost")
+            raise CannotRun(values[0], started=word == "lost", code=values[1])
         status, output, unread, forced, is_over, is_idle = values
         return ProgramResult(status, output, why if forced else "", unread), is_over, is_idle
 
@@ -298,7 +308,10 @@ class _Link(NamedTuple):
         if at_once:
             _reap(self.pid)
         else:
-            threading.Thread(target=_reap, args=(self.pid,), daemon=True).start()
+            try:
+                threading.Thread(target=_reap, args=(self.pid,), daemon=True).start()
+            except RuntimeError:
+                return  # without a thread, the end of this process reaps it
 
 
 def _reap(supervisor: int) -> None:
@@ -340,14 +353,16 @@ def _supervise(
         pass  # our parent has closed its end, or was killed
     except Exception as error:
         with suppress(BrokenPipeError):
-            _send(sock, ("refused", _reason(error)))
+            _send(sock, ("refused", *_reason(error)))
     finally:
         os._exit(0)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception) -> tuple[str, int]:
+    """The reason as text, and the errno; 0 if it has none."""
     why = (error.strerror if isinstance(error, OSError) else "") or str(error) or repr(error)
-    return why.encode("utf-8", "replace").decode()
+    code = errno.ENOMEM if isinstance(error, MemoryError) else getattr(error, "errno", None)
+    return why.encode("utf-8", "replace").decode(), code or 0
 
 
 def _ignore_signal(*_: object) -> None:
@@ -398,7 +413,7 @@ class _Supervisor:
             if self._pid:
                 self._signal(signal.SIGKILL)
             with suppress(BrokenPipeError):
-                _send(self._sock, ("lost" if self._pid else "refused", _reason(error)))
+                _send(self._sock, ("lost" if self._pid else "refused", *_reason(error)))
             return False
 
     def _watch(self, fds: Sequence[int]) -> bool:

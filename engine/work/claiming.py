@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from engine.model import Move, Outcome, Task
+from engine.schedules import RetryDelay
 from engine.store import Store
 from engine.work import handlers
 from engine.work.services import WorkerServices
@@ -17,15 +18,24 @@ missed; each start scans the whole folder.
 """
 
 
+LACK_REST_SECONDS = 15.0
+"""Seconds for which a kind rests after the worker lacked something for it; then longer."""
+
+
 class Slots:
     """The slots for running handlers, in all and of each kind, and the kinds that may be claimed
     for them."""
 
     def __init__(
-        self, concurrency: int, handled: Collection[str], services: WorkerServices
+        self,
+        concurrency: int,
+        handled: Collection[str],
+        services: WorkerServices,
+        clock: Callable[[], float],
     ) -> None:
         """`handled` are the kinds with a handler."""
         self._concurrency, self._handled, self._services = concurrency, handled, services
+        self._clock = clock
         self.busy = 0
         """Running handlers."""
         self._running: defaultdict[str, int] = defaultdict(int)
@@ -39,6 +49,8 @@ class Slots:
         """The earliest time at which one of them may be claimed; None: not known."""
         self._gates: dict[str, tuple[str, float | None]] = {}
         """Result of `WorkerServices.gate` by kind, in this scan."""
+        self._rests: dict[str, tuple[str, RetryDelay]] = {}
+        """By kind: what the worker lacked last for it, and the pause until it is claimed again."""
         self._promised: dict[str, int] = {}
         """Tasks by kind that may be claimed and are not started yet, if they are counted."""
 
@@ -65,6 +77,21 @@ class Slots:
         self._running[kind] -= 1
         self.busy -= 1
 
+    def rest(self, kind: str, lack: str, now: float) -> bool:
+        """Claim no task of a kind for 15 s, longer each time; True if this lack is a new one."""
+        before, delay = self._rests.get(kind, ("", RetryDelay()))
+        self._rests[kind] = lack, delay.longer(now, LACK_REST_SECONDS)
+        return lack != before
+
+    def end_rest(self, kind: str) -> None:
+        """A handler of a kind has run: nothing is lacking for it."""
+        self._rests.pop(kind, None)
+
+    @property
+    def lacks(self) -> dict[str, str]:
+        """What the worker lacks, by kind of task."""
+        return {kind: lack for kind, (lack, _) in self._rests.items()}
+
     def keep_promise(self, kind: str) -> None:
         """A task was claimed: if such are counted, it is not expected any more."""
         if self._promised.get(kind):
@@ -89,6 +116,10 @@ class Slots:
         slots = 1 if contract else self._services.slots.get(kind, self._concurrency)
         if self._running[kind] + self._promised.get(kind, 0) >= slots:
             return "one is running already" if slots == 1 else f"{slots} are running already"
+        lack, rest = self._rests.get(kind, ("", RetryDelay()))
+        if lack and not rest.is_over(self._clock()):
+            self.token_at = min(rest.until, self.token_at or rest.until)
+            return lack
         if kind not in self._gates:
             self._gates[kind] = self._services.gate(kind)
         shut, until = self._gates[kind]

@@ -18,7 +18,7 @@ from engine.system.supervisor import (
 )
 from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
-from engine.work.handlers import Context, Failed, Fatal
+from engine.work.handlers import Context, Failed, Fatal, Lacking
 
 
 class CommandHandler:
@@ -54,6 +54,7 @@ class CommandHandler:
 
         Raises:
             Fatal: it has an exit status that excludes further attempts.
+            Lacking: no process could be made, or there is no such program.
             Failed: it cannot be started, has an exit status other than 0, or times out; the
                 text is its output, shortened by `error_text`.
         """
@@ -69,7 +70,8 @@ class CommandHandler:
             ran = self._run(program, self._timeout, context.is_cancelled)
         except CannotRun as error:
             verb = "follow" if error.started else "start"
-            raise Failed(f"cannot {verb} {self._argv[0]}: {error}") from error
+            raises = Lacking if error.is_lack else Failed
+            raise raises(f"cannot {verb} {self._argv[0]}: {error}") from error
         if ran.status == 0 and not ran.end_reason:
             return ran.output
         output, whole = error_text(ran.output), ran.output.decode("utf-8", "replace").strip()

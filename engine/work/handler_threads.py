@@ -7,7 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from engine.work.handlers import Context, Handler
+from engine.work.handlers import Context, Handler, Lacking
 from engine.work.leases import Claim
 
 
@@ -38,11 +38,19 @@ class HandlerThreads:
         """Threads that wait for a job or run one, each until it gets None."""
 
     def start(self, job: HandlerRun, busy: int) -> None:
-        """Run a handler; `busy` of them run now, with this one."""
+        """Run a handler; `busy` of them run now, with this one.
+
+        Raises:
+            Lacking: no thread can be started.
+        """
         if busy > self._number:
-            self._number += 1
             jobs = (self._jobs,)
-            threading.Thread(target=self._run, args=jobs, name="handlers", daemon=True).start()
+            thread = threading.Thread(target=self._run, args=jobs, name="handlers", daemon=True)
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError) as error:
+                raise Lacking(f"cannot start a thread: {error}") from error
+            self._number += 1
         self._jobs.put(job)
 
     def end(self) -> None:

@@ -44,6 +44,11 @@ class Retry(Failed):
         """Seconds from now."""
 
 
+class Lacking(Exception):
+    """The worker itself lacks something that the handler needs (a process, a thread, a program), so
+    nothing was attempted: the task is given back, and its kind rests."""
+
+
 class Postponed(Exception):
     """Nothing was attempted: the task is given back and claimed again later."""
 
@@ -93,6 +98,7 @@ class Handler(Protocol):
         Raises:
             Failed: it failed; Fatal and Retry decide what follows.
             Postponed: it was not attempted.
+            Lacking: it was not attempted, for want of something that any task of its kind needs.
         """
         ...
 

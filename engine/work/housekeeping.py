@@ -14,6 +14,7 @@ from engine import verbs
 from engine.model import Move, State, Task
 from engine.operations import retention
 from engine.store import ChangeableStore, StoreError, Unavailable
+from engine.system.run_clock import RunClock
 from engine.text.safe import safe_line
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 class ExpiringStore(ChangeableStore, Protocol):
     """A store whose dead tasks expire, and that knows which files its tasks name."""
 
-    def find_expired(self, now: float, days: float) -> Iterator[Task]:
-        """Yield the tasks that died more than `days` days before `now`."""
+    def find_expired(self, age: Callable[[float], float], days: float) -> Iterator[Task]:
+        """Yield the dead tasks with an age of more than `days` days."""
 
     def find_named_payloads(self, payloads: Collection[str]) -> Mapping[str, str]:
         """Return those of these payloads that a task names."""
@@ -56,6 +57,8 @@ class Housekeeping(NamedTuple):
     """Reports an error that stops nothing."""
     make_folder: Callable[[str], None]
     """Makes a folder for the owner of the place; raises `OSError`."""
+    run_clock: RunClock
+    """The record of the time that runs have seen pass here."""
 
     def sweep_trash(
         self,
@@ -80,13 +83,13 @@ class Housekeeping(NamedTuple):
         retention.touch_marker(self.folder, self.root)
         from engine.operations import trash
 
-        hours = self.trash_hours
-        old = watch(trash.expired_tasks(store, now, hours))
+        hours, seen = self.trash_hours, self.run_clock.note(now)
+        old = watch(trash.expired_tasks(store, seen.age, hours))
         ended = [outcome.error for outcome in store.swap_all(Move(task, None) for task in old)]
         gone = sum(error is None for error in ended)
         if gone:
             self.log("INFO", f"Expunged {gone} tasks, purged more than {hours:g} hours ago")
-        removed = retention.sweep_journal(f"{self.folder}/journal", self.root, now, hours)
+        removed = retention.sweep_journal(f"{self.folder}/journal", self.root, seen.age, hours)
         return SweepResult(gone, len(ended) - gone, removed)
 
     def sweep_quietly(self, store: ChangeableStore) -> None:
@@ -120,10 +123,15 @@ class Housekeeping(NamedTuple):
             return f"cannot delete old tasks from the trash: {error}"
         return ""
 
-    def purge_expired(self, store: ExpiringStore, days: float) -> None:
-        """Delete tasks that have been dead for more than `days` days (contract)."""
-        expired = store.find_expired(time.time(), days)
-        outcomes = store.swap_all(Move(task, None) for task in expired)
+    def purge_expired(self, store: ExpiringStore, days: float, now: float) -> None:
+        """Move tasks that have been dead for more than `days` days (contract) to the trash, from
+        where they can be restored until it is swept.
+
+        Raises:
+            OSError: the record of the runs cannot be read or written.
+        """
+        expired = store.find_expired(self.run_clock.note(now).age, days)
+        outcomes = store.swap_all(Move(task, verbs.purge(task, now)) for task in expired)
         gone = sum(outcome.error is None for outcome in outcomes)
         if gone:
             self.log("INFO", f"Auto-purged {gone} DLQ tasks older than {days:g} days")
@@ -137,7 +145,7 @@ class Housekeeping(NamedTuple):
         if not retention.is_sweep_due(self.folder, now, retention.MAIL_SWEEP_MARKER):
             return
         self._mark(retention.MAIL_SWEEP_MARKER)
-        for line in spool.sweep(now):
+        for line in spool.sweep(self.run_clock.note(now).age):
             self.log("INFO", f"Mail spool: {line}")
 
     def is_mail_check_due(self, now: float) -> bool:

@@ -1,9 +1,10 @@
 """Handler that delivers spooled mail: one attempt per run of its task."""
 
 from engine.mail.model import BadMail, MailError, NotSent, Waits
+from engine.mail.run_program import NOT_STARTED
 from engine.mail.send.sender import Sender
 from engine.model import Task
-from engine.work.handlers import Context, Failed, Fatal, Postponed
+from engine.work.handlers import Context, Failed, Fatal, Lacking, Postponed
 
 
 class MailSend:
@@ -31,6 +32,8 @@ class MailSend:
         except Waits as wait:
             raise Postponed(wait.retry_at, str(wait)) from wait
         except NotSent as failure:
+            if failure.word == NOT_STARTED:
+                raise Lacking(str(failure)) from failure
             ends = Fatal if failure.permanent else Failed
             raise ends(f"{failure.word}: {failure}") from failure
         except MailError as error:

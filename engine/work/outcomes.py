@@ -10,43 +10,15 @@ from engine import verbs
 from engine.locks import queue_lock
 from engine.model import AttemptReport, Move, Outcome, State, Task
 from engine.policy import RetryPolicy
-from engine.schedules import exponential
+from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError, require_edge
 from engine.text.safe import state_name
 from engine.work import reports, rescuer
+from engine.work.claiming import Slots
 from engine.work.handler_threads import FinishedTask
-from engine.work.handlers import Failed, Fatal, HandlerResult, Postponed, Retry
+from engine.work.handlers import Failed, Fatal, HandlerResult, Lacking, Postponed, Retry
 from engine.work.leases import Claim, Leases
 from engine.work.services import WorkerServices
-
-
-def refusal_delay_seconds(refusals: int, first: float = 60.0) -> float:
-    """Return the seconds until a refused store operation is tried again: 60, 120, 240, ... up to
-    15 times the first, without a limit on the number of retries.
-    """
-    return exponential(first, 15 * first).seconds(refusals)
-
-
-class RetryDelay(NamedTuple):
-    """Pause before a refused store operation is tried again."""
-
-    refusals: int = 0
-    """Consecutive refusals."""
-    since: float = 0.0
-    seconds: float = 0.0
-
-    @property
-    def until(self) -> float:
-        """Time of the next try."""
-        return self.since + self.seconds
-
-    def is_over(self, now: float) -> bool:
-        """True if it may be tried again, also if the clock was set back."""
-        return not 0 <= now - self.since < self.seconds
-
-    def longer(self, now: float, first: float) -> RetryDelay:
-        """Return the next pause, after one more refusal; the first one is `first` seconds long."""
-        return RetryDelay(self.refusals + 1, now, refusal_delay_seconds(self.refusals, first))
 
 
 class Owed(NamedTuple):
@@ -76,12 +48,15 @@ class OutcomeWriter:
         clock: Callable[[], float],
         lock: queue_lock.PidLock | None,
         leases: Leases,
+        slots: Slots,
     ) -> None:
         """`leases` has the claims, each until its outcome is stored."""
-        self._store, self._retry, self._services = store, retry, services
+        self._store, self._retry, self._services, self._slots = store, retry, services, slots
         self._clock, self._lock, self._leases = clock, lock, leases
         self.end = verbs.given_up_state(store.edges)
         """The final state of a task that is given up."""
+        self._end_word = state_name(store.states[self.end])
+        """Its name: the contract's log has `DLQ`."""
         self.owed: list[Owed] = []
         self.done = self.failed = self.gone = 0
         self.last_failure = ""
@@ -110,6 +85,9 @@ class OutcomeWriter:
             return Owed(claim, new, lambda: self._completed(task), report=report, row=row)
         if isinstance(failure, Postponed):
             return self._postponed(claim, failure)
+        if isinstance(failure, Lacking):
+            return self._lacking(claim, failure)
+        self._slots.end_rest(task.kind)
         self.failed += 1
         error = self._services.shorten_error(_words(failure))
         self._services.add_count("failed_total")
@@ -119,6 +97,7 @@ class OutcomeWriter:
         return self._given_up_or_waiting(claim, failure, error)._replace(report=report, row=row)
 
     def _completed(self, task: Task) -> None:
+        self._slots.end_rest(task.kind)
         self.done += 1
         self._services.add_count("processed_total")
         self._services.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
@@ -137,6 +116,17 @@ class OutcomeWriter:
             verbs.postpone(task, due, why),
             lambda: self._services.log("INFO", f"Task {task.id} waits: {why}"),
         )
+
+    def _lacking(self, claim: Claim, failure: Lacking) -> Owed:
+        """Give back a task that was not attempted; its kind rests, and one line and an alert name
+        what is missing."""
+        task, lack = claim.task, self._services.shorten_error(str(failure))
+        self.put_off += 1
+        if self._slots.rest(task.kind, lack, self._clock()):
+            text = f"{lack}: {task.kind} waits, no attempt is counted"
+            self._services.log("ERROR", text)
+            self._services.alert(text)
+        return Owed(claim, verbs.unclaim(task), None)
 
     def _given_up_or_waiting(self, claim: Claim, failure: BaseException, error: str) -> Owed:
         task, now = claim.task, self._clock()
@@ -167,11 +157,6 @@ class OutcomeWriter:
 
         given_up = new.state is self.end
         return Owed(claim, new, died if given_up else waits, given_up)
-
-    @property
-    def _end_word(self) -> str:
-        """Name of the final state: the contract's log has `DLQ`."""
-        return state_name(self._store.states[self.end])
 
     def exhausted(self, task: Task) -> str:
         """The line of the log for a task without another attempt."""

@@ -60,8 +60,10 @@ class WorkerServices(NamedTuple):
     """Writes the metrics."""
     apply_retention: Callable[[], None] = lambda: None
     """Applies retention: deletes tasks that have been dead for too long."""
-    quarantine: Callable[[], None] = lambda: None
-    """Quarantines unreadable files found by the last take; called only under the lock."""
+    quarantine: Callable[[Callable[[], bool]], bool] = lambda is_stopping: False
+    """Quarantines some of the unreadable files found by the last take; called only under the lock,
+    with a function that returns True once the worker has to stop. Returns True if files were moved
+    and more are left."""
     limits: RateLimits | None = None
     before_giving_up: Callable[[Task], None] = lambda task: None
     """Called before a task is stored as given up, with the new value. If it raises StoreError or

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from engine.mail.model import BadMail, NotSent
+from engine.mail.run_program import NOT_STARTED
 from engine.mail.send import smtp_client
 from engine.mail.send.smtp_client import (
     IN_DOUBT_PREFIX,
@@ -12,7 +13,7 @@ from engine.mail.send.smtp_client import (
     WireMessage,
 )
 from engine.model import Task
-from engine.work.handlers import WORKER_ENDED, Context, Failed, Fatal, Postponed
+from engine.work.handlers import WORKER_ENDED, Context, Failed, Fatal, Lacking, Postponed
 
 UNREADABLE_RETRY_SECONDS = 3600.0
 """Seconds until an unreadable mail is tried again: an operator has to repair it."""
@@ -63,5 +64,7 @@ class SmtpSend:
         except BadMail as error:
             raise Fatal(str(error)) from error
         except NotSent as failure:
+            if failure.word == NOT_STARTED:
+                raise Lacking(str(failure)) from failure
             ends = Fatal if failure.permanent else Failed
             raise ends(f"{failure.word}: {failure}") from failure

@@ -19,13 +19,14 @@ from engine import policy
 from engine.locks import queue_lock
 from engine.model import Task
 from engine.policy import RetryPolicy
+from engine.schedules import RetryDelay
 from engine.store import Gone, Store, StoreError
 from engine.work import handlers, rescuer
 from engine.work.claiming import Claimer, Slots
 from engine.work.handler_threads import FinishedTask, HandlerRun, HandlerThreads
 from engine.work.handlers import Context, Handler
 from engine.work.leases import Claim, Leases
-from engine.work.outcomes import OutcomeWriter, RetryDelay
+from engine.work.outcomes import OutcomeWriter
 from engine.work.services import TimedWrites, WorkerServices
 
 RESCUE_INTERVAL_SECONDS = 60.0
@@ -56,6 +57,8 @@ class WorkerResult(NamedTuple):
     """Tasks that another process moved while they ran: their outcome was not stored."""
     owed: int = 0
     """Finished tasks whose outcome the store has not accepted; they are still claimed."""
+    lacks: Mapping[str, str] = {}
+    """What the worker lacked at the end, by kind of task: no attempt was made."""
     last_failure: str = ""
     """The last failed task: its id, its error, and its new state."""
     unreachable: str = ""
@@ -86,8 +89,10 @@ class Worker:
         self._services = services or WorkerServices()
         self._clock = clock
         self._leases = Leases(store, lock, self._services.log)
-        self._outcomes = OutcomeWriter(store, retry, self._services, clock, lock, self._leases)
-        self._slots = Slots(concurrency, handled, self._services)
+        self._slots = Slots(concurrency, handled, self._services, clock)
+        self._outcomes = OutcomeWriter(
+            *(store, retry, self._services, clock, lock, self._leases, self._slots)
+        )
         self._claimer = Claimer(store, owner, self._slots)
         self._threads = HandlerThreads(self._go_on)
         self._writes = TimedWrites(self._services, clock())
@@ -168,6 +173,7 @@ class Worker:
             lost,
             outcomes.gone,
             len(outcomes.owed),
+            slots.lacks,
             outcomes.last_failure,
             "" if self._stopping else self._unreachable,
         )
@@ -304,7 +310,8 @@ class Worker:
                 claimer.start_scan(self._clock(), room - began)
                 while began < room and (task := claimer.next_task()) is not None:
                     began += self._start(task)
-                self._services.quarantine()
+                if self._services.quarantine(lambda: self._stopping):
+                    self.wake()  # the next ones, after the tasks that are due by then
         except (StoreError, OSError) as error:
             if not patient:
                 raise
@@ -357,7 +364,10 @@ class Worker:
             data,
         )
         self._services.write_log()
-        self._threads.start(HandlerRun(handler, claim, context), self._slots.busy)
+        try:
+            self._threads.start(HandlerRun(handler, claim, context), self._slots.busy)
+        except handlers.Lacking as lack:
+            self._events.put(FinishedTask(claim, lack))
         if claim.renew_at < self._wakes_at:
             self._events.put(None)
         return 1

@@ -209,7 +209,7 @@ class _Way(Case):
         for later in (3600, 7200):
             if _tasks(root):
                 work(root, later=later, until_idle=True)
-        _office_at(root).spool.sweep(time.time() + 30 * 86400)
+        _office_at(root).spool.sweep(lambda at: time.time() + 30 * 86400 - at)
         if left := [*_tasks(root), *_mails(root)]:
             yield f"left over: {left}"
         log = root / "log/mail.log"

@@ -511,7 +511,7 @@ ASIDE, NEVER = "a worker quarantines it 60 s after", "workers ignore it"
     [
         ("pending/x.task", "text", BY_TEXT, ASIDE),
         ("work/x.task", "text", BY_TEXT, ASIDE),
-        ("pending/x.task", "symlink", BY_NAME, ASIDE),
+        ("pending/x.task", "symlink", BY_NAME, NEVER),
         ("pending/x.task", "FIFO", BY_NAME, ASIDE),
         ("pending/x.task", "two links", BY_NAME, ASIDE),
         ("pending/x.task", "folder", BY_NAME, NEVER),
@@ -543,7 +543,7 @@ def test_the_mending_of_a_broken_file(
     list(store.take(time.time() + 61, "test", 1))
     store.quarantine_broken()
     store.close()
-    assert path.is_symlink() + path.exists() == (then == NEVER)
+    assert (path.is_symlink() or path.exists()) == (then == NEVER)
 
 
 @as_root

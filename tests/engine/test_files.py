@@ -43,7 +43,6 @@ def guarded(name: str, here: int, limit: int = files.MAX_TASK_BYTES) -> bytes:
         (lambda p: p.mkdir(), "a folder, not a task file"),
         (lambda p: os.mkfifo(p), "a FIFO, not a task file"),
         (lambda p: socket.socket(socket.AF_UNIX).bind(p.name), "a socket, not a task file"),
-        (lambda p: os.link(p.parent / "other", p), "a second hard link"),
         (lambda p: p.write_bytes(b"x" * 65537), "65,537 bytes, expected at most 65,536"),
     ],
 )
@@ -206,8 +205,10 @@ def test_a_kept_file_is_checked_again_when_its_path_leads_elsewhere(tmp_path: Pa
     folder.mkdir()
     assert append(b"4\n") == b"4\n"
     os.link(log, folder / "twice")
+    folder.chmod(0o777)  # any user may have made it
     with pytest.raises(OSError, match="second hard link"):
         append(b"5\n")
+    folder.chmod(0o755)
     (folder / "twice").unlink()
     assert append(b"6\n") == b"4\n6\n"
     log.rename(tmp_path / "other")
@@ -510,6 +511,41 @@ def test_a_link_of_another_user_leads_root_nowhere_else(
     with pytest.raises(PermissionError, match="a symbolic link of user 65534 leads"):
         WAYS[way](link)
     assert sorted(target.rglob("*")) == before
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("file", "folder", "why"),
+    [
+        ((0, 0, 0o640), (0, 0, 0o755), ""),
+        ((OTHER, OTHER, 0o640), (OTHER, OTHER, 0o750), ""),
+        ((OTHER, OTHER, 0o640), (0, 0, 0o755), f"belongs to user {OTHER}"),
+        ((0, 0, 0o640), (OTHER, OTHER, 0o750), "has a second hard link"),
+        ((0, 0, 0o640), (0, 0, 0o1777), "has a second hard link"),
+        ((777, 2000, 0o660), (OTHER, 2000, 0o2770), ""),
+        ((OTHER, OTHER, 0o640), (OTHER, 2000, 0o2770), "has a second hard link"),
+        ((OTHER, 2000, 0o660), (OTHER, 2000, 0o750), ""),
+        ((OTHER, 0, 0o660), (OTHER, 2000, 0o755), ""),
+        ((OTHER, 3000, 0o660), (OTHER, 2000, 0o2775), "is writable by group 3000"),
+        ((OTHER, 2000, 0o662), (OTHER, 2000, 0o2775), "is writable by all users"),
+    ],
+)
+def test_a_file_is_trusted_by_owner_group_and_links(
+    tmp_path: Path, file: tuple[int, int, int], folder: tuple[int, int, int], why: str
+) -> None:
+    """A backup's hard link and a group that is the folder's or ours change nothing; a link that
+    another user may have made, another group and write access for all are refused."""
+    inside = tmp_path / "folder"
+    inside.mkdir()
+    for path, (uid, gid, mode) in ((inside / "x", file), (inside, folder)):
+        path.touch()
+        os.chown(path, uid, gid)
+        path.chmod(mode)
+    if "group" not in why and "all users" not in why:
+        os.link(inside / "x", tmp_path / "backup")
+    seen, around = (inside / "x").stat(), inside.stat()
+    problem = files.file_problem(seen, around) or files.trust_problem(seen, around)
+    assert problem.startswith(why) and bool(problem) == bool(why)
 
 
 @as_root

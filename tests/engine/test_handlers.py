@@ -19,7 +19,7 @@ from engine.system.users import Account
 from engine.text.safe import ERROR_LIMIT
 from engine.work import command
 from engine.work.command import CommandHandler, error_text
-from engine.work.handlers import Context, Failed, Fatal
+from engine.work.handlers import Context, Failed, Fatal, Lacking
 from engine.work.payload import guard_payload
 from tests.tables import each
 
@@ -106,16 +106,21 @@ def test_the_output_is_the_error_or_else_the_end(code: str, said: str) -> None:
     assert failure_of(python(f"import os, signal; {code}")) == said
 
 
-def test_a_program_that_cannot_be_started_fails(tmp_path: Path) -> None:
-    """A program that is missing, or is none, is the task's failure, and the message names it."""
+def test_a_program_that_cannot_be_started_is_a_lack_of_the_worker(tmp_path: Path) -> None:
+    """A program that is missing, or is none, is no failure of the task; the message names it."""
     script = tmp_path / "script"
     script.write_text("no header\n")
     for mode in (0o644, 0o755):
         script.chmod(mode)
         for program in ("/nonexistent/program", "no-such-program-anywhere", "/", "", str(script)):
-            assert failure_of(CommandHandler([program], LONG)).startswith(
-                f"cannot start {program}: "
-            )
+            with pytest.raises(Lacking, match=f"^cannot start {program}: "):
+                CommandHandler([program], LONG)(TASK, Context())
+
+
+def test_a_task_that_no_program_can_take_is_a_failure() -> None:
+    """What the task itself makes impossible to start counts as its attempt."""
+    with pytest.raises(Failed, match=r"^cannot start "):
+        CommandHandler(["/bin/true"], LONG)(TASK._replace(description="x" * (1 << 21)), Context())
 
 
 LINES = b"\n".join(b"line %03d" % n for n in range(1000))

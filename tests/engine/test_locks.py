@@ -414,10 +414,11 @@ def test_a_lock_that_is_no_file_is_unknown(path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "junk\n", "1234\n1795167737\n"])
 def test_a_second_name_of_a_file_is_no_lock(path: Path, text: str) -> None:
-    """A lock file that is another file's second name is left as it is, whatever it contains."""
+    """A lock file that may be another user's second name of a file is left as it is."""
     secret = path.with_name("secret")
     written(secret, text, age=7200)
     path.hardlink_to(secret)
+    path.parent.chmod(0o777)
     evidence = busy(path)
     assert evidence.verdict is Verdict.UNKNOWN
     assert "second hard link" in evidence.reason

@@ -20,6 +20,7 @@ from engine.operations.notes import (
     NOTES_FILE_NAME,
     Note,
     Notes,
+    notes_of,
     parse_notes,
     sweep_notes,
 )
@@ -53,6 +54,19 @@ def file_of(notes: Notes) -> Path:
 def line(**changes: object) -> bytes:
     """A line of the file, in the form of a whole one."""
     return json.dumps({"when": NOW, "who": "ana", "id": "a", "text": "hm", **changes}).encode()
+
+
+def test_a_note_on_an_earlier_task_with_the_same_id_is_not_shown() -> None:
+    """Numbers of rows, jobs and messages come again: a note older than its task is of another one,
+    unless the time of the task is unknown or in the future."""
+    written = {"a": (Note(NOW, "ana", "hm"), Note(NOW + 900, "ana", "now"))}
+    made = Task("a", "job", State.PENDING, NOW + 600)
+    assert [note.text for note in notes_of(written, made, NOW + 1000)] == ["now"]
+    recorded = {"a": (Note(NOW, "ana", "hm", NOW - 9),)}
+    assert notes_of(recorded, made._replace(created=NOW + 1), NOW + 1000) == ()
+    assert len(notes_of(recorded, made._replace(created=NOW - 9), NOW + 1000)) == 1
+    for created in (0.0, NOW + 30, NOW + 5000):
+        assert len(notes_of(written, made._replace(created=created), NOW + 1000)) == 2
 
 
 def writer(notes: Notes, name: str, amount: int) -> subprocess.Popen[bytes]:
@@ -199,6 +213,7 @@ def test_a_planted_file_is_not_touched(notes: Notes, tmp_path: Path, what: str) 
             os.mkfifo(file_of(notes))
         case "a second name":
             file_of(notes).hardlink_to(other)
+            Path(notes.folder).chmod(0o777)  # any user may have made it
         case _:
             file_of(notes).touch()
             os.truncate(file_of(notes), MAX_NOTES_BYTES + 1)

@@ -25,6 +25,17 @@ def a_task(state: State = State.PENDING, due: float = 0.0) -> Task:
     return Task("t", "mail_send", state, NOW - 60, due=due)
 
 
+def test_an_age_gives_up_a_task_after_two_attempts_and_if_it_was_seen() -> None:
+    """A task beyond its lifetime is given up by age only if an attempt was made before, and if runs
+    have seen its age pass."""
+    retry = policy.contract_retries()._replace(lifetime=3600.0)
+    task = Task("t", "mail_send", State.PENDING, NOW - 7200, attempts=1)
+    assert retry.retry_delay(task, NOW) is None
+    assert retry.retry_delay(task._replace(attempts=0), NOW) == 60
+    unseen = retry._replace(age=lambda moment, now: 60.0)
+    assert unseen.retry_delay(task, NOW) == 120
+
+
 @pytest.mark.parametrize(
     ("profile", "waits", "counted"),
     [
@@ -85,8 +96,8 @@ def test_a_threshold_is_not_beyond_itself() -> None:
     """A lock is stuck, and a task old, only after the threshold, as in the real program."""
     assert [policy.is_stuck(seconds, 1200) for seconds in (1200, 1200.5)] == [False, True]
     week = 7 * 86400
-    assert [policy.is_older_than(NOW - age, NOW, 7) for age in (week, week + 1)] == [False, True]
-    assert not policy.is_older_than(NOW, NOW, 0)
+    assert [policy.is_older_than(age, 7) for age in (week, week + 1)] == [False, True]
+    assert not policy.is_older_than(0.0, 0)
 
 
 def test_a_bucket_refills_by_the_time_passed() -> None:

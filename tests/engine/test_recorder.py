@@ -203,7 +203,6 @@ SPOILT: dict[str, Callable[[Path], object]] = {
     "foreign": foreign,
     "trapped": lambda path: a_database(path, TRIGGER),
     "linked": lambda path: path.symlink_to("theirs"),
-    "hard linked": lambda path: path.hardlink_to(path.with_name("theirs")),
     "a folder": Path.mkdir,
     "a fifo": os.mkfifo,
     "huge": huge,

@@ -214,9 +214,9 @@ def test_a_payload_lives_as_long_as_its_task_lies_there(
     purged(store, journal, *EVERYWHERE)
     strange = Path(spool.staging_dir, "trash", "20261120T094115Z-job-000000ff.task")
     strange.write_text("no task\n")
-    early = list(trash.expired_tasks(store, NOW + 23 * HOUR, 24))
+    early = list(trash.expired_tasks(store, lambda at: NOW + 23 * HOUR - at, 24))
     kept = payload.exists()
-    late = list(trash.expired_tasks(store, NOW + 25 * HOUR, 24))
+    late = list(trash.expired_tasks(store, lambda at: NOW + 25 * HOUR - at, 24))
     list(store.swap_all(Move(task, None) for task in late))
     assert (early, kept, len(late)) == ([], True, 6)
     assert not payload.exists()
@@ -238,7 +238,7 @@ def test_a_task_that_is_restored_meanwhile_is_not_swept(
     marked = Path(spool.staging_dir, retention.SWEEP_MARKER).stat().st_mtime
     moments = {1: False, HOUR - 1: False, HOUR + 1: True, -DAY: True}
     assert {at: retention.is_sweep_due(spool.staging_dir, marked + at) for at in moments} == moments
-    late = list(trash.expired_tasks(store, NOW + 25 * HOUR, 24))
+    late = list(trash.expired_tasks(store, lambda at: NOW + 25 * HOUR - at, 24))
     done(store, journal, back(store, journal).plan)
     outcomes = list(store.swap_all(Move(task, None) for task in late))
     assert len(outcomes) == 2 and all(outcome.error is not None for outcome in outcomes)
@@ -250,7 +250,7 @@ def test_before_images_are_swept_with_the_trash(spool: SpoolFolders, journal: Jo
     runs is left, however old, and so is a file that is not ours."""
 
     def sweep(hours: float) -> tuple[int, set[str]]:
-        swept = retention.sweep_journal(journal.folder, "", NOW + hours * HOUR, 24)
+        swept = retention.sweep_journal(journal.folder, "", lambda at: NOW + hours * HOUR - at, 24)
         return swept, {path.name for path in Path(journal.folder).iterdir()}
 
     store = NftbanStore(spool, clock)
@@ -266,4 +266,4 @@ def test_before_images_are_swept_with_the_trash(spool: SpoolFolders, journal: Jo
     assert sweep(60 * 24)[0] == 0
     pen.close()
     assert sweep(60 * 24) == (1, {"notes.jsonl"})
-    assert retention.sweep_journal(f"{journal.folder}/none", "", NOW, 24) == 0
+    assert retention.sweep_journal(f"{journal.folder}/none", "", lambda at: NOW - at, 24) == 0

@@ -31,6 +31,7 @@ from engine.work.handlers import (
     Fatal,
     Handler,
     HandlerResult,
+    Lacking,
     Postponed,
     Retry,
 )
@@ -106,6 +107,51 @@ def queue() -> WorkQueue:
 
 def does(task: Task, context: Context) -> None:
     """Succeed."""
+
+
+def test_a_lack_of_the_worker_is_no_attempt(queue: WorkQueue) -> None:
+    """A task whose handler lacks something goes back unchanged; its kind rests 15 s, then longer,
+    while others run; one line and one alert name the lack, and the result has it."""
+    alerts: list[str] = []
+    tried: list[float] = []
+
+    def lacks(task: Task, context: Context) -> None:
+        tried.append(queue.clock())
+        raise Lacking("cannot start x: Resource temporarily unavailable")
+
+    tasks = [queue.add("scarce", number) for number in range(3)]
+    other = queue.add("plain", 9)
+    worker = queue.worker({"scarce": lacks, "plain": does}, alert=alerts.append)
+
+    run = worker.process_all(until_idle=True)
+    assert (run.done, run.failed, len(tried)) == (1, 0, 1)
+    assert run.lacks == {"scarce": "cannot start x: Resource temporarily unavailable"}
+    assert [queue.now(task)._replace(rev=task.rev) for task in tasks] == tasks
+    assert other.id not in queue.tasks()
+    for wait, count in ((14, 1), (2, 2), (29, 2), (2, 3)):
+        queue.clock.now += wait
+        worker.process_all(until_idle=True)
+        assert len(tried) == count, wait
+    assert alerts == [
+        "cannot start x: Resource temporarily unavailable: scarce waits, no attempt is counted"
+    ]
+    assert len(queue.logged("no attempt is counted")) == 1
+    assert set(queue.tasks().values()) == {State.PENDING}
+
+
+def test_without_a_thread_no_task_is_lost(
+    queue: WorkQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the system makes no thread for a handler, its task goes back without an attempt."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    task = queue.add()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    run = queue.worker({"job": does}).process_next()
+    assert run.lacks == {"job": "cannot start a thread: can_t start new thread"}
+    assert queue.now(task)._replace(rev=task.rev) == task
 
 
 def fails(error: BaseException) -> Handler:

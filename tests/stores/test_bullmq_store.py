@@ -230,7 +230,7 @@ def test_a_kept_job_says_since_when_and_from_where(
     trashed = found(store, "mails/1")
     assert trash.trashed_at(trashed) == NOW
     assert (trashed.extra["was"], trashed.extra["dead_since"]) == ("failed", died)
-    assert list(trash.expired_tasks(store, NOW + 7200, 1)) == [trashed]
+    assert list(trash.expired_tasks(store, lambda at: NOW + 7200 - at, 1)) == [trashed]
     assert trash.find_origins(None, [trashed])["mails/1"].state is State.DEAD
     image = store.read(trashed)
     restored = store.restore_image(trashed, image, State.TRASH)

@@ -96,13 +96,18 @@ def _written(path: Path) -> Path:
     return path
 
 
+def _linked_by_any_user(path: Path) -> None:
+    path.with_name("again").hardlink_to(_written(path))
+    path.parent.chmod(0o777)
+
+
 UNREAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (lambda path: None, "is not there"),
     "a FIFO": (os.mkfifo, "is a FIFO"),
     "a link": (lambda path: path.symlink_to("/etc/passwd"), "is a symbolic link, not followed"),
     "a folder": (Path.mkdir, "is a folder"),
     "a second link": (
-        lambda path: path.with_name("again").hardlink_to(_written(path)),
+        _linked_by_any_user,
         "has a second hard link",
     ),
 }

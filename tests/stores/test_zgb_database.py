@@ -555,6 +555,28 @@ def test_their_settings_may_be_restored(both_jobs: ZgbStore, open_queue: Opener,
     assert there(both_jobs).state is State.PENDING
 
 
+def test_jobs_of_a_replaced_database_are_used_for_nothing(
+    both_jobs: ZgbStore, place: ZgbDatabase
+) -> None:
+    """A new database at the path of an old one gets none of its held and trashed jobs: they are
+    counted, stay in our file, and stop no job with the same id."""
+    for task in tasks_in(both_jobs).values():
+        both_jobs.swap(task, verbs.hold(task, NOW))
+    both_jobs.close()
+    Path(place.path).rename(f"{place.path}.old")
+    create(place.path)
+    with closing(sqlite3.connect(place.path)) as db, db:
+        db.execute("INSERT INTO registrations VALUES (1001, 0)")
+    with closing(ZgbStore(place, lambda: NOW)) as store:
+        assert (tasks_in(store), store.count_other()) == ({}, 2)
+        store.enqueue(1001)
+        assert {task.state for task in tasks_in(store).values()} == {State.PENDING}
+        task = there(store)
+        store.swap(task, verbs.hold(task, NOW))
+        assert [each.state for each in tasks_in(store).values()].count(State.HELD) == 1
+        assert store.count_other() == 2
+
+
 def test_our_folder_beside_the_database_is_no_problem(
     user_job: ZgbStore, place: ZgbDatabase
 ) -> None:

@@ -277,6 +277,7 @@ def test_broken_files_are_problems_and_stay(spool: Spool, open_store: Opener) ->
     (transport / "3003").symlink_to("/etc/passwd")
     (transport / "3004").write_text("")
     os.link(transport / "1005", spool.root / "elsewhere")
+    transport.chmod(0o777)
     spool.put(3005, recipient())
     (transport / "M").mkdir()
     (transport / "M" / "3005").write_text("a copy\n")

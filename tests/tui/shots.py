@@ -17,6 +17,7 @@ from engine.operations.journal import Journal
 from engine.stores.memory import MemoryStore
 from engine.stores.nftban.folder import TaskFolder
 from engine.stores.nftban.recovery import broken_file
+from engine.system.files import Refused
 from tests.tui.journals import ANA
 from tests.tui.scene import (
     NAME,
@@ -228,8 +229,8 @@ async def taken(
         Slow.go_on.set()
 
 
-def _broken_this_morning(folder: TaskFolder, state: State, name: str, what: str) -> Problem:
-    return broken_file(folder, state, name, what)._replace(since=NOW - 29520)
+def _broken_this_morning(folder: TaskFolder, state: State, name: str, why: Refused) -> Problem:
+    return broken_file(folder, state, name, why)._replace(since=NOW - 29520)
 
 
 def _seed_history(live: PlaceSession, day: str) -> None:

@@ -486,9 +486,23 @@ def _break_a_task(root: str) -> None:
     Path(root, "queue", "pending", "broken.task").write_text("TASK_ID=$(id)\n")
 
 
+def _open_pending_to_all(root: str) -> None:
+    Path(root, "queue", "pending").chmod(0o777)
+
+
+def _open_tasks_to_all(root: str) -> None:
+    for token in ("a1", "b2"):
+        with store_at(root) as store:
+            store.swap(None, verbs.enqueue("report", time.time(), token))
+    for path in Path(root, "queue", "pending").iterdir():
+        path.chmod(0o666)
+
+
 NOTED: dict[str, Callable[[str], object]] = {
     "problem   pending/broken.task: ": _break_a_task,
     ".task: is in pending and dlq at the same time": _copy_a_task,
+    "attention no task can be changed or run: ": _open_pending_to_all,
+    ".task and 1 more: is writable by all users, expected mode 640": _open_tasks_to_all,
     "11 dead (limit 10)": lambda root: [bury_one(root) for _ in range(11)],
     "1 feeds_sync due for 43m: no handler": lambda root: _add_and_run(root, "feeds_sync"),
     "1 mail_send due for 43m: no transport": lambda root: _add_and_run(root, "mail_send"),

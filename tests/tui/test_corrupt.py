@@ -101,7 +101,7 @@ def test_a_worker_asks_for_spooled_mail_once_a_second_of_its_clock(root: str) ->
         marker = Path(setup.housekeeping().folder, MAIL_CHECK_MARKER)
         found = []
         for _ in range(3):
-            services.quarantine()
+            services.quarantine(lambda: False)
             found.append(marker.exists())
             marker.unlink(missing_ok=True)
     assert found == [True, False, True]
@@ -118,7 +118,7 @@ def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:
         services = worker_services(setup, store)
         for _ in range(2):
             list(store.take(in_a_minute(), "me", 1))
-            services.quarantine()
+            services.quarantine(lambda: False)
             services.publish()
         services.write_log()
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from engine import verbs
 from tests import command
 from tests.mail.programs import a_script, needs, needs_root
 from tests.mail.smtpd import Server
+from tests.run_times import record_runs
 from tests.tui.queues import bury_one, clean_environment, store_at, tasks_at
 from tests.tui.users import NOBODY, as_user, place_for_all
 
@@ -409,14 +411,38 @@ def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
 
 
 def test_a_run_purges_dead_tasks_past_the_retention(place: Place) -> None:
-    """They are deleted with every run; a line of the log has their number."""
-    place.bury(8)
+    """They are moved to the trash with every run, if runs have seen their age pass; a line of the
+    log has their number."""
+    old = place.bury(8)
     kept = place.bury(6)
+    place.queue("process-next")
+    assert len(tasks_at(place.root, "dlq")) == 2
+
+    now = time.time()
+    record_runs(place.root / "queue" / ".spooldeck", now - 9 * 86400, now)
+    place.queue("process-next")
+
+    assert [task.id for task in tasks_at(place.root, "dlq")] == [kept]
+    assert [path.stem for path in (place.root / "queue/.spooldeck/trash").iterdir()] == [old]
+    assert masked(place.log) == ["[STAMP] [INFO] Auto-purged 1 DLQ tasks older than 7 days"]
+
+
+def test_a_clock_set_ahead_deletes_nothing(place: Place) -> None:
+    """A run a week later by the clock, but not by the uptime, keeps dead tasks and says why; the
+    doctor names the clock."""
+    kept = place.bury(0)
+    place.queue("process-next")
+    record = place.root / "queue" / ".spooldeck" / "run-times"
+    at, rest = record.read_text().split(" ", 1)
+    record.write_text(f"{float(at) - 8 * 86400} {rest}")
 
     place.queue("process-next")
 
     assert [task.id for task in tasks_at(place.root, "dlq")] == [kept]
-    assert masked(place.log) == ["[STAMP] [INFO] Auto-purged 1 DLQ tasks older than 7 days"]
+    (line,) = masked(place.log)
+    assert "[WARN] the clock was set ahead by 8d00h before " in line
+    found = place.run("--root", place.root, "doctor").stdout
+    assert "clock     the clock was set ahead by 8d00h before " in found
 
 
 def test_errors_and_alerts_are_copied_to_syslog(place: Place) -> None:

@@ -19,6 +19,7 @@ from engine.mailq import job_text, listing
 from engine.mailq.queue_view import JobView
 from engine.operations.notes import Notes
 from engine.stores.mailq import MailqStore, parse_place
+from engine.system.run_clock import RunClock
 from engine.work.housekeeping import Housekeeping
 from tests.mailq.mailq_peers import RunningServer, SampleQueue, serving, waiting_job
 from tests.mailq.mailq_samples import FOLDER, NOW, client_report, read_dump
@@ -208,9 +209,11 @@ def test_the_console_sweeps_a_place_without_a_trash(running: RunningServer, tmp_
     notes = Notes(str(tmp_path / "state"), str(tmp_path))
     for ident in (f"smtp/a.test/{MESSAGE}", "smtp/gone.test/7"):
         notes.add(ident, "seen", "me")
+    state, root = str(tmp_path / "state"), str(tmp_path)
     keeping = Housekeeping(
-        *(str(tmp_path / "state"), str(tmp_path), 24.0),
+        *(state, root, 24.0),
         *(lambda level, text: None, lambda text: None, lambda path: None),
+        run_clock=RunClock(state, root, lambda level, text: None, lambda path: None),
     )
 
     said = keeping.sweep_without_worker(

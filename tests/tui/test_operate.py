@@ -29,6 +29,7 @@ from engine.operations.journal import Intent, Who
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, pace_to_json
 from engine.system import files
 from tests import command
+from tests.run_times import agree_with_clock
 from tests.tui.queues import ids_at, journal_at, store_at, tasks_at, write_config
 from tests.tui.spools import a_console, loaded, until
 from tui.cli import main, make_parser
@@ -297,10 +298,13 @@ def test_the_trash_is_listed_and_restored(root: Path, act: Command) -> None:
     assert act("trash list")[1].count("held: former state unknown") == 3
 
 
-def test_after_a_day_the_trash_is_swept(root: Path, act: Command) -> None:
+def test_after_a_day_the_trash_is_swept(
+    root: Path, act: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Purged tasks are deleted for good a day later, with their images, and not before, however
     often the trash is swept by hand.
     """
+    agree_with_clock(monkeypatch)
     act("replay --rate now --filter kind=report --apply 3")
     act("purge --apply 3")
     setup, now = setup_of(root), time.time()

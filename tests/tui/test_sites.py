@@ -28,6 +28,7 @@ from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.nftban import NftbanStore
 from engine.stores.zgb import ZgbStore, create
 from engine.verbs import VERBS
+from tests.run_times import agree_with_clock
 from tests.tui.desks import a_desk, words
 from tests.tui.spools import PATIENCE, disk_place, some_tasks
 from tests.tui.spools import make_spool as make_queue
@@ -214,8 +215,11 @@ def test_an_unknown_setting_is_refused(places: list[str], tmp_path: Path) -> Non
         assert where in str(error.value)
 
 
-def test_old_things_leave_the_trash_of_every_format(places: list[str]) -> None:
+def test_old_things_leave_the_trash_of_every_format(
+    places: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A task purged longer ago than the setting says is deleted for good, and nothing else."""
+    agree_with_clock(monkeypatch)
     for place, waiting, amount in zip(places[:2], FIRST, (2, PEOPLE), strict=True):
         main(["purge", place, "--state", waiting, "--include-all", "--apply", str(amount)])
         setup = setup_for(queue_config.Config(), place, {})

@@ -120,6 +120,7 @@ def flow_of(office: Office) -> MessageFlow:
         *(nothing, office.logged.append, nothing, nothing),
         clock=lambda: FIRST + 3 * 86400,
         monotonic=lambda: 0.0,
+        age=lambda moment, now: now - moment,
     )
     return MessageFlow(parts)
 
@@ -238,6 +239,7 @@ def test_no_plain_file_is_opened(office: Office) -> None:
     os.mkfifo(transport / "2")
     (transport / "3").symlink_to("/etc/passwd")
     os.link(office.spool.put(4, recipient()), office.spool.root / "other")
+    transport.chmod(0o777)
     for name in "124":
         assert isinstance(office.read(name), MessagePostponed), name
     assert office.read("9") is None
@@ -608,6 +610,7 @@ def test_no_other_file_is_a_verbose_log(office: Office, log: str, said: str) -> 
         path.write_text("as it was")
     (public / "link").symlink_to(other)
     os.link(public / "twice", public / "thrice")
+    public.chmod(0o1777)
     os.mkfifo(public / "fifo")
     if os.geteuid() == 0:
         os.chown(public / "foreign", 4321, 4321)

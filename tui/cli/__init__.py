@@ -38,6 +38,7 @@ from tui.cli.setup.errors import (
     EX_CONFIG,
     EX_IOERR,
     EX_NOPERM,
+    EX_OSERR,
     EX_UNAVAILABLE,
     EX_USAGE,
     CommandError,
@@ -143,6 +144,14 @@ def _run_reporting_errors(words: list[str]) -> int:
         return EX_NOPERM
     except ReaderGone:
         return 0
+    except MemoryError:
+        print_error("out of memory")
+        return EX_OSERR
+    except RuntimeError as error:
+        if str(error) != _NO_THREAD:
+            raise
+        print_error(f"{error}: the limit of processes is reached")
+        return EX_OSERR
     except OSError as error:
         where = f"{safe_line(os.fsdecode(error.filename))}: " if error.filename else ""
         print_error(f"{where}{error.strerror or error}")
@@ -150,10 +159,18 @@ def _run_reporting_errors(words: list[str]) -> int:
             error.filename and error.errno in _NO_ROOM
         ):  # without a file name, the error is about our output
             return EX_UNAVAILABLE
+        if error.errno in _LACKS:
+            return EX_OSERR
         return EX_NOPERM if isinstance(error, PermissionError) else EX_IOERR
     except KeyboardInterrupt:
         return 130
 
+
+_NO_THREAD = "can't start new thread"
+"""What `threading` raises if the system makes no thread."""
+
+_LACKS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""What the system lacks has one exit code in all commands."""
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """A full disk or quota has one exit code in all commands."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.model import Task
-from engine.operations.notes import DELETE_INPUT, note_problem, parse_note
+from engine.operations.notes import DELETE_INPUT, note_problem, notes_of, parse_note
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.format import present
@@ -23,7 +23,7 @@ def prompt_for_note(
     if why or task is None:
         face.say(why)
         return
-    ident, amount = task.id, len(live.readings.notes.get(task.id, ()))
+    ident, amount = task.id, len(notes_of(live.readings.notes, task, live.clock()))
     away = (
         f"; {DELETE_INPUT} alone deletes its {present.format_count(amount, 'note')}"
         if amount
@@ -33,7 +33,7 @@ def prompt_for_note(
     def take(text: str | None) -> None:
         if text and text.strip():
             around.arming.extend()
-            face.run_worker(_write_note(face, live, ident, text), name="note", group="note")
+            face.run_worker(_write_note(face, live, task, text), name="note", group="note")
 
     face.app.push_screen(AskScreen(f"note on {safe_line(ident)}{away}", "", note_problem), take)
 
@@ -50,10 +50,10 @@ def note_refusal(live: PlaceSession, around: ConsoleContext) -> str:
     return ""
 
 
-async def _write_note(face: BaseScreen, live: PlaceSession, ident: str, text: str) -> None:
+async def _write_note(face: BaseScreen, live: PlaceSession, task: Task, text: str) -> None:
     kept = parse_note(text)
     try:
-        await live.add_note(ident, kept)
+        await live.add_note(task.id, kept, task.created)
     except Unavailable as error:
         face.say(str(error))
     else:

@@ -578,8 +578,9 @@ class PlaceSession:
         """Ids of the tasks with a note, as of the last read."""
         return frozenset(self.readings.notes)
 
-    async def add_note(self, ident: str, text: str) -> None:
-        """Write a note on a task as the current operator; an empty text removes its notes.
+    async def add_note(self, ident: str, text: str, made: float) -> None:
+        """Write a note on a task created at `made` as the current operator; an empty text removes
+        its notes.
 
         Raises:
             Unavailable: it cannot be written.
@@ -589,7 +590,7 @@ class PlaceSession:
             raise Unavailable("this place has no notes")
 
         def add() -> NotesById:
-            notes.add(ident, text, who)
+            notes.add(ident, text, who, made)
             return notes.read_all()
 
         self.readings = self.readings._replace(notes=await asyncio.to_thread(add))

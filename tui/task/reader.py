@@ -11,6 +11,7 @@ from engine.index import filter_language
 from engine.index.schema import Query
 from engine.logs.log_tail import LogLine
 from engine.model import Task
+from engine.operations.notes import notes_of
 from engine.store import StoreError, Unavailable
 from engine.text import error_pattern
 from tui.session.place_session import PlaceSession
@@ -193,8 +194,10 @@ class TaskReader:
     def take_notes(self) -> bool:
         """Take the operators' notes as last read; True if there are others."""
         scene, signs = self.scene, self.live.readings
-        notes = signs.notes.get(self.id, ())
-        if scene is None or (notes, signs.notes_error) == (scene.notes, scene.notes_error):
+        if scene is None:
+            return False
+        notes = notes_of(signs.notes, scene.task, self.live.clock())
+        if (notes, signs.notes_error) == (scene.notes, scene.notes_error):
             return False
         self.scene = replace(scene, notes=notes, notes_error=signs.notes_error)
         return True

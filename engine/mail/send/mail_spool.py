@@ -440,9 +440,9 @@ class MailSpool:
         with self._open_spool() as spool:
             files.remove_folder(spooled.id, spool, (META, SENT))
 
-    def sweep(self, now: float) -> list[str]:
+    def sweep(self, age: Callable[[float], float]) -> list[str]:
         """Remove mails that were sent more than `SENT_RETENTION_SECONDS` seconds ago, and
-        incomplete folders.
+        incomplete folders; `age` gives the seconds since a moment.
 
         Return one line for each removal and each failure.
 
@@ -455,7 +455,7 @@ class MailSpool:
             return lines
         with self._open_spool() as spool:
             for name in names:
-                why = _why_removable(name, spool, now)
+                why = _why_removable(name, spool, age)
                 if not why:
                     continue
                 try:
@@ -529,19 +529,18 @@ class MailSpool:
             os.close(here)
 
 
-def _why_removable(name: str, spool: int, now: float) -> str:
+def _why_removable(name: str, spool: int, age: Callable[[float], float]) -> str:
     """Return why a folder can be removed; "" if it must stay."""
     try:
         seen = os.stat(name, dir_fd=spool, follow_symlinks=False)
         if name.startswith(INCOMPLETE_PREFIX):
-            return "incomplete" if now - seen.st_mtime > INCOMPLETE_MAX_AGE_SECONDS else ""
+            return "incomplete" if age(seen.st_mtime) > INCOMPLETE_MAX_AGE_SECONDS else ""
         if spool_entry.name_exists(f"{name}/{SENT}", spool):
             sent = os.stat(f"{name}/{SENT}", dir_fd=spool, follow_symlinks=False)
-            return (
-                "sent more than 7 days ago" if now - sent.st_mtime > SENT_RETENTION_SECONDS else ""
-            )
+            is_old = age(sent.st_mtime) > SENT_RETENTION_SECONDS
+            return "sent more than 7 days ago" if is_old else ""
         empty = not spool_entry.name_exists(f"{name}/{META}", spool) and _is_empty(name, spool)
-        return "is empty" if empty and now - seen.st_mtime > INCOMPLETE_MAX_AGE_SECONDS else ""
+        return "is empty" if empty and age(seen.st_mtime) > INCOMPLETE_MAX_AGE_SECONDS else ""
     except OSError:
         return ""  # not a folder, removed in between, or no permission
 

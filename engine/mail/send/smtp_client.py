@@ -26,6 +26,7 @@ from typing import BinaryIO, NamedTuple
 
 from engine.mail import failure_reasons, wire_format
 from engine.mail.model import BadMail, NotSent, Reason
+from engine.mail.run_program import NOT_STARTED
 from engine.mail.transports.curl import describe_secret_fault, read_secret
 from engine.system.answer_limit import AnswerLimit, AnswerTooLong
 from engine.text.safe import ascii_name, safe_line
@@ -335,8 +336,12 @@ class Connections:
         with self._changed:
             self._attempts.add(attempt)
             if self._wake_at == -math.inf:
+                try:
+                    threading.Thread(target=self._watch, name="smtp watch", daemon=True).start()
+                except RuntimeError as error:
+                    self._attempts.discard(attempt)
+                    raise NotSent(Reason.UNAVAILABLE, NOT_STARTED, str(error)) from error
                 self._wake_at = time.monotonic()
-                threading.Thread(target=self._watch, name="smtp watch", daemon=True).start()
             elif time.monotonic() + attempt.seconds_left < self._wake_at:
                 self._changed.notify()
         try:

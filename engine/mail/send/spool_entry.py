@@ -222,7 +222,7 @@ def open_file(name: str, here: int, spool: stat_result) -> Iterator[int]:
         raise BadMail(_describe_fault(name, refusal)) from refusal
     try:
         seen = os.fstat(fd)
-        why = files.file_problem(seen) or files.owner_problem(seen, spool)
+        why = files.file_problem(seen, spool) or files.owner_problem(seen, spool)
         if not why and seen.st_mode & stat.S_IWOTH:
             why = f"writable by all users, expected mode {files.FILE_MODE:o} or less"
         if why:
@@ -241,7 +241,7 @@ def read_file(name: str, here: int, spool: stat_result, limit: int) -> tuple[byt
     """
     with open_file(name, here, spool) as fd:
         try:
-            return files.read_guarded(fd, limit)
+            return files.read_guarded(fd, limit, dir_fd=here)
         except Refused as refusal:
             raise BadMail(_describe_fault(name, refusal)) from refusal
 

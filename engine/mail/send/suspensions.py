@@ -112,7 +112,7 @@ class Suspensions:
         except FileNotFoundError:
             return {}
         try:
-            data, seen = files.read_guarded(fd)
+            data, seen = files.read_guarded(fd, dir_fd=here)
             if why := _describe_fault(seen, os.fstat(here)):
                 raise Refused(why)
             return _parse_entries(data)

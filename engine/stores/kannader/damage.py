@@ -29,7 +29,7 @@ from engine.stores.kannader.spool import (
     read_spool_file,
 )
 from engine.system import files
-from engine.system.files import Refused
+from engine.system.files import Refused, Untrusted
 from engine.system.sorted_names import SortedNames
 from engine.text.safe import safe_line
 
@@ -110,6 +110,8 @@ def find_link_damage(spool: KannaderSpool, name: str, state: State) -> Damage | 
     try:
         target = mail_format.parse_link_target(text)
         what, fate = _find_target_damage(spool, target, state)
+    except Untrusted as refusal:
+        what, fate = str(refusal), RepairAction.UNREADABLE
     except Refused as refusal:
         what, fate = str(refusal), RepairAction.QUARANTINE
     except PermissionError as error:
@@ -148,9 +150,15 @@ def _find_target_damage(
 
 
 def _file_problem(parse: Callable[[bytes], object], name: str, fd: int) -> str:
-    """Return why a file of a recipient cannot be parsed; "" if it can."""
+    """Return why a file of a recipient cannot be parsed; "" if it can.
+
+    Raises:
+        Untrusted: it cannot be read for its links or access, which says nothing of its content.
+    """
     try:
         found = read_spool_file(name, fd)
+    except Untrusted:
+        raise
     except Refused as refusal:
         return str(refusal)
     if found.seen is None:
@@ -479,7 +487,7 @@ def claim_interrupted(spool: KannaderSpool) -> Iterator[tuple[str, EnqueueRecord
         try:
             if not files.claim_flock(fd):
                 continue
-            data, _ = files.read_guarded(fd, limit=1 << 22)
+            data, _ = files.read_guarded(fd, 1 << 22, dir_fd=spool.enqueuing.fd)
             try:
                 yield name, EnqueueRecord.parse(data), fd
             except Refused:

@@ -94,7 +94,7 @@ def list_parts(spool: KannaderSpool, mail: MailEntry) -> Iterator[Part]:
             ("mode", stat.filemode(seen.st_mode)),
             ("recipients", str(recipients)),
         ),
-        files.file_problem(seen).removesuffix(", not a task file"),
+        files.file_problem(seen, os.fstat(spool.data.fd)).removesuffix(", not a task file"),
         is_wire_format=True,
     )
 
@@ -110,9 +110,10 @@ def open_contents(spool: KannaderSpool, mail: str) -> int:
     folder = files.open_folder(mail, spool.data.fd)
     try:
         fd = open_guarded(CONTENTS, folder, os.fstat(spool.data.fd))
+        why = files.file_problem(os.fstat(fd), os.fstat(folder))
     finally:
         os.close(folder)
-    if why := files.file_problem(os.fstat(fd)):
+    if why:
         os.close(fd)
         raise Refused(f"{CONTENTS}: {why}")
     return fd

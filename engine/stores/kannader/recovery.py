@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 from engine.model import State
@@ -48,8 +48,11 @@ _NUMBER_BYTES = 8
 class SpoolRecovery:
     """Finishes interrupted work of one spool, and does what is safe without an operator."""
 
-    def __init__(self, spool: KannaderSpool, mover: MailMover) -> None:
-        self._spool, self._mover = spool, mover
+    def __init__(
+        self, spool: KannaderSpool, mover: MailMover, age: Callable[[float, float], float]
+    ) -> None:
+        """`age`: seconds that runs have seen pass between two times."""
+        self._spool, self._mover, self._age = spool, mover, age
         self._planned: set[str] = set()
         """Links that a dry run would have quarantined by now."""
 
@@ -239,6 +242,9 @@ class SpoolRecovery:
             if dry:
                 yield f"{found.where}: {found.what}: would be deleted"
                 continue
+            written = damage.last_write_seconds(self._spool, found.target)
+            if self._age(written, now) <= damage.ORPHAN_GRACE_SECONDS:
+                continue  # by a clock that was set: it may still be received
             try:
                 delete_orphan(self._spool, found.target)
             except (OSError, Refused) as error:

@@ -460,11 +460,11 @@ def read_spool_file(name: str, fd: int, limit: int = files.MAX_TASK_BYTES) -> Sp
     except FileNotFoundError:
         return NO_FILE
     except Refused as refusal:
-        raise Refused(f"{name}: {_as_plain_file(refusal)}") from refusal
+        raise type(refusal)(f"{name}: {_as_plain_file(refusal)}") from refusal
     try:
-        return SpoolFile(*files.read_guarded(opened, limit))
+        return SpoolFile(*files.read_guarded(opened, limit, dir_fd=fd))
     except Refused as refusal:
-        raise Refused(f"{name}: {_as_plain_file(refusal)}") from refusal
+        raise type(refusal)(f"{name}: {_as_plain_file(refusal)}") from refusal
     finally:
         os.close(opened)
 

@@ -112,8 +112,10 @@ class KannaderStore:
         patience: float = files.FLOCK_TIMEOUT_SECONDS,
         *,
         durable: bool = True,
+        age: Callable[[float, float], float] = lambda moment, now: now - moment,
     ) -> None:
-        """`patience`: seconds to wait for the spool lock of another process.
+        """`patience`: seconds to wait for the spool lock of another process; `age`: seconds that
+        runs have seen pass between two times, for what recovery deletes.
 
         Raises:
             Unavailable: a folder is missing or cannot be opened, or they are on several file
@@ -125,7 +127,7 @@ class KannaderStore:
         self._lock = SpoolLock(self._spool, patience)
         self._mover = MailMover(self._spool, self._lock, durable=durable)
         self._claims = MailClaims(self._spool, self._mover)
-        self._recovery = SpoolRecovery(self._spool, self._mover)
+        self._recovery = SpoolRecovery(self._spool, self._mover, age)
         self._repairs = SpoolRepairs(self._spool, self._lock)
         self._claimed_ids: set[str] = set()
         """Ids that this instance has claimed and not yet swapped."""
@@ -403,9 +405,7 @@ class KannaderStore:
             try:
                 return os.fsencode(read_link(name, folders[word])[1])
             except Refused:
-                return parts.read_start(
-                    _require_plain_file(files.open_guarded(name, folders[word].fd)), PREVIEW_BYTES
-                )
+                return parts.read_start(_open_plain_file(name, folders[word].fd), PREVIEW_BYTES)
         word, *names = where.split("/")
         if word != "data" or not all(map(mail_format.is_uuid, names)):
             raise Refused("it cannot be previewed")
@@ -694,9 +694,10 @@ def _outcome_of(move: Move, answer: str | Exception) -> Outcome:
     return Outcome(move, answer)
 
 
-def _require_plain_file(fd: int) -> int:
-    """Return the descriptor if it is a plain file; otherwise close it and raise Refused."""
-    if why := files.file_problem(os.fstat(fd)):
+def _open_plain_file(name: str, folder: int) -> int:
+    """Open a plain file; raise Refused if it is not one."""
+    fd = files.open_guarded(name, folder)
+    if why := files.file_problem(os.fstat(fd), os.fstat(folder)):
         os.close(fd)
         raise Refused(why)
     return fd

@@ -62,8 +62,10 @@ class TaskClaims:
         """Inode and creation time of pending files whose id does not contain a certain time."""
         self._failed_claims: list[str] = []
         """Ids in work/ whose claim failed after the rename."""
-        self.broken_files: dict[tuple[State, str], None] = {}
-        """Files that a take found and that are not valid tasks: state and file name, in order."""
+        self.broken_files: dict[tuple[State, str], FileState | None] = {}
+        """Files that a take found and that are not valid tasks, in order: by state and file name,
+        the file when it was read; None: not read yet. Until the quarantine has checked one again it
+        is not read again, as long as it stays the same."""
         self.skipped_files: dict[str, str] = {}
         """File names of pending tasks that could not be claimed, and the system's error."""
         self._validated = 0.0
@@ -168,13 +170,18 @@ class TaskClaims:
             before = known.get(name)
             if before is not None and before.state[0] == inode and before.due > now:
                 waiting[name] = before
-            elif name not in in_hand:
+            elif name not in in_hand and not self._is_known_broken(name, pending.fd):
                 candidates.append(candidate)
         if self._due_in_mtime:
             candidates = _drop_waiting(candidates, waiting, pending.fd, now)
         self._waiting = waiting
         # In a spool without the NFTBan program all names have UTC times, so they sort by creation.
         return candidates if self._due_in_mtime else self._oldest_first(candidates, now)
+
+    def _is_known_broken(self, name: str, pending: int) -> bool:
+        """True if a file that waits for its quarantine has not changed since it was read."""
+        state = self.broken_files.get((State.PENDING, name))
+        return state is not None and state == _state_of(name, pending)
 
     def _oldest_first(self, candidates: list[tuple[str, int]], now: float) -> list[tuple[str, int]]:
         """Order candidates by creation, and by name within one second.
@@ -257,7 +264,8 @@ class TaskClaims:
         except FileNotFoundError:
             return None  # another process was faster
         except Refused:
-            self.broken_files[State.PENDING, name] = None  # a scan reports what is wrong with it
+            # A scan reports what is wrong with it.
+            self.broken_files[State.PENDING, name] = _state_of(name, pending.fd)
             return None
         try:
             there = work.stat_by_path(name)
@@ -297,6 +305,13 @@ class TaskClaims:
             with suppress(FileNotFoundError):  # not in work/ any more
                 self._desk.return_to_pending(self._failed_claims[0])
             del self._failed_claims[0]
+
+
+def _state_of(name: str, folder: int) -> FileState | None:
+    try:
+        return file_state(os.stat(name, dir_fd=folder, follow_symlinks=False))
+    except OSError:
+        return None
 
 
 def _drop_waiting(

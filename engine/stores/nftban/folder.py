@@ -24,6 +24,8 @@ class TaskFolder:
         """
         self.path, self.word = path, word
         self._spool = spool or self
+        self.queue_path = os.path.dirname(self._spool.path.rstrip("/")) or "."
+        """The folder of pending/, with our staging directory."""
         self._make = make
         self._fd = -1
         self._seen: stat_result
@@ -93,9 +95,10 @@ class TaskFolder:
 
     def trusts_our_files(self) -> bool:
         """True if all readers will trust files that we create here."""
-        made_by = os.geteuid()
-        shared = self.seen.st_mode & stat.S_ISGID and self.seen.st_mode & stat.S_IWGRP
-        return made_by in (0, self.seen.st_uid) or bool(shared)
+        seen, made_by = self.seen, os.geteuid()
+        # A new file gets the group of its folder, or that of our process.
+        has_group = seen.st_mode & stat.S_ISGID or seen.st_gid == os.getegid()
+        return made_by in (0, seen.st_uid) or bool(has_group and seen.st_mode & stat.S_IWGRP)
 
     def is_current(self) -> bool:
         """True if the path still leads to the open folder.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -11,7 +12,7 @@ from engine.stores.nftban.folder import TaskFolder
 from engine.stores.nftban.parts import payload_folder
 from engine.stores.nftban.staging import StagingDir
 from engine.system import files
-from engine.system.files import Refused
+from engine.system.files import Refused, Untrusted
 
 _PAYLOAD_LINE = re.compile(rb"""^[ \t]*TASK_PAYLOAD_FILE=["']?([^"'\n]*)""", re.MULTILINE)
 """Broader than the task parser: a broken file may be repaired, and then names its payload again."""
@@ -63,8 +64,11 @@ def _new_payloads(
                 data = _read(name, folder.fd)
             except FileNotFoundError:
                 continue  # moved: its new folder is listed later
+            except Untrusted as refusal:
+                # It may be a task that runs once its mode or owner is corrected.
+                raise PermissionError(errno.EACCES, str(refusal), name) from refusal
             except Refused:
-                data = b""  # not a plain file or no permission: not a task that can run
+                data = b""  # not a plain file: not a task that can run
             seen.add((folder.word, name))
             if match := _PAYLOAD_LINE.search(data):
                 yield f"{folder.word}/{name}", os.path.normpath(os.fsdecode(match[1]))
@@ -83,8 +87,8 @@ def _list_names(folder: TaskFolder) -> list[str]:
 def _read(name: str, dir_fd: int) -> bytes:
     fd = files.open_guarded(name, dir_fd)
     try:
-        if files.is_borrowed(os.fstat(fd), os.fstat(dir_fd)):
-            raise Refused("has a second hard link")
+        if why := files.file_problem(os.fstat(fd), os.fstat(dir_fd)):
+            raise Untrusted(why)
         return os.read(fd, files.MAX_TASK_BYTES)
     finally:
         os.close(fd)

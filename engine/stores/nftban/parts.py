@@ -204,12 +204,9 @@ def _part(
         seen = os.stat(file, dir_fd=fd, follow_symlinks=False)
     except OSError as error:
         return Part(name, where, refusal=_describe_error(error))
-    return Part(name, where, seen.st_size, _facts(seen, flocked), _why_not(seen, spool))
-
-
-def _why_not(seen: stat_result, spool: stat_result | None) -> str:
-    why = _describe_refusal(files.file_problem(seen))
-    return why or (files.owner_problem(seen, spool) if spool is not None else "")
+    why = _describe_refusal(files.file_problem(seen, os.fstat(fd)))
+    why = why or files.owner_problem(seen, spool)
+    return Part(name, where, seen.st_size, _facts(seen, flocked), why)
 
 
 def _describe_refusal(why: str) -> str:
@@ -221,7 +218,9 @@ def _describe_refusal(why: str) -> str:
 def _read_beginning(name: str, fd: int, limit: int, spool: stat_result | None = None) -> bytes:
     opened = files.open_guarded(name, fd)
     try:
-        if why := _why_not(os.fstat(opened), spool):
+        seen = os.fstat(opened)
+        why = _describe_refusal(files.file_problem(seen, os.fstat(fd)))
+        if why := why or (files.owner_problem(seen, spool) if spool is not None else ""):
             raise Refused(why)
         return os.read(opened, limit)
     finally:

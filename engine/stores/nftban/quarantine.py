@@ -8,22 +8,30 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from engine.model import Problem, State
 from engine.store import Gone, Unavailable, Unsupported
 from engine.stores.nftban import staging, task_format
 from engine.stores.nftban.folder import TaskFolder
-from engine.stores.nftban.recovery import DRAFT_MAX_AGE_SECONDS, MIN_UNCHANGED_SECONDS
+from engine.stores.nftban.hint import FileState
+from engine.stores.nftban.recovery import (
+    DRAFT_MAX_AGE_SECONDS,
+    MIN_UNCHANGED_SECONDS,
+    describe_untrusted,
+)
 from engine.stores.nftban.staging import StagingDir, name_exists
 from engine.system import files
-from engine.system.files import Refused
+from engine.system.files import Refused, Untrusted
 
 QUARANTINE_NAME = "corrupt"
 REASON_SUFFIX = ".why"
 """Suffix of the file with the reason."""
+
+QUARANTINED_AT_ONCE = 100
+"""Files moved as one group; each keeps a descriptor of its reason open."""
 
 _MAX_NAME_LENGTH = 100
 """Maximum characters of the original name in the new one."""
@@ -45,6 +53,17 @@ class QuarantinedFile(NamedTuple):
     """When it was quarantined, epoch seconds UTC."""
     by: str
     reason: str
+
+
+class _BrokenFile(NamedTuple):
+    """A file whose content is broken, on its way into `corrupt/`."""
+
+    name: str
+    folder: TaskFolder
+    seen: os.stat_result
+    reason: str
+    aside: str = ""
+    """Its name in `corrupt/`; "" until its reason is written."""
 
 
 class Quarantine:
@@ -71,31 +90,47 @@ class Quarantine:
     # ---- quarantine
 
     def quarantine_files(
-        self, met: Iterable[tuple[State, str]], now: float, count: Callable[[], None]
+        self,
+        met: dict[tuple[State, str], FileState | None],
+        now: float,
+        count: Callable[[], None],
+        is_over: Callable[[], bool],
     ) -> list[str]:
-        """Quarantine broken files that have not changed for a minute.
+        """Take files from `met`, and quarantine those with a broken content that have not changed
+        for a minute, as one group: at most `QUARANTINED_AT_ONCE`, none after `is_over`.
 
-        Return one line for each file, and once for a file that cannot be moved; call `count` for
-        each moved file. The caller must hold the queue lock.
+        Return one line for each moved file, once for a file that cannot be moved, and once for all
+        files with the same fault in mode, owner, access or links: these stay. Call `count` for each
+        moved file. The caller must hold the queue lock.
         """
-        lines = []
-        for state, name in met:
-            where = f"{self._folders[state].word}/{escape_name(name)}"
-            try:
-                done = self._quarantine_file(state, name, now)
-            except FileNotFoundError:
-                continue  # another process has moved it
-            except (OSError, Unavailable) as error:
-                words = error.strerror if isinstance(error, OSError) else error
-                lines += self._report_once(
-                    state, name, 0, f"{where}: cannot be quarantined: {words}"
-                )
-            except Refused as refusal:
-                lines += self._report_once(state, name, 1, f"{where}: {refusal}; not moved")
-            else:
-                if done is not None:
-                    count()
-                    lines.append(f"{where}: {done.reason}; quarantined as {done.name}")
+        lines: list[str] = []
+        untrusted: dict[tuple[State, str], list[str]] = {}
+        with ExitStack() as opened:
+            group: list[_BrokenFile] = []
+            while met and len(group) < QUARANTINED_AT_ONCE and not is_over():
+                state, name = next(iter(met))
+                del met[state, name]
+                where = f"{self._folders[state].word}/{escape_name(name)}"
+                try:
+                    broken = self._find_broken(state, name, now)
+                    if broken is not None:
+                        group.append(self._write_reason(broken, now, opened))
+                except FileNotFoundError:
+                    continue  # another process has moved it
+                except (OSError, Unavailable) as error:
+                    words = error.strerror if isinstance(error, OSError) else error
+                    lines += self._report_once(
+                        state, name, 0, f"{where}: cannot be quarantined: {words}"
+                    )
+                except Untrusted as why:
+                    what = describe_untrusted(self._folders[state], why)
+                    untrusted.setdefault((state, what), []).append(where)
+                except Refused as refusal:
+                    lines += self._report_once(state, name, 1, f"{where}: {refusal}; not moved")
+            lines = self._move_group(group, count) + lines
+        for (state, what), names in untrusted.items():
+            more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+            lines += self._report_once(state, what, 2, f"{names[0]}{more}: {what}")
         return lines
 
     def _report_once(self, state: State, name: str, what: int, text: str) -> list[str]:
@@ -104,11 +139,9 @@ class Quarantine:
         self._told.add((state, name, what))
         return [text]
 
-    def _quarantine_file(self, state: State, name: str, now: float) -> QuarantinedFile | None:
-        """Rename one file into `corrupt/`; None if it is valid, or changed less than
-        `MIN_UNCHANGED_SECONDS` seconds ago.
-
-        The reason is written durably before the rename, so a crash leaves no file without one.
+    def _find_broken(self, state: State, name: str, now: float) -> _BrokenFile | None:
+        """Check one file again; None if it is valid, or changed less than `MIN_UNCHANGED_SECONDS`
+        seconds ago.
 
         Raises:
             Refused: it may not be moved.
@@ -122,72 +155,103 @@ class Quarantine:
         if stat.S_ISDIR(seen.st_mode):
             raise Refused("a folder, not a task file")
         reason = self._find_fault(name, folder)
-        if not reason:
-            return None
-        _ = self._desk.folder.fd  # creates the parent of corrupt/
-        self._folder.reopen_if_replaced()
-        aside, why = self._write_reason(
-            QuarantinedFile("", escape_name(name), folder.word, now, f"PID {os.getpid()}", reason)
-        )
-        try:
-            self._rename(name, folder, aside.name, self._folder)
-            if not files.is_same_file(seen, self._state_of(aside.name)):
-                # Rewritten between check and rename. If the way back fails, it stays here with its
-                # reason.
-                with suppress(OSError, Gone):
-                    self._move_back(aside.name, name, folder)
-                    return None
-            return self._confirmed(aside, folder)
-        finally:
-            with suppress(OSError):  # otherwise swept later
-                if not self._has(aside.name):
-                    files.unlink_quietly(aside.name + REASON_SUFFIX, self._folder.fd)
-            os.close(why)
-
-    def _confirmed(self, aside: QuarantinedFile, folder: TaskFolder) -> QuarantinedFile:
-        try:
-            self._folder.sync()
-            folder.sync()
-        except OSError as error:
-            return aside._replace(reason=f"{aside.reason} (not confirmed: {error.strerror})")
-        return aside
+        return _BrokenFile(name, folder, seen, reason) if reason else None
 
     def _find_fault(self, name: str, folder: TaskFolder) -> str:
-        """Return what is wrong with a file; "" if it is valid."""
+        """Return what is wrong with the content or the name of a file; "" if it is valid.
+
+        Raises:
+            Untrusted: its content is not known.
+        """
         ident = task_format.id_in_name(name)
         try:
             if ident is None:
                 raise Refused(task_format.NOT_A_TASK_NAME)
             task_format.parse_task(folder.read(name)[0], ident)
+        except Untrusted:
+            raise
         except Refused as refusal:
             return str(refusal)
         return ""
 
-    def _write_reason(self, aside: QuarantinedFile) -> tuple[QuarantinedFile, int]:
-        """Write the reason durably under a unique name; return the entry and an open descriptor.
+    def _write_reason(self, broken: _BrokenFile, now: float, opened: ExitStack) -> _BrokenFile:
+        """Write the reason durably under a unique name, before the file is renamed: then a crash
+        leaves no file without one.
 
-        Its flock protects the reason from `sweep` until the file arrives.
+        Its flock protects the reason from `sweep` until the file arrives, or `opened` is closed;
+        that also removes the reason of a file that has not arrived.
         """
+        _ = self._desk.folder.fd  # creates the parent of corrupt/
+        self._folder.reopen_if_replaced()
+        former, word = escape_name(broken.name), broken.folder.word
         while True:
-            aside = aside._replace(
-                name=f"{_safe_name(aside.former_name)}.{aside.state_word}.{self._token()}"
-            )
+            aside = f"{_safe_name(former)}.{word}.{self._token()}"
             with suppress(FileExistsError):
-                fd = files.create_file(
-                    aside.name + REASON_SUFFIX, self._folder.fd, self._folder.owner
-                )
+                fd = files.create_file(aside + REASON_SUFFIX, self._folder.fd, self._folder.owner)
                 break
+        opened.callback(os.close, fd)
+        opened.callback(self._remove_reason, aside)
+        entry = QuarantinedFile(aside, former, word, now, f"PID {os.getpid()}", broken.reason)
+        files.claim_flock(fd)
+        files.write_all(fd, _render_reason(entry))
+        files.fsync(fd)
+        return broken._replace(aside=aside)
+
+    def _remove_reason(self, aside: str) -> None:
+        """Remove the reason of a file that has not arrived."""
+        with suppress(OSError):  # otherwise swept later
+            if not self._has(aside):
+                files.unlink_quietly(aside + REASON_SUFFIX, self._folder.fd)
+
+    def _move_group(self, group: list[_BrokenFile], count: Callable[[], None]) -> list[str]:
+        """Rename files whose reasons are written; one fsync of each folder for all of them. Return
+        one line for each."""
+        moved: list[_BrokenFile] = []
+        lines: list[str] = []
+        if not group:
+            return lines
         try:
-            files.claim_flock(fd)
-            files.write_all(fd, _render_reason(aside))
-            files.fsync(fd)
             self._folder.sync()
-        except OSError:
-            with suppress(OSError):
-                files.unlink_quietly(aside.name + REASON_SUFFIX, self._folder.fd)
-            os.close(fd)
-            raise
-        return aside, fd
+            for one in group:
+                where = f"{one.folder.word}/{escape_name(one.name)}"
+                try:
+                    if self._move_aside(one):
+                        moved.append(one)
+                except FileNotFoundError:
+                    continue  # another process has moved it
+                except (OSError, Unavailable) as error:
+                    words = error.strerror if isinstance(error, OSError) else error
+                    lines.append(f"{where}: cannot be quarantined: {words}")
+        except OSError as error:
+            return [f"{len(group):,} files cannot be quarantined: {error.strerror}"]
+        doubt = self._confirm(moved)
+        for one in moved:
+            count()
+            where = f"{one.folder.word}/{escape_name(one.name)}"
+            lines.append(f"{where}: {one.reason}{doubt}; quarantined as {one.aside}")
+        return lines
+
+    def _move_aside(self, one: _BrokenFile) -> bool:
+        """Rename a file into `corrupt/`; False if it was rewritten meanwhile, and is back."""
+        self._rename(one.name, one.folder, one.aside, self._folder)
+        if not files.is_same_file(one.seen, self._state_of(one.aside)):
+            # Rewritten between check and rename. If the way back fails, it stays here with its
+            # reason.
+            with suppress(OSError, Gone):
+                self._move_back(one.aside, one.name, one.folder)
+                return False
+        return True
+
+    def _confirm(self, moved: list[_BrokenFile]) -> str:
+        """Make the renames durable; return why that is not certain, "" if it is."""
+        try:
+            if moved:
+                self._folder.sync()
+            for folder in {one.folder.word: one.folder for one in moved}.values():
+                folder.sync()
+        except OSError as error:
+            return f" (not confirmed: {error.strerror})"
+        return ""
 
     def _rename(self, name: str, source: TaskFolder, target: str, end: TaskFolder) -> None:
         files.rename(name, target, src_dir_fd=source.fd, dst_dir_fd=end.fd)

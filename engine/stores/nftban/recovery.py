@@ -8,13 +8,13 @@ import zlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from engine.model import Problem, State
+from engine.model import FOR_ALL, Problem, State
 from engine.store import Unavailable
 from engine.stores.nftban import task_format
 from engine.stores.nftban.folder import TaskFolder
 from engine.stores.nftban.staging import REMOVED_WORD, STAGING_NAME, StagingDir
 from engine.system import files
-from engine.system.files import Refused
+from engine.system.files import Refused, Untrusted
 
 DRAFT_MAX_AGE_SECONDS = 60.0
 """Seconds after which a draft without a living writer is removed; its task was never
@@ -25,11 +25,34 @@ MIN_UNCHANGED_SECONDS = 60.0
 writes in place, which takes milliseconds."""
 
 
-def broken_file(folder: TaskFolder, state: State, name: str, what: str) -> Problem:
+def describe_untrusted(folder: TaskFolder, why: Untrusted) -> str:
+    """Why a file is not trusted, with the command that corrects all such files of the spool."""
+    is_access = isinstance(why.__cause__, PermissionError)
+    if "link" in str(why) or (is_access and os.geteuid() != folder.trusted_stat.st_uid):
+        return f"{why}; left where it is"
+    return f"{why}; left where it is{FOR_ALL}{_trust_command(folder)}"
+
+
+def _trust_command(folder: TaskFolder) -> str:
+    """The command that makes all files of a spool trusted. A file with a second hard link is left
+    as it is: it may be another user's."""
+    import shlex
+
+    from engine.system import users
+
+    seen = folder.trusted_stat
+    owner = f"{users.user_name(seen.st_uid) or seen.st_uid}:{seen.st_gid}"
+    find = f"find {shlex.quote(folder.queue_path)} -type f -links 1"
+    return f"{find} -exec chown {owner} {{}} + -exec chmod u+rw,o-w {{}} +"
+
+
+def broken_file(folder: TaskFolder, state: State, name: str, why: Refused) -> Problem:
     """A problem of a state's file, and when a worker quarantines it: `TaskClaims` meets task files
-    that are pending or active, `Quarantine.quarantine_files` moves them.
+    that are pending or active, `Quarantine.quarantine_files` moves those with a wrong content.
     """
-    problem = Problem(f"{folder.word}/{name}", what, state)
+    if isinstance(why, Untrusted):
+        return Problem(f"{folder.word}/{name}", describe_untrusted(folder, why), state)
+    problem = Problem(f"{folder.word}/{name}", str(why), state)
     try:
         seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
     except OSError:
@@ -142,7 +165,7 @@ class StagingRecovery:
 
     def _target_state(self, fd: int, moving: WithdrawnFile, now: float) -> State | None:
         """Return the state it belongs to; None while it may still be written."""
-        data, seen = files.read_guarded(fd)
+        data, seen = files.read_guarded(fd, dir_fd=self._desk.folder.fd)
         start = self._by_word[moving.start]
         try:
             task_format.parse_task(data, moving.id)

@@ -412,7 +412,7 @@ class NftbanStore:
         except FileNotFoundError:
             return  # moved since its folder was listed; the next scan finds it
         except Refused as refusal:
-            yield broken_file(self._folders[state], state, name, str(refusal))
+            yield broken_file(self._folders[state], state, name, refusal)
         except OSError as error:
             yield Problem(f"{STATES[state]}/{name}", f"cannot be read now: {error.strerror}", state)
 
@@ -449,7 +449,7 @@ class NftbanStore:
         if not name or set(name) & {"/", "\0"} or name in (".", ".."):
             return []
         return [
-            broken_file(folder, state, name, task_format.NOT_A_TASK_NAME)
+            broken_file(folder, state, name, Refused(task_format.NOT_A_TASK_NAME))
             for state, folder in self._folders.items()
             if folder.has_name(name)
         ]
@@ -895,8 +895,8 @@ class NftbanStore:
         except OSError as error:
             raise Unavailable(f"{folder.path}: {error.strerror}") from error
 
-    def find_expired(self, now: float, days: float) -> Iterator[Task]:
-        """Yield the dead tasks whose TASK_DLQ_EPOCH is more than `days` days before `now`.
+    def find_expired(self, age: Callable[[float], float], days: float) -> Iterator[Task]:
+        """Yield the dead tasks whose TASK_DLQ_EPOCH has an age of more than `days` days.
 
         A file without that field never expires. Every file is read: a copied or restored file has a
         new modification time, and its task died long before.
@@ -904,7 +904,7 @@ class NftbanStore:
         for found in self._scan_files(sorted(self._list_names(State.DEAD)), State.DEAD):
             if isinstance(found, Problem) or "dead_since" not in found.extra:
                 continue
-            if policy.is_older_than(float(found.extra["dead_since"]), now, days):
+            if policy.is_older_than(age(float(found.extra["dead_since"])), days):
                 yield found
 
     def find_misplaced(self) -> Iterator[Problem]:
@@ -949,12 +949,18 @@ class NftbanStore:
     def _has_quarantine(self) -> bool:
         return files.is_folder(f"{self._spool.staging_dir}/corrupt")
 
-    def quarantine_broken(self, count: Callable[[], None] = lambda: None) -> list[str]:
-        """Quarantine the broken files that the last takes found; return one line for each.
+    def quarantine_broken(
+        self,
+        count: Callable[[], None] = lambda: None,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> list[str]:
+        """Quarantine some of the broken files that the last takes found; return one line for each.
+        Then `has_broken` is True if more are left.
 
-        The caller must hold the queue lock. Only files unchanged for a minute are moved; `count` is
-        called for each. Also recovers our own unfinished changes, and reports once each task that
-        the last takes could not claim.
+        At most `QUARANTINED_AT_ONCE` are moved, and none after `is_over` returns True: tasks that
+        are due do not wait for thousands. The caller must hold the queue lock. Only files unchanged
+        for a minute are moved; `count` is called for each. Also recovers our own unfinished
+        changes, and reports once each task that the last takes could not claim.
         """
         lines: list[str] = []
         now = self._clock()
@@ -966,11 +972,16 @@ class NftbanStore:
             if (name, words) not in self._said:
                 self._said.add((name, words))
                 lines.append(f"pending/{name}: skipped, cannot be claimed: {words}")
-        broken = self._claims.broken_files
-        if broken:
-            self._claims.broken_files = {}
-            lines += self._quarantine.quarantine_files(broken, now, count)
+        if self._claims.broken_files:
+            lines += self._quarantine.quarantine_files(
+                self._claims.broken_files, now, count, is_over
+            )
         return lines
+
+    @property
+    def has_broken(self) -> bool:
+        """True if the last takes found broken files that were not checked again yet."""
+        return bool(self._claims.broken_files)
 
     def list_quarantined(self) -> Iterator[QuarantinedFile]:
         """Yield every quarantined file with its reason.

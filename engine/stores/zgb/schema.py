@@ -104,7 +104,8 @@ def _create(path: str) -> None:
         os.close(files.create_file(name, folder, None))
     except FileExistsError:
         found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        why = files.file_problem(found) or files.trust_problem(found, os.fstat(folder))
+        around = os.fstat(folder)
+        why = files.file_problem(found, around) or files.trust_problem(found, around)
         if why or not _is_empty_database(path):
             raise
     finally:

@@ -11,6 +11,7 @@ lock of ZGB's database, so at most one move is undecided.
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -36,10 +37,37 @@ SCHEMA = (
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 
+OWNER_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS made_for (database TEXT NOT NULL, file TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS other (
+  database     TEXT NOT NULL,
+  id           TEXT NOT NULL,
+  state        TEXT NOT NULL,
+  since        REAL NOT NULL,
+  image        BLOB NOT NULL,
+  registration TEXT NOT NULL,
+  arriving     TEXT NOT NULL,
+  leaving      TEXT NOT NULL)""",
+)
+"""The database whose jobs are in `aside`, and the jobs of databases that had its path before.
+Earlier versions of this program ignore both, so the version of the schema stays."""
+
 JOBS_PER_PAGE = 500
 """Jobs that are read at a time."""
 
 _IS_HERE = "(arriving = '' OR arriving = :token) AND (leaving = '' OR leaving <> :token)"
+
+
+def next_token(token: str) -> str:
+    """A new token after this one of `config`: the random name of the database, and a random
+    number. The first one names the database."""
+    return f"{database_of(token) or secrets.token_hex(8)}-{secrets.token_hex(8)}"
+
+
+def database_of(token: str) -> str:
+    """The name of the database in a token; "" if an earlier version wrote it."""
+    database, dash, _ = token.partition("-")
+    return database if dash else ""
 
 
 class SidecarRow(NamedTuple):
@@ -79,18 +107,69 @@ class SidecarDatabase:
         db = self._open_existing()
         return None if db is None else db.version
 
+    # ---- whose jobs they are
+
+    def count_other(self, token: str) -> int:
+        """Count the jobs of other databases that had this path before: they are used for
+        nothing."""
+        db = self._open_existing()
+        if db is None:
+            return 0
+        tables = ["aside"] if self._is_of_another(db, token) else []
+        tables += ["other"] if _has_table(db, "other") else []
+        count = 0
+        for table in tables:
+            ((number,),) = db.run(f"SELECT count(*) FROM {table}")
+            assert isinstance(number, int)
+            count += number
+        return count
+
+    def _open_own(self, token: str) -> OwnerConnection | None:
+        """Return the connection; None if there is none, or its jobs are of another database."""
+        db = self._open_existing()
+        return None if db is None or self._is_of_another(db, token) else db
+
+    def _is_of_another(self, db: OwnerConnection, token: str) -> bool:
+        """True if the jobs are of a database that was replaced.
+
+        The token in `config` names its database. Without one it is a new database, or another
+        program has restored its settings from before: then the file decides. Jobs that an earlier
+        version put here are of this database.
+        """
+        made_for, file = self._made_for(db)
+        if not made_for:
+            return False
+        if token:
+            return database_of(token) not in ("", made_for)
+        return file != self._file_identity()
+
+    def _made_for(self, db: OwnerConnection) -> tuple[str, str]:
+        """Name and file of the database whose jobs are here; "" if an earlier version wrote
+        them."""
+        found = db.run("SELECT database, file FROM made_for") if _has_table(db, "made_for") else []
+        return (str(found[0][0]), str(found[0][1])) if found else ("", "")
+
+    def _file_identity(self) -> str:
+        """What tells the file of the queue database from a later one with its path: inode and time
+        of birth. A number of an inode is used again at once."""
+        path = self._place.path
+        try:
+            return f"{os.stat(path).st_ino} {files.birth_time(path)}"
+        except OSError as error:
+            raise Unavailable(f"{path}: {error.strerror}") from error
+
     # ---- reading
 
     def find(self, ident: str, token: str) -> SidecarRow | None:
         """Return the job of this id, if it is here."""
-        db = self._open_existing()
+        db = self._open_own(token)
         found = [] if db is None else self._select(db, "id = ?", (ident,), token)
         return found[0] if found else None
 
     def iter_state(self, state: State, token: str) -> Iterator[SidecarRow]:
         """Yield the jobs in a state sorted by id; no transaction is open between pages."""
         last = ""
-        while (db := self._open_existing()) is not None:
+        while (db := self._open_own(token)) is not None:
             page = self._select(db, "state = ? AND id > ?", (str(state), last), token)
             yield from page
             if len(page) < JOBS_PER_PAGE:
@@ -99,7 +178,7 @@ class SidecarDatabase:
 
     def count(self, token: str) -> int:
         """Count the jobs that are here."""
-        db = self._open_existing()
+        db = self._open_own(token)
         if db is None:
             return 0
         here = _IS_HERE.replace(":token", "?")
@@ -120,7 +199,7 @@ class SidecarDatabase:
 
     def read_page(self, after: int, token: str) -> list[tuple[Cell, ...]]:
         """Return a page of jobs as stored, with rowids above `after`."""
-        db = self._open_existing()
+        db = self._open_own(token)
         if db is None:
             return []
         return db.run_bytes(
@@ -132,11 +211,21 @@ class SidecarDatabase:
 
     # ---- changing, under the write lock of the queue database
 
-    def begin(self, token: str) -> OwnerConnection:
-        """Create the database if needed, and begin a transaction in which no move is undecided."""
+    def begin(self, token: str, next_token: str) -> OwnerConnection:
+        """Create the database if needed, and begin a transaction in which no move is undecided, and
+        all jobs are of this database."""
         db = self._open_existing() or self._create_database()
         db.begin()
+        for statement in OWNER_SCHEMA:
+            db.change(statement, ())
+        if self._is_of_another(db, token):
+            columns = "id, state, since, image, registration, arriving, leaving"
+            db.change(f"INSERT INTO other SELECT ?, {columns} FROM aside", self._made_for(db)[:1])
+            db.change("DELETE FROM aside", ())
         self.settle(db, token)
+        db.change("DELETE FROM made_for", ())
+        made_for = database_of(next_token), self._file_identity()
+        db.change("INSERT INTO made_for VALUES (?, ?)", made_for)
         return db
 
     def settle(self, db: OwnerConnection, token: str) -> None:
@@ -274,3 +363,7 @@ def _parse_row(row: Sequence[Cell], path: str) -> SidecarRow:
     except (ValueError, AssertionError) as error:
         raise Unavailable(f"{path}: a row is damaged: {row!r:.80}") from error
     return SidecarRow(str(ident), where, since, image, str(registration))
+
+
+def _has_table(db: OwnerConnection, name: str) -> bool:
+    return bool(db.run("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -61,7 +60,7 @@ from engine.stores.zgb.row import (
 from engine.stores.zgb.row_moves import MoveBatch, TouchedDatabases
 from engine.stores.zgb.scan import QueueScan
 from engine.stores.zgb.schema import Database
-from engine.stores.zgb.sidecar_database import SidecarDatabase
+from engine.stores.zgb.sidecar_database import SidecarDatabase, next_token
 
 MOVES_PER_TRANSACTION = 100
 """Moves in one transaction; the write lock is held for so long."""
@@ -373,13 +372,14 @@ class ZgbStore:
         allowed = [self._move_refusal(move) for move in moves]
         if all(allowed):
             return [Outcome(move, error=why) for move, why in zip(moves, allowed, strict=True)]
-        now, token = self._clock(), secrets.token_hex(8)
+        now = self._clock()
         ours: OwnerConnection | None = None
         try:
             with self._database.writing() as theirs:
                 known = queue_config.load_config(theirs).move_token
+                token = next_token(known)
                 if reach is not TouchedDatabases.QUEUE:
-                    ours = self._sidecar.begin(known)
+                    ours = self._sidecar.begin(known, token)
                 lot = MoveBatch(self._database, self._sidecar, theirs, ours, token, known, now)
                 done = [
                     Outcome(move, error=why) if why else _apply_move(lot, move)
@@ -401,6 +401,11 @@ class ZgbStore:
             with suppress(Unavailable):  # until the next move, the token in `config` decides
                 self._sidecar.settle_committed(token)
         return done
+
+    def count_other(self) -> int:
+        """Count held and trashed jobs of other databases that had this path before."""
+        token = queue_config.load_config(self._database.connection).move_token
+        return self._sidecar.count_other(token)
 
     def _move_refusal(self, move: Move) -> Unsupported | None:
         """Return why a move is not allowed; None if it may be tried."""

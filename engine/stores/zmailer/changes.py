@@ -22,6 +22,7 @@ from engine.stores.zmailer.folders import (
     FolderCache,
     OpenControl,
     PostofficeFolders,
+    has_our_link,
     read_line,
     read_whole,
 )
@@ -275,7 +276,8 @@ class LineChanges:
         wakes = any(marks.state_of(head) is State.PENDING for head in heads.values())
         is_finished = opened.is_kept and not wakes
         may_vanish = scheduler is not None or is_finished
-        if os.fstat(opened.fd).st_nlink < 2 and not is_finished:
+        has_links = has_our_link(self._folders, opened.name, os.fstat(opened.fd))
+        if not has_links and not is_finished:
             return
         # The changed ones first: then a large file is not read.
         if any(marks.needs_links(head, may_vanish) for head in heads.values()):
@@ -345,7 +347,10 @@ class LineChanges:
                 self._folders.open_control(name, os.O_RDWR) as opened,
                 marks.write_lock(opened.fd),
             ):
-                if _has_use(opened, scheduler):
+                is_ours = has_our_link(self._folders, opened.name, os.fstat(opened.fd))
+                if not opened.is_kept and not is_ours:
+                    return False  # our links are to another file, which cannot be judged
+                if needs_links(opened.fd, scheduler is not None or opened.is_kept):
                     return False
                 if not is_dry:
                     self.links.drop(name)
@@ -363,13 +368,6 @@ def _send_all(sends: Iterable[Callable[[], object]]) -> bool:
         except StoreError:
             is_sent = False
     return is_sent
-
-
-def _has_use(opened: OpenControl, scheduler: int | None) -> bool:
-    """True if our links to an open control file must stay."""
-    if not opened.is_kept and os.fstat(opened.fd).st_nlink < 2:
-        return True  # another file of this name: our links are to one that cannot be judged
-    return needs_links(opened.fd, scheduler is not None or opened.is_kept)
 
 
 class _OpenLines(NamedTuple):

@@ -309,33 +309,30 @@ class PostofficeFolders:
             try:
                 with self.open_below(above, folder) as fd:
                     file = files.open_guarded(name, fd) if flags == os.O_RDONLY else _open(name, fd)
+                    beside = os.fstat(fd)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             try:
-                self.require_plain(name, os.fstat(file))
+                self.require_plain(name, os.fstat(file), beside)
                 yield OpenControl(file, name, "" if is_kept else folder, is_kept)
             finally:
                 os.close(file)
             return
         raise FileNotFoundError(name)
 
-    def require_plain(self, name: str, seen: stat_result) -> None:
-        """Check the status of an open control file.
+    def require_plain(self, name: str, seen: stat_result, beside: stat_result) -> None:
+        """Check the status of an open control file in a folder with the status `beside`.
 
         Raises:
-            Refused: it is not a plain file, or has a hard link that is not ours.
+            Refused: it is not a plain file, or may be the link of another user to it.
         """
         if seen.st_nlink == 1 and stat.S_ISREG(seen.st_mode):
             return
-        why = files.file_problem(seen)
+        why = files.file_problem(seen, beside)
         if not why:
             return
-        if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 2:
-            with suppress(OSError), self.open_below(self.fd, f"{KEPT}/{TRANSPORT}") as fd:
-                ours = os.stat(name, dir_fd=fd, follow_symlinks=False)
-                if os.path.samestat(ours, seen):
-                    return
-        raise Refused(why)
+        if seen.st_nlink != 2 or not has_our_link(self, name, seen):
+            raise Refused(why)
 
     def find_message(
         self, name: str, is_kept: bool, opened: FolderCache | None = None, likely: str = ""
@@ -370,6 +367,15 @@ class PostofficeFolders:
         for folder in names.hash_folders(names.message_number(name) or 0):
             if folder != likely:
                 yield f"{QUEUE}/{folder}"
+
+
+def has_our_link(folders: PostofficeFolders, name: str, seen: stat_result) -> bool:
+    """True if our link with the name of a control file is to this one."""
+    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink < 2:
+        return False
+    with suppress(OSError), folders.open_below(folders.fd, f"{KEPT}/{TRANSPORT}") as fd:
+        return os.path.samestat(os.stat(name, dir_fd=fd, follow_symlinks=False), seen)
+    return False
 
 
 class LargeFile:

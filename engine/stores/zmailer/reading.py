@@ -110,7 +110,7 @@ class EntryReader:
                 continue
             where = f"{path if is_kept else f'{TRANSPORT}/{path}'}{name}"
             try:
-                read = self._read_open(fd, name, where, wanted)
+                read = self._read_open(fd, name, where, wanted, os.fstat(folder))
                 now = os.stat(name, dir_fd=folder, follow_symlinks=False)
             except FileNotFoundError:
                 raise Changing(name) from None
@@ -138,12 +138,17 @@ class EntryReader:
         yield self._folders.fd, f"{KEPT}/{TRANSPORT}/", True
 
     def _read_open(
-        self, fd: int, name: str, where: str, wanted: Collection[int] | None
+        self,
+        fd: int,
+        name: str,
+        where: str,
+        wanted: Collection[int] | None,
+        beside: stat_result,
     ) -> tuple[stat_result, FileLayout, Callable[[int], bytes], LargeFile | None] | None:
         """Read an open control file: its status, layout and lines; and a large one to read more
         of it."""
         seen = os.fstat(fd)
-        self._folders.require_plain(name, seen)
+        self._folders.require_plain(name, seen, beside)
         if seen.st_size < LARGE_BYTES:
             data = read_span(fd, 0, seen.st_size)
             if data[:1] == TRIGGER:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from engine.scheduling import controls
+from engine.scheduling import controls, retry
 from engine.scheduling.agent_lines import AgentAnswer
 from engine.scheduling.jobs import Job, QueuedMessage
 from engine.scheduling.table import ThreadTable
@@ -59,6 +59,8 @@ class SchedulerParts(NamedTuple):
     clock: Callable[[], float]
     """Epoch seconds UTC."""
     monotonic: Callable[[], float]
+    age: Callable[[float, float], float]
+    """Seconds that runs of the scheduler have seen pass from one time up to another."""
 
 
 class MessageFlow:
@@ -80,7 +82,8 @@ class MessageFlow:
         """Let timers that are due expire jobs, and complete what could not be completed."""
         now, table = self.parts.clock(), self.parts.table
         for job in table.step(now):
-            self._expired(job, now)
+            if _has_expired(self.parts, job, now):  # else it comes again later
+                self._expired(job, now)
         for number, due in list(self._incomplete.items()):
             message = table.messages.get(number)
             if message is None:
@@ -290,3 +293,11 @@ class MessageFlow:
     def _count(self, **more: int) -> None:
         old = self.totals._asdict()
         self.totals = QueueTotals(**{**old, **{name: old[name] + n for name, n in more.items()}})
+
+
+def _has_expired(parts: SchedulerParts, job: Job, now: float) -> bool:
+    """True if a job that is too old by the clock is so by the time that was seen to pass. One
+    attempt counts as none: after days without a scheduler it is made when it is too late."""
+    modified, settings = job.message.modified, parts.table.threads[job.thread].settings
+    seen = min(now, modified + parts.age(modified, now))
+    return retry.is_expired(settings, job.expires, job.attempts > 1, seen)

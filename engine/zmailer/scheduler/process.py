@@ -69,6 +69,8 @@ class Clocks(NamedTuple):
     wall: Callable[[], float]
     """Epoch seconds UTC."""
     monotonic: Callable[[], float]
+    ages: Callable[[str, Callable[[str], None]], Callable[[float, float], float]]
+    """Gets the spool and its log; returns the seconds that runs have seen between two times."""
 
 
 class SchedulerOutputs:
@@ -222,6 +224,7 @@ class SchedulerProcess:
             self._outputs.syslog,
             self._clocks.wall,
             clock,
+            self._clocks.ages(folders.root, self._outputs.log),
         )
         agent_limits = AgentLimits(environ, options.start_rate, options.open_files)
         return SchedulerLoop(

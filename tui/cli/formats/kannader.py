@@ -177,7 +177,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
                 setup,
                 store,
                 {MAIL_KIND: handler},
-                retry_policy(settings),
+                retry_policy(settings)._replace(age=setup.run_clock().age),
                 _services(setup, store, settings, told),
                 concurrency=arguments.concurrency or settings.concurrency,
                 until_idle=arguments.until_idle,

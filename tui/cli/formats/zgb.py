@@ -19,6 +19,7 @@ from engine.locks.token_buckets import ALL_KINDS, BucketState, next_token_at
 from engine.logs.log_tail import SharedLog
 from engine.model import Problem, State, Task
 from engine.policy import format_rough_duration, format_time
+from engine.schedules import refusal_delay_seconds
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.stores.zgb import ZgbStore, create, queue_config
 from engine.stores.zgb.facts import QueueState, describe_state, read_state
@@ -28,7 +29,6 @@ from engine.stores.zgb.scan import ROW_PREFIX
 from engine.stores.zgb.store import Enqueued
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
-from engine.work.outcomes import refusal_delay_seconds
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.formats.zgb_mail import (
     HourlyLimit,

@@ -75,6 +75,7 @@ def _checks(desk: ZgbPlace) -> Iterator[tuple[str, Iterable[Finding]]]:
         yield "switch", _switch(desk, seen)
         yield "jobs", _jobs(desk, seen)
         yield "rows", _rows(store)
+        yield "records", _records(desk, store)
         yield "cron", _cron(desk, seen)
         yield "rate", _rate(seen)
         yield "lease", _lease(desk)
@@ -88,6 +89,18 @@ def _checks(desk: ZgbPlace) -> Iterator[tuple[str, Iterable[Finding]]]:
             yield "letters", _letters(desk, store)
         yield "redirect", _redirect(desk, seen, store)
         yield "log", _log(desk, store)
+
+
+def _records(desk: ZgbPlace, store: ZgbStore) -> Iterator[Finding]:
+    """Whether held and trashed jobs are of this database, or of one that had its path before."""
+    number = store.count_other()
+    if not number:
+        yield _well("held and trashed jobs are of this database")
+        return
+    path = store.place.sidecar_path
+    many = "1 job" if number == 1 else f"{number:,} jobs"
+    what = f"{many} in {path} held or trashed in another database: used for nothing"
+    yield Finding(Grade.WARN, what, f"sqlite3 {shlex.quote(path)} .dump  # see what they are")
 
 
 def _set(desk: ZgbPlace, key: str, value: str) -> str:

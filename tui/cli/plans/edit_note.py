@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from argparse import Namespace
 from collections.abc import Mapping
+from contextlib import closing
 
 from engine import verbs
 from engine.model import Edge, Problem, Task
@@ -151,7 +152,7 @@ def note(setup: Setup, arguments: Namespace) -> int:
     finally:
         store.close()
     kept = notes.parse_note(arguments.text)
-    setup.notes().add(task.id, kept, setup.current_user().name)
+    setup.notes().add(task.id, kept, setup.current_user().name, task.created)
     if arguments.json:
         print_json({"id": task.id, "text": kept or None})
     else:
@@ -163,15 +164,22 @@ def list_notes(setup: Setup, arguments: Namespace) -> int:
     """Print every note on one line, ordered by task id."""
     setup.require_readable()
     plan_command.require_place(setup)
-    notes = sorted(setup.notes().read_all().items())
-    for ident, found in note_if_empty(notes, "notes"):
-        for when, who, text in found:
+    written = setup.notes().read_all()
+    with closing(setup.open_store()) as store:
+        tasks = {task.id: task for task in store.scan(frozenset(written)) if isinstance(task, Task)}
+    kept = ((ident, _notes_of(tasks.get(ident), written, ident)) for ident in sorted(written))
+    for ident, found in note_if_empty([one for one in kept if one[1]], "notes"):
+        for when, who, text, _ in found:
             if arguments.json:
                 print_json({"id": ident, **time_fields("when", when), "who": who, "text": text})
             else:
                 at = time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
                 print(f"{safe_line(ident)}  {at}  {safe_line(who)}  {safe_line(text)}")
     return 0
+
+
+def _notes_of(task: Task | None, written: notes.NotesById, ident: str) -> tuple[notes.Note, ...]:
+    return written[ident] if task is None else notes.notes_of(written, task, time.time())
 
 
 def _task(store: ReadableStore, ident: str) -> Task:

@@ -74,7 +74,8 @@ def sweep(setup: Setup, arguments: Namespace) -> int:
     with closing(setup.open_store()) as store:
         if arguments.dry_run:
             amount = 0
-            for task in trash.expired_tasks(store, time.time(), hours):
+            seen = setup.run_clock().read(time.time())
+            for task in trash.expired_tasks(store, seen.age, hours):
                 amount += 1
                 if not arguments.json:
                     print(f"would delete permanently {safe_line(task.id)}")

@@ -219,7 +219,7 @@ def expunge(setup: Setup, arguments: Namespace) -> int:
         setup.require_writable()
     now = time.time()
     store = open_spool(setup)
-    expired = list(store.find_expired(now, days))
+    expired = list(store.find_expired(lambda died: now - died, days))
     if arguments.dry_run:
         _show_planned("expunge", expired, arguments)
         if not arguments.json:

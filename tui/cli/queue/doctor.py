@@ -67,6 +67,10 @@ def check_store(setup: Setup) -> Iterator[tuple[str, Finding]]:
         return
     try:
         yield from store_checks.check_store(store, time.time(), command, work)
+        for finding in store_checks.check_run_times(
+            setup.state_folder, setup.queue.root, time.time()
+        ):
+            yield "clock", finding
     finally:
         store.close()
 

@@ -26,7 +26,7 @@ from engine.work.handlers import Context, Handler
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.queue.worker_parts import print_run_json
-from tui.cli.setup.errors import EX_NOPERM, EX_UNAVAILABLE, fail, print_error
+from tui.cli.setup.errors import EX_NOPERM, EX_TIMEOUT, EX_UNAVAILABLE, fail, print_error
 from tui.cli.setup.setup import Setup
 
 DONE, OUTCOME_NOT_STORED = 0, 3
@@ -103,6 +103,10 @@ def print_run(run: WorkerResult, *, as_json: bool = False) -> int:
     if run.owed:
         print_error(f"cannot store {run.owed} outcomes; their tasks are still claimed")
         return OUTCOME_NOT_STORED
+    for kind, lack in sorted(run.lacks.items()):
+        print_error(safe_line(f"{kind} not tried: {lack}"))
+    if run.lacks:
+        return EX_TIMEOUT
     return EX_UNAVAILABLE if run.unreachable else DONE
 
 

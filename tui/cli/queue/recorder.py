@@ -46,8 +46,11 @@ class RecorderThread:
         self._thread = threading.Thread(target=self._record, name="recorder", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+        """Start the thread; without one nothing is recorded."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            print_error(f"not recorded: {error}")
 
     def stop(self, patience: float) -> None:
         """Stop recording so that another process may record; wait up to `patience` seconds for a

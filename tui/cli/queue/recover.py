@@ -181,8 +181,11 @@ def _recover_tasks(setup: Setup, store: NftbanStore, lock: PidLock, hold: Collec
         lock=lock,
         services=services._replace(log=told),
     ).rescue()
-    for line in store.quarantine_broken(lambda: services.add_count("corrupt_total")):
-        told("WARN", f"Skipped: {line}")
+    while True:
+        for line in store.quarantine_broken(lambda: services.add_count("corrupt_total")):
+            told("WARN", f"Skipped: {line}")
+        if not store.has_broken:
+            break
     for line in queue_spooled_mail(setup, store, always=True):
         told("WARN", line)
     services.publish()

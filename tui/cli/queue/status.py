@@ -7,12 +7,12 @@ import os
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
 from engine.destinations.watch import join
-from engine.model import Problem, State, Task, Verdict, count_by_words
+from engine.model import Problem, State, Task, Verdict, count_by_words, fold_problems
 from engine.monitor.alerts import (
     Alert,
     AlertInputs,
@@ -112,6 +112,7 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
     """
     with closing(place.open()) as store:
         tasks = _scan(store, now, exact)
+        refusals = {edge.refusal for edge in store.edges.values()}
     readings = _read(place)
     heap, lost = readings.sending.backlog, 0
     if (
@@ -143,7 +144,7 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         routes=readings.routes,
         orphaned_mails=lost,
         refusals=readings.refusals,
-        warnings=readings.queue_figures.warnings,
+        warnings=(*readings.queue_figures.warnings, *_cannot_work(place, refusals)),
         blocked=tuple(_blocked(place, tasks.due_kinds, readings)),
         destinations=join(readings.destinations, None),
         free_tasks=place.free_tasks(),
@@ -161,6 +162,13 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         None if tasks.oldest is None else max(0.0, now - tasks.oldest),
         lost,
     )
+
+
+def _cannot_work(place: Place, refusals: Collection[str]) -> Iterator[str]:
+    """Yield why this user can change nothing in the files of a place, although they can be read. A
+    server that refuses changes has a reason for it."""
+    if len(refusals) == 1 and place.location.startswith("/"):
+        yield from (f"no task can be changed or run: {why}" for why in refusals if why)
 
 
 def _scan(store: Store, now: float, exact: bool) -> TaskSummary:
@@ -287,10 +295,11 @@ def _as_text(place: Place, found: PlaceStatus) -> list[str]:
     lines += _mail_lines(readings, time.time())
     if readings.lock is not None:
         lines.append(f"lock      {readings.lock.verdict}: {safe_line(readings.lock.reason)}")
-    shown = tasks.problems[:SHOWN_PROBLEMS]
+    problems = fold_problems(tasks.problems)
+    shown = problems[:SHOWN_PROBLEMS]
     lines += [f"problem   {safe_line(one.where)}: {safe_line(one.what)}" for one in shown]
-    if len(tasks.problems) > SHOWN_PROBLEMS:
-        lines.append(f"          and {len(tasks.problems) - SHOWN_PROBLEMS:,} more")
+    if len(problems) > SHOWN_PROBLEMS:
+        lines.append(f"          and {len(problems) - SHOWN_PROBLEMS:,} more")
     leads = ("forecast", *[""] * len(found.forecasts))
     lines += [
         f"{lead:<9} {each.sentence}" for lead, each in zip(leads, found.forecasts, strict=False)

@@ -19,7 +19,7 @@ from engine.work.worker import Worker, WorkerResult
 from tui.cli.queue.spool import open_spool, require_workable
 from tui.cli.queue.worker_parts import handlers, print_run_json, worker_services
 from tui.cli.setup.delivery_parts import with_outbox
-from tui.cli.setup.errors import EX_NOPERM, fail, print_error
+from tui.cli.setup.errors import EX_NOPERM, EX_TIMEOUT, fail, print_error
 from tui.cli.setup.setup import Setup
 
 DONE, NOTHING_DUE, LOCKED, FAILED = 0, 1, 2, 3
@@ -69,6 +69,9 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
     if run.failed:
         print_error(run.last_failure)
         return FAILED, "Task processing returned error (rc=3), retry scheduled"
+    if run.lacks:
+        print_error(_describe_lacks(run))
+        return EX_TIMEOUT, "Task was not tried: the worker lacks something"
     if run.done:
         return DONE, "Queue cycle completed successfully"
     if not arguments.quiet:
@@ -96,6 +99,9 @@ def work(setup: Setup, arguments: Namespace) -> int:
     if run.owed:
         print_error(f"cannot store {run.owed} outcomes; the next worker counts failed attempts")
         return FAILED
+    if arguments.until_idle and run.lacks:
+        print_error(_describe_lacks(run))
+        return EX_TIMEOUT
     return DONE
 
 
@@ -226,6 +232,11 @@ class _WorkerRun:
             self._lock.release()
         if self._store is not None:
             self._store.close()
+
+
+def _describe_lacks(run: WorkerResult) -> str:
+    texts = (f"{kind} not tried: {lack}" for kind, lack in sorted(run.lacks.items()))
+    return "; ".join(texts)
 
 
 def _refusal_texts(run: WorkerResult) -> list[str]:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tui.cli.setup.mail_parts import MailHandler
 
 
+QUARANTINE_SECONDS = 1.0
+"""Seconds after which a round of quarantine ends: tasks that are due come first."""
+
 MAIL_CHECK_PAUSE_SECONDS = 1.0
 """Minimum seconds between two questions whether a check for spooled mail is due."""
 
@@ -124,16 +127,28 @@ def worker_services(
 
     asked = float("-inf")
 
-    def tidy() -> None:
+    def tidy(is_stopping: Callable[[], bool]) -> bool:
         nonlocal asked
-        for line in store.quarantine_broken(lambda: records.add_count("corrupt_total")):
+        moved = 0
+
+        def count_moved() -> None:
+            nonlocal moved
+            moved += 1
+            records.add_count("corrupt_total")
+
+        until = time.monotonic() + QUARANTINE_SECONDS
+        for line in store.quarantine_broken(
+            count_moved, lambda: is_stopping() or time.monotonic() > until
+        ):
             records.log("WARN", f"Skipped: {line}")
+        is_unfinished = moved > 0 and store.has_broken
         now = clock()
         if 0 <= now - asked < MAIL_CHECK_PAUSE_SECONDS:
-            return  # without a mail spool the check walks a path each time
+            return is_unfinished  # without a mail spool the check walks a path each time
         asked = now
         for line in queue_spooled_mail(setup, store):
             records.log("WARN", line)
+        return is_unfinished
 
     return records.services()._replace(
         publish=publish,
@@ -151,7 +166,10 @@ def apply_retention(setup: Setup, store: NftbanStore) -> None:
     task.
     """
     keeper = setup.housekeeping()
-    keeper.purge_expired(store, setup.queue.retention_days)
+    try:
+        keeper.purge_expired(store, setup.queue.retention_days, time.time())
+    except OSError as error:
+        print_error(f"cannot remove old dead tasks: {error}")
     keeper.sweep_quietly(store)
     try:
         if setup.mail.has_spooled():

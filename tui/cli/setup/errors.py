@@ -14,6 +14,9 @@ from engine.text.safe import safe_line
 EX_USAGE, EX_UNAVAILABLE, EX_IOERR, EX_TIMEOUT, EX_NOPERM, EX_CONFIG = 64, 69, 74, 75, 77, 78
 """Exit codes beyond the contract's 0 to 3 (sysexits.h)."""
 
+EX_OSERR = 71
+"""The system lacks a process, a thread, memory or descriptors (sysexits.h)."""
+
 NOT_PRINTED = 4
 """Exit code of a command that added a task, but could not print its id."""
 

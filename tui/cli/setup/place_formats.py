@@ -38,7 +38,7 @@ def _kannader_settings(said: Any, at: Any) -> Any:
 def _open_kannader(setup: Setup) -> Store:
     from engine.stores.kannader import KannaderStore
 
-    return KannaderStore(setup.place)
+    return KannaderStore(setup.place, age=lambda moment, now: setup.run_clock().age(moment, now))
 
 
 def _kannader_retry(setup: Setup) -> RetryPolicy:

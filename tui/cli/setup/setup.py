@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from engine.monitor.recorder import RecorderLocation
     from engine.operations.journal import Journal, Who
     from engine.operations.notes import Notes
+    from engine.system.run_clock import RunClock
     from engine.work.housekeeping import Housekeeping
     from tui.cli.setup.mail_setup import MailSetup
     from tui.session.place import Place
@@ -223,7 +224,14 @@ class Setup(NamedTuple):
             self.log,
             print_error,
             self.make_folder,
+            self.run_clock(),
         )
+
+    def run_clock(self) -> RunClock:
+        """The record of the time that runs have seen pass at this place."""
+        from engine.system.run_clock import RunClock
+
+        return RunClock(self.state_folder, self.queue.root, self.log, self.make_folder)
 
     @property
     def lock_path(self) -> str:

@@ -6,9 +6,12 @@ import argparse
 import os
 import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from engine.store import Unavailable
+from engine.system import files
+from engine.system.run_clock import RunClock
 from engine.version import VERSION
 from engine.zmailer.options import WrongOption, parse_options
 from engine.zmailer.scheduler.process import Clocks, SchedulerProcess
@@ -34,7 +37,7 @@ def scheduler(setup: Setup, arguments: argparse.Namespace) -> int:
             options,
             zmailer_settings(setup),
             os.environ,
-            Clocks(time.time, time.monotonic),
+            Clocks(time.time, time.monotonic, _ages),
             random.Random(),
         )
     except Unavailable as error:
@@ -46,6 +49,18 @@ def scheduler(setup: Setup, arguments: argparse.Namespace) -> int:
     finally:
         process.close()
     return 0
+
+
+def _ages(root: str, log: Callable[[str], None]) -> Callable[[float, float], float]:
+    """The ages that runs have seen at a spool; this one is noted."""
+
+    def make_folder(path: str) -> None:
+        owner = files.new_file_owner(os.stat(root))
+        os.close(files.open_dir_path(path, root, make=True, owner=owner))
+
+    clock = RunClock(f"{root}/.spooldeck", root, lambda _, text: log(text), make_folder)
+    clock.age(0.0, time.time())
+    return clock.age
 
 
 def _detach() -> int:

@@ -1,0 +1,138 @@
+"""The record of the time that runs have seen pass at a place: a text file in our own folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from engine.policy import format_duration, format_time
+from engine.seen_time import RunMoment, SeenTime, note_run
+from engine.system import files
+from engine.system.files import Refused
+
+RECORD = "run-times"
+"""File name: the last run and the last step of the clock, then one stretch a line."""
+
+WRITE_SECONDS = 60.0
+"""Minimum seconds between two writes of an unbroken stretch."""
+
+_MAX_BYTES = 1 << 14
+
+
+class RunClock:
+    """Measures ages by the time that runs have seen pass at one place."""
+
+    def __init__(
+        self,
+        folder: str,
+        root: str,
+        log: Callable[[str, str], None],
+        make_folder: Callable[[str], None],
+    ) -> None:
+        """`folder` is our own at the place, made by `make_folder`; below `root` no symbolic link is
+        followed. `log` gets level and text of one line when the clock was set."""
+        self._folder, self._root = folder, root
+        self._log, self._make_folder = log, make_folder
+        self._seen: SeenTime | None = None
+        self._written: SeenTime | None = None
+
+    def note(self, now: float) -> SeenTime:
+        """Note that a run is at `now`; return what all runs have seen.
+
+        Raises:
+            OSError: the record cannot be read or written.
+        """
+        if self._seen is None:
+            self._seen = self._written = read_seen_time(self._folder, self._root)
+        before, self._seen = self._seen, note_run(self._seen, read_moment(now))
+        if self._seen.stepped_at != before.stepped_at:
+            self._log("WARN", f"{describe_step(self._seen)}: nothing is deleted or given up by age")
+        last = self._written.last if self._written else None
+        is_same = self._written and len(self._written.stretches) == len(self._seen.stretches)
+        is_recent = last is not None and 0 <= now - last.at < WRITE_SECONDS
+        if not (is_same and is_recent) or self._seen.stepped_at != before.stepped_at:
+            self._make_folder(self._folder)
+            path = f"{self._folder}/{RECORD}"
+            files.replace_file(path, _render(self._seen), files.FILE_MODE, self._root)
+            self._written = self._seen
+        return self._seen
+
+    def read(self, now: float) -> SeenTime:
+        """What all runs have seen up to `now`, without a record of this one.
+
+        Raises:
+            OSError: the record cannot be read.
+        """
+        return note_run(read_seen_time(self._folder, self._root), read_moment(now))
+
+    def age(self, moment: float, now: float) -> float:
+        """Seconds that runs have seen pass since a moment, up to `now`; 0 if that is not known."""
+        try:
+            return self.note(now).age(moment)
+        except OSError as error:
+            self._log("WARN", f"{self._folder}/{RECORD}: {error.strerror}: ages are not known")
+            return 0.0
+
+
+def describe_step(seen: SeenTime) -> str:
+    """When and by how much the clock was set."""
+    way = "ahead" if seen.step > 0 else "back"
+    return (
+        f"the clock was set {way} by {format_duration(abs(seen.step))} before "
+        f"{format_time(seen.stepped_at or 0.0)}"
+    )
+
+
+def read_moment(now: float) -> RunMoment:
+    """This moment by the clock, which the caller has read, and by the uptime of the system."""
+    try:
+        with open("/proc/uptime", encoding="ascii") as file:
+            uptime = float(file.read().split()[0])
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return RunMoment(now, uptime, file.read().strip())
+    except (OSError, ValueError, IndexError):
+        return RunMoment(now, 0.0, "")
+
+
+def read_seen_time(folder: str, root: str) -> SeenTime:
+    """Read the record; nothing is seen yet if there is none, or it is damaged.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        dir_fd = files.open_dir_path(folder, root)
+    except FileNotFoundError:
+        return SeenTime()
+    try:
+        fd = files.open_plain(RECORD, dir_fd)
+    except FileNotFoundError:
+        return SeenTime()
+    finally:
+        os.close(dir_fd)
+    try:
+        return _parse(files.read_guarded(fd, _MAX_BYTES)[0].decode("ascii", "replace"))
+    except (Refused, ValueError, IndexError):
+        return SeenTime()
+    finally:
+        os.close(fd)
+
+
+def _render(seen: SeenTime) -> bytes:
+    assert seen.last is not None
+    last = f"{seen.last.at!r} {seen.last.uptime!r} {seen.last.boot or '-'}"
+    step = f"{seen.stepped_at or 0.0!r} {seen.step!r}"
+    stretches = (f"{start!r} {end!r}" for start, end in seen.stretches)
+    return "".join(f"{line}\n" for line in (last, step, *stretches)).encode()
+
+
+def _parse(text: str) -> SeenTime:
+    last, step, *stretches = text.splitlines()
+    at, uptime, boot = last.split()
+    stepped_at, by = map(float, step.split())
+    return SeenTime(
+        tuple((float(start), float(end)) for start, end in map(str.split, stretches)),
+        RunMoment(float(at), float(uptime), boot.removeprefix("-")),
+        stepped_at or None,
+        by,
+    )

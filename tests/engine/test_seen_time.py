@@ -1,0 +1,72 @@
+"""Ages count as far as runs have seen them pass; a clock that was set starts them again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.seen_time import RunMoment, SeenTime, note_run
+from engine.system.run_clock import RECORD, RunClock, read_seen_time
+
+NOW, HOUR, DAY = 1_795_200_000.0, 3600.0, 86400.0
+
+
+def seen_by(*runs: tuple[float, float, str]) -> SeenTime:
+    """What runs at these times have seen: seconds after NOW, uptime and start of the system."""
+    seen = SeenTime()
+    for after, uptime, boot in runs:
+        seen = note_run(seen, RunMoment(NOW + after, uptime, boot))
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("runs", "age"),
+    [
+        ([(0, 0, "a")], 0),
+        ([(0, 0, "a"), (300, 300, "a")], 300),
+        ([(0, 0, "a"), (DAY, DAY, "a")], DAY),
+        ([(0, 0, "a"), (8 * DAY, 60, "a")], 0),
+        ([(0, 0, "a"), (DAY, DAY, "a"), (9 * DAY, DAY + 9, "a"), (DAY, DAY + 18, "a")], 0),
+        ([(0, 0, "a"), (DAY, DAY, "a"), (3 * DAY, 0, "b"), (4 * DAY, DAY, "b")], 2 * DAY),
+        ([(0, 0, "a"), (DAY, DAY, "a"), (-30 * DAY, 0, "b"), (2 * DAY, 60, "b")], 0),
+        ([(0, 0, "a"), (1800, 0, "b")], 1800),
+        ([(0, 0, ""), (300, 0, ""), (2 * DAY, 0, "")], 300),
+        ([(0, 0, "a"), (DAY, DAY, "a"), (DAY - 2, DAY + 1, "a")], DAY),
+        ([(0, 900, "a"), (DAY, 5, "a")], 0),
+    ],
+)
+def test_an_age_is_the_time_that_runs_have_seen(
+    runs: list[tuple[float, float, str]], age: float
+) -> None:
+    """Time between runs counts if the uptime confirms it or if it is short; a step of the clock by
+    more than an hour, or a time before the last run, starts all ages again."""
+    assert seen_by(*runs).age(NOW - 9 * DAY) == age
+
+
+def test_a_step_is_remembered_with_its_size() -> None:
+    """The step is what the clock gained over the uptime; a later run does not forget it."""
+    seen = seen_by((0, 0, "a"), (8 * DAY, 60, "a"), (8 * DAY + 60, 120, "a"))
+    assert (seen.stepped_at, seen.step) == (NOW + 8 * DAY, 8 * DAY - 60)
+    assert seen.age(NOW) == 60
+
+
+def test_the_record_is_read_again_and_a_damaged_one_has_seen_nothing(tmp_path: Path) -> None:
+    """A second process goes on where the first ended, and logs a step once."""
+    logged: list[str] = []
+
+    def clock() -> RunClock:
+        return RunClock(
+            str(tmp_path), "", lambda level, text: logged.append(text), lambda path: None
+        )
+
+    clock().note(NOW)
+    assert read_seen_time(str(tmp_path), "").age(NOW - DAY) == 0
+    assert clock().age(NOW - DAY, NOW + 1800) == 1800
+    assert logged == []
+    assert clock().age(NOW - DAY, NOW + 8 * DAY) == 0
+    assert clock().age(NOW - DAY, NOW + 8 * DAY) == 0
+    (line,) = logged
+    assert line.startswith("the clock was set ahead by 7d23h before 2026-")
+    (tmp_path / RECORD).write_text("no record\n")
+    assert read_seen_time(str(tmp_path), "") == SeenTime()
