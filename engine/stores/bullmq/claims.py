@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
@@ -12,7 +13,7 @@ from engine import verbs
 from engine.model import Move, Outcome, Task
 from engine.store import ClaimFilter, StoreError
 from engine.stores.bullmq.change_feed import MarkerWatch
-from engine.stores.bullmq.connection import Connection, ScriptCall, pack, plain_script
+from engine.stores.bullmq.connection import Connection, ScriptCall, pack, script
 from engine.stores.bullmq.image import to_bytes
 from engine.stores.bullmq.moves import EDGES, JobMoves
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
@@ -28,6 +29,31 @@ MAX_STALLED = 1
 MAX_KEPT_DATA = 256 * 1024
 """Characters of a job's data that are kept from its claim until its handler starts; longer data is
 read again."""
+
+
+GATE_SECONDS = 5.0
+"""Seconds for which it is known whether our worker may take jobs of a queue."""
+
+
+class WorkedQueues:
+    """The gate of our worker: it takes no job of a queue whose version it cannot work."""
+
+    def __init__(self, connection: Connection, place: RedisPlace) -> None:
+        self._connection, self._place = connection, place
+        self._answers: dict[str, tuple[str, float]] = {}
+        """By queue: the last answer, and until when it is current (monotonic clock)."""
+
+    def gate(self, queue: str) -> tuple[str, float | None]:
+        """Why our worker takes no job of a queue, "" if it may; and None: the end is not known."""
+        why, due = self._answers.get(queue, ("", 0.0))
+        if time.monotonic() >= due:
+            call = ScriptCall(script("worked", reads_only=True), [], [self._place.base(queue)])
+            try:
+                why = str(self._connection.run(call))
+            except StoreError:
+                why = ""  # the claim fails for the same reason
+            self._answers[queue] = why, time.monotonic() + GATE_SECONDS
+        return why, None
 
 
 class JobClaims:
@@ -172,7 +198,9 @@ class JobClaims:
             claims = [self._options(queue, owner, now) for _ in range(number - len(found))]
             calls = [
                 ScriptCall(
-                    plain_script("moveToActive"), keys, [base, round(now * 1000), pack(claim)]
+                    script("open", package="moveToActive"),
+                    keys,
+                    [base, base, round(now * 1000), pack(claim)],
                 )
                 for claim in claims
             ]
@@ -181,9 +209,11 @@ class JobClaims:
             for claim, answer in zip(claims, self._connection.run_all(calls), strict=True):
                 if isinstance(answer, StoreError):
                     error, is_empty = answer, True
+                elif answer[0] is None:  # not worked by us, see `layouts.lua`
+                    is_empty = True
                 else:
-                    is_empty |= not answer[0]
-                    found += self._accept(queue, claim["token"], answer, now, doomed)
+                    is_empty |= not answer[0][0]
+                    found += self._accept(queue, claim["token"], answer[0], now, doomed)
             if error is not None and not found:
                 raise error
             self._fail(doomed, now)
@@ -240,9 +270,9 @@ class JobClaims:
         there = self._connection.call_all([("EXISTS", f"{base}meta") for base in bases])
         calls = [
             ScriptCall(
-                plain_script("moveStalledJobsToWait"),
+                script("open", package="moveStalledJobsToWait"),
                 PACKAGE_SCRIPTS["moveStalledJobsToWait"].key_names(base),
-                [MAX_STALLED, base, round(now * 1000), round(every * 1000)],
+                [base, MAX_STALLED, base, round(now * 1000), round(every * 1000)],
             )
             for base, exists in zip(bases, there, strict=True)
             if exists == 1  # else the script would make the queue

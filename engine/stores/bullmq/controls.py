@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from engine.store import Control, ControlTarget, StoreError, Unsupported
-from engine.stores.bullmq.connection import Connection, ScriptCall, plain_script, script
+from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace
 from engine.stores.bullmq.scan import QueueCounts
@@ -148,13 +148,17 @@ def run_control(
 
 def _pause(connection: Connection, place: RedisPlace, queue: str, paused: bool) -> str:
     name = "pause" if paused else "resume"
+    base = place.base(queue)
     call = ScriptCall(
-        plain_script(name),
-        PACKAGE_SCRIPTS[name].key_names(place.base(queue)),
-        list(PACKAGE_SCRIPTS[name].arguments),
+        script("pause", package=name),
+        PACKAGE_SCRIPTS[name].key_names(base),
+        [base, *PACKAGE_SCRIPTS[name].arguments],
     )
-    while int(connection.run(call) or 0) > 0:
-        pass  # more than RESUME_BATCH jobs are in the list of BullMQ 5
+    left = 1
+    while left:  # more than RESUME_BATCH jobs are in the list of BullMQ 5
+        left, *why = connection.run(call)
+        if why:
+            raise Unsupported(f"{queue}: {why[0]}")
     return f"{queue} is paused: jobs wait" if paused else f"{queue} runs"
 
 

@@ -96,8 +96,8 @@ end
 local function change(one)
   begin(one)
   options_read = nil
-  local why = refusal()
-  if why then return {why} end
+  local why, what = refusal()
+  if why then return {why, what} end
   if relocate then relocate() end
   return finish()
 end
@@ -105,6 +105,7 @@ end
 local answers = {}
 for n, one in ipairs(common.changes) do
   local ok, answer = pcall(change, one) -- so that an error of one does not hide what the others did
+  close_queues()
   if not ok then answer = {'error', type(answer) == 'table' and answer.err or tostring(answer)} end
   answers[n] = answer
   if effort > MAX_EFFORT then break end

@@ -29,6 +29,8 @@ local function begin(change)
     end
   end
   job, copy = base .. id, kept .. 'job:' .. id
+  open_queue(base, ours.place == 'active')
+  open_parents(job, ours.place == 'active')
   for n, ending in pairs(own_keys) do KEYS[n] = job .. ending end
   local arguments = ours.arguments
   for n = #arguments + 1, #ARGV do ARGV[n] = nil end
@@ -52,9 +54,15 @@ local function present_place()
   return score and place, score
 end
 
--- Why the job cannot be changed; nil if it can.
+local LINE = {wait = true, paused = true, prioritized = true} -- where jobs wait for a worker
+
+-- Why the job cannot be changed; nil if it can. And what is wrong, if the reason has no text of its own.
 local function refusal()
   if ours.image and #ours.image > 4000 then return 'too-many-fields' end
+  if LINE[ours.to] and ours.action ~= 'edit' then
+    local why = why_closed(base, ours.place == 'active')
+    if why then return 'closed', why end
+  end
   if ours.is_new then
     if redis.call('EXISTS', job, copy) > 0 then return 'exists' end
     return nil

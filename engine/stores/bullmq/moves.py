@@ -118,11 +118,12 @@ EDGES: Edges = {
 }
 """BullMQ has no due time for a failed job, so a retried one is always due now."""
 
-NOTHING_CHANGED: Mapping[str, Callable[[str], StoreError]] = {
+NOTHING_CHANGED: Mapping[str, Callable[..., StoreError]] = {
     "gone": lambda ident: Gone(f"{ident} has changed"),
+    "closed": lambda ident, what: Unsupported(f"{ident}: {what}"),
     "exists": lambda ident: Gone(f"{ident} is there already"),
     "locked": lambda ident: Gone(f"{ident} was locked or its lock was lost"),
-    "refused": lambda ident: Gone(f"{ident}: BullMQ's script refused the change"),
+    "refused": lambda ident, answer: Gone(f"{ident}: BullMQ's script refused the change"),
     "needed": lambda ident: Unsupported(f"{ident} is a child of a waiting parent"),
     "next-run": lambda ident: Unsupported(f"{ident} is the next run of a scheduler"),
     "taken": lambda ident: Unsupported(f"{ident}: another job has this id now"),
@@ -631,7 +632,11 @@ def read_answer(ident: str, answer: Any) -> str | StoreError:
     if answer[0] == "done":
         return str(answer[1])
     why = NOTHING_CHANGED.get(answer[0])
-    return why(ident) if why else Unavailable(f"{ident}: unexpected answer {answer!r:.100}")
+    return (
+        why(ident, *answer[1:])
+        if why
+        else Unavailable(f"{ident}: unexpected answer {answer!r:.100}")
+    )
 
 
 def _outcome(move: Move, answer: Any) -> Outcome:

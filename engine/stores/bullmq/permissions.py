@@ -10,32 +10,35 @@ from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.moves import ACTIONS, Action
 from engine.stores.bullmq.place import RedisPlace
 
-_BULLMQ_COMMANDS: Mapping[str, str] = {
-    "EVALSHA": "EVALSHA x 0",
-    "HSET": "HSET {base}1 a b",
-    "HDEL": "HDEL {base}1 a",
-    "DEL": "DEL {base}1",
-    "LPUSH": "LPUSH {base}wait 1",
-    "LREM": "LREM {base}wait 1 1",
-    "ZADD": "ZADD {base}failed 1 1",
-    "ZREM": "ZREM {base}failed 1",
-    "XADD": "XADD {base}events * a b",
-}
-"""Commands of BullMQ's own scripts, each as it is used."""
-_OUR_COMMANDS: Mapping[str, str] = {
-    "COPY": "COPY {base}1 {kept}job:1",
-    "RENAME": "RENAME {kept}job:1 {base}1",
-    "SADD": "SADD {queues} x",
-    "LTRIM": "LTRIM {base}wait 0 1",
-    "RPUSH": "RPUSH {base}wait 1",
-}
+_BULLMQ_COMMANDS = (
+    "EVALSHA x 0",
+    "HSET {base}1 a b",
+    "HDEL {base}1 a",
+    "DEL {base}1",
+    "LPUSH {base}wait 1",
+    "LREM {base}wait 1 1",
+    "ZADD {base}failed 1 1",
+    "ZREM {base}failed 1",
+    "XADD {base}events * a b",
+    "RENAME {base}paused {base}wait",
+    "LMOVE {base}paused {base}wait LEFT RIGHT",
+)
+"""Commands of BullMQ's own scripts, and of ours that open a queue for them, each as it is used."""
+_OUR_COMMANDS = (
+    "COPY {base}1 {kept}job:1",
+    "RENAME {kept}job:1 {base}1",
+    "SADD {queues} x",
+    "LTRIM {base}wait 0 1",
+    "RPUSH {base}wait 1",
+)
 """Commands of our scripts besides."""
 
+_PACKAGE = tuple(text.partition(" ")[0] for text in _BULLMQ_COMMANDS)
 _NEEDED: Mapping[str, tuple[str, ...]] = {
-    "package": (*_BULLMQ_COMMANDS,),
-    "keep": (*_BULLMQ_COMMANDS, "COPY", "SADD"),
-    "return": (*_BULLMQ_COMMANDS, "RENAME", "LTRIM", "RPUSH"),
-    "move": (*_BULLMQ_COMMANDS, "LTRIM", "RPUSH"),
+    "package": _PACKAGE,
+    "keep": (*_PACKAGE, "COPY", "SADD"),
+    "return": (*_PACKAGE, "LTRIM", "RPUSH"),
+    "move": (*_PACKAGE, "LTRIM", "RPUSH"),
     "forget": ("EVALSHA", "DEL", "ZREM", "HDEL", "XADD"),
 }
 """The commands that each action of `relocate.lua` needs, and BullMQ's script with it."""
@@ -45,7 +48,7 @@ def permitted_edges(edges: Edges, connection: Connection, place: RedisPlace) -> 
     """The edges, with a refusal for each that needs a command which the user may not run."""
     texts = [
         text.format(base=place.base("x"), kept=place.kept("x"), queues=place.queues_key)
-        for text in (*_BULLMQ_COMMANDS.values(), *_OUR_COMMANDS.values())
+        for text in (*_BULLMQ_COMMANDS, *_OUR_COMMANDS)
     ]
     try:
         refused = connection.run(ScriptCall(script("permissions", reads_only=True), [], texts))

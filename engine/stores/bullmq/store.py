@@ -19,7 +19,7 @@ from engine.store import (
 )
 from engine.stores.bullmq import controls
 from engine.stores.bullmq.change_feed import ChangeFeed, MarkerWatch
-from engine.stores.bullmq.claims import JobClaims
+from engine.stores.bullmq.claims import JobClaims, WorkedQueues
 from engine.stores.bullmq.connection import READ_ONLY_REPLICA, Connection
 from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.moves import EDGES, UNKNOWN_NUMBER, JobMoves
@@ -65,6 +65,7 @@ class BullmqStore:
             names = self._queues.names
             self._claims = JobClaims(self._connection, place, self._moves, names, clock)
             self.renew = self._claims.renew
+            self.claim_gate = WorkedQueues(self._connection, place).gate
             self.claim_rules = ClaimRules(
                 own_retry_policy,
                 lambda task: self._claims.take_data(task) or reader.read_data(task),
