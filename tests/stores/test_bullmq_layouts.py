@@ -43,9 +43,7 @@ def pause_by_list(client: redis.Redis) -> None:
     client.delete("bull:mails:marker")
 
 
-@pytest.mark.parametrize(
-    "version", ["bullmq:3.16.2", "bullmq:4.18.3", "bullmq:7.0.0", "bullmq-pro:7.9.1"]
-)
+@pytest.mark.parametrize("version", ["bullmq:2.4.0", "bullmq:7.0.0", "bullmq-pro:7.9.1"])
 def test_a_queue_of_another_version_is_not_changed(
     client: redis.Redis, open_bullmq: Opener, version: str
 ) -> None:

@@ -9,6 +9,8 @@ local shared = {__index = common}
 local ours, id, job, copy
 local here, position
 local fields -- nil if only the claim was compared
+local is_worker -- true if the job is claimed by our worker, which works no queue of an old version
+local layout -- the row of the queue's version
 local relocate -- our part of the change, if there is one
 
 local own_keys = {} -- keys of BullMQ's script that are of the job: number and end of the name
@@ -29,8 +31,10 @@ local function begin(change)
     end
   end
   job, copy = base .. id, kept .. 'job:' .. id
-  open_queue(base, ours.place == 'active')
-  open_parents(job, ours.place == 'active')
+  is_worker = string.sub(ours.lock or '', 1, 10) == 'spooldeck:'
+  open_queue(base, is_worker)
+  open_parents(job, is_worker)
+  layout = open_queues[base].layout
   for n, ending in pairs(own_keys) do KEYS[n] = job .. ending end
   local arguments = ours.arguments
   for n = #arguments + 1, #ARGV do ARGV[n] = nil end
@@ -60,7 +64,7 @@ local LINE = {wait = true, paused = true, prioritized = true} -- where jobs wait
 local function refusal()
   if ours.image and #ours.image > 4000 then return 'too-many-fields' end
   if LINE[ours.to] and ours.action ~= 'edit' then
-    local why = why_closed(base, ours.place == 'active')
+    local why = why_closed(base, is_worker)
     if why then return 'closed', why end
   end
   if ours.is_new then

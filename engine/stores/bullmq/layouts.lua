@@ -3,11 +3,13 @@
 
 -- One row for each major version; a queue of a version without a row is not changed.
 --   pauses_list: a pause renames `wait` to `paused`, and its end renames it back over `wait`
+--   sorts_list: jobs with a priority are in `wait`, at its front in the order of the set `priority`
+--   marks_list: an entry 0:MS of `wait` wakes an idle worker, not the set `marker`
+--   attempts: the field of a job that counts its attempts, which the worker does when it starts one
 --   is_worked: our worker may run its jobs
---   is_closed: no job is put into its lists by us
 local LAYOUTS = {
-  ['3'] = {pauses_list = true, is_closed = true},
-  ['4'] = {pauses_list = true, is_closed = true},
+  ['3'] = {pauses_list = true, marks_list = true, attempts = 'attemptsMade', sorts_list = true},
+  ['4'] = {pauses_list = true, marks_list = true, attempts = 'attemptsMade'},
   ['5'] = {pauses_list = true, is_worked = true},
   ['6'] = {is_worked = true}
 }
@@ -44,7 +46,7 @@ end
 -- Why no job may be put into the lists of a queue; nil if one may.
 local function why_closed(base, named)
   local major, layout = layout_of(base, named)
-  if not layout or layout.is_closed then
+  if not layout then
     return 'its queue is of BullMQ ' .. major .. ', which is not supported'
   end
 end
@@ -69,15 +71,28 @@ local function join_lists(base)
   end
 end
 
-local open_queues = {} -- by base: true if its jobs that wait are in `paused` between scripts
+-- Put a job of version 3 before those of a larger priority and those without one.
+local function sort_into_list(base, id, priority)
+  redis.call('ZADD', base .. 'priority', priority, id)
+  local ahead = redis.call('ZCOUNT', base .. 'priority', 0, priority) - 1
+  local last = ahead > 0 and redis.call('LINDEX', base .. 'wait', -ahead)
+  if last then
+    redis.call('LINSERT', base .. 'wait', 'BEFORE', last, id)
+  else
+    redis.call('RPUSH', base .. 'wait', id)
+  end
+end
+
+local open_queues = {} -- by base: the row of its version, and true if it is paused
 
 -- Let the jobs that wait be in `wait` until `close_queues`.
 local function open_queue(base, named)
-  if open_queues[base] ~= nil then return end
+  if open_queues[base] then return end
   local _, layout = layout_of(base, named)
-  open_queues[base] = redis.pcall('HEXISTS', base .. 'meta', 'paused') == 1
-    and (layout and layout.pauses_list or redis.call('EXISTS', base .. 'paused') == 1)
-  if open_queues[base] then join_lists(base) end
+  local is_paused = redis.pcall('HEXISTS', base .. 'meta', 'paused') == 1
+  local is_list = is_paused and (layout and layout.pauses_list or redis.call('EXISTS', base .. 'paused') == 1)
+  open_queues[base] = {layout = layout or {}, is_paused = is_paused, is_list = is_list}
+  if is_list then join_lists(base) end
 end
 
 -- Open the queues of the ancestors of a job too: its end may move them.
@@ -90,12 +105,29 @@ local function open_parents(key, named)
   end
 end
 
-local function close_queues()
-  for base, is_list in pairs(open_queues) do
-    if is_list and redis.call('EXISTS', base .. 'wait') == 1 then
-      redis.call('RENAME', base .. 'wait', base .. 'paused')
+-- Give the lists of a queue the form that its version reads.
+local function close_queue(base, layout, is_paused, is_list)
+  if layout.sorts_list then
+    for _, id in ipairs(redis.call('ZRANGE', base .. 'prioritized', 0, -1)) do
+      sort_into_list(base, id, tonumber(redis.call('HGET', base .. id, 'priority')) or 0)
+    end
+    redis.call('DEL', base .. 'prioritized', base .. 'pc')
+  end
+  if layout.marks_list then
+    redis.call('DEL', base .. 'marker')
+    if not is_paused and redis.call('EXISTS', base .. 'wait') == 0 then
+      local due = redis.call('ZRANGE', base .. 'delayed', 0, 0, 'WITHSCORES')[2]
+      local mark = redis.call('EXISTS', base .. 'prioritized') == 1 and 0 or due and tonumber(due) / 0x1000
+      if mark then redis.call('LPUSH', base .. 'wait', '0:' .. string.format('%.0f', mark)) end
     end
   end
+  if is_list and redis.call('EXISTS', base .. 'wait') == 1 then
+    redis.call('RENAME', base .. 'wait', base .. 'paused')
+  end
+end
+
+local function close_queues()
+  for base, found in pairs(open_queues) do close_queue(base, found.layout, found.is_paused, found.is_list) end
   open_queues = {}
 end
 

@@ -490,7 +490,7 @@ class JobMoves:
         fields, unset = list[str](), list[str]()
         is_claimed, reruns = old.state is State.ACTIVE, (old.state, new.state) in _RERUNS
         if reruns and not new.attempts:
-            unset += ["atm", "ats"]
+            unset += ["atm", "ats", "attemptsMade"]
         elif is_claimed or new.attempts != old.attempts:
             fields += ["atm", str(new.attempts or 0)]
         if new.error != old.error and (new.error or is_claimed):

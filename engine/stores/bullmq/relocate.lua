@@ -58,6 +58,7 @@ end
 local function enter(place, where)
   if place == 'wait' or place == 'paused' then
     if where then insert('wait', where) else redis.call('LPUSH', base .. 'wait', id) end
+    if layout.sorts_list and tonumber(ours.priority) > 0 then redis.call('ZADD', base .. 'priority', ours.priority, id) end
   elseif place == 'prioritized' then
     local number = where
     if not number then

@@ -307,7 +307,8 @@ def row_of(
     get = fields.get
     more = {name: fields[name][:500] for name in _MORE if name in fields} | dict(more)
     row = [ident, place, position, rev, get("name", "")[:500], get("timestamp", "")]
-    row += [get("priority", ""), get("atm", ""), attempts_text(get("opts", ""))]
+    attempts = get("attemptsMade") or get("atm", "")
+    row += [get("priority", ""), attempts, attempts_text(get("opts", ""))]
     to = url_in(get("data", ""), destination_field) if destination_field else ""
     return [*row, get("failedReason", "")[:2000], lock, 0, more, to]
 
