@@ -49,16 +49,18 @@ const actions = {
     const job = await queueOf(name).getJob(id);
     return job && { state: await job.getState(), attempts: job.attemptsMade, data: job.data };
   },
-  schedule: async (name, key, every, data) => {
-    const queue = queueOf(name);
-    if (queue.upsertJobScheduler) return (await queue.upsertJobScheduler(key, every, { name: 'tick', data })).id;
-    return (await queue.add('tick', data, { repeat: every, jobId: key })).id;
-  },
+  schedule: async (name, key, repeat, template) =>
+    (await queueOf(name).upsertJobScheduler(key, repeat, { name: 'tick', ...template })).id,
   repeat: async (name, repeat, data) => (await queueOf(name).add('tick', data, { repeat })).id,
-  schedules: (name) => {
-    const queue = queueOf(name);
-    return queue.getRepeatableJobs ? queue.getRepeatableJobs() : queue.getJobSchedulers();
-  },
+  next: (name, calls) => calls.map(([pattern, tz, utc, after]) => {
+    const { CronExpressionParser, parseExpression } = require('cron-parser');
+    const parse = parseExpression ?? ((text, options) => CronExpressionParser.parse(text, options));
+    try {
+      return parse(pattern, { tz, utc, currentDate: new Date(after) }).next().getTime();
+    } catch (error) {
+      return null;
+    }
+  }),
   work,
 };
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
@@ -18,6 +17,7 @@ from engine.stores.bullmq.image import to_bytes
 from engine.stores.bullmq.moves import EDGES, JobMoves
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace
+from engine.stores.bullmq.repeats import Repeats
 from engine.stores.bullmq.row import make_token, read_rows, row_of
 from engine.text.safe import clean_error
 
@@ -31,31 +31,6 @@ MAX_KEPT_DATA = 256 * 1024
 read again."""
 
 
-GATE_SECONDS = 5.0
-"""Seconds for which it is known whether our worker may take jobs of a queue."""
-
-
-class WorkedQueues:
-    """The gate of our worker: it takes no job of a queue whose version it cannot work."""
-
-    def __init__(self, connection: Connection, place: RedisPlace) -> None:
-        self._connection, self._place = connection, place
-        self._answers: dict[str, tuple[str, float]] = {}
-        """By queue: the last answer, and until when it is current (monotonic clock)."""
-
-    def gate(self, queue: str) -> tuple[str, float | None]:
-        """Why our worker takes no job of a queue, "" if it may; and None: the end is not known."""
-        why, due = self._answers.get(queue, ("", 0.0))
-        if time.monotonic() >= due:
-            call = ScriptCall(script("worked", reads_only=True), [], [self._place.base(queue)])
-            try:
-                why = str(self._connection.run(call))
-            except StoreError:
-                why = ""  # the claim fails for the same reason
-            self._answers[queue] = why, time.monotonic() + GATE_SECONDS
-        return why, None
-
-
 class JobClaims:
     """Claims on one connection."""
 
@@ -64,10 +39,12 @@ class JobClaims:
         connection: Connection,
         place: RedisPlace,
         moves: JobMoves,
+        repeats: Repeats,
         find_queues: Callable[[], Sequence[str]],
         clock: Callable[[], float],
     ) -> None:
         self._connection, self._place, self._moves = connection, place, moves
+        self._repeats = repeats
         self._find_queues, self._clock = find_queues, clock
         self._unique, self._numbers = secrets.token_hex(8), count()
         self._lots: dict[str, int] = {}
@@ -125,9 +102,7 @@ class JobClaims:
             while waiting:
                 yield waiting.popleft()
         finally:
-            moves = [Move(task, verbs.unclaim(task)) for task in waiting]
-            if moves:
-                self._moves.apply(self._connection, EDGES, moves, self._clock())
+            self._apply([Move(task, verbs.unclaim(task)) for task in waiting], self._clock())
 
     def _next_of(
         self, queue: str, now: float, owner: str, most: int, wants: ClaimFilter
@@ -169,7 +144,7 @@ class JobClaims:
             self.end_rest(queue)
             if answer is not None and claim is not None:
                 tasks += self._accept(queue, claim["token"], answer, now, doomed)
-        self._fail(doomed, now)
+        self._apply(doomed, now)
         return outcomes, tasks
 
     def _options(self, queue: str, owner: str, now: float) -> dict[str, Any]:
@@ -214,9 +189,10 @@ class JobClaims:
                 else:
                     is_empty |= not answer[0][0]
                     found += self._accept(queue, claim["token"], answer[0], now, doomed)
+            is_empty |= self._repeats.is_closed(queue)
             if error is not None and not found:
                 raise error
-            self._fail(doomed, now)
+            self._apply(doomed, now)
         return found
 
     def _accept(
@@ -242,14 +218,17 @@ class JobClaims:
         if failure := fields.get("defa", ""):
             doomed.append(Move(task, verbs.give_up_task(task, clean_error(failure), 1)))
             return []
+        if "rjk" in fields and not self._repeats.advance(queue, ident, fields, now):
+            self._apply([Move(task, verbs.unclaim(task))], now)
+            return []
         data = fields.get("data")
         if data is not None and len(data) <= MAX_KEPT_DATA:
             self._data[token] = data
         return [task]
 
-    def _fail(self, doomed: list[Move], now: float) -> None:
-        if doomed:
-            self._moves.apply(self._connection, EDGES, doomed, now)
+    def _apply(self, moves: list[Move], now: float) -> None:
+        if moves:
+            self._moves.apply(self._connection, EDGES, moves, now)
 
     def take_data(self, task: Task) -> bytes | None:
         """The data of a job of the last claim, once; None if it is not here."""

@@ -7,10 +7,12 @@
 --   marks_list: an entry 0:MS of `wait` wakes an idle worker, not the set `marker`
 --   attempts: the field of a job that counts its attempts, which the worker does when it starts one
 --   is_worked: our worker may run its jobs
+--   has_repeatables: its worker advances repeatable jobs, which have no scheduler
+--   keeps_template: a scheduler keeps the data of its first run, and a run the id of the next one
 local LAYOUTS = {
   ['3'] = {pauses_list = true, marks_list = true, attempts = 'attemptsMade', sorts_list = true},
   ['4'] = {pauses_list = true, marks_list = true, attempts = 'attemptsMade'},
-  ['5'] = {pauses_list = true, is_worked = true},
+  ['5'] = {pauses_list = true, is_worked = true, has_repeatables = true, keeps_template = true},
   ['6'] = {is_worked = true}
 }
 local UNNAMED = '5' -- without a version and a trace of an older one; version 6 ends its pause as well
