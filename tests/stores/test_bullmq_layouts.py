@@ -11,8 +11,8 @@ from engine.stores.bullmq import BullmqStore
 from engine.stores.bullmq.image import NewJob
 from engine.verbs import VERBS
 from tests.redis_server import TestServer
-from tests.stores.jobs import NOW, everything, write_failed, write_hash, write_waiting
-from tests.stores.seen import found
+from tests.stores.jobs import CREATED_MS, NOW, everything, write_failed, write_hash, write_waiting
+from tests.stores.seen import found, problems_in
 
 Opener = Callable[..., BullmqStore]
 
@@ -172,3 +172,36 @@ def test_a_parent_of_a_paused_list_goes_into_it(client: redis.Redis, open_bullmq
     store.swap(task, task._replace(state=State.DONE, attempts=1, lease=None))
     assert client.lrange("bull:parents:paused", 0, -1) == ["1", "2"]
     assert client.exists("bull:parents:wait") == 0
+
+
+@pytest.mark.parametrize("version", ["bullmq:3.16.2", "bullmq:5.81.5", "bullmq:6.7.0"])
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_jobs_in_no_list_are_put_back(
+    client: redis.Redis, open_bullmq: Opener, version: str, *, is_paused: bool
+) -> None:
+    """By their fields: finished ones to their set, delayed ones that are not due, the others to the
+    line by age or priority; a job that a worker has is left to it."""
+    store = open_bullmq()
+    for number in (2, 4):
+        write_waiting(client, str(number), timestamp=CREATED_MS + number)
+    client.hset("bull:mails:meta", "version", version)
+    for number in (1, 3, 5):
+        write_hash(client, f"bull:mails:{number}", timestamp=CREATED_MS + number)
+    write_hash(client, "bull:mails:p", priority=3)
+    write_hash(client, "bull:mails:d", delay=10**9)
+    write_hash(client, "bull:mails:f", finishedOn=CREATED_MS, failedReason="x")
+    write_hash(client, "bull:mails:c", finishedOn=CREATED_MS, returnvalue="1", failedReason="x")
+    write_hash(client, "bull:mails:claimed")
+    client.set("bull:mails:claimed:lock", "uuid:1")
+    if is_paused:
+        store.control("pause", "mails", "1")
+    problems = [what for what in problems_in(store).values() if "control recover" in what]
+    assert len(problems) == 8
+    assert store.control("recover", "mails") == "mails: 7 jobs are in a list again"
+    line = ["5", "4", "3", "2", "1"] + (["p"] if "3.16" in version else [])
+    is_list = is_paused and "bullmq:6" not in version
+    assert client.lrange("bull:mails:paused" if is_list else "bull:mails:wait", 0, -1) == line
+    assert client.zrange("bull:mails:prioritized", 0, -1) == ([] if "3.16" in version else ["p"])
+    for place, job in (("delayed", "d"), ("failed", "f"), ("completed", "c")):
+        assert client.zrange(f"bull:mails:{place}", 0, -1) == [job]
+    assert store.control("recover", "mails") == "mails: 0 jobs are in a list again"

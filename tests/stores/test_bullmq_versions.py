@@ -227,7 +227,7 @@ def test_no_act_loses_a_job(
     """Before it the queue runs or is paused; then comes an act of a program. Each job is in one
     place, none runs in a paused queue, and each that waits runs once, in the order of Node's."""
     for number, (pause, following) in enumerate(product(PAUSES, NEXT)):
-        orders = []
+        orders: list[list[str]] = []
         for does in (ACTS[act], THEIRS.get(act) if following in ("nothing", "add") else None):
             if does is None:
                 continue

@@ -58,6 +58,34 @@ local function present_place()
   return score and place, score
 end
 
+-- Why a job is not put back: it is in a place, or a worker has it; nil if it is in none. Then `ours` says
+-- where it belongs by its fields.
+local function why_not_orphan()
+  fields = select(2, revision(job, ''))
+  if not fields then return 'gone' end
+  for _, set in ipairs(SETS) do
+    if score_in(base .. set, id) then return 'gone' end
+  end
+  for _, list in ipairs({'wait', 'paused', 'active'}) do
+    if index_in(base .. list, id, true) then return 'gone' end
+  end
+  if lock_of(base, id) then return 'locked' end
+  local finished, delay = tonumber(fields.finishedOn), tonumber(fields.delay) or 0
+  local due, children = (tonumber(fields.timestamp) or 0) + delay, redis.pcall('SCARD', job .. ':dependencies')
+  ours.priority = tonumber(fields.priority) or 0
+  if finished then
+    ours.to, ours.where = fields.returnvalue and 'completed' or 'failed', fields.finishedOn
+  elseif type(children) == 'number' and children > 0 then
+    ours.to, ours.where = 'waiting-children', ours.now
+  elseif delay > 0 and due > ours.now then
+    ours.to, ours.due = 'delayed', due
+  elseif ours.priority > 0 then
+    ours.to = 'prioritized'
+  else
+    ours.to, ours.where = 'wait', '0' -- by age
+  end
+end
+
 local LINE = {wait = true, paused = true, prioritized = true} -- where jobs wait for a worker
 
 -- Why the job cannot be changed; nil if it can. And what is wrong, if the reason has no text of its own.
@@ -67,6 +95,7 @@ local function refusal()
     local why = why_closed(base, is_worker)
     if why then return 'closed', why end
   end
+  if ours.action == 'adopt' then return why_not_orphan() end
   if ours.is_new then
     if redis.call('EXISTS', job, copy) > 0 then return 'exists' end
     return nil

@@ -159,6 +159,8 @@ class Change(NamedTuple):
 _keep = Action("keep", "removeJob")
 _return = Action("return", enters=True)
 _move = Action("move", enters=True)
+_ADOPT = Action("adopt", enters=True)
+"""A job that is in no list of its queue."""
 _EDIT = Action("edit")
 """Only fields change, as by BullMQ's updateData: the job stays where it is."""
 _PACKAGE = Action("package")
@@ -506,6 +508,21 @@ class JobMoves:
             found["data_limit"] = LONG_FIELD_BYTES
         found |= {"set": fields} if fields else {}
         return found | ({"unset": unset} if unset else {})
+
+    def put_back(
+        self, connection: Connection, queue: str, jobs: Sequence[str], now: float
+    ) -> list[StoreError | None]:
+        """Put jobs of a queue that are in none of its lists where they belong; an error for each
+        that was not, in order.
+
+        Raises:
+            StoreError: none was.
+        """
+        changes = [
+            Change(queue, _ADOPT, "", {"id": job, "to": "wait", "arguments": []}) for job in jobs
+        ]
+        answers = (read_answer(queue, each) for each in self._run(connection, changes, now))
+        return [each if isinstance(each, StoreError) else None for each in answers]
 
     def add_numbered(
         self, connection: Connection, queue: str, new: Task, image: JobImage, now: float
