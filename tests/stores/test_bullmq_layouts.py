@@ -135,6 +135,19 @@ def test_a_pause_of_version_6_is_a_mark(client: redis.Redis, open_bullmq: Opener
     assert client.lrange("bull:mails:paused", 0, -1) == ["3", "2", "1"]
 
 
+def test_a_queue_that_bull_has_paused_is_not_changed(
+    client: redis.Redis, open_bullmq: Opener
+) -> None:
+    """The program before BullMQ marks its pause in another key: what is put into `wait` would run."""
+    write_waiting(client, "1")
+    client.rename("bull:mails:wait", "bull:mails:paused")
+    client.set("bull:mails:meta-paused", 1)
+    write_failed(client, "2")
+    with pytest.raises(Unsupported, match="Bull, which is not supported"):
+        act(open_bullmq(), "retry", "2")
+    assert client.exists("bull:mails:wait") == 0
+
+
 def test_delayed_and_stalled_jobs_of_a_paused_list_stay_in_it(
     client: redis.Redis, open_bullmq: Opener
 ) -> None:

@@ -40,16 +40,22 @@ local function layout_of(base, named)
     if version == false and not named and (redis.call('EXISTS', base .. 'priority') == 1 or is_of_old_worker(base)) then
       major = redis.call('EXISTS', base .. 'prioritized') == 1 and '4' or '3'
     end
+    -- The program before BullMQ, which has the lists of version 3, but another mark of its pause.
+    if version == false and redis.call('EXISTS', base .. 'meta-paused') == 1 then major = 'Bull' end
     majors[base] = major
   end
   return major, LAYOUTS[major]
+end
+
+local function named_version(major)
+  return (string.match(major, '^%d+$') and 'BullMQ ' or '') .. major
 end
 
 -- Why no job may be put into the lists of a queue; nil if one may.
 local function why_closed(base, named)
   local major, layout = layout_of(base, named)
   if not layout then
-    return 'its queue is of BullMQ ' .. major .. ', which is not supported'
+    return 'its queue is of ' .. named_version(major) .. ', which is not supported'
   end
 end
 
@@ -57,7 +63,7 @@ end
 local function why_not_worked(base, named)
   local major, layout = layout_of(base, named)
   if not layout or not layout.is_worked then
-    return 'its queue is of BullMQ ' .. major .. ', whose jobs our worker does not run'
+    return 'its queue is of ' .. named_version(major) .. ', whose jobs our worker does not run'
   end
 end
 
