@@ -138,7 +138,7 @@ def test_a_pause_of_version_6_is_a_mark(client: redis.Redis, open_bullmq: Opener
 def test_a_queue_that_bull_has_paused_is_not_changed(
     client: redis.Redis, open_bullmq: Opener
 ) -> None:
-    """The program before BullMQ marks its pause in another key: what is put into `wait` would run."""
+    """The program before BullMQ marks its pause in another key: a job in `wait` would run."""
     write_waiting(client, "1")
     client.rename("bull:mails:wait", "bull:mails:paused")
     client.set("bull:mails:meta-paused", 1)
