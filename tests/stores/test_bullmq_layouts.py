@@ -218,3 +218,14 @@ def test_jobs_in_no_list_are_put_back(
     for place, job in (("delayed", "d"), ("failed", "f"), ("completed", "c")):
         assert client.zrange(f"bull:mails:{place}", 0, -1) == [job]
     assert store.control("recover", "mails") == "mails: 0 jobs are in a list again"
+
+
+def test_a_limit_that_no_worker_knows_is_refused(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Workers of versions 3 and 4 have no limits of a queue; a pause they have."""
+    write_waiting(client, "1")
+    client.hset("bull:mails:meta", "version", "bullmq:4.18.3")
+    store = open_bullmq()
+    for name in ("concurrency", "rate"):
+        with pytest.raises(Unsupported, match=r"workers of bullmq:4.18.3 know no limit"):
+            store.control(name, "mails", "5")
+    assert store.control("pause", "mails", "1") == "mails is paused: jobs wait"

@@ -22,7 +22,9 @@ RESUME_BATCH = 7000
 NO_LIMIT = "0"
 PAUSE, CONCURRENCY, RATE, OBLITERATE = "pause", "concurrency", "rate", "obliterate"
 RECOVER = "recover"
-_SETTINGS = ("paused", "concurrency", "max", "duration")
+_SETTINGS = ("paused", "concurrency", "max", "duration", "version")
+_WITHOUT_LIMITS = ("bullmq:3.", "bullmq:4.")
+"""Versions whose workers know no limit of a queue."""
 
 CONTROLS: Mapping[str, Control] = {
     PAUSE: Control(
@@ -87,10 +89,12 @@ def list_controls(
     for queue, answer in zip(queues, answers, strict=True):
         if isinstance(answer, StoreError):
             continue  # the key has another type: the scan reports it
-        paused, concurrency, most, duration = answer
+        paused, concurrency, most, duration, version = answer
+        has_none = (version or "").startswith(_WITHOUT_LIMITS)
+        none = f"workers of {version} know no limit of a queue" if has_none else ""
         now = ("1" if paused else "0", concurrency or NO_LIMIT, _per_minute(most, duration))
         for name, value in zip(CONTROLS, now, strict=False):
-            values[name].append(ControlTarget(queue, value))
+            values[name].append(ControlTarget(queue, value, none if name != PAUSE else ""))
         jobs = sum(map(abs, counts[queue].values()))
         why = f"jobs in it: {jobs:,}; purge and expunge them first" if jobs else ""
         values[OBLITERATE].append(ControlTarget(queue, refusal=why))
