@@ -16,6 +16,7 @@ from engine.stores.bullmq import BullmqStore
 from engine.stores.bullmq.moves import bar_leaving
 from engine.stores.bullmq.repeats import find_next_run, next_match
 from tests.redis_server import TestServer
+from tests.stores.jobs import write_waiting
 from tests.stores.node_packages import NodeProgram
 from tests.stores.seen import found, tasks_in
 
@@ -229,3 +230,28 @@ def test_a_schedule_that_cannot_be_counted_closes_its_queue(
     client.hset("bull:mails:repeat:odd", mapping={"name": "tick", "pattern": "H * * * Q", "ic": 1})
     why, _ = open_bullmq().claim_gate("mails")
     assert why.startswith("schedule odd: our worker cannot count its runs")
+
+
+@pytest.mark.parametrize("version", ["bullmq:5.81.5", "bullmq:6.7.0"])
+def test_a_claim_adds_the_next_run_once(
+    client: redis.Redis, open_bullmq: Opener, version: str
+) -> None:
+    """Also where the queue is paused meanwhile and the run is claimed again: an hour later, with
+    data and options of the schedule."""
+    client.hset("bull:mails:meta", "version", version)
+    client.zadd("bull:mails:repeat", {"tick": NOON})
+    client.hset("bull:mails:repeat:tick", mapping={"name": "tick", "data": '{"n":1}'})
+    client.hset("bull:mails:repeat:tick", mapping={"every": HOUR, "ic": 1})
+    options = {"attempts": 2, "repeat": {"every": HOUR, "count": 1}}
+    ident = f"repeat:tick:{NOON}"
+    write_waiting(client, ident, rjk="tick", opts=json.dumps(options), data='{"n":1}')
+    with closing(open_bullmq(lambda: NOON / 1000)) as store:
+        for _ in range(2):
+            (task,) = store.take(NOON / 1000, "me", 1)
+            assert task.id == f"mails/{ident}"
+            assert client.zrange("bull:mails:delayed", 0, -1) == [f"repeat:tick:{NOON + HOUR}"]
+            store.swap(task, task._replace(state=State.PENDING, lease=None))
+    job = client.hgetall(f"bull:mails:repeat:tick:{NOON + HOUR}")
+    assert (job["data"], job["delay"], job["rjk"]) == ('{"n":1}', str(HOUR), "tick")
+    assert json.loads(job["opts"])["repeat"] == {"every": HOUR, "count": 2}
+    assert client.zscore("bull:mails:repeat", "tick") == NOON + HOUR
