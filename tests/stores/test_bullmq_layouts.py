@@ -47,7 +47,7 @@ def pause_by_list(client: redis.Redis) -> None:
 def test_a_queue_of_another_version_is_not_changed(
     client: redis.Redis, open_bullmq: Opener, version: str
 ) -> None:
-    """Retry, promote, add and pause are refused, and name the version; our worker takes nothing."""
+    """Each act is refused, and names the version; our worker takes nothing."""
     write_waiting(client, "1")
     write_failed(client, "2")
     write_delayed(client, "3")
@@ -55,13 +55,17 @@ def test_a_queue_of_another_version_is_not_changed(
     store = open_bullmq()
     before = everything(client)
     named = version.removeprefix("bullmq:").partition(".")[0]
-    for verb, job in (("retry", "2"), ("promote", "3")):
+    acts = [("retry", "2"), ("promote", "3"), ("hold", "1"), ("purge", "3"), ("expunge", "2")]
+    for verb, job in acts:
         with pytest.raises(Unsupported, match=named):
             act(store, verb, job)
     with pytest.raises(Unsupported, match=named):
         store.add_job(NewJob("mails", "report"))
-    with pytest.raises(Unsupported, match=named):
-        store.control("pause", "mails", "1")
+    for control in ("pause", "recover"):
+        write_hash(client, "bull:mails:9")
+        with pytest.raises(Unsupported, match=named):
+            store.control(control, "mails", "1")
+        client.delete("bull:mails:9")
     assert [*store.take(NOW, "me", 1)] == []
     store.claim_rules.return_abandoned(NOW)  # type: ignore[misc]
     after = everything(client)

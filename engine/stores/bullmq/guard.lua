@@ -86,12 +86,10 @@ local function why_not_orphan()
   end
 end
 
-local LINE = {wait = true, paused = true, prioritized = true} -- where jobs wait for a worker
-
 -- Why the job cannot be changed; nil if it can. And what is wrong, if the reason has no text of its own.
 local function refusal()
   if ours.image and #ours.image > 4000 then return 'too-many-fields' end
-  if LINE[ours.to] and ours.action ~= 'edit' then
+  if ours.action ~= 'renew' and not (KEPT[ours.place] and (KEPT[ours.to] or ours.to == '')) then -- not only ours
     local why = why_closed(base, is_worker)
     if why then return 'closed', why end
   end

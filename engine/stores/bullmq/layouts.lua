@@ -51,7 +51,7 @@ local function named_version(major)
   return (string.match(major, '^%d+$') and 'BullMQ ' or '') .. major
 end
 
--- Why no job may be put into the lists of a queue; nil if one may.
+-- Why no job of a queue may be changed; nil if one may.
 local function why_closed(base, named)
   local major, layout = layout_of(base, named)
   if not layout then
@@ -106,7 +106,9 @@ end
 -- Open the queues of the ancestors of a job too: its end may move them.
 local function open_parents(key, named)
   for _ = 1, 20 do
-    local ok, parent = pcall(cjson.decode, redis.pcall('HGET', key, 'parent') or '')
+    local text = redis.pcall('HGET', key, 'parent')
+    if type(text) ~= 'string' then return end
+    local ok, parent = pcall(cjson.decode, text)
     if not ok or type(parent) ~= 'table' or not parent.queueKey or not parent.id then return end
     open_queue(parent.queueKey .. ':', named)
     key = parent.queueKey .. ':' .. parent.id

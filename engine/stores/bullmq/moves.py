@@ -386,7 +386,7 @@ class JobMoves:
         if old is None:
             assert new is not None
             return self._addition(new, image, now)
-        queue, job = self._split(old.id)
+        queue, job = _split(old.id)
         if image is not None and image.id != old.id:
             raise Unsupported(f"the image is not of {old.id}")
         end = None if new is None else new.state
@@ -453,17 +453,11 @@ class JobMoves:
 
     def _held_tokens(self, connection: Connection, idents: Sequence[str]) -> list[Any]:
         """The tokens of the locks of jobs; [] if the server cannot be reached."""
-        keys = [f"{self._place.base(q)}{job}:lock" for q, job in map(self._split, idents)]
+        keys = [f"{self._place.base(q)}{job}:lock" for q, job in map(_split, idents)]
         try:
             return connection.call_all([("GET", key) for key in keys]) if keys else []
         except Unavailable:
             return []
-
-    def _split(self, ident: str) -> tuple[str, str]:
-        parts = split_id(ident)
-        if parts is None:
-            raise Gone(f"{ident}: no such job")
-        return parts
 
     def _target(self, old: Task, new: Task | None, image: JobImage | None, now: float) -> str:
         """The place that the job goes to; "" if it is deleted."""
@@ -544,7 +538,7 @@ class JobMoves:
         self, new: Task, image: JobImage | None, now: float, *, is_numbered: bool = False
     ) -> Change:
         """The change that adds a job: data and options are those of the image, if there is one."""
-        queue, job = self._split(new.id)
+        queue, job = _split(new.id)
         if new.kind != queue:
             raise Unsupported(f"{new.id}: its kind is {new.kind}, expected its queue {queue}")
         if job.isdecimal() and not is_numbered:
@@ -576,6 +570,13 @@ class JobMoves:
             "arguments": [pack(packed), fields.get("data", "{}"), pack(options)],
         }
         return Change(queue, Action("package", name), "", ours)
+
+
+def _split(ident: str) -> tuple[str, str]:
+    parts = split_id(ident)
+    if parts is None:
+        raise Gone(f"{ident}: no such job")
+    return parts
 
 
 def _guard(old: Task, job: str) -> dict[str, Any]:
