@@ -163,7 +163,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 PACKAGE_EXTRAS = {
-    **dict.fromkeys(("redis", "bullmq", "msgpack"), "bullmq"),
+    **dict.fromkeys(("redis", "bullmq", "msgpack", "croniter"), "bullmq"),
     **dict.fromkeys(("httpx", "httpcore"), "deliver"),
     **dict.fromkeys(("cryptography", "nacl"), "federation"),
     "psycopg": "postgres",

@@ -609,6 +609,7 @@ BY_PATH: Mapping[str, str] = {
     "tui/cli/completion.py": "texts of our own; a word of the command line is only tested",
     "tui/cli/demo_formats.py": "places of the demo",
     "tui/cli/zmailer/scheduler.py": _MACHINE,
+    "engine/stores/bullmq/repeats.py": _MACHINE,
     "tui/cli/demo_formats_zmailer.py": "places of the demo",
     "tui/cli/formats/kannader.py": "the mail that the command line names: it may be a pipe",
     "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",

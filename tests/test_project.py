@@ -21,8 +21,10 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci"}
 PACKAGES = ["engine", "tui", "themes"]
 RUNTIME = {"textual", "watchfiles", "pyyaml", "humanize", "prometheus-client", "google-re2"}
-OPTIONAL = {"redis", "msgpack", "psycopg", "httpx", "httpcore", "cryptography", "nacl"}
-"""What an extra brings and only its own modules import; msgpack comes with bullmq."""
+OPTIONAL = {
+    *("redis", "msgpack", "croniter", "psycopg", "httpx", "httpcore", "cryptography", "nacl"),
+}
+"""What an extra brings and only its own modules import; msgpack and croniter come with bullmq."""
 BUILD = {"hatchling", "shtab", "pypandoc"}
 """What only the build of a package imports."""
 

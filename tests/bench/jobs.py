@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import tempfile
 import time
@@ -20,8 +21,8 @@ from engine.operations import plans
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.run_plan import run_journaled_plan
 from engine.stores.bullmq import BullmqStore, parse_place
-from engine.stores.bullmq.connection import Connection, ScriptCall, plain_script
-from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
+from engine.stores.bullmq.connection import Connection, Script, ScriptCall
+from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS, package_text
 from engine.stores.bullmq.scan import ROWS_PER_CALL, rows_call
 from tests.bench.measure import Bench, Figure, Figures, Unmeasurable, compare, interleave
 from tests.bench.terminal import console, running
@@ -145,14 +146,15 @@ def bullmq_retry(bench: Bench) -> Figures:
         def bare() -> Spent:
             client.flushall()
             _fill(client, "failed", number)
-            package = PACKAGE_SCRIPTS["reprocessJob"]
+            package, text = PACKAGE_SCRIPTS["reprocessJob"], package_text("reprocessJob")
+            alone = Script(text, hashlib.sha1(text.encode()).hexdigest())
             with closing(Connection(place)) as connection:
 
                 def run() -> None:
                     for start in range(1, number + 1, PIPELINE):
                         calls = [
                             ScriptCall(
-                                plain_script("reprocessJob"),
+                                alone,
                                 package.key_names("bull:mails:", str(n), "failed"),
                                 [str(n), "LPUSH", "failedReason", "failed", "1", "1"],
                             )

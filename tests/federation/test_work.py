@@ -32,7 +32,7 @@ from tests.federation import peers
 from tests.federation.peers import Fault, Peer
 from tests.federation.senders import Sender, post
 from tests.redis_server import TestServer
-from tests.stores.test_bullmq_node import install
+from tests.stores.node_packages import install
 from tests.stores.workers import until
 
 CONFIG = """

@@ -66,7 +66,7 @@ def test_a_job_in_no_list_is_a_problem(client: redis.Redis, open_bullmq: Opener)
     assert set(tasks) == {"mails/1"}
     assert problems == dict.fromkeys(
         ("bull:mails:2", "bull:mails:repeat:daily:1795170000000"),
-        "a job that is in no list and no set of its queue",
+        "a job that is in no list and no set of its queue: control recover puts it back",
     )
 
 

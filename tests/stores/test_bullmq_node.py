@@ -1,9 +1,7 @@
 """Our worker and console beside BullMQ on Node, versions 5 and 6: each runs the other's jobs."""
 
-import fcntl
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -25,42 +23,13 @@ from engine.stores.bullmq.row import own_retry_policy
 from engine.verbs import VERBS
 from tests.redis_server import TestServer
 from tests.stores.jobs import NOW
+from tests.stores.node_packages import install
 from tests.stores.seen import found
 from tests.stores.workers import StartWorker, runs, until
 
 pytestmark = pytest.mark.deep
 
 SCRIPT = Path(__file__).with_name("node_bullmq.cjs")
-CACHE = Path(__file__).resolve().parents[2] / ".cache"
-"""Where npm installs BullMQ, once for each version."""
-INSTALL_SECONDS = 300.0
-
-
-def install(version: str) -> Path:
-    """The folder of modules with a version of BullMQ; without node, npm or a registry the test is
-    skipped, on CI it fails."""
-    if not shutil.which("node") or not shutil.which("npm"):
-        if os.environ.get("CI"):
-            raise FileNotFoundError("node and npm")
-        pytest.skip("no node and npm")
-    folder = CACHE / f"bullmq-{version}"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes install it once
-        if not (folder / "node_modules" / "bullmq").exists():
-            words = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder)]
-            ran = subprocess.run(
-                [*words, f"bullmq@{version}", "ioredis"],
-                env={**os.environ, "HOME": os.environ["USER_HOME"]},  # the settings of npm
-                capture_output=True,
-                text=True,
-                timeout=INSTALL_SECONDS,
-            )
-            if ran.returncode:
-                if os.environ.get("CI"):
-                    raise RuntimeError(ran.stderr)
-                pytest.skip("npm cannot install bullmq")
-    return folder / "node_modules"
 
 
 class Node:

@@ -12,7 +12,7 @@ from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS, package_text
 
 ALIASES = {
     "events": "event",
-    "{id}": "job",
+    "{id}": "job|producer",
     "{target}": "state|completed/failed",
     "{id}:lock": "lock",
     "metrics:{target}": "metrics",

@@ -51,7 +51,7 @@ def test_a_control_has_queues_as_targets(client: redis.Redis, on_redis: Run) -> 
 
     told = json.loads(on_redis("control", "--json").stdout)
     found = {each["name"]: each for each in told["controls"]}
-    assert [*found] == ["pause", "concurrency", "rate", "obliterate"]
+    assert [*found] == ["pause", "concurrency", "rate", "obliterate", "recover"]
     assert [(one["name"], one["now"]) for one in found["concurrency"]["targets"]] == [
         ("mails", "0"),
         ("sums", "7"),

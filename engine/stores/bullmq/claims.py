@@ -12,11 +12,12 @@ from engine import verbs
 from engine.model import Move, Outcome, Task
 from engine.store import ClaimFilter, StoreError
 from engine.stores.bullmq.change_feed import MarkerWatch
-from engine.stores.bullmq.connection import Connection, ScriptCall, pack, plain_script
+from engine.stores.bullmq.connection import Connection, ScriptCall, pack, script
 from engine.stores.bullmq.image import to_bytes
 from engine.stores.bullmq.moves import EDGES, JobMoves
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace
+from engine.stores.bullmq.repeats import Repeats
 from engine.stores.bullmq.row import make_token, read_rows, row_of
 from engine.text.safe import clean_error
 
@@ -38,10 +39,12 @@ class JobClaims:
         connection: Connection,
         place: RedisPlace,
         moves: JobMoves,
+        repeats: Repeats,
         find_queues: Callable[[], Sequence[str]],
         clock: Callable[[], float],
     ) -> None:
         self._connection, self._place, self._moves = connection, place, moves
+        self._repeats = repeats
         self._find_queues, self._clock = find_queues, clock
         self._unique, self._numbers = secrets.token_hex(8), count()
         self._lots: dict[str, int] = {}
@@ -99,9 +102,7 @@ class JobClaims:
             while waiting:
                 yield waiting.popleft()
         finally:
-            moves = [Move(task, verbs.unclaim(task)) for task in waiting]
-            if moves:
-                self._moves.apply(self._connection, EDGES, moves, self._clock())
+            self._apply([Move(task, verbs.unclaim(task)) for task in waiting], self._clock())
 
     def _next_of(
         self, queue: str, now: float, owner: str, most: int, wants: ClaimFilter
@@ -143,7 +144,7 @@ class JobClaims:
             self.end_rest(queue)
             if answer is not None and claim is not None:
                 tasks += self._accept(queue, claim["token"], answer, now, doomed)
-        self._fail(doomed, now)
+        self._apply(doomed, now)
         return outcomes, tasks
 
     def _options(self, queue: str, owner: str, now: float) -> dict[str, Any]:
@@ -172,7 +173,9 @@ class JobClaims:
             claims = [self._options(queue, owner, now) for _ in range(number - len(found))]
             calls = [
                 ScriptCall(
-                    plain_script("moveToActive"), keys, [base, round(now * 1000), pack(claim)]
+                    script("open", package="moveToActive"),
+                    keys,
+                    [base, base, round(now * 1000), pack(claim)],
                 )
                 for claim in claims
             ]
@@ -181,12 +184,15 @@ class JobClaims:
             for claim, answer in zip(claims, self._connection.run_all(calls), strict=True):
                 if isinstance(answer, StoreError):
                     error, is_empty = answer, True
+                elif answer[0] is None:  # not worked by us, see `layouts.lua`
+                    is_empty = True
                 else:
-                    is_empty |= not answer[0]
-                    found += self._accept(queue, claim["token"], answer, now, doomed)
+                    is_empty |= not answer[0][0]
+                    found += self._accept(queue, claim["token"], answer[0], now, doomed)
+            is_empty |= self._repeats.is_closed(queue)
             if error is not None and not found:
                 raise error
-            self._fail(doomed, now)
+            self._apply(doomed, now)
         return found
 
     def _accept(
@@ -212,14 +218,17 @@ class JobClaims:
         if failure := fields.get("defa", ""):
             doomed.append(Move(task, verbs.give_up_task(task, clean_error(failure), 1)))
             return []
+        if "rjk" in fields and not self._repeats.advance(queue, ident, fields, now):
+            self._apply([Move(task, verbs.unclaim(task))], now)
+            return []
         data = fields.get("data")
         if data is not None and len(data) <= MAX_KEPT_DATA:
             self._data[token] = data
         return [task]
 
-    def _fail(self, doomed: list[Move], now: float) -> None:
-        if doomed:
-            self._moves.apply(self._connection, EDGES, doomed, now)
+    def _apply(self, moves: list[Move], now: float) -> None:
+        if moves:
+            self._moves.apply(self._connection, EDGES, moves, now)
 
     def take_data(self, task: Task) -> bytes | None:
         """The data of a job of the last claim, once; None if it is not here."""
@@ -240,9 +249,9 @@ class JobClaims:
         there = self._connection.call_all([("EXISTS", f"{base}meta") for base in bases])
         calls = [
             ScriptCall(
-                plain_script("moveStalledJobsToWait"),
+                script("open", package="moveStalledJobsToWait"),
                 PACKAGE_SCRIPTS["moveStalledJobsToWait"].key_names(base),
-                [MAX_STALLED, base, round(now * 1000), round(every * 1000)],
+                [base, MAX_STALLED, base, round(now * 1000), round(every * 1000)],
             )
             for base, exists in zip(bases, there, strict=True)
             if exists == 1  # else the script would make the queue

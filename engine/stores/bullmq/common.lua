@@ -86,11 +86,12 @@ local function is_needed_by_parent(base, id, fields)
   return redis.pcall('SISMEMBER', parent .. ':dependencies', base .. id) == 1
 end
 
--- True if a job is the next run of a job scheduler.
+-- True if a job is the next run of a schedule. Its id ends with the time of that run; before it is the
+-- schedule's name, or its MD5 up to version 4.
 local function is_next_run(base, id, fields)
-  if not fields.rjk then return false end
+  if not fields.rjk or string.sub(id, 1, 7) ~= 'repeat:' then return false end
   local at = score_in(base .. 'repeat', fields.rjk)
-  return at and id == 'repeat:' .. fields.rjk .. ':' .. at
+  return at and string.sub(id, -#at - 1) == ':' .. at
 end
 
 -- True if the job at a distance from the right end of a list is older than a job of this time and

@@ -70,7 +70,7 @@ def script(*names: str, package: str = "", reads_only: bool = False) -> Script:
     parts = [_our_text("common")]
     if package:
         parts.append(f"local function package_script()\n{package_text(package)}\nend")
-    text = "\n".join([*parts, *map(_our_text, names)])
+    text = "\n".join([*parts, *map(_our_text, ("layouts", *names))])
     return Script(text, hashlib.sha1(text.encode()).hexdigest(), reads_only)
 
 
@@ -85,13 +85,6 @@ def _packer() -> Any:
     import msgpack
 
     return msgpack.Packer(use_bin_type=False, unicode_errors="surrogateescape")
-
-
-@cache
-def plain_script(package: str) -> Script:
-    """A script of bullmq alone."""
-    text = package_text(package)
-    return Script(text, hashlib.sha1(text.encode()).hexdigest())
 
 
 def _our_text(name: str) -> str:

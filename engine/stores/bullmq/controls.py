@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from engine.store import Control, ControlTarget, StoreError, Unsupported
-from engine.stores.bullmq.connection import Connection, ScriptCall, plain_script, script
+from engine.store import Control, ControlTarget, Gone, StoreError, Unsupported
+from engine.stores.bullmq.connection import Connection, ScriptCall, script
+from engine.stores.bullmq.moves import JobMoves
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace
-from engine.stores.bullmq.scan import QueueCounts
+from engine.stores.bullmq.scan import QueueCounts, find_orphans
 
 MAX_CONCURRENCY = 1_000_000
 MAX_RATE = 1_000_000_000
@@ -19,7 +21,10 @@ RESUME_BATCH = 7000
 
 NO_LIMIT = "0"
 PAUSE, CONCURRENCY, RATE, OBLITERATE = "pause", "concurrency", "rate", "obliterate"
-_SETTINGS = ("paused", "concurrency", "max", "duration")
+RECOVER = "recover"
+_SETTINGS = ("paused", "concurrency", "max", "duration", "version")
+_WITHOUT_LIMITS = ("bullmq:3.", "bullmq:4.")
+"""Versions whose workers know no limit of a queue."""
 
 CONTROLS: Mapping[str, Control] = {
     PAUSE: Control(
@@ -45,6 +50,9 @@ CONTROLS: Mapping[str, Control] = {
     ),
     OBLITERATE: Control(
         "delete a queue without jobs: its settings, counter and events", target="queue"
+    ),
+    RECOVER: Control(
+        "put jobs of a queue back that are in none of its lists and sets", target="queue"
     ),
 }
 """Each control without its queues."""
@@ -81,13 +89,16 @@ def list_controls(
     for queue, answer in zip(queues, answers, strict=True):
         if isinstance(answer, StoreError):
             continue  # the key has another type: the scan reports it
-        paused, concurrency, most, duration = answer
+        paused, concurrency, most, duration, version = answer
+        has_none = (version or "").startswith(_WITHOUT_LIMITS)
+        none = f"workers of {version} know no limit of a queue" if has_none else ""
         now = ("1" if paused else "0", concurrency or NO_LIMIT, _per_minute(most, duration))
         for name, value in zip(CONTROLS, now, strict=False):
-            values[name].append(ControlTarget(queue, value))
+            values[name].append(ControlTarget(queue, value, none if name != PAUSE else ""))
         jobs = sum(map(abs, counts[queue].values()))
         why = f"jobs in it: {jobs:,}; purge and expunge them first" if jobs else ""
         values[OBLITERATE].append(ControlTarget(queue, refusal=why))
+        values[RECOVER].append(ControlTarget(queue))
     return {
         name: control._replace(refusal=refusal, targets=tuple(values[name]))
         for name, control in CONTROLS.items()
@@ -128,6 +139,8 @@ def run_control(
         if value not in dict(control.choices):
             raise Unsupported(f"{name} is {value!r:.40}, expected 0 or 1")
         return _pause(connection, place, queue, value == "1")
+    if name == RECOVER:
+        return _recover(connection, place, queue)
     if name == OBLITERATE:
         return _obliterate(connection, place, queue)
     least, most = control.bounds or (0, 0)
@@ -148,13 +161,17 @@ def run_control(
 
 def _pause(connection: Connection, place: RedisPlace, queue: str, paused: bool) -> str:
     name = "pause" if paused else "resume"
+    base = place.base(queue)
     call = ScriptCall(
-        plain_script(name),
-        PACKAGE_SCRIPTS[name].key_names(place.base(queue)),
-        list(PACKAGE_SCRIPTS[name].arguments),
+        script("pause", package=name),
+        PACKAGE_SCRIPTS[name].key_names(base),
+        [base, *PACKAGE_SCRIPTS[name].arguments],
     )
-    while int(connection.run(call) or 0) > 0:
-        pass  # more than RESUME_BATCH jobs are in the list of BullMQ 5
+    left = 1
+    while left:  # more than RESUME_BATCH jobs are in the list of BullMQ 5
+        left, *why = connection.run(call)
+        if why:
+            raise Unsupported(f"{queue}: {why[0]}")
     return f"{queue} is paused: jobs wait" if paused else f"{queue} runs"
 
 
@@ -167,3 +184,12 @@ def _obliterate(connection: Connection, place: RedisPlace, queue: str) -> str:
     if number:
         raise Unsupported(f"{queue} has jobs in {where}: {number[0]:,}")
     return f"{queue} is deleted"
+
+
+def _recover(connection: Connection, place: RedisPlace, queue: str) -> str:
+    jobs = find_orphans(connection, place, queue)
+    errors = JobMoves(place).put_back(connection, queue, jobs, time.time())
+    failed = [e for e in errors if e is not None and not isinstance(e, Gone)]
+    if failed:
+        raise Unsupported(f"{queue}: {len(failed):,} jobs are still in no list: {failed[0]}")
+    return f"{queue}: {errors.count(None):,} jobs are in a list again"

@@ -50,6 +50,17 @@ local function complete_arguments()
   })
 end
 
+-- Count attempts in the field of the version; Node reads that of the old ones first.
+local function translate_attempts()
+  for i = 1, #(ours.set or {}), 2 do
+    if ours.set[i] == 'atm' and layout.attempts then
+      ours.set[i] = layout.attempts
+    elseif ours.set[i] == 'atm' and not ours.is_new then
+      redis.call('HDEL', job_key(base, kept, id, ours.place), 'attemptsMade')
+    end
+  end
+end
+
 local function finish()
   if ours.action == 'renew' then redis.call('SET', job .. ':lock', ours.token, 'PX', ours.ms) end
   local claimed
@@ -67,6 +78,7 @@ local function finish()
       if ours.action == 'keep' then forget() end
       return {'refused', answer}
     end
+    if layout.attempts then redis.call('HDEL', job, 'atm', 'ats') end
     if ours.claim and type(answer) == 'table' then
       claimed = answer
       if type(answer[1]) == 'table' then -- moveToFinished gives it the token of the finished job
@@ -96,8 +108,10 @@ end
 local function change(one)
   begin(one)
   options_read = nil
-  local why = refusal()
-  if why then return {why} end
+  local why, what = refusal()
+  if why then return {why, what} end
+  translate_attempts()
+  if layout.sorts_list and LISTS[here] then redis.call('ZREM', base .. 'priority', id) end
   if relocate then relocate() end
   return finish()
 end
@@ -105,6 +119,7 @@ end
 local answers = {}
 for n, one in ipairs(common.changes) do
   local ok, answer = pcall(change, one) -- so that an error of one does not hide what the others did
+  close_queues()
   if not ok then answer = {'error', type(answer) == 'table' and answer.err or tostring(answer)} end
   answers[n] = answer
   if effort > MAX_EFFORT then break end

@@ -9,6 +9,8 @@ local shared = {__index = common}
 local ours, id, job, copy
 local here, position
 local fields -- nil if only the claim was compared
+local is_worker -- true if the job is claimed by our worker, which works no queue of an old version
+local layout -- the row of the queue's version
 local relocate -- our part of the change, if there is one
 
 local own_keys = {} -- keys of BullMQ's script that are of the job: number and end of the name
@@ -29,6 +31,10 @@ local function begin(change)
     end
   end
   job, copy = base .. id, kept .. 'job:' .. id
+  is_worker = string.sub(ours.lock or '', 1, 10) == 'spooldeck:'
+  open_queue(base, is_worker)
+  open_parents(job, is_worker)
+  layout = open_queues[base].layout
   for n, ending in pairs(own_keys) do KEYS[n] = job .. ending end
   local arguments = ours.arguments
   for n = #arguments + 1, #ARGV do ARGV[n] = nil end
@@ -52,9 +58,42 @@ local function present_place()
   return score and place, score
 end
 
--- Why the job cannot be changed; nil if it can.
+-- Why a job is not put back: it is in a place, or a worker has it; nil if it is in none. Then `ours` says
+-- where it belongs by its fields.
+local function why_not_orphan()
+  fields = select(2, revision(job, ''))
+  if not fields then return 'gone' end
+  for _, set in ipairs(SETS) do
+    if score_in(base .. set, id) then return 'gone' end
+  end
+  for _, list in ipairs({'wait', 'paused', 'active'}) do
+    if index_in(base .. list, id, true) then return 'gone' end
+  end
+  if lock_of(base, id) then return 'locked' end
+  local finished, delay = tonumber(fields.finishedOn), tonumber(fields.delay) or 0
+  local due, children = (tonumber(fields.timestamp) or 0) + delay, redis.pcall('SCARD', job .. ':dependencies')
+  ours.priority = tonumber(fields.priority) or 0
+  if finished then
+    ours.to, ours.where = fields.returnvalue and 'completed' or 'failed', fields.finishedOn
+  elseif type(children) == 'number' and children > 0 then
+    ours.to, ours.where = 'waiting-children', ours.now
+  elseif delay > 0 and due > ours.now then
+    ours.to, ours.due = 'delayed', due
+  elseif ours.priority > 0 then
+    ours.to = 'prioritized'
+  else
+    ours.to, ours.where = 'wait', '0' -- by age
+  end
+end
+
+-- Why the job cannot be changed; nil if it can. And what is wrong, if the reason has no text of its own.
 local function refusal()
   if ours.image and #ours.image > 4000 then return 'too-many-fields' end
+  if ours.action ~= 'renew' and not (KEPT[ours.place] and (KEPT[ours.to] or ours.to == '')) then -- not only ours
+    local why = why_closed(base, is_worker)
+    if why then return 'closed', why end
+  end
+  if ours.action == 'adopt' then return why_not_orphan() end
   if ours.is_new then
     if redis.call('EXISTS', job, copy) > 0 then return 'exists' end
     return nil

@@ -118,11 +118,12 @@ EDGES: Edges = {
 }
 """BullMQ has no due time for a failed job, so a retried one is always due now."""
 
-NOTHING_CHANGED: Mapping[str, Callable[[str], StoreError]] = {
+NOTHING_CHANGED: Mapping[str, Callable[..., StoreError]] = {
     "gone": lambda ident: Gone(f"{ident} has changed"),
+    "closed": lambda ident, what: Unsupported(f"{ident}: {what}"),
     "exists": lambda ident: Gone(f"{ident} is there already"),
     "locked": lambda ident: Gone(f"{ident} was locked or its lock was lost"),
-    "refused": lambda ident: Gone(f"{ident}: BullMQ's script refused the change"),
+    "refused": lambda ident, answer: Gone(f"{ident}: BullMQ's script refused the change"),
     "needed": lambda ident: Unsupported(f"{ident} is a child of a waiting parent"),
     "next-run": lambda ident: Unsupported(f"{ident} is the next run of a scheduler"),
     "taken": lambda ident: Unsupported(f"{ident}: another job has this id now"),
@@ -158,6 +159,8 @@ class Change(NamedTuple):
 _keep = Action("keep", "removeJob")
 _return = Action("return", enters=True)
 _move = Action("move", enters=True)
+_ADOPT = Action("adopt", enters=True)
+"""A job that is in no list of its queue."""
 _EDIT = Action("edit")
 """Only fields change, as by BullMQ's updateData: the job stays where it is."""
 _PACKAGE = Action("package")
@@ -383,7 +386,7 @@ class JobMoves:
         if old is None:
             assert new is not None
             return self._addition(new, image, now)
-        queue, job = self._split(old.id)
+        queue, job = _split(old.id)
         if image is not None and image.id != old.id:
             raise Unsupported(f"the image is not of {old.id}")
         end = None if new is None else new.state
@@ -450,17 +453,11 @@ class JobMoves:
 
     def _held_tokens(self, connection: Connection, idents: Sequence[str]) -> list[Any]:
         """The tokens of the locks of jobs; [] if the server cannot be reached."""
-        keys = [f"{self._place.base(q)}{job}:lock" for q, job in map(self._split, idents)]
+        keys = [f"{self._place.base(q)}{job}:lock" for q, job in map(_split, idents)]
         try:
             return connection.call_all([("GET", key) for key in keys]) if keys else []
         except Unavailable:
             return []
-
-    def _split(self, ident: str) -> tuple[str, str]:
-        parts = split_id(ident)
-        if parts is None:
-            raise Gone(f"{ident}: no such job")
-        return parts
 
     def _target(self, old: Task, new: Task | None, image: JobImage | None, now: float) -> str:
         """The place that the job goes to; "" if it is deleted."""
@@ -489,7 +486,7 @@ class JobMoves:
         fields, unset = list[str](), list[str]()
         is_claimed, reruns = old.state is State.ACTIVE, (old.state, new.state) in _RERUNS
         if reruns and not new.attempts:
-            unset += ["atm", "ats"]
+            unset += ["atm", "ats", "attemptsMade"]
         elif is_claimed or new.attempts != old.attempts:
             fields += ["atm", str(new.attempts or 0)]
         if new.error != old.error and (new.error or is_claimed):
@@ -505,6 +502,21 @@ class JobMoves:
             found["data_limit"] = LONG_FIELD_BYTES
         found |= {"set": fields} if fields else {}
         return found | ({"unset": unset} if unset else {})
+
+    def put_back(
+        self, connection: Connection, queue: str, jobs: Sequence[str], now: float
+    ) -> list[StoreError | None]:
+        """Put jobs of a queue that are in none of its lists where they belong; an error for each
+        that was not, in order.
+
+        Raises:
+            StoreError: none was.
+        """
+        changes = [
+            Change(queue, _ADOPT, "", {"id": job, "to": "wait", "arguments": []}) for job in jobs
+        ]
+        answers = (read_answer(queue, each) for each in self._run(connection, changes, now))
+        return [each if isinstance(each, StoreError) else None for each in answers]
 
     def add_numbered(
         self, connection: Connection, queue: str, new: Task, image: JobImage, now: float
@@ -526,7 +538,7 @@ class JobMoves:
         self, new: Task, image: JobImage | None, now: float, *, is_numbered: bool = False
     ) -> Change:
         """The change that adds a job: data and options are those of the image, if there is one."""
-        queue, job = self._split(new.id)
+        queue, job = _split(new.id)
         if new.kind != queue:
             raise Unsupported(f"{new.id}: its kind is {new.kind}, expected its queue {queue}")
         if job.isdecimal() and not is_numbered:
@@ -558,6 +570,13 @@ class JobMoves:
             "arguments": [pack(packed), fields.get("data", "{}"), pack(options)],
         }
         return Change(queue, Action("package", name), "", ours)
+
+
+def _split(ident: str) -> tuple[str, str]:
+    parts = split_id(ident)
+    if parts is None:
+        raise Gone(f"{ident}: no such job")
+    return parts
 
 
 def _guard(old: Task, job: str) -> dict[str, Any]:
@@ -631,7 +650,11 @@ def read_answer(ident: str, answer: Any) -> str | StoreError:
     if answer[0] == "done":
         return str(answer[1])
     why = NOTHING_CHANGED.get(answer[0])
-    return why(ident) if why else Unavailable(f"{ident}: unexpected answer {answer!r:.100}")
+    return (
+        why(ident, *answer[1:])
+        if why
+        else Unavailable(f"{ident}: unexpected answer {answer!r:.100}")
+    )
 
 
 def _outcome(move: Move, answer: Any) -> Outcome:

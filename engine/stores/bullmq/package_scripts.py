@@ -98,6 +98,11 @@ PACKAGE_SCRIPTS: Mapping[str, PackageScript] = {
         "stalled wait active stalled-check meta paused marker events repeat",
         "limit prefix ms throttle-ms",
     ),
+    "updateJobScheduler": _script(
+        "updateJobScheduler-12.lua",
+        "repeat delayed wait paused meta prioritized marker id events pc {id} active",
+        "next-ms scheduler data packed-options ms prefix id",
+    ),
     "obliterate": PackageScript("obliterate-2.lua", ("meta", ""), ("count", "force"), (0,)),
     "pause": _script("pause-7.lua", "wait paused meta prioritized events delayed marker", "paused"),
     "resume": _script(

@@ -57,11 +57,8 @@ end
 -- Put the job into a place: at `where` (a score or a position), else as a new one.
 local function enter(place, where)
   if place == 'wait' or place == 'paused' then
-    local list = 'wait'
-    if redis.call('HEXISTS', base .. 'meta', 'paused') == 1 and redis.call('EXISTS', base .. 'paused') == 1 then
-      list = 'paused'
-    end
-    if where then insert(list, where) else redis.call('LPUSH', base .. list, id) end
+    if where then insert('wait', where) else redis.call('LPUSH', base .. 'wait', id) end
+    if layout.sorts_list and tonumber(ours.priority) > 0 then redis.call('ZADD', base .. 'priority', ours.priority, id) end
   elseif place == 'prioritized' then
     local number = where
     if not number then

@@ -78,6 +78,8 @@ BACKOFF_KEY = "backoff"
 MAX_DELAY_SECONDS = 365 * DAY_SECONDS
 """Longest delay between two attempts: BullMQ's scores of due times end in 2039."""
 
+_ORPHAN = "a job that is in no list and no set of its queue: control recover puts it back"
+
 OLD_MARKER = "0:"
 """Begins an entry of old BullMQ versions that is no job."""
 
@@ -307,7 +309,8 @@ def row_of(
     get = fields.get
     more = {name: fields[name][:500] for name in _MORE if name in fields} | dict(more)
     row = [ident, place, position, rev, get("name", "")[:500], get("timestamp", "")]
-    row += [get("priority", ""), get("atm", ""), attempts_text(get("opts", ""))]
+    attempts = get("attemptsMade") or get("atm", "")
+    row += [get("priority", ""), attempts, attempts_text(get("opts", ""))]
     to = url_in(get("data", ""), destination_field) if destination_field else ""
     return [*row, get("failedReason", "")[:2000], lock, 0, more, to]
 
@@ -419,7 +422,7 @@ def _problem(base: str, quoted: str, row: Row) -> Iterator[Problem]:
         yield Problem(name, "its id has unprintable characters", state)
     elif rev:
         # Named by its key: a look for the id alone cannot tell it from a job deep in a long list.
-        yield Problem(base + ident, "a job that is in no list and no set of its queue")
+        yield Problem(base + ident, _ORPHAN)
     elif where:
         what = f"is in {where}, but has no data" if not row[4] else "its key is no hash"
         yield Problem(name, what, state)

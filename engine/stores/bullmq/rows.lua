@@ -113,7 +113,7 @@ local function describe(id, place, score, also)
   end
   return {
     id, place, score, rev, string.sub(at.name or '', 1, 500), at.timestamp or false,
-    at.priority or false, at.atm or false, most,
+    at.priority or false, at.attemptsMade or at.atm or false, most,
     place ~= 'completed' and string.sub(at.failedReason or '', 1, 2000) or '',
     lock, left, some and more, destination_of(at)
   }, not some and (place == 'failed' and at.finishedOn or '') or nil

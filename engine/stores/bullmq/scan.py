@@ -331,6 +331,25 @@ class RedisScan:
             yield from (item for item in rows if isinstance(item, Problem))
 
 
+def find_orphans(connection: Connection, place: RedisPlace, queue: str) -> list[str]:
+    """The jobs of a queue that are in none of its lists and sets; what changes meanwhile may be
+    among them."""
+    base, found = place.base(queue), set[str]()
+    cursor = "0"
+    while True:
+        words = [cursor, f"{escape_pattern(base)}*", "keys", len(place.prefix) + 1]
+        call = ScriptCall(script("hashes", reads_only=True), [], words)
+        cursor, _, keys = connection.run(call)
+        found.update(key.removeprefix(base) for key in keys)
+        if str(cursor) == "0":
+            break
+    for name, at in PLACES.items():
+        if not at.is_ours:
+            words = ["LRANGE" if at.is_list else "ZRANGE", base + name, 0, -1]
+            found.difference_update(connection.call(*words))
+    return sorted(found)
+
+
 def rows_call(place: RedisPlace, queue: str, group: str, ids: Sequence[str]) -> ScriptCall:
     """The call that reads the jobs of ids of one queue (`rows.lua`)."""
     given = [place.base(queue), place.kept(queue), group, EFFORT_PER_CALL, pack(ids)]

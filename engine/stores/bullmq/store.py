@@ -13,6 +13,7 @@ from engine.store import (
     Control,
     Outlook,
     SeenTask,
+    StoreError,
     StoreSample,
     Unsupported,
     accept_all,
@@ -20,12 +21,12 @@ from engine.store import (
 from engine.stores.bullmq import controls
 from engine.stores.bullmq.change_feed import ChangeFeed, MarkerWatch
 from engine.stores.bullmq.claims import JobClaims
-from engine.stores.bullmq.connection import READ_ONLY_REPLICA, Connection
+from engine.stores.bullmq.connection import READ_ONLY_REPLICA, Connection, ScriptCall, script
 from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.moves import EDGES, UNKNOWN_NUMBER, JobMoves
-from engine.stores.bullmq.permissions import permitted_edges
+from engine.stores.bullmq.moves import ACTIONS, EDGES, UNKNOWN_NUMBER, Action, JobMoves
 from engine.stores.bullmq.place import RedisPlace, task_id
 from engine.stores.bullmq.reading import JobReader
+from engine.stores.bullmq.repeats import Repeats
 from engine.stores.bullmq.row import STATES, WORDS, own_retry_policy
 from engine.stores.bullmq.scan import KnownQueues, QueueCounts, RedisScan
 
@@ -37,6 +38,40 @@ _FINISHED = frozenset({State.DEAD, State.DONE, State.HELD, State.TRASH})
 """States of one sorted set: a job is found in it by one command."""
 CONTROL_SECONDS = 1.0
 """Seconds for which the controls that were read are current."""
+
+
+_BULLMQ_COMMANDS = (
+    "EVALSHA x 0",
+    "HSET {base}1 a b",
+    "HDEL {base}1 a",
+    "DEL {base}1",
+    "LPUSH {base}wait 1",
+    "LREM {base}wait 1 1",
+    "ZADD {base}failed 1 1",
+    "ZREM {base}failed 1",
+    "XADD {base}events * a b",
+    "RENAME {base}paused {base}wait",
+    "LMOVE {base}paused {base}wait LEFT RIGHT",
+)
+"""Commands of BullMQ's own scripts, and of ours that open a queue for them, each as it is used."""
+_OUR_COMMANDS = (
+    "COPY {base}1 {kept}job:1",
+    "RENAME {kept}job:1 {base}1",
+    "SADD {queues} x",
+    "LTRIM {base}wait 0 1",
+    "RPUSH {base}wait 1",
+)
+"""Commands of our scripts besides."""
+
+_PACKAGE = tuple(text.partition(" ")[0] for text in _BULLMQ_COMMANDS)
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "package": _PACKAGE,
+    "keep": (*_PACKAGE, "COPY", "SADD"),
+    "return": (*_PACKAGE, "LTRIM", "RPUSH"),
+    "move": (*_PACKAGE, "LTRIM", "RPUSH"),
+    "forget": ("EVALSHA", "DEL", "ZREM", "HDEL", "XADD"),
+}
+"""The commands that each action of `relocate.lua` needs, and BullMQ's script with it."""
 
 
 class BullmqStore:
@@ -63,8 +98,10 @@ class BullmqStore:
             self._moves = JobMoves(place)
             self._queues = KnownQueues(self._connection, place)
             names = self._queues.names
-            self._claims = JobClaims(self._connection, place, self._moves, names, clock)
+            repeats = Repeats(self._connection, place)
+            self._claims = JobClaims(self._connection, place, self._moves, repeats, names, clock)
             self.renew = self._claims.renew
+            self.claim_gate = repeats.gate
             self.claim_rules = ClaimRules(
                 own_retry_policy,
                 lambda task: self._claims.take_data(task) or reader.read_data(task),
@@ -249,3 +286,28 @@ class BullmqStore:
     def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
         """Raise Unsupported: no control counts what it would change."""
         raise Unsupported(f"no control {name!r} here that counts what it would change")
+
+
+def permitted_edges(edges: Edges, connection: Connection, place: RedisPlace) -> Edges:
+    """The edges, with a refusal for each that needs a command which the user may not run."""
+    texts = [
+        text.format(base=place.base("x"), kept=place.kept("x"), queues=place.queues_key)
+        for text in (*_BULLMQ_COMMANDS, *_OUR_COMMANDS)
+    ]
+    try:
+        refused = connection.run(ScriptCall(script("permissions", reads_only=True), [], texts))
+    except StoreError:
+        return edges  # unknown: a change says it
+    if not refused:
+        return edges
+    return {
+        way: edge._replace(refusal=_refusal(way, refused) or edge.refusal)
+        for way, edge in edges.items()
+    }
+
+
+def _refusal(way: tuple[State | None, State | None], refused: list[str]) -> str:
+    start, end = way
+    action = Action("package") if start is None else ACTIONS.get((start, end), Action("package"))
+    missing = [command for command in _NEEDED[action.name] if command in refused]
+    return f"the server does not permit {', '.join(missing)}" if missing else ""

@@ -25,7 +25,14 @@ from tui.cli.queue import lease_worker
 from tui.cli.queue.deliver_handlers import deliver_handlers, delivered_kinds
 from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.delivery_parts import with_outbox
-from tui.cli.setup.errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fail, print_result
+from tui.cli.setup.errors import (
+    EX_CONFIG,
+    EX_UNAVAILABLE,
+    EX_USAGE,
+    fail,
+    print_error,
+    print_result,
+)
 from tui.cli.setup.setup import Setup
 from tui.format.task_row import added_line
 
@@ -58,7 +65,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
             store,
             _handlers(setup, queues, stack),
             setup.retry_policy(),
-            with_outbox(setup.config, _services(setup, queues, slots), stack),
+            with_outbox(setup.config, _services(setup, store, queues, slots), stack),
             concurrency=arguments.concurrency or sum(slots.values()),
             until_idle=arguments.until_idle,
             owner=worker_name(),
@@ -101,8 +108,13 @@ def _handlers(setup: Setup, queues: tuple[str, ...], stack: ExitStack) -> Mappin
     }
 
 
-def _services(setup: Setup, queues: tuple[str, ...], slots: Mapping[str, int]) -> WorkerServices:
+def _services(
+    setup: Setup, store: BullmqStore, queues: tuple[str, ...], slots: Mapping[str, int]
+) -> WorkerServices:
     records = RunRecords(setup)
+    for queue in queues:
+        if why := store.claim_gate(queue)[0]:
+            print_error(f"{safe_line(queue)}: {why}")
     return records.services()._replace(
         limits=setup.token_buckets(),
         shorten_error=clean_error,
@@ -110,6 +122,7 @@ def _services(setup: Setup, queues: tuple[str, ...], slots: Mapping[str, int]) -
         timeouts={queue: setup.config.handlers[queue].timeout for queue in queues},
         data_kinds=queues,
         logs_waits=True,
+        gate=store.claim_gate,
     )
 
 

@@ -137,9 +137,9 @@ def work(setup: Setup, arguments: Namespace) -> int:
     setup.make_folders()
     place = parse_place(setup.address, setup.settings)._replace(queues=tuple(SLOTS))
     with ExitStack() as stack:
-        services = with_outbox(setup.config, _services(setup, SLOTS), stack)
-        handled = _handlers(setup, place, services, stack)
         store = stack.enter_context(closing(BullmqStore(place)))
+        services = with_outbox(setup.config, _services(setup, store, SLOTS), stack)
+        handled = _handlers(setup, place, services, stack)
         run = lease_worker.run(
             setup,
             store,
@@ -154,7 +154,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
     return lease_worker.print_run(run, as_json=arguments.json)
 
 
-def _services(setup: Setup, slots: Mapping[str, int]) -> WorkerServices:
+def _services(setup: Setup, store: BullmqStore, slots: Mapping[str, int]) -> WorkerServices:
     return (
         RunRecords(setup)
         .services()
@@ -165,6 +165,7 @@ def _services(setup: Setup, slots: Mapping[str, int]) -> WorkerServices:
             timeouts=dict.fromkeys(slots, PROGRAM_TIMEOUT_SECONDS),
             data_kinds=tuple(slots),
             logs_waits=True,
+            gate=store.claim_gate,
         )
     )
 
