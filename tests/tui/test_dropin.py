@@ -245,7 +245,7 @@ def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
             echo
         done
         logger() { printf '%s ' "${@:1:4}"; }
-        for CODE in 0 1 2 3 74 130; do
+        for CODE in 0 1 2 3 4 74 79 127 130; do
             rc=0; nftban_mail_send_with_retry x y z >codes || rc=$?
             tail -n +2 codes; echo $rc
         done
@@ -261,9 +261,27 @@ def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
     codes = ["0 0 1", "1 1 1", "2 2 1", "3 3 1", "0 0 1", "1 3 1", "1 3 1"]
     codes.append("130 130 1")
     logged = "-p user.alert -t nftban-queue"
-    codes += ["0", logged + " 2", "2", "1", "2", logged + " 2"]
+    alert = logged + " 2"
+    codes += ["0", alert, alert, "1", "0", alert, "2", alert, alert]
     assert [line.strip() for line in lines] == codes
     assert run.returncode == 1
+
+
+def test_a_mail_without_a_program_is_an_alert(place: Place) -> None:
+    """If spooldeck is not there, cannot run or takes no such word, the loss of a mail is sent to
+    syslog.
+    """
+    functions = place.folder / "functions.sh"
+    text = place.run("shell-init").stdout
+    script = (
+        'logger() { echo "$@"; }; rc=0; nftban_mail_send_with_retry x y full || rc=$?; echo $rc'
+    )
+    for program in ("/nowhere/spooldeck", "/etc/passwd", f"{sys.executable} /nowhere/spooldeck"):
+        functions.write_text(text.replace(shlex.join(COMMAND), program))
+        alert = "-p user.alert -t nftban-queue mail lost, neither sent nor kept: full"
+        assert place.bash(script).stdout.splitlines() == [alert, "2"]
+    functions.write_text(text.replace(shlex.join(COMMAND), f"{shlex.join(COMMAND)} --frob"))
+    assert place.bash(script).stdout.splitlines() == [alert, "2"]
 
 
 def test_the_functions_are_always_printed_and_quickly(place: Place) -> None:

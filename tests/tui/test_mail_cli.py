@@ -566,13 +566,17 @@ def test_on_a_terminal_each_failed_attempt_is_shown(office: Office) -> None:
 
 
 def test_a_mail_that_cannot_be_spooled_is_reported_as_lost(office: Office) -> None:
-    """A file in the place of the spool is exit 74 with the reason, and no task is made."""
+    """A file in the place of the spool is exit 74 (with --null 79) with the reason, and no task is
+    made.
+    """
     (office.root / "mailspool").rmdir()
     (office.root / "mailspool").write_text("in the way")
 
     run = office.mail("send-with-retry", "hello", TO)
+    null = office.mail("send-with-retry", "--null", stdin=f"{TO}\0full\0hello")
 
     assert (run.returncode, run.stdout, office.tasks()) == (74, "", [])
+    assert (null.returncode, null.stderr) == (79, run.stderr)
     assert run.stderr.startswith("✗ Failed to send email: no_transport_available: ")
     assert "; mail lost, cannot spool it: " in run.stderr
     assert f"{office.root}/mailspool: mailspool is a symbolic link or not a folder" in run.stderr

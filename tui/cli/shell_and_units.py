@@ -22,7 +22,14 @@ from engine.config.queue_config import Config
 from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.worker import HANDLER_GRACE_SECONDS
-from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail, print_error, program_command
+from tui.cli.setup.errors import (
+    EX_CONFIG,
+    EX_USAGE,
+    LOST_NULL,
+    fail,
+    print_error,
+    program_command,
+)
 from tui.cli.setup.output import captured_lines, print_json
 from tui.cli.setup.setup import Setup, load_function
 
@@ -65,6 +72,7 @@ def shell_init(arguments: Namespace) -> int:
         "command": shlex.join(command),
         "variables": " ".join(_variables()),
         "secret": nftban_variables.PASSWORD_VARIABLE,
+        "lost": str(LOST_NULL),
     }
     sys.stdout.write(fill_template("shell-init.sh", values))
     sys.stdout.flush()

@@ -24,7 +24,15 @@ from engine.policy import format_rough_duration, format_time
 from engine.store import StoreError
 from engine.system import files
 from engine.text.safe import safe_line
-from tui.cli.setup.errors import EX_IOERR, EX_USAGE, CommandError, fail, print_error, print_result
+from tui.cli.setup.errors import (
+    EX_IOERR,
+    EX_USAGE,
+    LOST_NULL,
+    CommandError,
+    fail,
+    print_error,
+    print_result,
+)
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND, describe_no_transport
 from tui.cli.setup.output import captured_lines
 from tui.cli.setup.setup import Setup
@@ -80,9 +88,9 @@ def _print_outcome(
 def send_with_retry(setup: Setup, arguments: Namespace) -> int:
     """Send a mail in several attempts; if all fail, spool and queue it (contract).
 
-    Exit 0: sent, 1: spooled (contract), with --null 3, as a program that cannot start ends
-    with 1, too.
-    Any other code: it is neither sent nor kept, which is also sent to syslog.
+    Exit 0: sent; 1: spooled (contract); with --null 3, because 1 is also the exit code of an
+    interpreter that cannot start. Any other code: it is neither sent nor kept, which is also sent
+    to syslog.
 
     If a setting is invalid, the mail is spooled without an attempt, and the worker waits until the
     setting is repaired: the sender of an alert cannot repair it.
@@ -132,7 +140,7 @@ def _send_with_retry(setup: Setup, arguments: Namespace) -> int:
             lost = f"{why}mail lost, cannot spool it: "
             _not_sent(error, lost)
             report_lost_mail(setup.queue.syslog, arguments, f"{lost}{_why(error)}")
-            return EX_IOERR
+            return LOST_NULL if arguments.null else EX_IOERR
         recipients = post.recipients(arguments.recipient)
     for ended, recipient in zip(results, recipients, strict=True):
         if arguments.json:

@@ -20,6 +20,10 @@ EX_OSERR = 71
 NOT_PRINTED = 4
 """Exit code of a command that added a task, but could not print its id."""
 
+LOST_NULL = 79
+"""Exit code of `mail send-with-retry --null` for a lost mail that is reported to syslog: no other
+program ends with it, and none of sysexits.h."""
+
 
 class CommandError(Exception):
     """Ends the command with one line on standard error and an exit code."""

@@ -23,7 +23,8 @@ __spooldeck() {
     if (( __spooldeck_code == 4 )); then
         return 0
     fi
-    if (( __spooldeck_code > 3 && __spooldeck_code < 128 )); then
+    # @lost@: the mail is lost, and the command has reported it.
+    if (( __spooldeck_code > 3 && __spooldeck_code < 128 && __spooldeck_code != @lost@ )); then
         return "$__spooldeck_other"
     fi
     return "$__spooldeck_code"
@@ -93,7 +94,7 @@ nftban_mail_send_with_retry() {
     case $__spooldeck_sent in
         0) return 0 ;;
         3) return 1 ;; # it is in the spool
-        2) ;; # the command has reported it
+        @lost@) ;; # the command has reported it
         *) logger -p user.alert -t nftban-queue "mail lost, neither sent nor kept: ${3:-}" || : ;;
     esac
     return 2
