@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.mail.message.content import Content
-from engine.mail.model import BadMail, Mail, NotSent, Waits
+from engine.mail.model import BadMail, Mail, MailError, NotSent, Waits
 from engine.mail.send.mail_spool import Spooled
 from engine.mail.send.sender import (
     TRANSPORT_RETRY_SECONDS,
@@ -27,6 +27,7 @@ from tests.mail.office import NOW, TASK, Office, Recorder, busy, full_disk, mark
 from tests.tables import each
 
 DEPTH = "nftban_mail_spool_depth"
+LIST = "a@example.com,b@example.com,c@example.com"
 
 # One attempt
 
@@ -176,6 +177,36 @@ def test_a_spooled_mail_to_a_list_is_divided(tmp_path: Path) -> None:
     assert [mails[f"{first}-{n}"].to for n in (2, 3)] == ["b@example.com", "c@example.org"]  # type: ignore[union-attr]
     office.deliver(office.spool.meta_path(f"{first}-3"))
     assert way.accepted[1].text == way.accepted[0].text == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("listed", [LIST, ""])
+def test_a_divided_mail_reaches_each_recipient_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str
+) -> None:
+    """After a kill between the new mails and the end of the division, a worker does not send them
+    before the list, named or configured, is divided again; that of an earlier list is unharmed.
+    """
+    office = Office(tmp_path, way := Recorder(), recipient=LIST)
+    payload = spooled(tmp_path, "one", "a@example.com", "S")
+    mail = office.spool.read(payload)
+    office.spool.set_recipient(mail, listed)
+    earlier, *parts = (f"{mail.id}-{n}" for n in (2, 3, 4))
+    office.spool.store_mail(earlier, "d@example.com", "S", Content("one", html=False))
+
+    with monkeypatch.context() as patch:
+        full_disk(patch, "replace_durably")
+        with pytest.raises(MailError, match="No space left"):
+            office.deliver(payload)
+    for part in parts:
+        with pytest.raises(Waits, match="has this recipient too"):
+            office.deliver(office.spool.meta_path(part))
+    assert way.asked == []
+
+    for ident in (mail.id, *parts, earlier):
+        office.deliver(office.spool.meta_path(ident))
+        office.spool.remove(office.spool.read(office.spool.meta_path(ident)))
+    assert [mail.recipient[0] for mail in way.accepted] == ["a", "b", "c", "d"]
+    assert list((tmp_path / "mailspool").iterdir()) == []
 
 
 def test_a_mail_is_stored_before_the_first_pause(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ marked as refused, and its task becomes dead at its first run.
 A list of recipients is one mail for each: a wrong address stops no other.
 """
 
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import NamedTuple, Protocol, Self
 
 from engine.config.mail_config import NOWHERE, MailSettings
@@ -465,6 +466,8 @@ class Sender:
         try:
             with _reading_spool():
                 spooled = self._spool.read(payload)
+                if why := _why_undivided(self._spool, spooled, self.recipients):
+                    raise Waits(self._clock() + TRANSPORT_RETRY_SECONDS, why)
                 first, *others = self.recipients(spooled.to)
                 if others and spooled.sent is None and not spooled.refused:
                     body = self._spool.body(spooled, self._settings.spooled_size)
@@ -724,7 +727,9 @@ class _SafeCopy:
         ident: str,
         reporting: Callable[[str], AbstractContextManager[None]],
     ) -> None:
-        """`reporting` is a block that reports an error with its consequence, and goes on."""
+        """`reporting` makes a context manager that prints an error with its consequence and
+        continues.
+        """
         self._spool, self.id, self._reporting = spool, ident, reporting
         self._mail = Spooled(ident, f"{spool.folder}/{ident}", spool.meta_path(ident))
         self.to, self._subject, self._content = "", "", Content("", html=False)
@@ -781,20 +786,55 @@ def _divide(
     spool: MailSpool, spooled: Spooled, body: bytes, first: str, others: Iterable[str]
 ) -> None:
     """Make a mail of its own for each further recipient, for which a worker makes a task; then set
-    the first as the only one.
+    the first as the only one. Until then the others are not sent (`_why_undivided`).
 
     Raises:
         OSError: it cannot be stored now; the mail is unchanged.
     """
-    made = {f"{spooled.id}-{n}": to for n, to in enumerate(others, 2)}
-    for ident, to in made.items():
-        # It exists if a process was killed before the end.
-        if not os.path.lexists(spool.meta_path(ident)):
-            mail_content = content_from_bytes(body, spooled.html)
-            spool.store_mail(ident, to, spooled.subject, mail_content)
+    numbers = itertools.count(2)
+    made = []
+    for to in others:
+        for n in numbers:
+            ident = f"{spooled.id}-{n}"
+            if not os.path.lexists(spool.meta_path(ident)):
+                mail_content = content_from_bytes(body, spooled.html)
+                spool.store_mail(ident, to, spooled.subject, mail_content)
+                break
+            # One with this recipient is there if a process was killed before the end; one with
+            # another, if the mail had another list before.
+            with suppress(BadMail):
+                if spool.read(spool.meta_path(ident)).to == to:
+                    break
+        made.append(ident)
     spool.set_recipient(spooled, first)
     for ident in made:
-        spool.mark_unqueued(ident)
+        with suppress(FileNotFoundError):  # a worker has just sent it
+            spool.mark_unqueued(ident)
+
+
+def _why_undivided(
+    spool: MailSpool, spooled: Spooled, recipients: Callable[[str], list[str]]
+) -> str:
+    """Return why a mail that `_divide` made waits: the list that names its recipient still exists,
+    as the process was killed. If it were sent and removed now, the list would make it again.
+
+    Raises:
+        OSError: the mail with the list cannot be read now.
+    """
+    match = _PART_ID.fullmatch(spooled.id)
+    if match is None or spooled.sent is not None:
+        return ""
+    try:
+        whole = spool.read(spool.meta_path(match[1]))
+    except BadMail:
+        return ""  # it was sent and removed, or this name has another meaning
+    if whole.sent is not None or spooled.to not in recipients(whole.to)[1:]:
+        return ""
+    return f"{safe_line(whole.id)} has this recipient too, until its task runs again"
+
+
+_PART_ID = re.compile(r"(.+)-[1-9][0-9]*")
+"""The id of a mail that `_divide` made, that of the first and a number; others also match."""
 
 
 def _describe_suspensions(held: Iterable[Suspension]) -> str:
