@@ -275,6 +275,40 @@ def test_a_mail_to_a_wrong_recipient_is_sent_to_another(office: Office, ran: boo
     assert (wrong.returncode, everything.returncode, run.returncode) == (1, 64, 0)
     assert "'nobody' has no domain" in wrong.stderr
     assert [mail.recipients for mail in server.mails] == [(TO,)]
+    assert "spooldeck: --to needs the id of one mail, not --all" in everything.stderr
+    change = f"{ident}: recipient changed from root@localhost to {TO}\n"
+    assert run.stdout.startswith(change)
+    assert change in (office.root / "log" / "queue.log").read_text()
+
+
+def test_a_mail_that_is_being_sent_or_held_keeps_its_recipient(office: Office) -> None:
+    """`--to` changes no mail whose task runs, is held, in the trash or being moved, or
+    that is not the only one named.
+    """
+    ident = office.spool()
+    meta = Path(office.meta(ident)).read_bytes()
+    task = office.task()
+
+    def refused(*more: str) -> str:
+        run = office.mail("spool", "retry", ident, *more, "--to", TO)
+        assert (run.returncode, run.stdout) == (64 if more else 1, "")
+        assert Path(office.meta(ident)).read_bytes() == meta
+        return run.stderr
+
+    assert "--to needs the id of one mail" in refused("mail-2")
+    unchanged = f"spooldeck: {ident}: recipient unchanged: "
+    for verb, why in (("hold", "is held: "), ("purge", "is in the trash: ")):
+        office.change(verb)
+        assert refused().startswith(f"{unchanged}task {task.id} {why}")
+    office.change("restore")
+    office.change("release")
+    with closing(office.store()) as store:
+        (task,) = store.take(2_000_000_000, "test", 1)
+    assert refused() == f"{unchanged}task {task.id} is sending it now\n"
+
+    path = next(office.root.glob(f"queue/work/{task.id}*"))
+    path.rename(office.staging / f"T.{task.id}.1-0-1")
+    assert refused() == f"{unchanged}.spooldeck/T.{task.id}.1-0-1 names it\n"
 
 
 def test_retry_all(office: Office) -> None:

@@ -215,7 +215,7 @@ mail spool retry | mail.retry:retry_spooled | queue one task for each of these m
     @place @json
     --all | all mails without a task, in the DLQ or in backoff, not refused permanently
     --refused | with --all: also mails that a server refused permanently (5xx)
-    --to ADDRESS | with an ID: send it to this recipient
+    --to ADDRESS | with one ID: send it to this recipient
 mail suspend @name | setup.suspend:suspend | stop sending by transport NAME until it is resumed
     reason [REASON]
     @place @json

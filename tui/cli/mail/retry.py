@@ -42,8 +42,9 @@ is open and locked.
 
 def retry_spooled(setup: Setup, arguments: Namespace) -> int:
     """Send these mails now, each by its existing task or by a new one."""
-    is_wrong = (arguments.refused and not arguments.all) or (arguments.to and arguments.all)
-    if is_wrong or bool(arguments.ids) == arguments.all:
+    if arguments.to and (arguments.all or len(arguments.ids) > 1):
+        fail(EX_USAGE, f"--to needs the id of one mail, not {'--all' if arguments.all else 'more'}")
+    if (arguments.refused and not arguments.all) or bool(arguments.ids) == arguments.all:
         ids = "the ids of mails, as `mail spool list` prints them"
         fail(EX_USAGE, f"expected {ids}, or --all, or --all --refused")
     setup.require_mail("mail spool")
@@ -106,20 +107,43 @@ class _SpoolRetry:
             try:
                 mail = read_mail(self._spool, ident)
                 if mail.sent is None:
-                    changed = mail._replace(to=to or mail.to)
-                    self._require_sendable(changed)
-                    if to:
-                        self._spool.set_recipient(mail, to)
-                        self._spool.take_refusal(mail)
-                    mails.append(changed)
+                    self._require_sendable(mail._replace(to=to or mail.to))
+                    mails.append(self._redirect(mail, to) if to else mail)
                 else:
                     by = safe_line(mail.sent.transport)
                     print(f"{mail.id}: already sent {format_time(mail.sent.at)} by {by}")
-            except (BadMail, OSError) as error:
+            except (BadMail, StoreError, OSError) as error:
                 self._refuse(ident, error)
         found = self._sorted(mails)
         self._retry_tasks(found.tasks)
         self._queue(found.orphans)
+
+    def _redirect(self, mail: Spooled, to: str) -> Spooled:
+        """Replace the recipient of a mail, unless its task runs or waits for an operator; return
+        the mail. The log gets both recipients.
+
+        Raises:
+            BadMail: its task must not be changed now, or the mail does not exist any more.
+            StoreError: the queue cannot be read now.
+            OSError: another process has the mail locked, or it cannot be written.
+        """
+        with self._spool.lock_mail(mail.id):  # no other process makes a task for it
+            task = tasks_of(self._store).get(mail.meta)
+            if task is None:
+                moved = self._store.find_named_payloads([mail.meta])
+                why = f"{safe_line(moved[mail.meta])} names it" if moved else ""
+            elif task.state is State.ACTIVE:
+                why = f"task {task.id} is sending it now"
+            else:
+                why = self._why_parked(mail, task)
+            if why:
+                raise BadMail(f"{mail.id}: recipient unchanged: {why}")
+            self._spool.set_recipient(mail, to)
+            self._spool.take_refusal(mail)
+        change = f"recipient changed from {safe_line(mail.to) or 'none'} to {safe_line(to)}"
+        print(f"{mail.id}: {change}")
+        self._setup.log_if_allowed("INFO", f"Mail spool: {mail.id}: {change}")
+        return mail._replace(to=to, refused="")
 
     def all(self, *, refused: bool = False) -> None:
         """Send all mails without a task, with a dead task, or in backoff; with `refused` also mails
@@ -205,15 +229,20 @@ class _SpoolRetry:
                 print(f"{mail.id}: task {task.id} is sending it now")
             elif task.state is State.PENDING and not task.due:
                 print(f"{mail.id}: task {task.id} is already due")
-            elif task.state in (State.HELD, State.TRASH):
-                where = "held" if task.state is State.HELD else "in the trash"
-                way = resend_command(self._setup, mail, task)
-                print_error(f"{mail.id}: task {task.id} is {where}: {way}")
+            elif why := self._why_parked(mail, task):
+                print_error(f"{mail.id}: {why}")
                 self.failed += 1
             else:
                 moves["retry" if task.state is State.DEAD else "promote"].append((mail, task))
         for verb, some in moves.items():
             self._move(verb, some)
+
+    def _why_parked(self, mail: Spooled, task: Task) -> str:
+        """Return that a task is held or in the trash, and the command that ends it; else ""."""
+        if task.state not in (State.HELD, State.TRASH):
+            return ""
+        where = "held" if task.state is State.HELD else "in the trash"
+        return f"task {task.id} is {where}: {resend_command(self._setup, mail, task)}"
 
     def _move(self, verb: str, found: Sequence[tuple[Spooled, Task]]) -> None:
         mails = {task.id: mail.id for mail, task in found}
