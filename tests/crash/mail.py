@@ -89,6 +89,8 @@ def send(root: Path, word: str) -> int:
 
         post = _office_at(root, word).post()
         (sent,) = post.send_with_retry("the disk is full", enqueue=enqueue)
+        if sent.lost:
+            raise sent.lost
     return 1 if sent.task_id else 5
 
 

@@ -460,9 +460,33 @@ def test_a_lost_mail_is_reported_to_syslog(office: Office) -> None:
 
     assert run.returncode == 74
     assert line.startswith("<9>") and "nftban-queue" in line
-    assert "mail lost, neither sent nor kept: disk full: no_transport_available: " in line
+    text = "mail lost, neither sent nor kept: disk full (to a@...): no_transport_available: "
+    assert text in line
     assert "mail is kept and not sent: " in fault and "queue.x: unknown key" in fault
-    assert "mail lost, neither sent nor kept: disk full: " in lost
+    assert "mail lost, neither sent nor kept: disk full (to a@...): " in lost
+
+
+def test_a_lost_mail_of_a_list_hides_no_other_result(office: Office) -> None:
+    """Of three recipients one is sent to, and the loss of the others is printed and in syslog, once
+    for each: the caller knows which mails it must repeat.
+    """
+    (office.root / "mailspool").rmdir()
+    (office.root / "mailspool").write_text("in the way")
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog,
+        Server(rcpt=["550 5.1.1 no", "", "550 5.1.1 no"]) as server,
+    ):
+        syslog.bind(path := str(office.folder / "log"))
+        office.config.write_text(f"queue: {{root: {office.root}, syslog: {path}}}\n{YAML}")
+        office.goes_by("curl", server.port)
+        run = office.mail("send-with-retry", "x", f"{TO},b@example.com,c@example.com", "full")
+        json_run = office.mail("send-with-retry", "x", "d@example.com", "full", "--json")
+        lines = [syslog.recv(4096).decode() for _ in range(2)]
+
+    assert (run.returncode, json_run.returncode) == (74, 0)
+    assert run.stdout.count("\n") == 1 and "b@example.com" in run.stdout
+    assert [f"mail to {to} lost" in run.stderr for to in (TO, "c@example.com")] == [True, True]
+    assert ["full (to a@...): " in lines[0], "full (to c@...): " in lines[1]] == [True, True]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -578,7 +602,7 @@ def test_a_mail_that_cannot_be_spooled_is_reported_as_lost(office: Office) -> No
     assert (run.returncode, run.stdout, office.tasks()) == (74, "", [])
     assert (null.returncode, null.stderr) == (79, run.stderr)
     assert run.stderr.startswith("✗ Failed to send email: no_transport_available: ")
-    assert "; mail lost, cannot spool it: " in run.stderr
+    assert f"; mail to {TO} lost, cannot spool it: " in run.stderr
     assert f"{office.root}/mailspool: mailspool is a symbolic link or not a folder" in run.stderr
     assert "if the spool is elsewhere, set NFTBAN_MAIL_SPOOL_DIR" in run.stderr
 

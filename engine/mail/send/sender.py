@@ -89,7 +89,7 @@ class SendResult(NamedTuple):
     """The result of `send_with_retry`."""
 
     sent: bool
-    """True if a transport accepted it; otherwise it is in the spool."""
+    """True if a transport accepted it; otherwise it is in the spool, unless it is `lost`."""
     transport: str
     """The transport that was used; "" for none."""
     attempts: int
@@ -108,6 +108,9 @@ class SendResult(NamedTuple):
     """When an attempt with an unknown result began, epoch seconds UTC; 0.0 if none."""
     unqueued: str = ""
     """Why no task could be made to deliver it from the spool; safe to show."""
+    lost: OSError | None = None
+    """Why it could not be stored, if it is neither sent nor stored; its notes (`__notes__`) are why
+    it was not sent."""
 
 
 class SendRequest(NamedTuple):
@@ -218,16 +221,12 @@ class Sender:
 
         If all attempts to one recipient failed, the next ones get a single attempt each: the caller
         waits for the pauses only once. `enqueue` takes the task's description and payload and
-        returns its id. `tell` gets a message for each failed attempt that another one follows.
-
-        Raises:
-            OSError: a mail was not sent and could not be spooled; it is lost. All others were sent
-                or spooled.
+        returns its id. `tell` gets a message for each failed attempt that another one follows. A
+        mail that can be neither sent nor spooled is `lost`, and stops no other.
         """
         results: list[SendResult] = []
-        lost: list[OSError] = []
         for to in self.recipients(recipient):
-            has_failed = any(not (each.sent or each.permanent) for each in results)
+            has_failed = any(not (each.sent or each.permanent or each.lost) for each in results)
             copy = _SafeCopy(self._spool, spool_entry.new_id(self._clock()), self._reporting_errors)
             try:
                 with copy:
@@ -241,14 +240,13 @@ class Sender:
                         cancelled=cancelled,
                         tell=tell,
                     )
-                results.append(ended)
             except OSError as error:
-                self._ledger.log_unsendable(INLINE_TASK_ID, 0, LOST, to, _describe_loss(error))
-                lost.append(error)
-        if results:
+                text = _describe_loss(error)
+                self._ledger.log_unsendable(INLINE_TASK_ID, 0, LOST, to, text)
+                ended = SendResult(False, "", 0, LOST, text, lost=error)
+            results.append(ended)
+        if not all(each.lost for each in results):
             self.publish()
-        if lost:
-            raise lost[0]
         return results
 
     def _send_or_spool(

@@ -23,7 +23,7 @@ from engine.mail.send.suspensions import Suspension
 from engine.policy import format_rough_duration, format_time
 from engine.store import StoreError
 from engine.system import files
-from engine.text.safe import safe_line
+from engine.text.safe import hide_domain, safe_line
 from tui.cli.setup.errors import (
     EX_IOERR,
     EX_USAGE,
@@ -89,8 +89,8 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
     """Send a mail in several attempts; if all fail, spool and queue it (contract).
 
     Exit 0: sent; 1: spooled (contract); with --null 3, because 1 is also the exit code of an
-    interpreter that cannot start. Any other code: it is neither sent nor kept, which is also sent
-    to syslog.
+    interpreter that cannot start. Any other code: at least one mail is neither sent nor kept,
+    which is also sent to syslog.
 
     If a setting is invalid, the mail is spooled without an attempt, and the worker waits until the
     setting is repaired: the sender of an alert cannot repair it.
@@ -102,14 +102,16 @@ def send_with_retry(setup: Setup, arguments: Namespace) -> int:
         raise
 
 
-def report_lost_mail(syslog: str, arguments: Namespace, why: str) -> None:
-    """Send a mail that is neither sent nor kept to the syslog socket: subject and reason, as an
-    alert. Callers of the contract's functions often discard standard error.
+def report_lost_mail(syslog: str, arguments: Namespace, why: str, recipient: str = "") -> None:
+    """Send a mail that is neither sent nor kept to the syslog socket: subject, recipient without
+    its domain and reason, as an alert. Callers of the contract's functions often discard standard
+    error.
     """
     from engine.system import syslog_handler  # loaded only for errors
 
     subject = getattr(arguments, "subject", "") or "without a subject"
-    text = f"mail lost, neither sent nor kept: {safe_line(subject)[:200]}: {safe_line(why)}"
+    to = f" (to {hide_domain(recipient)})" if recipient else ""
+    text = f"mail lost, neither sent nor kept: {safe_line(subject)[:200]}{to}: {safe_line(why)}"
     syslog_handler.send_message(syslog, "ALERT", text, time.time())
 
 
@@ -123,34 +125,38 @@ def _send_with_retry(setup: Setup, arguments: Namespace) -> int:
         setup.alert(f"mail is kept and not sent: {setup.fault}")
     with _interruptible() as stop:
         post = setup.mail.sender(settings, ways, stop.pause, unmeant=fault)
-        try:
-            results = post.send_with_retry(
-                text,
-                arguments.recipient,
-                arguments.subject,
-                enqueue=lambda description, payload: enqueue(setup, description, payload),
-                cancelled=stop.asked,
-                tell=print_error if sys.stderr.isatty() else _ignore_text,
-            )
-        except OSError as error:
-            # The reasons of the transports are included: the mail is lost, and the sender must know
-            # why.
-            why = "".join(f"{safe_line(note)}; " for note in getattr(error, "__notes__", ()))
-            _print_outcome(arguments, "failed", reason=f"{why}{_why(error)}")
-            lost = f"{why}mail lost, cannot spool it: "
-            _not_sent(error, lost)
-            report_lost_mail(setup.queue.syslog, arguments, f"{lost}{_why(error)}")
-            return LOST_NULL if arguments.null else EX_IOERR
+        results = post.send_with_retry(
+            text,
+            arguments.recipient,
+            arguments.subject,
+            enqueue=lambda description, payload: enqueue(setup, description, payload),
+            cancelled=stop.asked,
+            tell=print_error if sys.stderr.isatty() else _ignore_text,
+        )
         recipients = post.recipients(arguments.recipient)
     for ended, recipient in zip(results, recipients, strict=True):
-        if arguments.json:
+        if ended.lost:
+            _report_loss(setup, arguments, ended.lost, recipient)
+        elif arguments.json:
             result = "accepted" if ended.sent else "spooled"
             _print_outcome(arguments, result, recipient, ended.task_id, safe_line(ended.text))
         else:
             _print_result(setup, ended, recipient)
+    if any(ended.lost for ended in results):
+        return LOST_NULL if arguments.null else EX_IOERR
     if all(ended.sent for ended in results):
         return DONE
     return KEPT_NULL if arguments.null else NOT_SENT
+
+
+def _report_loss(setup: Setup, arguments: Namespace, error: OSError, recipient: str) -> None:
+    """Print and send to syslog why a mail was not sent, and why it could not be stored."""
+    why = "".join(f"{safe_line(note)}; " for note in getattr(error, "__notes__", ()))
+    _print_outcome(arguments, "failed", recipient, reason=f"{why}{_why(error)}")
+    to = f" to {safe_line(recipient)}" if recipient else ""
+    _not_sent(error, f"{why}mail{to} lost, cannot spool it: ")
+    text = f"{why}mail lost, cannot spool it: {_why(error)}"
+    report_lost_mail(setup.queue.syslog, arguments, text, recipient)
 
 
 def _ignore_text(text: str) -> None:
