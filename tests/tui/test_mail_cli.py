@@ -466,6 +466,37 @@ def test_a_lost_mail_is_reported_to_syslog(office: Office) -> None:
     assert "mail lost, neither sent nor kept: disk full (to a@...): " in lost
 
 
+SECRET = "redis://user:secret@host/0"
+
+
+@pytest.mark.parametrize(
+    ("words", "is_refused"),
+    [
+        (("send", SECRET, TO), False),
+        (("send", "--subject", SECRET, "--", "-x", TO), False),
+        (("send", f"--subject={SECRET}", "-", TO), False),
+        (("send-with-retry", SECRET, SECRET, SECRET, "--literal"), False),
+        (("send", "x", SECRET), True),
+        (("send", "--subject", "S", "x", TO, SECRET), True),
+        (("send-with-retry", "x", TO, "S", SECRET), True),
+        (("send-with-retry", "x", TO, "S", "--root", "a", f"--root={SECRET}"), True),
+        (("send-with-retry", "x", TO, f"--frob={SECRET}"), True),
+        (("send-with-retry", "x", TO, "S", "--", SECRET), True),
+    ],
+)
+def test_only_texts_of_a_mail_may_have_a_password(
+    office: Office, words: tuple[str, ...], is_refused: bool
+) -> None:
+    """In content, recipient and subject a URL with a password is text; elsewhere it names a place:
+    it is refused and not repeated.
+    """
+    run = office.mail(*words)
+
+    assert (run.returncode == 64) is is_refused, run.stderr
+    assert ("password on the command line" in run.stderr) is is_refused
+    assert not is_refused or "secret" not in run.stderr + run.stdout
+
+
 def test_a_lost_mail_of_a_list_hides_no_other_result(office: Office) -> None:
     """Of three recipients one is sent to, and the loss of the others is printed and in syslog, once
     for each: the caller knows which mails it must repeat.

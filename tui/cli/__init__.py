@@ -177,8 +177,8 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _run(words: list[str]) -> int:
-    is_mail = _command_words(words) in (("mail", "send"), KEEPS_MAIL)
-    if not is_mail and any(map(has_password, words)):
+    path = _command_words(words)
+    if any(map(has_password, _without_texts(words, path))):
         # Before anything repeats the words: other users could read it in the list of processes.
         fail(EX_USAGE, PASSWORD_IN_ARGUMENTS)
     _refuse_second_values(words)
@@ -195,15 +195,56 @@ def _run(words: list[str]) -> int:
     choose_color(getattr(arguments, "color", "auto"), os.environ)
     _find_place(arguments)
     root, named = getattr(arguments, "root", ""), getattr(arguments, "place", "")
+    if named and has_password(named):  # a recipient that is a URL is the place
+        fail(EX_USAGE, PASSWORD_IN_ARGUMENTS)
     if root and named and not is_same_place(root, named):
         fail(
             EX_USAGE, f"--root {safe_line(root)} and {safe_line(named)}: expected only one of them"
         )
     command: Command = arguments.command
-    return command(_make_setup(arguments, named or root or "", words), arguments)
+    keeps_mail = path == KEEPS_MAIL
+    try:
+        setup = _make_setup(arguments, named or root or "", words, keeps_mail=keeps_mail)
+    except CommandError as failure:
+        if keeps_mail:
+            report_lost = load_function("mail.send:report_lost_mail")
+            report_lost(queue_config.DEFAULT_SYSLOG, arguments, str(failure))
+        raise
+    return command(setup, arguments)
 
 
-def _make_setup(arguments: Namespace, place: str, words: Sequence[str]) -> Setup:
+_MAIL_TEXTS = {("mail", "send"): 2, KEEPS_MAIL: 3}
+"""Number of the first arguments of a command that may be any text, also a URL with a password."""
+
+
+def _without_texts(words: Sequence[str], path: tuple[str, ...]) -> Iterator[str]:
+    """Yield the words of a command without the texts of a mail: those before its PLACE, and the
+    value of --subject.
+    """
+    if path not in _MAIL_TEXTS:
+        yield from words
+        return
+    texts, option, has_options = len(path) + _MAIL_TEXTS[path], "", True
+    for word in words:
+        if option:
+            if option != "--subject":
+                yield word
+            option = ""
+        elif has_options and word == "--":
+            has_options = False
+        elif has_options and word.startswith("-") and word != "-":
+            option = word if word in (*_WITH_VALUE, "--subject") else ""
+            if not word.startswith("--subject="):
+                yield word
+        elif texts > 0:
+            texts -= 1
+        else:
+            yield word
+
+
+def _make_setup(
+    arguments: Namespace, place: str, words: Sequence[str], *, keeps_mail: bool
+) -> Setup:
     """Read the configuration. For a command that keeps a mail, an invalid one is none of its
     caller's faults: it gets what is valid.
 
@@ -212,21 +253,14 @@ def _make_setup(arguments: Namespace, place: str, words: Sequence[str]) -> Setup
         CommandError: the place is a URL that cannot be used.
     """
     path = getattr(arguments, "config", None)
-    keeps_mail = _command_words(words) == KEEPS_MAIL
     try:
-        try:
-            loaded = queue_config.load_config(path, os.environ)
-            return setup_for(loaded, place, os.environ, tuple(words))
-        except queue_config.ConfigError as error:
-            if not keeps_mail:
-                raise
-            fault = safe_line(str(error))
-            return setup_despite(fault, path, place, os.environ, tuple(words))
-    except CommandError as failure:
-        if keeps_mail:
-            report_lost = load_function("mail.send:report_lost_mail")
-            report_lost(queue_config.DEFAULT_SYSLOG, arguments, str(failure))
-        raise
+        loaded = queue_config.load_config(path, os.environ)
+        return setup_for(loaded, place, os.environ, tuple(words))
+    except queue_config.ConfigError as error:
+        if not keeps_mail:
+            raise
+        fault = safe_line(str(error))
+    return setup_despite(fault, path, place, os.environ, tuple(words))
 
 
 def _refuse_second_values(words: Sequence[str]) -> None:
