@@ -66,7 +66,7 @@ COMMAND_TABLE = """
     content [CONTENT]=None | a text, the path of a file below the allowed folders, or - for stdin
     recipient [RECIPIENT] | one address, or several with commas; default: as configured
     --literal | a CONTENT of - is text, not stdin
-    --null | for scripts: read CONTENT, RECIPIENT and SUBJECT from stdin, each with a NUL behind it
+    --null | for scripts: read RECIPIENT, SUBJECT and CONTENT from stdin, with a NUL between them
 console | open_console:open_console | open the console on these places
     places [PLACE...] | a folder with a queue, a Kannader spool, a ZGB database, or a URL
     --version | print the version and exit
