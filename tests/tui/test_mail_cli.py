@@ -411,6 +411,8 @@ def test_a_broken_configuration_file_loses_no_mail(office: Office) -> None:
 
     assert [run.returncode for run in (first, second, other, third)] == [1, 1, 78, 1]
     assert "queue.max_retries: expected " in first.stderr
+    kept = f"spooldeck: mail is kept in {office.root}/mailspool and not sent: "
+    assert [run.stderr.startswith(kept) for run in (first, second, third)] == [True] * 3
     assert "Nothing was attempted: " in "\n".join(office.lines())
     assert sorted(read(mail.data)[1].strip() for mail in server.mails) == ["four", "one", "two"]
 
@@ -462,7 +464,8 @@ def test_a_lost_mail_is_reported_to_syslog(office: Office) -> None:
     assert line.startswith("<9>") and "nftban-queue" in line
     text = "mail lost, neither sent nor kept: disk full (to a@...): no_transport_available: "
     assert text in line
-    assert "mail is kept and not sent: " in fault and "queue.x: unknown key" in fault
+    assert f"mail is kept in {office.root}/mailspool and not sent: " in fault
+    assert "queue.x: unknown key" in fault
     assert "mail lost, neither sent nor kept: disk full (to a@...): " in lost
 
 

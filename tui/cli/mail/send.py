@@ -122,7 +122,7 @@ def _send_with_retry(setup: Setup, arguments: Namespace) -> int:
     text = _content(arguments, settings)
     _make_folders(setup)
     if setup.fault:
-        setup.alert(f"mail is kept and not sent: {setup.fault}")
+        setup.alert(_describe_fault(setup))
     with _interruptible() as stop:
         post = setup.mail.sender(settings, ways, stop.pause, unmeant=fault)
         results = post.send_with_retry(
@@ -147,6 +147,14 @@ def _send_with_retry(setup: Setup, arguments: Namespace) -> int:
     if all(ended.sent for ended in results):
         return DONE
     return KEPT_NULL if arguments.null else NOT_SENT
+
+
+def _describe_fault(setup: Setup) -> str:
+    """Name the folder of a mail that a fault of the configuration keeps, "" if it has none: if the
+    file cannot be parsed, that is the default folder.
+    """
+    folder = safe_line(setup.queue.mail_spool)
+    return f"mail is kept in {folder} and not sent: {setup.fault}" if setup.fault else ""
 
 
 def _report_loss(setup: Setup, arguments: Namespace, error: OSError, recipient: str) -> None:
@@ -189,7 +197,7 @@ def _print_result(setup: Setup, ended: SendResult, recipient: str) -> None:
     elif ended.doubtful_since:
         print_error(f"{_DOUBT_TEXT}: {safe_line(ended.text)}")
     else:
-        print_error(f"not sent: {safe_line(ended.text)}")
+        print_error(_describe_fault(setup) or f"not sent: {safe_line(ended.text)}")
     if ended.task_id and ended.permanent:
         print_result(f"Mail kept in the spool, its task goes to the DLQ: {ended.task_id}")
     elif ended.task_id:
@@ -245,8 +253,9 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
 
 
 def _read_null_words(arguments: Namespace, settings: MailSettings) -> None:
-    """With --null set content, recipient and subject from standard input: arguments have a maximum
-    length (128 KiB on Linux), and other users can read them in the list of processes.
+    """With --null read recipient, subject and content from standard input, with a NUL between
+    them: arguments have a maximum length (128 KiB on Linux), and other users can read them in the
+    list of processes.
 
     Raises:
         CommandError: they are given twice, or not all there.
