@@ -193,8 +193,8 @@ class AlertInputs(NamedTuple):
     free_tasks: int | None = None
     """How many more tasks fit on the disk; None if not known."""
     destinations: Sequence[SeenDestination] = ()
-    refusals: Sequence[Failure] = ()
-    """Mails that were refused for good or lost, the latest first."""
+    refusals: Sequence[Failure] | str = ()
+    """Mails that were refused for good or lost, the latest first; or why they are unknown."""
     free_grace: float = GRACE_SECONDS
     """Seconds for which the lock must have been free; 0.0 for a single look."""
 
@@ -455,8 +455,10 @@ def _refused(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         yield Level.WARN, AlertKind.REFUSED, words, recent[0].when, (Where.TRANSPORTS,)
 
 
-def recent_refusals(refusals: Sequence[Failure], now: float) -> list[Failure]:
-    """Return those of the last day."""
+def recent_refusals(refusals: Sequence[Failure] | str, now: float) -> list[Failure]:
+    """Return those of the last day; none if they are unknown."""
+    if isinstance(refusals, str):
+        return []
     return [each for each in refusals if each.when is None or now - each.when < DAY_SECONDS]
 
 

@@ -469,6 +469,21 @@ def test_a_lost_mail_is_reported_to_syslog(office: Office) -> None:
     assert "mail lost, neither sent nor kept: disk full (to a@...): " in lost
 
 
+def test_unknown_refusals_are_not_shown_as_none(office: Office) -> None:
+    """If the delivery records cannot be read, `status` shows `?` with the reason, in JSON null."""
+    office.mail("send-with-retry", "x", "root@localhost", NFTBAN_MAIL_METHOD="curl")
+    (records,) = office.folder.rglob("delivery.jsonl")
+    known = json.loads(office.run("status", "--json").stdout)["mail"]["refused_or_lost"]
+    records.unlink()
+    records.symlink_to(records)
+    unknown = office.run("status", "--json")
+    text = office.run("status").stdout
+
+    assert (known, json.loads(unknown.stdout)["mail"]["refused_or_lost"]) == (1, None)
+    why = "delivery records cannot be read: Too many levels of symbolic links"
+    assert f"mail      ? refused or lost: {why}\n" in text
+
+
 SECRET = "redis://user:secret@host/0"
 
 

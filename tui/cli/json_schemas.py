@@ -125,7 +125,7 @@ ran_per_second_before number?, due number?, oldest_due time?, due_by_kind number
 process | pid number, unknown text, state text, does text, waits_in text, seconds number?, \
 cpu_seconds number?, bytes_moved number?, files_below text[]?, children number[]?
 work | id text, kind text, abandoned flag, accepted flag?, log text, recommended text?
-mails | spooled number?, oldest_age number?, without_task number?, refused_or_lost number, \
+mails | spooled number?, oldest_age number?, without_task number?, refused_or_lost number?, \
 suspended suspension[]
 suspension | name text, since time, who text, why text
 stop | since time, who text, why text

@@ -81,9 +81,9 @@ class PlaceReadings(NamedTuple):
     """Disk of its tasks and load of its host; None if unknown."""
     journal_changed: int = 0
     """Modification time of the journal's folder in nanoseconds; 0 if missing."""
-    refusals: Sequence[Failure] = ()
+    refusals: Sequence[Failure] | str = ()
     """Mails that were refused for good or lost, of those in the delivery records, the latest
-    first."""
+    first; or why the records cannot be read."""
     is_watched: bool = False
     """True if the kernel reports changes of its files: a local file system, not another host."""
 
@@ -159,6 +159,7 @@ class PlaceWatcher:
         """Task events from the logs."""
         self._transports = TransportMonitor(find_mail_log(place.logs))
         self._records: DeliveryReader | None = None
+        self._refusals: Sequence[Failure] | str = ()
         self._ran: float | None = None
         self._last_runs: deque[float] = deque(maxlen=MAX_LOG_LINES)
         self._notes: NotesById = NO_NOTES
@@ -194,7 +195,7 @@ class PlaceWatcher:
             self._read_registry(),
             self._place.host(),
             changed,
-            () if self._records is None else self._records.refusals,
+            self._refusals,
             self._is_watched,
         )
         return PlaceReadings(lock, queue, mail, log, *told, *last)
@@ -211,15 +212,19 @@ class PlaceWatcher:
         )
 
     def _read_records(self) -> Mapping[str, Sequence[Failure]]:
-        """Add the failures in the delivery records to those in the log."""
+        """Add the failures in the delivery records to those in the log; note the refusals."""
         if self._place.mail is None:
             return NO_RECORDS
         try:
             if self._records is None:
                 self._records = DeliveryReader(self._place.mail.records())
-            return self._records.read()
-        except (OSError, Unavailable):
+            found = self._records.read()
+        except (OSError, Unavailable) as error:
+            why = error.strerror if isinstance(error, OSError) else None
+            self._refusals = f"delivery records cannot be read: {why or error}"
             return NO_RECORDS
+        self._refusals = self._records.refusals
+        return found
 
     def _read_facts(self) -> WholeQueueFigures:
         """Read the queue's state; if that takes long, not every time."""

@@ -321,6 +321,8 @@ def _mail_lines(readings: PlaceReadings, now: float) -> list[str]:
         lines.append(f"mail      {heap.mails:,} spooled, the oldest for {age}")
     elif isinstance(heap, str):
         lines.append(f"mail      ? {safe_line(heap)}")
+    if isinstance(readings.refusals, str):
+        lines.append(f"mail      ? refused or lost: {safe_line(readings.refusals)}")
     whys = Counter(each.text or each.word for each in recent_refusals(readings.refusals, now))
     lines += [
         f"mail      {count:,} refused or lost in a day: {safe_line(why)}"
@@ -345,7 +347,9 @@ def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
         "spooled": None if spooled is None else spooled.mails,
         "oldest_age": spooled.oldest if spooled and spooled.mails else None,
         "without_task": None if tasks.read is not None else found.lost,
-        "refused_or_lost": len(recent_refusals(readings.refusals, time.time())),
+        "refused_or_lost": None
+        if isinstance(readings.refusals, str)
+        else len(recent_refusals(readings.refusals, time.time())),
         "suspended": [with_times(stop._asdict(), "since") for stop in _stopped(readings)],
     }
     return {
