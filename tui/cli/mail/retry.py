@@ -135,7 +135,7 @@ class _SpoolRetry:
             elif task.state is State.ACTIVE:
                 why = f"task {task.id} is sending it now"
             else:
-                why = self._why_parked(mail, task)
+                why = _why_parked(self._setup, mail, task)
             if why:
                 raise BadMail(f"{mail.id}: recipient unchanged: {why}")
             self._spool.set_recipient(mail, to)
@@ -229,20 +229,13 @@ class _SpoolRetry:
                 print(f"{mail.id}: task {task.id} is sending it now")
             elif task.state is State.PENDING and not task.due:
                 print(f"{mail.id}: task {task.id} is already due")
-            elif why := self._why_parked(mail, task):
+            elif why := _why_parked(self._setup, mail, task):
                 print_error(f"{mail.id}: {why}")
                 self.failed += 1
             else:
                 moves["retry" if task.state is State.DEAD else "promote"].append((mail, task))
         for verb, some in moves.items():
             self._move(verb, some)
-
-    def _why_parked(self, mail: Spooled, task: Task) -> str:
-        """Return that a task is held or in the trash, and the command that ends it; else ""."""
-        if task.state not in (State.HELD, State.TRASH):
-            return ""
-        where = "held" if task.state is State.HELD else "in the trash"
-        return f"task {task.id} is {where}: {resend_command(self._setup, mail, task)}"
 
     def _move(self, verb: str, found: Sequence[tuple[Spooled, Task]]) -> None:
         mails = {task.id: mail.id for mail, task in found}
@@ -350,6 +343,14 @@ class _SpoolRetry:
                 self._spool.mark_queued(mail.id)
             except (BadMail, OSError) as error:
                 print_error(describe_error(mail.id, error))  # harmless: the task is searched first
+
+
+def _why_parked(setup: Setup, mail: Spooled, task: Task) -> str:
+    """Return that a task is held or in the trash, and the command that ends it; else ""."""
+    if task.state not in (State.HELD, State.TRASH):
+        return ""
+    where = "held" if task.state is State.HELD else "in the trash"
+    return f"task {task.id} is {where}: {resend_command(setup, mail, task)}"
 
 
 def _task(mail: Spooled) -> Task:
