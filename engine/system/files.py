@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from os import stat_result
-from typing import TYPE_CHECKING
 
 from engine.system.fd_cache import FdCache
 
+TYPE_CHECKING = False  # typing loads re and enum, at each start
 if TYPE_CHECKING:
     import socket
 

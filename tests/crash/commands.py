@@ -42,7 +42,7 @@ METRICS = (
 CODES = {0, 1, 2, 3, 4, 64, 69, 74, 77, 78}
 """The contract's, 4 for an id that was not printed, and those of sysexits.h that are documented."""
 STAGING = {".lock", "held", "trash", "twice", "corrupt", "exclusive", "next-due"} | {
-    *("journal", "swept", "swept-mail", "queued-mail")
+    *("journal", "swept", "swept-mail", "queued-mail", "run-times")
 }
 """What may be in `.spooldeck/` with nothing under way."""
 RECOVERED = 1

@@ -261,7 +261,7 @@ def test_a_server_that_dribbles_is_left_in_time() -> None:
     with serving(dribble) as slow:
         said = failure(Failed, slow, timeout=300, max_time=0.5)
         over.set()
-    assert said.startswith("timeout: not done within 0.5 s")
+    assert said.startswith("timeout: ")  # of the attempt, or of the read that its end cuts short
 
 
 def test_a_cancelled_attempt_ends_now() -> None:

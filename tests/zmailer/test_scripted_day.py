@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
+from engine.system.run_clock import RECORD, read_moment
 from tests import command
 from tests.stores.zmailed import HEADERS, Spool
 
@@ -80,6 +81,12 @@ class Office(NamedTuple):
                 os.utime(root / "queue" / str(number), (time.time() - EXPIRY - 5,) * 2)
             else:
                 os.utime(root / "queue" / str(number))
+        # Earlier runs have seen the time pass: else no mail is too old.
+        here = read_moment(time.time())
+        last = f"{here.at!r} {here.uptime!r} {here.boot}"
+        (root / ".spooldeck").mkdir(exist_ok=True)
+        seen = f"{last}\n0.0 0.0\n{here.at - 2 * EXPIRY!r} {here.at!r}\n"
+        (root / ".spooldeck" / RECORD).write_text(seen)
         (root / "scheduler.conf").write_text(
             CONF.format(root=root, user=os.getuid(), group=os.getgid())
         )
