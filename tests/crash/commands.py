@@ -396,7 +396,8 @@ def _ran(root: Path) -> Counter[str]:
 def _of_staging(root: Path) -> Iterator[str]:
     staging = root / "queue/.spooldeck"
     # A draft of a hint: rewritten by the next who looks, believed by none under this name.
-    left = {p.name for p in staging.glob("*") if not p.name.startswith("next-due.")} - STAGING
+    drafts = ("next-due.", "run-times.")
+    left = {p.name for p in staging.glob("*") if not p.name.startswith(drafts)} - STAGING
     left |= {f"twice/{path.name}" for path in (staging / "twice").glob("*")}
     left |= {f"corrupt/{path.name}" for path in (staging / "corrupt").glob("*")}
     if left:
