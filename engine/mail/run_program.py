@@ -72,6 +72,8 @@ def run(
         return supervisor.run_supervised(program, timeout, cancelled, linger=grace, abandon=True)
     except supervisor.CannotRun as error:
         verb = "follow" if error.started else "start"
-        word = "unavailable_not_followed" if error.started else NOT_STARTED
+        word = NOT_STARTED if error.is_lack else "unavailable_usage"  # a fault of this mail
+        if error.started:
+            word = "unavailable_not_followed"
         text = safe_line(f"cannot {verb} {argv[0]}: {error}")
         raise NotSent(Reason.UNAVAILABLE, word, text) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 
@@ -40,7 +41,7 @@ class RunClock:
         """Note that a run is at `now`; return what all runs have seen.
 
         Raises:
-            OSError: the record cannot be read or written.
+            OSError: the record cannot be read or, but for a full disk, written.
         """
         if self._seen is None:
             self._seen = self._written = read_seen_time(self._folder, self._root)
@@ -51,9 +52,15 @@ class RunClock:
         is_same = self._written and len(self._written.stretches) == len(self._seen.stretches)
         is_recent = last is not None and 0 <= now - last.at < WRITE_SECONDS
         if not (is_same and is_recent) or self._seen.stepped_at != before.stepped_at:
-            self._make_folder(self._folder)
-            path = f"{self._folder}/{RECORD}"
-            files.replace_file(path, _render(self._seen), files.FILE_MODE, self._root)
+            try:
+                self._make_folder(self._folder)
+                path = f"{self._folder}/{RECORD}"
+                files.replace_file(path, _render(self._seen), files.FILE_MODE, self._root)
+            except OSError as error:
+                # What is old is deleted also from a full disk: the next run finds the same in the
+                # old record.
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
             self._written = self._seen
         return self._seen
 

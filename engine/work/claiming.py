@@ -78,9 +78,13 @@ class Slots:
         self.busy -= 1
 
     def rest(self, kind: str, lack: str, now: float) -> bool:
-        """Claim no task of a kind for 15 s, longer each time; True if this lack is a new one."""
+        """Claim no task of a kind for 15 s, longer each time; True if this lack is a new one. Tasks
+        that were claimed before the rest do not lengthen it.
+        """
         before, delay = self._rests.get(kind, ("", RetryDelay()))
-        self._rests[kind] = lack, delay.longer(now, LACK_REST_SECONDS)
+        if delay.is_over(now):
+            delay = delay.longer(now, LACK_REST_SECONDS)
+        self._rests[kind] = lack, delay
         return lack != before
 
     def end_rest(self, kind: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 from engine.seen_time import RunMoment, SeenTime, note_run
+from engine.system import files
 from engine.system.run_clock import RECORD, RunClock, read_seen_time
 
 NOW, HOUR, DAY = 1_795_200_000.0, 3600.0, 86400.0
@@ -70,3 +72,15 @@ def test_the_record_is_read_again_and_a_damaged_one_has_seen_nothing(tmp_path: P
     assert line.startswith("the clock was set ahead by 7d23h before 2026-")
     (tmp_path / RECORD).write_text("no record\n")
     assert read_seen_time(str(tmp_path), "") == SeenTime()
+
+
+def test_ages_are_known_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is too old is deleted there too: only its record cannot be written."""
+    clock = RunClock(str(tmp_path), "", lambda level, text: None, lambda path: None)
+    clock.note(NOW)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "replace_file", fail)
+    assert clock.age(NOW, NOW + 1800) == 1800

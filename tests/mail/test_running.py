@@ -173,6 +173,9 @@ def test_a_program_that_cannot_be_started_is_unavailable(program: Make, tmp_path
         assert failure.value.reason is Reason.UNAVAILABLE
         assert failure.value.word == "unavailable_not_started"
         assert not failure.value.permanent
+    with pytest.raises(NotSent) as failure:
+        run([program("true"), "x" * 200_000], SMALL, 5, never)
+    assert failure.value.word == "unavailable_usage"  # the fault of this mail, not of the worker
     path_of_program = program("cat > given")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))

@@ -255,3 +255,32 @@ def test_a_claim_adds_the_next_run_once(
     assert (job["data"], job["delay"], job["rjk"]) == ('{"n":1}', str(HOUR), "tick")
     assert json.loads(job["opts"])["repeat"] == {"every": HOUR, "count": 2}
     assert client.zscore("bull:mails:repeat", "tick") == NOON + HOUR
+
+
+@pytest.mark.parametrize(
+    "opts",
+    [
+        '{"repeat": {"every": 0.5, "count": 1}}',
+        '{"repeat": {"every": 1000}, "prevMillis": 1e999}',
+        '{"repeat": {"pattern": "0 * * * *", "startDate": 1e300}}',
+        '{"repeat": ' + "[" * 5000 + "]" * 5000 + "}",
+    ],
+    ids=["interval", "infinite", "year", "nested"],
+)
+def test_odd_options_of_a_run_end_no_worker(
+    client: redis.Redis, open_bullmq: Opener, opts: str
+) -> None:
+    """The job stays where it is, with the reason, and nothing is raised."""
+    client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
+    key = "tick:::UTC:0 * * * *"
+    client.zadd("bull:mails:repeat", {key: NOON})
+    write_waiting(client, "repeat:x:1", rjk=key, opts=opts, data="[" * 5000)
+    with closing(open_bullmq(lambda: NOON / 1000)) as store:
+        list(store.take(NOON / 1000, "me", 1))
+
+
+@pytest.mark.parametrize("name", [":/etc/localtime", "/etc/localtime", ":UTC"])
+def test_the_zone_of_this_machine_may_be_a_file(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TZ names a zone or a file, after a colon or not (tzset(3))."""
+    monkeypatch.setenv("TZ", name)
+    assert next_match("0 * * * *", "", NOON) == NOON + HOUR

@@ -134,7 +134,7 @@ def parse_image(data: bytes) -> JobImage:
         texts += [t for item in (*image.fields.items(), *image.long_fields.items()) for t in item]
         if not all(isinstance(text, str) for text in texts):
             raise TypeError("a value is no text")
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise Unsupported(f"not the image of a job: {error}") from error
     return image
 

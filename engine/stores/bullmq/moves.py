@@ -636,7 +636,7 @@ def _options_of(text: str) -> dict[str, Any]:
 
     try:
         options = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Unsupported(f"the options are not JSON: {error}") from error
     if not isinstance(options, dict):
         raise Unsupported("the options are not a JSON object")

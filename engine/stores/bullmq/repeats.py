@@ -36,11 +36,17 @@ class NextRun(NamedTuple):
 
 
 def local_zone() -> tzinfo:
-    """The time zone of this machine: of the variable TZ, else of its file."""
-    if name := os.environ.get("TZ", "").lstrip(":"):
+    """The time zone of this machine: of the variable TZ, a name or a file (tzset(3)), else of its
+    file.
+
+    Raises:
+        ValueError, ZoneInfoNotFoundError: TZ is not known.
+    """
+    name = os.environ.get("TZ", "").lstrip(":")
+    if name and not name.startswith("/"):
         return ZoneInfo(name)
     try:
-        with open(LOCAL_ZONE_FILE, "rb") as file:
+        with open(name or LOCAL_ZONE_FILE, "rb") as file:
             return ZoneInfo.from_file(file)
     except OSError:
         return UTC
@@ -53,12 +59,12 @@ def next_match(pattern: str, zone: str, after: int) -> int:
     later; one that comes twice runs once, but in a pattern of all hours twice.
 
     Raises:
-        ValueError: the pattern or the zone is not known.
+        ValueError: the pattern, the zone or the time is not known, or croniter is not installed.
     """
-    from croniter import croniter
-
-    begin = datetime.fromtimestamp(after / 1000, UTC)
     try:
+        from croniter import croniter
+
+        begin = datetime.fromtimestamp(after / 1000, UTC)
         there = ZoneInfo(zone) if zone else local_zone()
         hours = croniter.expand(pattern, second_at_beginning=True)[0][1]
         has_all_hours = hours == ["*"]
@@ -78,7 +84,7 @@ def next_match(pattern: str, zone: str, after: int) -> int:
             )
             at = again.get_next(datetime)
             found = min(found, at.replace(tzinfo=there, fold=1).astimezone(UTC))
-    except (ValueError, KeyError, OSError, OverflowError) as error:
+    except (ValueError, KeyError, OSError, OverflowError, ImportError) as error:
         raise ValueError(f"{pattern} {zone}: {error}".strip()) from error
     return round(found.timestamp() * 1000)
 
@@ -181,7 +187,7 @@ def _id_in(data: str) -> str:
     """The member `id` of JSON data, "" without one."""
     try:
         return str(json.loads(data).get("id") or "")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return ""
 
 
@@ -231,7 +237,7 @@ class Repeats:
         try:
             options: dict[str, Any] = json.loads(fields.get("opts", "{}"))
             run = find_next_run(options, now, aligns=is_repeatable)
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
             raise Unsupported(str(error)) from error
         if run is None:
             return

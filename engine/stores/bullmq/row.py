@@ -340,7 +340,7 @@ def attempts_text(options: str) -> str | bool:
     try:
         said = json.loads(options)
         most, delay = said.get("attempts", 0), said.get("backoff")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return False
     if not _is_number(most) or most <= 1:
         return False
