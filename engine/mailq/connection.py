@@ -22,8 +22,8 @@ MAX_ANSWER_BYTES = 64 << 20
 MAX_ANSWER_LINES = 1_000_000
 """Of one answer, or of a dump of version 1."""
 MAX_LOGIN_BYTES = 64 << 10
-MAX_LOGIN_LINES = 100
-"""Of the greeting, and of the answer to a login."""
+MAX_LOGIN_LINES = MAX_LOGIN_BYTES
+"""Of the greeting, and of the answer to a login: a server of version 1 sends its dump with it."""
 CONNECTION_SECONDS = 80.0
 """Seconds after which a connection is replaced: the server ends it after 90."""
 ANSWER_SECONDS = 30.0

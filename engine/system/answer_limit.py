@@ -44,6 +44,10 @@ class AnswerLimit:
             raise TimeoutError(f"no whole answer within {self._seconds:g} s")
         sock.settimeout(self._ends_at - now)
 
+    def begin_next(self) -> None:
+        """Count the next answer of several requests from zero; the time goes on."""
+        self._bytes = self._lines = 0
+
     def count(self, data: bytes | memoryview) -> None:
         """Count bytes that were received.
 

@@ -223,8 +223,8 @@ OK = [HELLO, None, b"+OK\n", None]
         ([*OK, b"+OK until LF.LF\n", b"abcde\n" * 20_000], "more than 97 KiB"),
         ([*OK, b"+OK until LF.LF\n", b"\n" * 30_000], "more than 20,000 lines"),
         ([*OK, b"\n" * 30_000], "more than 20,000 lines"),
-        ([b"\n" * 65_000], "more than 100 lines"),
-        ([HELLO, None, b"\n" * 65_000], "more than 100 lines"),
+        ([b"\n" * 70_000], "an empty line, expected"),
+        ([HELLO, None, b"\n" * 70_000], "more than 64 KiB"),
     ],
 )
 def test_an_answer_ends_at_its_limits(

@@ -1,6 +1,7 @@
 """What other programs may leave in the keys of BullMQ: shown as problems, and never lost."""
 
 import functools
+import hashlib
 import itertools
 import math
 import re
@@ -338,3 +339,17 @@ def test_a_large_answer_after_the_login_is_read(
         client.client_kill_filter(_type="normal", skipme=True)
         with suppress(Unavailable):
             link.call("PING")
+
+
+def test_each_answer_of_a_pipeline_has_the_limit_of_its_own(
+    client: redis.Redis, open_bullmq: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many large jobs may be claimed in one pipeline; one answer above the limit is refused."""
+    monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 300_000)
+    text = "return string.rep('x', ARGV[1])"
+    script = connection.Script(text, hashlib.sha1(text.encode()).hexdigest(), reads_only=True)
+    link = open_bullmq()._connection
+    answers = link.run_all([connection.ScriptCall(script, [], [100_000]) for _ in range(8)])
+    assert [len(answer) for answer in answers] == [100_000] * 8
+    with pytest.raises(Unavailable, match="an answer of more than"):
+        link.run(connection.ScriptCall(script, [], [2_000_000]))

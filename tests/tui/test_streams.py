@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -48,6 +51,16 @@ def test_a_printed_text_keeps_only_line_ends_and_tabs() -> None:
     assert safe_text("a\tb\r\nc\nd") == "a\tb\r\nc\nd"
     assert safe_text(f"{HARM}\n") == "x\ufffd]52;c;UFdORUQ=\ufffd\ufffd[31m\ufffd2J\ufffd\ufffd\n"
     assert safe_text("a\rb\x0bc\u2028d") == "a\ufffdb\ufffdc\ufffdd"
+
+
+@pytest.mark.parametrize("name", ["ESC \x1b", "caf\u00e9"])
+def test_a_text_that_the_encoding_lacks_is_printed(tmp_path: Path, name: str) -> None:
+    """In a locale without it, U+FFFD or a letter of a name is `?`, and nothing is raised."""
+    argv = [sys.executable, "-m", "tui.cli", "status", str(tmp_path / name)]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUNBUFFERED": "1"}
+    ended = subprocess.run(argv, env=environment, capture_output=True)
+    assert (ended.returncode, ended.stderr.count(b"\n")) == (2, 1)
+    assert b"Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)

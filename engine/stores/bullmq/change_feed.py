@@ -28,6 +28,8 @@ GRACE_SECONDS = 0.05
 """Seconds within which the entries of a counted change arrive on the other connection."""
 ENTRIES_PER_READ = 2000
 """Stream entries that one XREAD returns of each stream."""
+MAX_ENTRIES = 50_000
+"""Stream entries that one XREAD returns of all streams: an entry has about 20 lines."""
 MARKER_BLOCK_SECONDS = 10
 """Seconds after which a queue is asked for a job even without a marker: a worker that took one may
 have been killed."""
@@ -107,7 +109,8 @@ class ChangeFeed:
         """
         try:
             if not self._is_waiting:
-                words = ("XREAD", "BLOCK", BLOCK_MS, "COUNT", ENTRIES_PER_READ, "STREAMS")
+                count = max(10, min(ENTRIES_PER_READ, MAX_ENTRIES // max(1, len(self._last))))
+                words = ("XREAD", "BLOCK", BLOCK_MS, "COUNT", count, "STREAMS")
                 self._connection.begin(*words, *self._last, *self._last.values())
                 self._is_waiting = True
             if not self._connection.is_ready(seconds):

@@ -26,7 +26,7 @@ ANSWER_TIMEOUT_SECONDS = 30.0
 besides."""
 MAX_ANSWER_BYTES = 128 << 20
 MAX_ANSWER_LINES = 2_000_000
-"""Of the answers to what was sent together; each element of a list is a line."""
+"""Of the answer to a script, or to the commands of a pipeline; each text takes two lines."""
 MAX_LOGIN_BYTES = 64 << 10
 """Until the login is done."""
 
@@ -133,6 +133,12 @@ class _LimitedSocket:
         self._limit, self._received = self._new_limit(), []
         self._socket.settimeout(ANSWER_TIMEOUT_SECONDS)
         self._socket.sendall(data)
+
+    def begin_next(self) -> None:
+        """Begin the next answer of a pipeline: jobs of many MB may be claimed by one, and would
+        stall if its answers were refused after the claim.
+        """
+        self._limit.begin_next()
 
     def recv_into(self, buffer: bytearray) -> int:
         """Receive a part of an answer."""
@@ -340,6 +346,7 @@ class Connection:
             self._reopen_if_cut(connection)
             connection.send_packed_command(connection.pack_commands(commands))
             for _ in commands:
+                connection._sock.begin_next()
                 try:
                     answers.append(connection.read_response())
                 except self._redis.ResponseError as error:

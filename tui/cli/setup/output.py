@@ -89,8 +89,13 @@ def guard_streams() -> None:
             continue  # a buffer in memory
         if is_ours:
             buffer = BufferedWriter(raw(number, "w", closefd=False))
-            options = {"line_buffering": old.line_buffering, "write_through": old.write_through}
-            stream = SafeStream(buffer, old.encoding, old.errors, newline="\n", **options)
+            # PYTHONUNBUFFERED (containers, units) sets write_through alone.
+            is_by_line = old.line_buffering or old.write_through
+            # U+FFFD, or a name, may not be in the encoding of the terminal.
+            errors = "replace" if old.errors == "strict" else old.errors
+            stream = SafeStream(
+                buffer, old.encoding, errors, newline="\n", line_buffering=is_by_line
+            )
             setattr(sys, name, stream)
 
 
