@@ -39,7 +39,7 @@ METRICS = (
     *("tasks_processed_total", "tasks_failed_total", "task_retries_total", "dlq_total"),
     "last_run_timestamp",
 )
-CODES = {0, 1, 2, 3, 4, 64, 69, 74, 77, 78}
+CODES = {0, 1, 2, 3, 4, 64, 69, 71, 74, 75, 77, 78}
 """The contract's, 4 for an id that was not printed, and those of sysexits.h that are documented."""
 STAGING = {".lock", "held", "trash", "twice", "corrupt", "exclusive", "next-due"} | {
     *("journal", "swept", "swept-mail", "queued-mail", "run-times")
