@@ -244,6 +244,7 @@ def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
             done
             echo
         done
+        cd FOLDER
         logger() { printf '%s ' "${@:1:4}"; }
         for CODE in 0 1 2 3 4 74 79 127 130; do
             rc=0; nftban_mail_send_with_retry x y z >codes || rc=$?
@@ -254,7 +255,7 @@ def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:
         echo not reached
     """
 
-    run = place.bash(script)
+    run = place.bash(script.replace("FOLDER", shlex.quote(str(place.folder))))
 
     first, *lines = run.stdout.splitlines()
     assert first == f"<--root><{place.folder}/{odd}><queue><count>"
