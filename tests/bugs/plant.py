@@ -34,7 +34,7 @@ COPIED = ("engine", "tui", "themes", "tests", "pyproject.toml")
 PATIENCE = 60.0
 """Seconds after which a test without a fault hangs."""
 PYTEST = (
-    *("-x", "-q", "-p", "no:cacheprovider"),
+    *("-x", "-q", "--deep", "-p", "no:cacheprovider"),
     *("-o", "addopts=--strict-markers --strict-config --import-mode=importlib"),
 )
 
@@ -184,6 +184,7 @@ def _run_here(test: str, copy: Path, log: Path, patience: float) -> Ran:
         os.dup2(source, number)
     os.chdir(copy)
     os.environ |= {"PYTHONPATH": str(copy), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    os.environ.pop("PYTEST_ADDOPTS", None)  # of other plugins
     sys.path[:] = [str(copy), *(p for p in sys.path if Path(p or ".").resolve() != ROOT)]
     for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
         del sys.modules[name]
@@ -242,7 +243,7 @@ class Planter:
         """Processes that a test starts, too, must import the copy."""
         said = subprocess.run(
             [sys.executable, "-c", "import engine, tui; print(engine.__file__, tui.__file__)"],
-            env={**os.environ, "PYTHONPATH": str(self._copy)},
+            env={**os.environ, "PYTHONPATH": str(self._copy), "PYTEST_ADDOPTS": ""},
             cwd="/",
             capture_output=True,
             text=True,

@@ -567,14 +567,14 @@ CASES: Mapping[str, _Scenario] = {
         "queue dlq purge 1", _dead, {**_rest, **dict.fromkeys((DEAD_1, DEAD_2), _purge)}, 0, 22
     ),
     "next-worker": _Scenario("@recover", _stale, _rescues, 1, 55),
-    "recover": _Scenario("queue recover --yes", _leftovers, _rescues, 0, 66),
-    "recover-stale": _Scenario("queue recover --yes", _stale, _rescues, 0, 74),
+    "recover": _Scenario("queue recover --yes", _leftovers, _rescues, 0, 62),
+    "recover-stale": _Scenario("queue recover --yes", _stale, _rescues, 0, 61),
     "recover-stuck": _Scenario(
         "--config {root}/stuck.yaml queue recover --yes",
         _prepared(_leftovers, _impatient),
         _rescues,
         code=0,
-        floor=92,
+        floor=72,
         stuck=True,
     ),
 }
