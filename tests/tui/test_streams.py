@@ -112,7 +112,8 @@ def test_no_command_prints_what_a_name_or_a_database_contains(
     ]
     for place in (folder, queue, database):
         for words in ([*needed, f"{place}/" if place.is_dir() else place], [place]):
-            said = spooldeck(*name.split(), *map(str, words))
+            # A command that takes them for the text of a mail keeps it in the configured folder.
+            said = spooldeck(*name.split(), *map(str, words), NFTBAN_DATA_DIR=f"{tmp_path}/data")
             text = f"{said.stdout}{said.stderr}".replace("\n", "").replace("\t", "")
             assert text.isprintable(), (words, text)
 
