@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -101,7 +102,7 @@ def running_server(
                 process.kill()
                 process.wait()
             # What commands of root keep for places of this server, whose path is its own.
-            here = f"*-{Path(own).name}-*"
+            here = f"*-{re.sub(r'[^A-Za-z0-9.]+', '-', Path(own).name).strip('-')}-*"
             for folder in Path(ROOT_STATE_FOLDER, "places").glob(here) if os.geteuid() == 0 else ():
                 shutil.rmtree(folder)
 
