@@ -2,7 +2,8 @@
 
 One game after another, each with a spool and a schedule of its own: among ourselves, beside a
 program whose lock excludes nobody, and with operators who break the lock of whoever is running;
-then senders and workers of mail in each format, and a server that counts what arrives.
+then senders and workers of mail in each format, and a server that counts what arrives; and workers
+of ours beside those of BullMQ on Node, with pauses by both.
 """
 
 import argparse
@@ -15,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
+from tests.rivals import jobs
 from tests.rivals.field import BESIDE, BREAKING, OURS, Counts, Field
 from tests.rivals.mails import FORMATS, play
 
@@ -57,13 +59,17 @@ def played(folder: Path, seed: int, name: str, seconds: float) -> tuple[object, 
         end = time.monotonic() + seconds
         mails = play(folder, MAILS[name], seed, lambda: time.monotonic() < end)
         return mails, mails.broken()
+    if name in jobs.VERSIONS:
+        end = time.monotonic() + seconds
+        ran = jobs.play(folder, jobs.VERSIONS[name], seed, lambda: time.monotonic() < end)
+        return ran, ran.broken()
     counts = game(folder, seed, GAMES[name], seconds)
     return counts, counts.broken(shared="standin" in GAMES[name])
 
 
 def main() -> int:
     """Play until the time is over, and say what every game came to."""
-    names = [*GAMES, *MAILS]
+    names = [*GAMES, *MAILS, *jobs.VERSIONS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))

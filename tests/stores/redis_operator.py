@@ -34,9 +34,13 @@ def act(store: LoudStore, journal: Journal, rng: random.Random) -> None:
     verb = rng.choice(USED)
     starts = {start for start, _ in VERBS[verb].edges} - {State.ACTIVE}
     fitting = [t for t in store.scan() if isinstance(t, Task) and t.state in starts]
-    some = rng.sample(fitting, min(len(fitting), rng.choice((5, 40, 400))))
-    plan = plans.freeze_plan(verb, some, time.time(), edges=store.edges)
-    plan = plan._replace(included_ids=frozenset(task.id for task in some))
+    apply(store, journal, verb, rng.sample(fitting, min(len(fitting), rng.choice((5, 40, 400)))))
+
+
+def apply(store: BullmqStore, journal: Journal, verb: str, tasks: list[Task]) -> None:
+    """Plan a verb on tasks and apply the plan with a journal."""
+    plan = plans.freeze_plan(verb, tasks, time.time(), edges=store.edges)
+    plan = plan._replace(included_ids=frozenset(task.id for task in tasks))
     intent: Any = Intent(verb, Who("ana", pid=os.getpid()))
     report = run_journaled_plan(store, journal, plan, intent, time.time)
     told = len(report.done) + len(report.gone) + len(report.failed) + len(report.excluded)
