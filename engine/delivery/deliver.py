@@ -17,7 +17,7 @@ from engine.delivery.status_table import DONE, FATAL, Outcomes
 from engine.destinations.destination import origin_of
 from engine.model import Task
 from engine.text.safe import safe_line
-from engine.work.handlers import Context, Failed, Fatal, Postponed, Retry
+from engine.work.handlers import Context, Failed, Fatal, Lacking, Postponed, Retry
 
 MAX_RESULT_CHARACTERS = 4096
 """Characters of an answer that are kept as the result, or as the details of a failure."""
@@ -50,6 +50,7 @@ class DeliverHandler:
         Raises:
             Postponed: its destination is blocked or unhealthy, the failed attempt was a probe, or
                 the worker cancelled it.
+            Lacking: the worker has no descriptor or memory left for a request.
             Fatal: the data is no request, or the answer excludes further attempts.
             Failed: any other error, with its code in brackets before the text; Retry if the answer
                 sets the time of the next attempt.
@@ -69,6 +70,8 @@ class DeliverHandler:
         except DeliveryError as error:
             if error.code == network_errors.CANCELLED:
                 raise Postponed(self._clock(), str(error)) from error
+            if error.code == network_errors.OWN_LIMIT:
+                raise Lacking(str(error)) from error
             failure, code = error, error.code
             what = code
         outcome = status_table.outcome(self._outcomes, what)

@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 
+from engine.system.supervisor import OWN_LIMITS
 from engine.text.safe import safe_line
 
 DNS, REFUSED, RESET = "DNS", "REFUSED", "RESET"
@@ -16,8 +17,9 @@ BLOCKED_URL, TOO_LARGE, BAD_ANSWER = "BLOCKED_URL", "TOO_LARGE", "BAD_ANSWER"
 """Codes of our own checks: the URL or an address of it is not allowed; the answer is too large; the
 answer is not HTTP, or redirects too often."""
 
-CANCELLED, BAD_DATA = "CANCELLED", "BAD_DATA"
-"""Codes of tasks: the worker cancelled the request; the data of the task is no request."""
+CANCELLED, BAD_DATA, OWN_LIMIT = "CANCELLED", "BAD_DATA", "OWN_LIMIT"
+"""Codes of tasks: the worker cancelled the request; the data of the task is no request; the worker
+has no descriptor or memory left for it."""
 
 UNHEALTHY = frozenset({DNS, REFUSED, RESET, TIMEOUT, TLS, UNKNOWN})
 """Codes after which a destination is unhealthy."""
@@ -59,6 +61,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def error_code(error: BaseException) -> str:
     """The code of an exception, by it or by what caused it."""
+    if any(isinstance(one, OSError) and one.errno in OWN_LIMITS for one in _chain(error)):
+        return OWN_LIMIT
     found = (code for one in _chain(error) for kind, code in _CODES if isinstance(one, kind))
     return next(found, UNKNOWN)
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from engine.delivery.http_client import Answer
-from engine.delivery.network_errors import CANCELLED, DeliveryError
+from engine.delivery.network_errors import CANCELLED, OWN_LIMIT, DeliveryError
 from engine.destinations.destination import Destination
 from engine.destinations.registry import Registry
 from engine.federation.keys import OwnKeys, PeerKeys
 from engine.federation.profile import POLICIES, Policy, Profile
 from engine.schedules import Schedule, linear
-from engine.work.handlers import Postponed
+from engine.work.handlers import Lacking, Postponed
 
 SIGNING, ENCRYPTION = "publicKey", "encryptionPublicKey"
 """Keys of the free JSON of a destination: its public keys in base64, as /discover names them."""
@@ -93,6 +93,8 @@ def for_task(parts: FederationParts, is_cancelled: Callable[[], bool]) -> Federa
         try:
             return parts.send(method, url, headers, body, timeout, is_cancelled, why_blocked)
         except DeliveryError as error:
+            if error.code == OWN_LIMIT:
+                raise Lacking(str(error)) from error
             if error.code != CANCELLED:
                 raise
             raise Postponed(parts.clock(), str(error)) from error

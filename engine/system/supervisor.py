@@ -67,6 +67,10 @@ class ProgramResult(NamedTuple):
     """True if it did not read all of its standard input."""
 
 
+OWN_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""errno values of a call that failed for want of descriptors or memory of this process or system:
+they say nothing about the peer."""
+
 _FAULTS_OF_REQUEST = (errno.E2BIG, errno.EINVAL, errno.ENAMETOOLONG)
 """errno values of a start that fails for what the program was given, not for what is missing."""
 

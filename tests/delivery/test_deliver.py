@@ -21,8 +21,9 @@ from engine.destinations.registry import update
 from engine.destinations.sql_registry import SqlRegistry
 from engine.model import State, Task
 from engine.schedules import parse_schedule
-from engine.work.handlers import Context, Failed, Fatal, Postponed, Retry
+from engine.work.handlers import Context, Failed, Fatal, Lacking, Postponed, Retry
 from tests.delivery.peers import TLS, Peer, answer, peer, silent
+from tests.descriptors import no_descriptors
 
 NOW = 1_795_170_000.0
 TASK = Task("1", "push", State.ACTIVE, NOW)
@@ -81,6 +82,17 @@ def test_an_answer_of_2xx_is_the_result(deliveries: Deliveries) -> None:
         result = deliveries.handler()(TASK, Context(data=data_for(f"{one.url}/in")))
     assert result == {"status": 202, "body": "taken"}
     assert [(got.line, got.body) for got in one.received] == [("POST /in HTTP/1.1", b"text")]
+
+
+def test_a_worker_without_descriptors_makes_no_attempt(deliveries: Deliveries) -> None:
+    """The task is given back, and nothing is recorded about its destination."""
+    with peer(answer(200)) as one, peer(answer(200)) as other:
+        handler = deliveries.handler()
+        handler(TASK, Context(data=data_for(f"{one.url}/in")))
+        before = deliveries.registry.get(other.url)
+        with no_descriptors(), pytest.raises(Lacking, match="Too many open files"):
+            handler(TASK, Context(data=data_for(f"{other.url}/in")))
+        assert (deliveries.registry.get(other.url), other.received) == (before, [])
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,9 @@ from engine.stores.kannader.mail_format import encode_wire
 from engine.stores.kannader.settings import TLS
 from engine.system.answer_limit import AnswerLimit
 from engine.text.error_pattern import fold_error, pattern_name, reply_code
-from engine.work.handlers import Context, Failed, Fatal, Postponed
+from engine.work.handlers import Context, Failed, Fatal, Lacking, Postponed
 from engine.work.smtp_send import SmtpSend
+from tests.descriptors import no_descriptors
 from tests.mail.letters import BODIES, HEADERS, unwired
 from tests.mail.smtpd import (  # fmt: skip
     CUT,
@@ -490,6 +491,15 @@ def test_contents_that_shrink_are_broken_off() -> None:
         SmtpSend(lambda task: letter, SmtpDestination(HOST, server.port))(TASK, Context())
     assert server.mails == server.refused == []
     assert letter.contents.closed
+
+
+def test_a_worker_without_descriptors_makes_no_attempt() -> None:
+    """The task is given back, and its kind rests; the server sees nothing."""
+    with Server() as server:
+        send(server)  # loads all modules
+        with no_descriptors(), pytest.raises(Lacking, match="Too many open files"):
+            send(server)
+    assert len(server.mails) == 1
 
 
 def send_over_one(server: Server, senders: list[str]) -> None:

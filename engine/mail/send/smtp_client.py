@@ -29,6 +29,7 @@ from engine.mail.model import BadMail, NotSent, Reason
 from engine.mail.run_program import NOT_STARTED
 from engine.mail.transports.curl import describe_secret_fault, read_secret
 from engine.system.answer_limit import AnswerLimit, AnswerTooLong
+from engine.system.supervisor import OWN_LIMITS
 from engine.text.safe import ascii_name, safe_line
 
 REQUIRED, WRAPPED, OPPORTUNISTIC, NONE = "required", "wrapped", "opportunistic", "none"
@@ -705,6 +706,9 @@ class _SmtpSession:
             )
         if lost and isinstance(error.__context__, OSError):
             error = error.__context__  # smtplib reports any error as a closed connection
+        cause = error.__cause__ if isinstance(error, _Unreached) else error
+        if isinstance(cause, OSError) and cause.errno in OWN_LIMITS:
+            return NotSent(Reason.UNAVAILABLE, NOT_STARTED, f"{cause.strerror} - {self._doing}")
         word = _word_for_error(error)
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         if isinstance(error, _Unreached) and isinstance(error.__cause__, OSError):
