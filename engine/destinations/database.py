@@ -7,10 +7,13 @@ for the next statement. Errors become Unavailable with one line; no text has a p
 from __future__ import annotations
 
 import os
+import socket
 import sqlite3
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from engine.config.place_address import Address
@@ -21,6 +24,9 @@ from engine.text.safe import safe_line
 
 PATIENCE_SECONDS = 5.0
 """Longest wait for a lock, for a statement, and for a connection."""
+
+GRACE_SECONDS = 1.0
+"""How much longer than its own time limit a server may take to say that it was reached."""
 
 INSTALL_HINT = "pip install 'spooldeck[postgres]'"
 
@@ -64,6 +70,8 @@ class Dialect(NamedTuple):
     explain: Callable[[Any, float], Unavailable]
     """Its error as one line; an empty text if the error is a bug of ours."""
     is_current: Callable[[Address, PooledConnection], bool]
+    deadline: Callable[[PooledConnection, float], AbstractContextManager[None]]
+    """Within the block, the connection is ended after so many seconds."""
     placeholder: str
     time: str
     """A bound time, epoch seconds, as the value of a column for times."""
@@ -95,7 +103,10 @@ class SqlDatabase:
             connection = self._take(creates)
             is_whole = False
             try:
-                with users.files_as(connection.account):
+                with (
+                    users.files_as(connection.account),
+                    self.dialect.deadline(connection, self._patience + GRACE_SECONDS),
+                ):
                     done = connection.raw.execute(
                         sql.replace("?", self.dialect.placeholder), tuple(values)
                     )
@@ -238,6 +249,27 @@ def _connect_postgres(address: Address, patience: float, creates: bool) -> Poole
     return PooledConnection(raw)
 
 
+@contextmanager
+def _postgres_deadline(connection: PooledConnection, seconds: float) -> Iterator[None]:
+    """The server's own limit does not end the wait for a server that hangs or answers for ever."""
+    over = threading.Timer(seconds, partial(_shut, connection.raw.fileno()))
+    over.daemon = True
+    over.start()
+    try:
+        yield
+    finally:
+        over.cancel()
+        over.join()  # its descriptor may be another one's later
+
+
+def _shut(fd: int) -> None:
+    with (
+        suppress(OSError),
+        socket.socket(fileno=os.dup(fd)) as same,
+    ):  # the server may have closed it
+        same.shutdown(socket.SHUT_RDWR)
+
+
 def _explain_postgres(error: Any, patience: float) -> Unavailable:
     import psycopg
 
@@ -268,6 +300,7 @@ DIALECTS: Mapping[str, Dialect] = {
         errors=lambda: sqlite3.Error,
         explain=_explain_sqlite,
         is_current=_is_current_file,
+        deadline=lambda connection, seconds: nullcontext(),
         placeholder="?",
         time="?",
     ),
@@ -276,6 +309,7 @@ DIALECTS: Mapping[str, Dialect] = {
         errors=_psycopg_error,
         explain=_explain_postgres,
         is_current=lambda address, connection: not connection.raw.closed,
+        deadline=_postgres_deadline,
         placeholder="%s",
         time="to_timestamp(?)",
     ),

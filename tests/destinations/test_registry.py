@@ -1,6 +1,7 @@
 """The registry of destinations in SQLite and in Postgres, with rivals and bad databases."""
 
 import os
+import signal
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import psycopg
 import pytest
 
 from engine.config.place_address import Address, parse_address
+from engine.destinations.database import SqlDatabase
 from engine.destinations.destination import Destination, block, mark_failure, start_probe
 from engine.destinations.registry import MAX_TRIES, update
 from engine.destinations.sql_registry import SqlRegistry
@@ -208,6 +210,20 @@ def test_a_locked_registry_is_reported(open_registry: OpenRegistry, address: Add
     with holding_lock(address), pytest.raises(Unavailable, match=why):
         registry.count_probe(PEER)
     assert registry.count_probe(PEER) == 1
+
+
+def test_a_server_that_hangs_is_reported(postgres_url: str) -> None:
+    """A process of the server that is stopped does not keep its own time limit; once it goes on,
+    the registry is usable."""
+    with closing(SqlDatabase(parse_address(postgres_url), patience=0.05)) as database:
+        ((pid,),) = database.run("SELECT pg_backend_pid()").rows
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(Unavailable, match="not reachable"):
+                database.run("SELECT 1")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert database.run("SELECT 1").rows == [(1,)]
 
 
 @contextmanager
