@@ -263,10 +263,8 @@ def _postgres_deadline(connection: PooledConnection, seconds: float) -> Iterator
 
 
 def _shut(fd: int) -> None:
-    with (
-        suppress(OSError),
-        socket.socket(fileno=os.dup(fd)) as same,
-    ):  # the server may have closed it
+    # The server may have closed it meanwhile.
+    with suppress(OSError), socket.socket(fileno=os.dup(fd)) as same:
         same.shutdown(socket.SHUT_RDWR)
 
 
