@@ -773,6 +773,7 @@ async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) 
         await desk.until(lambda: desk.console.return_code == 0)
 
     monkeypatch.setattr("tui.terminal.bandwidth.ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr("tui.terminal.bandwidth.IDLE_SAMPLES", 1000)  # keeps its hurried period
     assert not desk.console.screen_stack
     desk.console._sample()
 

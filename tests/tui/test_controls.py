@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -149,8 +151,10 @@ async def test_a_value_is_typed_and_checked(whole: Whole) -> None:
         await desk.sees("Now 60, then 9.", f"control {RATE} --value 9 --apply 1")
 
         await read(desk)
-        whole.settle(**{RATE: "7"})
-        screen.action_yes()  # before the next look at the database
+        with closing(sqlite3.connect(whole.path)) as db, db:
+            db.execute("BEGIN EXCLUSIVE")  # no next look at the database, and no change yet
+            db.execute("UPDATE config SET value = '7' WHERE key = ?", (RATE,))
+            screen.action_yes()
         await desk.sees("has changed: it is 7 now")
         assert whole.setting(RATE) == "7"
 
