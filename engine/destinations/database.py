@@ -92,6 +92,8 @@ class SqlDatabase:
         self.address, self._patience = address, patience
         self.dialect = DIALECTS[address.scheme]
         self._idle: deque[PooledConnection] = deque()
+        self._lock = threading.Lock()
+        self._closings = 0
 
     def run(self, sql: str, values: Sequence[Value] = (), *, creates: bool = False) -> SqlAnswer:
         """Run one statement, with `?` for each value; it is committed on return.
@@ -100,7 +102,7 @@ class SqlDatabase:
             Unavailable: it cannot be run now; NoTable if the database or the table is missing.
         """
         with self._convert_errors():
-            connection = self._take(creates)
+            closings, connection = self._closings, self._take(creates)
             is_whole = False
             try:
                 with (
@@ -114,19 +116,27 @@ class SqlDatabase:
                 is_whole = True
                 return SqlAnswer(rows, done.rowcount)
             finally:
+                self._put_back(connection, closings)
                 # After an error the server may be another one, or the file gone: open all again.
-                self._idle.append(connection)
                 if not is_whole:
                     self.close()
 
     def close(self) -> None:
-        """Close the connections that are not in use; the next statement opens one."""
-        while self._idle:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                return  # another thread took it
+        """Close the connections, those in use after their statement; the next one opens another."""
+        with self._lock:
+            self._closings += 1
+            connections = list(self._idle)
+            self._idle.clear()
+        for connection in connections:
             _close(connection)
+
+    def _put_back(self, connection: PooledConnection, closings: int) -> None:
+        """Keep a connection for the next statement, unless all were closed since it was taken."""
+        with self._lock:
+            if closings == self._closings:
+                self._idle.append(connection)
+                return
+        _close(connection)
 
     def _take(self, creates: bool) -> PooledConnection:
         while self._idle:

@@ -226,6 +226,25 @@ def test_a_server_that_hangs_is_reported(postgres_url: str) -> None:
         assert database.run("SELECT 1").rows == [(1,)]
 
 
+def test_a_connection_in_use_is_closed_after_its_statement(address: Address) -> None:
+    """A registry that is closed while a worker's thread waits for a statement keeps none open."""
+    database = SqlDatabase(address)
+    database.run("CREATE TABLE destinations (n INTEGER)", creates=True)
+    (connection,) = database._idle
+    with holding_lock(address):
+        thread = threading.Thread(
+            target=lambda: database.run("INSERT INTO destinations VALUES (1)"), daemon=True
+        )
+        thread.start()
+        while database._idle:
+            pass
+        database.close()
+    thread.join()
+    assert not database._idle
+    with pytest.raises((sqlite3.ProgrammingError, psycopg.OperationalError)):
+        connection.raw.execute("SELECT 1")
+
+
 @contextmanager
 def holding_lock(address: Address) -> Iterator[None]:
     """Another program holds the table."""
