@@ -33,7 +33,8 @@ def install(version: str) -> Path:
             words = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder)]
             ran = subprocess.run(
                 [*words, f"bullmq@{version}", "ioredis"],
-                env={**os.environ, "HOME": os.environ["USER_HOME"]},  # the settings of npm
+                # The settings of npm; tests have a home of their own.
+                env={**os.environ, "HOME": os.environ.get("USER_HOME", os.environ["HOME"])},
                 capture_output=True,
                 text=True,
                 timeout=INSTALL_SECONDS,
