@@ -103,7 +103,7 @@ OURS = (
 BESIDE = (*OURS, "standin", "standin", "standin-add", "standin-retry")
 BREAKING = (*OURS, "recover", "recover")
 IMPATIENT_SECONDS = 1
-"""After which operators end the holder of the lock, at work or not; a configuration needs 90."""
+"""After which operators end the holder of the lock, at work or not; a configuration needs 30."""
 BACKLOG = 100
 """Waiting tasks with which the producers pause."""
 

@@ -17,7 +17,7 @@ def main(path: str, root: str, seconds: str) -> int:
     loaded = queue_config.load_config(path, {})
     setup = setup_for(loaded, root, {})
     queue = setup.queue._replace(stuck_threshold=float(seconds))
-    told = Namespace(dry_run=False, yes=True, seen="", hold=[])
+    told = Namespace(dry_run=False, yes=True, seen="", hold=[], json=False)
     return recover.recover(setup._replace(queue=queue), told)
 
 

@@ -7,7 +7,9 @@ runs is up to the system, so a seed repeats a failure often, not always. `make s
 import os
 from pathlib import Path
 
-from tests.rivals.field import BESIDE, OURS, Field, Line, needless, overlaps
+import pytest
+
+from tests.rivals.field import BESIDE, BREAKING, OURS, Field, Line, needless, overlaps
 from tests.tables import each
 
 SEED = int(os.environ.get("RIVALS_SEED", "20261120"))
@@ -38,6 +40,13 @@ def test_no_task_is_lost_beside_a_program_without_our_lock(tmp_path: Path) -> No
     counts = field.count()
     assert counts.broken(shared=True) == [], f"RIVALS_SEED={SEED}: {counts}"
     assert any(line.name.startswith("standin") for line in field.lines)
+
+
+@pytest.mark.deep
+def test_operators_who_break_locks_lose_no_task(tmp_path: Path) -> None:
+    """Nothing is lost or torn if a worker is ended that has sent no sign of life for a second."""
+    counts = played(tmp_path, BREAKING).count()
+    assert counts.broken() == [], f"RIVALS_SEED={SEED}: {counts}"
 
 
 # ---- the count itself
