@@ -89,10 +89,11 @@ def add(setup: Setup, arguments: Namespace) -> int:
             from tui.cli.queue.add_batch import add_batch
 
             return add_batch(setup, store, arguments)
+        now = time.time()
         task = verbs.enqueue(
             arguments.kind,
-            time.time(),
-            os.urandom(4).hex(),
+            now,
+            verbs.token_at(now, os.urandom(2)),
             arguments.description,
             arguments.payload,  # unchanged: a cleaned or absolute path could name another file
         )
