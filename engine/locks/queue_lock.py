@@ -426,16 +426,10 @@ def _create(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
         final = os.path.basename(path)
         # The name has the token, because processes in two containers may have the same PID.
         name = f"{final}.{claim.mark.token}"
-        fd = os.open(
-            name,
-            os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-            0o644,
-            dir_fd=folder,
-        )
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        owner = files.new_file_owner(os.fstat(folder))
+        fd = files.create_file(name, folder, owner, 0o644, flags)
         try:
-            owner = files.new_file_owner(os.fstat(folder))
-            if owner is not None:
-                files.fchown(fd, *owner)
             files.claim_flock(fd)
             _write(fd, claim)
             files.link(name, final, src_dir_fd=folder, dst_dir_fd=folder)

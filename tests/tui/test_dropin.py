@@ -401,9 +401,24 @@ def test_the_log_is_the_contracts_line_by_line(place: Place) -> None:
     assert masked(place.log) == golden("queue.log")
 
 
+def test_functions_use_nftbans_queue_whatever_places_are_configured(place: Place) -> None:
+    """The places of the console are none of the contract's callers: their queue stays the same."""
+    other = place.folder / "other"
+    place.run("init", other)
+    place.config.write_text(f"queue: {{root: {place.root}}}\nplaces: [{other}]\n")
+    done = place.bash("nftban_queue_add report; nftban_queue_count")
+    functions = (place.folder / "functions.sh").read_text()
+    script = f"{functions}\nnftban_queue_add report >/dev/null; nftban_queue_count"
+    plain = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, env=place.environ, check=True
+    )
+    assert (done.stdout.splitlines()[1], plain.stdout) == ("1", "2\n")
+    assert tasks_at(str(other), "pending") == []
+
+
 def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
     """Its start, its end and why there was nothing to do; each ordinary end is exit 0, a missing
-    queue keeps its code, so that systemd reports it.
+    data folder keeps its code, so that systemd reports it.
     """
     (place.folder / "said").write_text("boom\n")
     codes = [place.queue("process-next", "--timer").returncode]
@@ -413,7 +428,7 @@ def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
     place.hurry()
     codes.append(place.queue("process-next", "--timer").returncode)
     ours = masked(place.log)
-    shutil.rmtree(place.root / "queue")
+    shutil.rmtree(place.root)
     codes.append(place.queue("process-next", "--timer").returncode)
 
     theirs = [

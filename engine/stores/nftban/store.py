@@ -161,8 +161,11 @@ NFTBan program computes the age of tasks from these times.
 """
 
 
-def make_spool(spool: SpoolFolders, *, exclusive: bool = False) -> list[str]:
-    """Make the missing folders of a spool; return the paths that were made.
+def make_spool(
+    spool: SpoolFolders, *, exclusive: bool = False, owner: tuple[int, int] | None = None
+) -> list[str]:
+    """Make the missing folders of a spool, for `owner` (uid, gid) or the owner of each parent;
+    return the paths that were made.
 
     `exclusive`: mark it as used by no other program, see `EXCLUSIVE_MARKER`.
 
@@ -172,7 +175,7 @@ def make_spool(spool: SpoolFolders, *, exclusive: bool = False) -> list[str]:
     wanted = (spool.pending, spool.work, spool.dlq)
     made = [path for path in wanted if not os.path.isdir(path)]
     for path in made:
-        files.make_folders(path)
+        files.make_folders(path, owner=owner)
     marker = f"{spool.staging_dir}/{EXCLUSIVE_MARKER}"
     if exclusive or len(made) == len(wanted):
         files.make_folders(spool.staging_dir)
