@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.system import files
 from tests import command
 from tests.mail.programs import a_script, needs, needs_root
 from tests.mail.smtpd import Server
@@ -678,6 +679,20 @@ def test_install_units_overwrites_nothing(place: Place) -> None:
     assert {path.name: path.read_bytes() for path in units.iterdir()} == after
     assert f"kept {edited}, which differs; wrote {edited}.new" in again.stdout.splitlines()
     assert len([line for line in again.stdout.splitlines() if "unchanged" in line]) == 4
+
+
+def test_no_line_is_lost_when_a_log_is_rotated(place: Place) -> None:
+    """logrotate renames the log and makes a new one, never copies and cuts it: a process that has
+    logged before writes its next line to the new one."""
+    snippet = (place.install() / "spooldeck.logrotate").read_text()
+    assert "\n    create\n" in snippet and "copytruncate" not in snippet
+    log = place.root / "log" / "queue.log"
+    files.append(str(log), b"one\n", root=str(place.root))
+    log.rename(log.with_suffix(".log.1"))
+    log.touch()
+    files.append(str(log), b"two\n", root=str(place.root))
+    assert log.with_suffix(".log.1").read_bytes().endswith(b"one\n")
+    assert log.read_bytes() == b"two\n"
 
 
 def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> None:
