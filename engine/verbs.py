@@ -15,8 +15,8 @@ to delete it from its store."""
 def enqueue(kind: str, now: float, token: str, description: str = "", payload: str = "") -> Task:
     """Return a new task that is due now.
 
-    Its id is `<UTC stamp>-<kind>-<token>`; the token, 8 random hex digits, separates tasks of one
-    second. The description defaults to the kind.
+    Its id is `<UTC stamp>-<kind>-<token>`; the token, 8 hex digits, separates tasks of one second,
+    see `token_at`. The description defaults to the kind.
     """
     second = int(now)
     return Task(
@@ -27,6 +27,16 @@ def enqueue(kind: str, now: float, token: str, description: str = "", payload: s
         description=description or kind,
         payload=payload,
     )
+
+
+TOKENS_PER_SECOND = 1 << 16
+"""Moments of one second that tokens tell apart."""
+
+
+def token_at(now: float, random: bytes) -> str:
+    """Return the token of a new task: 4 hex digits that rise within the second, by which tasks of
+    one second are claimed in the order of their adds, and two random bytes."""
+    return f"{int(now % 1 * TOKENS_PER_SECOND):04x}{random.hex()}"
 
 
 @lru_cache(maxsize=4)

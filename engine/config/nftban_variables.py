@@ -15,6 +15,9 @@ from engine.text.safe import safe_line
 
 DATA_DIR = "/var/lib/nftban"
 CONFIG_DIR = "/etc/nftban"
+OWN_CONFIG_DIR = "/etc/spooldeck"
+"""Read in its place where NFTBan is not installed: `mail setup` writes there."""
+
 RUN_DIR = "/run/nftban"
 LOG_DIR = "/var/log/nftban"
 
@@ -71,7 +74,7 @@ class NftbanVariables(NamedTuple):
     environ: Mapping[str, VariableValue]
     conf: Mapping[str, VariableValue]
     is_config_dir_set: bool
-    """True if NFTBAN_CONFIG_DIR is set: its files then apply to any place."""
+    """True if the files are not those of an installed NFTBan: they then apply to any place."""
     unreadable: str = ""
     """Why the files exist but cannot be read; "" if they can."""
 
@@ -86,9 +89,10 @@ class NftbanVariables(NamedTuple):
             for name in wanted
             if environ.get(name)  # as in a shell's ${NAME:-...}, empty is not set
         }
-        asked = environ.get("NFTBAN_CONFIG_DIR", "")
-        conf, unreadable = _read_files(asked or CONFIG_DIR, environ, names)
-        return cls(said, conf, bool(asked), unreadable)
+        folder = config_dir(environ)
+        conf, unreadable = _read_files(folder, environ, names)
+        is_lent = folder != CONFIG_DIR or bool(environ.get("NFTBAN_CONFIG_DIR"))
+        return cls(said, conf, is_lent, unreadable)
 
     @property
     def data_dir(self) -> str:
@@ -156,6 +160,12 @@ class NftbanVariables(NamedTuple):
         if own or not table.is_place_bound(key):
             return True
         return key not in table.tasks and "NFTBAN_DATA_DIR" not in self.environ
+
+
+def config_dir(environ: Mapping[str, str]) -> str:
+    """The folder of the files: NFTBAN_CONFIG_DIR, else that of NFTBan, else our own."""
+    asked = environ.get("NFTBAN_CONFIG_DIR", "")
+    return asked or (CONFIG_DIR if os.path.isdir(CONFIG_DIR) else OWN_CONFIG_DIR)
 
 
 def is_same_folder(a: str, b: str) -> bool:

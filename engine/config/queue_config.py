@@ -709,6 +709,16 @@ _VARIABLES: Mapping[str, str] = {
 }
 """Variables that are read (besides NFTBAN_DATA_DIR), and the field that each one sets."""
 
+
+def is_nftban_place(root: str, environ: Mapping[str, str]) -> bool:
+    """True if this is the data folder that NFTBan's own program uses with these variables.
+
+    Raises:
+        ConfigError: its name is invalid.
+    """
+    return is_same_folder(root, NftbanVariables.read(environ, _TABLE).data_dir)
+
+
 VARIABLES = (*_VARIABLES, "NFTBAN_DATA_DIR", "NFTBAN_CONFIG_DIR")
 """All variables that are read from the environment, for code that passes them on."""
 

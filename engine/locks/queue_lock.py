@@ -49,6 +49,13 @@ _PAUSE_SECONDS = 0.005
 _MAX_REREADS = 10
 """How often to re-read a lock file that changes while it is examined."""
 
+SPARE_SUFFIX = ".spare"
+"""The file beside a lock that is removed if no inode or block is free for the lock: a worker that
+cannot start could never drain a queue that has filled its disk."""
+
+_SPARE_BYTES = 4096
+"""One block of most file systems."""
+
 _TOKEN_BYTES = 8
 """Random bytes in a lock's token."""
 
@@ -418,6 +425,46 @@ def acquire_lock(
 
 
 def _create(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
+    """Create a lock file, on a full disk in the place of the spare file; None if one exists."""
+    try:
+        lock = _create_file(path, clock, uptime)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not _remove_spare(path):
+            raise
+        return _create_file(path, clock, uptime)
+    if lock is not None:
+        _keep_spare(path)
+    return lock
+
+
+def _keep_spare(path: str) -> None:
+    """Make the spare file of a lock, unless it exists; without it only a full disk is worse."""
+    name, folder = os.path.basename(path) + SPARE_SUFFIX, _folder_of(path)
+    try:
+        if not os.access(name, os.F_OK, dir_fd=folder, follow_symlinks=False):
+            owner = files.new_file_owner(os.fstat(folder))
+            with (
+                contextlib.suppress(OSError),
+                open(files.create_file(name, folder, owner, 0o600), "wb") as spare,
+            ):
+                spare.write(bytes(_SPARE_BYTES))
+    finally:
+        os.close(folder)
+
+
+def _remove_spare(path: str) -> bool:
+    """Remove the spare file of a lock; False if there is none."""
+    folder = _folder_of(path)
+    try:
+        os.unlink(os.path.basename(path) + SPARE_SUFFIX, dir_fd=folder)
+    except OSError:
+        return False
+    finally:
+        os.close(folder)
+    return True
+
+
+def _create_file(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
     """Create a lock file and link(2) it into place, complete and locked; None if one exists."""
     claim = lock_file.make_claim(os.urandom(_TOKEN_BYTES).hex(), clock(), uptime())
     assert claim.mark is not None
@@ -426,16 +473,10 @@ def _create(path: str, clock: Clock, uptime: Clock) -> PidLock | None:
         final = os.path.basename(path)
         # The name has the token, because processes in two containers may have the same PID.
         name = f"{final}.{claim.mark.token}"
-        fd = os.open(
-            name,
-            os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-            0o644,
-            dir_fd=folder,
-        )
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        owner = files.new_file_owner(os.fstat(folder))
+        fd = files.create_file(name, folder, owner, 0o644, flags)
         try:
-            owner = files.new_file_owner(os.fstat(folder))
-            if owner is not None:
-                files.fchown(fd, *owner)
             files.claim_flock(fd)
             _write(fd, claim)
             files.link(name, final, src_dir_fd=folder, dst_dir_fd=folder)

@@ -63,6 +63,8 @@ def line_bytes(file: LogFile, cell: int) -> CellLines:
     size = file.cell_size
     begin, stop = cell * size, min((cell + 1) * size, file.size)
     base = max(0, begin - 1)
+    if begin and file.is_hole(base, stop):
+        return CellLines()
     data = file.read(base, stop - base + _END_BYTES)
     at = data.find(b"\n") + 1 if begin else 0
     if begin and (not at or base + at >= stop):
@@ -84,6 +86,8 @@ def may_match_cells(file: LogFile, first: int, last: int, sieve: LineFilter) -> 
     size = file.cell_size
     begin, stop = first * size, min((last + 1) * size, file.size)
     base = max(0, begin - 1)
+    if begin and file.is_hole(base, stop):
+        return False
     data = file.read(base, stop - base + _END_BYTES)
     at = data.find(b"\n") + 1 if begin else 0
     if begin and (not at or base + at >= stop):

@@ -212,6 +212,8 @@ class LogFile:
         """The lines that begin in a range; `at_line`: the range begins with a line."""
         base = begin if at_line else begin - 1
         stop = min(stop, self.size)
+        if not at_line and self.is_hole(base, stop):
+            return []
         data = self.read(base, min(stop + self.cell_size, self.size) - base)
         at = 0
         if not at_line:
@@ -259,7 +261,7 @@ class LogFile:
         if known <= at <= upto:
             at = upto
             begin = known
-        while at < self.size:
+        while (at := self._behind_hole(at)) < self.size:
             data = self.read(at, min(_SEARCH_BYTES, self.size - at))
             found = data.find(b"\n")
             if found >= 0:
@@ -271,13 +273,25 @@ class LogFile:
         return -1
 
     def _behind_nuls(self, at: int, end: int) -> int:
-        while at < end:
+        while (at := self._behind_hole(at)) < end:
             data = self.read(at, min(_SEARCH_BYTES, end - at))
             rest = data.lstrip(b"\0")
             if rest or not data:
                 return at + len(data) - len(rest)
             at += len(data)
         return end
+
+    def is_hole(self, begin: int, stop: int) -> bool:
+        """True if a range is NULs that were never written: no line begins behind its first byte."""
+        return self._behind_hole(begin) >= stop
+
+    def _behind_hole(self, at: int) -> int:
+        """The offset of the first data from here, which SEEK_DATA finds without reading the NULs
+        of a hole; the size if there is none."""
+        try:
+            return os.lseek(self._fd, at, os.SEEK_DATA)
+        except OSError:
+            return max(at, self.size)
 
     # Time and severity of lines that have none
 
@@ -304,6 +318,8 @@ class LogFile:
         cell = self._cells.get(number)
         if cell is None or not cell.closed:
             begin, stop = number * self.cell_size, (number + 1) * self.cell_size
+            if self.is_hole(max(0, begin - 1), stop):
+                return None
             # The head of a line that begins here may end in the next cell.
             data = self.read(max(0, begin - 1), stop - max(0, begin - 1) + _HEAD_BYTES)
             if not _may_have_time_or_level(data):

@@ -546,19 +546,22 @@ def create_file(
     mode: int = FILE_MODE,
     flags: int = _NEW,
 ) -> int:
-    """Create and open an empty file that must not exist; `owner` is (uid, gid).
+    """Create and open an empty file that must not exist; `owner` is (uid, gid). It has the mode
+    whatever the umask: programs of other users read tasks and metrics.
 
     Raises:
         FileExistsError: the name is in use.
     """
     fd = os.open(name, flags, mode, dir_fd=dir_fd)
-    if owner is not None:
-        try:
+    try:
+        if owner is not None:
             fchown(fd, *owner)
-        except OSError:
-            os.close(fd)
-            unlink_quietly(name, dir_fd)
-            raise
+        if os.fstat(fd).st_mode & 0o777 != mode:
+            fchmod(fd, mode)
+    except OSError:
+        os.close(fd)
+        unlink_quietly(name, dir_fd)
+        raise
     return fd
 
 

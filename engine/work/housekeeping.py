@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from engine import verbs
@@ -166,10 +167,13 @@ class Housekeeping(NamedTuple):
         """
         from engine.mail.send.queuing import queue_unqueued
 
+        added = count()
+
         def enqueue(description: str, payload: str) -> str:
             """Add the task of a mail; return its id."""
-            token = os.urandom(4).hex()
-            task = verbs.enqueue("mail_send", now, token, description, payload)
+            at = now + next(added) / verbs.TOKENS_PER_SECOND
+            token = verbs.token_at(at, os.urandom(2))
+            task = verbs.enqueue("mail_send", at, token, description, payload)
             store.swap(None, task)
             log_queued(task)
             return task.id

@@ -267,6 +267,22 @@ def test_a_published_file_is_there_as_a_whole(
     assert [p.name for p in tmp_path.iterdir()] == ["queue.prom"]
 
 
+def test_a_file_has_its_mode_whatever_the_umask(tmp_path: Path) -> None:
+    """A new file has the mode that is asked for, with a strict umask and with none."""
+    folder = os.open(tmp_path, os.O_RDONLY)
+    before = os.umask(0)
+    try:
+        for umask in (0o000, 0o077):
+            os.umask(umask)
+            for mode in (0o600, 0o640, 0o644):
+                name = f"{umask:o}.{mode:o}"
+                os.close(files.create_file(name, folder, None, mode))
+                assert (tmp_path / name).stat().st_mode & 0o7777 == mode
+    finally:
+        os.umask(before)
+        os.close(folder)
+
+
 def test_folders_are_made_down_to_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is missing is made with the contract's mode, whatever the umask; once is enough."""
     umask = os.umask(0o077)

@@ -1,5 +1,6 @@
 """The queue's lock file: flock, takeover of stale locks, verdicts, and planted files."""
 
+import errno
 import os
 import shutil
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from engine.locks.queue_lock import (
     examine_lock,
 )
 from engine.model import LockEvidence, Verdict
+from engine.system import files
 from tests.engine.builders import GOLDEN
 from tests.engine.lockers import (
     AN_HOUR_ON,
@@ -96,12 +99,13 @@ def busy(path: Path, **how: object) -> LockEvidence:
 def test_a_lock_is_a_file_while_it_is_held(path: Path) -> None:
     """It has the holder's PID and the time, a line each, and can be read; the holder itself does
     not get it twice. Released, it is gone; a second release does nothing to the next holder's."""
-    mask = os.umask(0)
-    os.umask(mask)
     with acquire_lock(str(path), THRESHOLD, lambda: 1_795_167_737.9) as lock:
         assert path.read_bytes().startswith(b"%d\n1795167737\n" % os.getpid())
-        assert path.stat().st_mode & 0o777 == 0o644 & ~mask
-        assert sorted(entry.name for entry in path.parent.iterdir()) == ["queue.lock"]
+        assert path.stat().st_mode & 0o777 == 0o644
+        assert sorted(entry.name for entry in path.parent.iterdir()) == [
+            "queue.lock",
+            "queue.lock.spare",
+        ]
         assert busy(path).verdict is Verdict.HELD
         assert path.exists()
     assert not path.exists()
@@ -450,7 +454,33 @@ def test_drafts_of_killed_processes_are_swept(path: Path, start: Start) -> None:
         os.utime(draft, (time.time() - 100, time.time() - 100))
     assert said(start(INNOCENT, str(taken))) == "ready"
     acquire_lock(str(path), THRESHOLD).release()
-    assert sorted(path.parent.iterdir()) == sorted([young, other, taken, folder])
+    spare = path.with_name("queue.lock.spare")
+    assert sorted(path.parent.iterdir()) == sorted([young, other, taken, folder, spare])
+
+
+def test_a_lock_is_taken_on_a_full_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a free inode the spare file that the last holder left gives way to the lock; the next
+    holder makes it again, once there is room. Without it the lock is refused."""
+    spare, create = path.with_name("queue.lock.spare"), files.create_file
+    acquire_lock(str(path), THRESHOLD).release()
+    assert spare.stat().st_size == 4096
+
+    def full_disk(name: str, *words: Any, **more: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", name)
+
+    def without_an_inode(name: str, *words: Any, **more: Any) -> int:
+        has_room = not spare.exists() and name != spare.name
+        return create(name, *words, **more) if has_room else full_disk(name)
+
+    with monkeypatch.context() as full:
+        full.setattr(files, "create_file", without_an_inode)
+        acquire_lock(str(path), THRESHOLD).release()
+        assert sorted(entry.name for entry in path.parent.iterdir()) == []
+        full.setattr(files, "create_file", full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            acquire_lock(str(path), THRESHOLD)
+    acquire_lock(str(path), THRESHOLD).release()
+    assert spare.exists()
 
 
 @root_only

@@ -472,6 +472,30 @@ def test_a_line_of_megabytes_is_cut_and_says_by_how_much() -> None:
     assert (down[0].hidden_bytes, down[0].line.when) == (300_000, NOON + 1)
 
 
+@pytest.mark.parametrize("words", ["", "FOUND"])
+def test_the_hole_of_a_truncated_log_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    """A writer that keeps its place leaves a hole of gigabytes in a log that was emptied: the
+    lines before and behind it are shown, searched too, without reading its NULs."""
+    first, last = line(1, "found me"), line(2, "b") + line(3, "found you")
+    with a_book(first) as (book, (path,)):
+        with path.open("r+b") as file:
+            file.seek(256 << 20)
+            file.write(last.encode())
+        book.refresh()
+        read: list[int] = []
+        monkeypatch.setattr(
+            "engine.logs.log_file.LogFile.read",
+            lambda self, at, size: (read.append(size), os.pread(self._fd, max(0, size), at))[1],
+        )
+        through = lines_containing(words) if words else ALL_LINES
+        down = texts(paged(book, BEGIN, True, through=through))
+        up = texts(paged(book, END, False, through=through))
+    assert down == up == [t for t in ("found me", "b", "found you") if words.lower() in t]
+    assert sum(read) < 16 << 20
+
+
 @given(st.lists(st.binary(max_size=300), max_size=4), st.integers(64, 120))
 @examples(60)
 def test_binary_data_is_lines_like_any_other(logs: list[bytes], cell: int) -> None:

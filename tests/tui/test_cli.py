@@ -262,6 +262,74 @@ def test_add_prints_the_id_of_a_new_task_file(spooldeck: Run, tmp_path: Path) ->
     assert (refused.returncode, refused.stderr) == (1, "ERROR: Queue full\n")
 
 
+FRESH = {"queue process-next": 1, "queue count": 0, "queue count-dlq": 0, "queue dlq list": 0}
+"""Exit codes of commands of the contract in a data folder without a queue."""
+
+
+@pytest.mark.parametrize("words", [*FRESH, "queue process-next --timer"])
+def test_a_fresh_data_folder_is_an_empty_queue(spooldeck: Run, tmp_path: Path, words: str) -> None:
+    """Where no task was added yet the commands of the contract make the folders, and find nothing;
+    a data folder that does not exist is refused."""
+    root = tmp_path / "data"
+    missing = spooldeck("--root", root, *words.split())
+    assert (missing.returncode, f"{root}: no such folder" in missing.stderr) == (69, True)
+    root.mkdir()
+
+    done = spooldeck("--root", root, *words.split())
+
+    assert (done.returncode, done.stdout) == (FRESH.get(words, 0), "0\n" * ("count" in words))
+    folders = [root / "queue" / word for word in ("pending", "work", "dlq")]
+    assert all(folder.is_dir() for folder in folders)
+    assert done.stderr.splitlines()[:3] == [f"spooldeck: made {path}" for path in folders]
+
+
+@pytest.mark.parametrize("words", ["status", "groups", "clusters", "doctor", "queue list", "notes"])
+def test_a_command_without_a_place_takes_the_first_configured_one(
+    spooldeck: Run, tmp_path: Path, root: str, words: str
+) -> None:
+    """Each command looks at the same queue if it names none; NFTBAN_DATA_DIR and the contract's
+    functions name NFTBan's queue."""
+    add_task(root)
+    config, nowhere = tmp_path / "c.yaml", str(tmp_path / "nowhere")
+    config.write_text(f"places: [{root}, {tmp_path}/other]\n")
+    named = spooldeck("--config", config, *words.split(), root)
+
+    taken = spooldeck("--config", config, *words.split())
+    theirs = spooldeck("--config", config, *words.split(), NFTBAN_DATA_DIR=nowhere)
+
+    assert (taken.returncode, len(taken.stdout)) == (named.returncode, len(named.stdout))
+    assert nowhere in theirs.stderr + theirs.stdout
+
+
+def test_mail_without_a_place_takes_the_first_that_sends_mail(
+    spooldeck: Run, tmp_path: Path, root: str
+) -> None:
+    """A Redis server before it among the places is no place of mail commands."""
+    config = tmp_path / "c.yaml"
+    config.write_text(f"places: ['redis://127.0.0.1:1/0', {root}]\n")
+    found = spooldeck("--config", config, "mail", "status")
+    assert found.stdout == spooldeck("mail", "status", "--root", root).stdout
+
+
+def test_files_have_their_modes_whatever_the_umask(
+    spooldeck: Run, tmp_path: Path, root: str
+) -> None:
+    """With umask 077, as a hardened root has, the group of the queue can read tasks and logs, and
+    node_exporter the metrics."""
+    config = tmp_path / "h.yaml"
+    config.write_text("handlers: {report: {command: ['/bin/true']}}\n")
+    before = os.umask(0o077)
+    try:
+        for words in ("queue add report", "queue add report", "queue process-next"):
+            assert spooldeck("--config", config, "--root", root, *words.split()).returncode == 0
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in Path(root).rglob("*")}
+    (task,) = (mode for name, mode in modes.items() if name.endswith(".task"))
+    assert (task, modes["queue.log"], modes["queue.prom"]) == (0o640, 0o640, 0o644)
+    assert {mode for mode in modes.values() if mode < 0o640} == set()
+
+
 @pytest.mark.parametrize("where", ["queue", "queue/dlq"])
 def test_add_makes_no_folder_through_a_symbolic_link(
     tmp_path: Path, spooldeck: Run, where: str

@@ -374,6 +374,16 @@ def test_a_wrong_change_is_refused(
     assert said in ended.stderr
 
 
+def test_an_unreadable_registry_is_not_an_empty_one(
+    tmp_path: Path, config: list[str], spooldeck: Run
+) -> None:
+    """The reason is the only line: standard output does not say that nothing was delivered."""
+    (tmp_path / "destinations.db").write_bytes(b"no database\n" * 200)
+    ended = spooldeck("destinations", *config)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "destinations.db: not a SQLite database" in ended.stderr
+
+
 def test_without_a_registry_there_are_no_destinations(
     root: str, tmp_path: Path, spooldeck: Run
 ) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.system import files
 from tests import command
 from tests.mail.programs import a_script, needs, needs_root
 from tests.mail.smtpd import Server
@@ -401,9 +402,24 @@ def test_the_log_is_the_contracts_line_by_line(place: Place) -> None:
     assert masked(place.log) == golden("queue.log")
 
 
+def test_functions_use_nftbans_queue_whatever_places_are_configured(place: Place) -> None:
+    """The places of the console are none of the contract's callers: their queue stays the same."""
+    other = place.folder / "other"
+    place.run("init", other)
+    place.config.write_text(f"queue: {{root: {place.root}}}\nplaces: [{other}]\n")
+    done = place.bash("nftban_queue_add report; nftban_queue_count")
+    functions = (place.folder / "functions.sh").read_text()
+    script = f"{functions}\nnftban_queue_add report >/dev/null; nftban_queue_count"
+    plain = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, env=place.environ, check=True
+    )
+    assert (done.stdout.splitlines()[1], plain.stdout) == ("1", "2\n")
+    assert tasks_at(str(other), "pending") == []
+
+
 def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
     """Its start, its end and why there was nothing to do; each ordinary end is exit 0, a missing
-    queue keeps its code, so that systemd reports it.
+    data folder keeps its code, so that systemd reports it.
     """
     (place.folder / "said").write_text("boom\n")
     codes = [place.queue("process-next", "--timer").returncode]
@@ -413,7 +429,7 @@ def test_a_timers_run_logs_as_the_contracts_processor(place: Place) -> None:
     place.hurry()
     codes.append(place.queue("process-next", "--timer").returncode)
     ours = masked(place.log)
-    shutil.rmtree(place.root / "queue")
+    shutil.rmtree(place.root)
     codes.append(place.queue("process-next", "--timer").returncode)
 
     theirs = [
@@ -663,6 +679,20 @@ def test_install_units_overwrites_nothing(place: Place) -> None:
     assert {path.name: path.read_bytes() for path in units.iterdir()} == after
     assert f"kept {edited}, which differs; wrote {edited}.new" in again.stdout.splitlines()
     assert len([line for line in again.stdout.splitlines() if "unchanged" in line]) == 4
+
+
+def test_no_line_is_lost_when_a_log_is_rotated(place: Place) -> None:
+    """logrotate renames the log and makes a new one, never copies and cuts it: a process that has
+    logged before writes its next line to the new one."""
+    snippet = (place.install() / "spooldeck.logrotate").read_text()
+    assert "\n    create\n" in snippet and "copytruncate" not in snippet
+    log = place.root / "log" / "queue.log"
+    files.append(str(log), b"one\n", root=str(place.root))
+    log.rename(log.with_suffix(".log.1"))
+    log.touch()
+    files.append(str(log), b"two\n", root=str(place.root))
+    assert log.with_suffix(".log.1").read_bytes().endswith(b"one\n")
+    assert log.read_bytes() == b"two\n"
 
 
 def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> None:

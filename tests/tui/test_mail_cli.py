@@ -28,7 +28,7 @@ from typing import Any
 import pytest
 
 from engine import verbs
-from engine.config import queue_config
+from engine.config import nftban_variables, queue_config
 from engine.config.mail_config import MailSettings
 from engine.live.folder_events import FolderEventSource
 from engine.mail.model import Cause, Unused
@@ -1270,6 +1270,29 @@ def test_the_doctor_checks_mail(office: Office) -> None:
     assert f"{lost}: no task sends this mail" in run.stdout
     assert f"mail spool retry -- {lost}" in run.stdout
     assert "mail-20260107T120102Z-broken: not a mail: " in run.stdout
+
+
+def test_setup_without_nftban_writes_our_own_configuration(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where NFTBan is not installed one command sets the recipient of every queue, for every user;
+    a dry run writes nothing."""
+    own = tmp_path / "etc" / "spooldeck"
+    own.parent.mkdir(mode=0o755)
+    monkeypatch.setattr(nftban_variables, "CONFIG_DIR", str(tmp_path / "nftban"))
+    monkeypatch.setattr(nftban_variables, "OWN_CONFIG_DIR", str(own))
+    file = own / "conf.d" / "mail.conf.local"
+
+    dry = office.mail("setup", "ops@example.com", "--dry-run")
+    assert (dry.returncode, f"would write {file}" in dry.stdout) == (0, True)
+    assert not own.exists()
+    done = office.mail("setup", "ops@example.com")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"wrote {file}\n", "")
+    assert [path.stat().st_mode & 0o777 for path in (own, file.parent, file)] == [0o755] * 2 + [
+        0o644
+    ]
+    assert "recipient  ops@example.com\n" in office.mail("status").stdout
 
 
 def test_the_doctor_names_where_a_wrong_address_is_set(office: Office, local: Path) -> None:

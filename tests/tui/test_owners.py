@@ -34,6 +34,32 @@ def settings(place: Path, text: str) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize("words", ["init {}", "queue add report", "queue process-next"])
+def test_folders_that_root_makes_for_nftban_belong_to_its_user(
+    place: Path, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In NFTBan's data folder, which is root's, root makes a queue that NFTBan's service can use;
+    without its user it is root's, and a line says so; in a queue of root's own there is none."""
+    for name in ("queue", "run", "log", "metrics"):
+        shutil.rmtree(place / name)
+    os.chown(place, 0, 0)
+    queue = place / "queue"
+
+    def owners(user: str) -> set[int]:
+        monkeypatch.setattr("tui.cli.queue.spool.NFTBAN_USER", user)
+        assert main(["--root", str(place), *words.format(place).split()]) in (0, 1)
+        found = {(queue / name).stat().st_uid for name in ("", "pending", "work", "dlq")}
+        shutil.rmtree(queue)
+        return found
+
+    assert (owners("nobody"), "belong to root" in capsys.readouterr().err) == ({0}, False)
+    monkeypatch.setenv("NFTBAN_DATA_DIR", str(place))
+    assert (owners("nobody"), "belong to root" in capsys.readouterr().err) == ({NOBODY}, False)
+    assert owners("nosuchuser") == {0}
+    said = f"{place}: there is no user nosuchuser: the folders of the queue belong to root"
+    assert said in capsys.readouterr().err
+
+
 def test_files_of_root_belong_to_the_owner_of_the_queue(place: Path) -> None:
     """Every file that a command of root's makes in a queue has the queue's owner and group."""
     for name in ("run", "log", "metrics"):

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.tui.queues import add_task, ids_at, tasks_at
+from tests.tui.queues import add_task, ids_at, store_at, tasks_at
 from tui import cli
+
+NOW = 1_795_239_223.0
 
 
 def add_batch(root: str, text: str, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -35,6 +37,19 @@ def test_a_batch_adds_a_task_for_each_line(
     ]
     log = Path(root, "log", "queue.log").read_text()
     assert [line.split("Task queued: ")[1].split()[0] for line in log.splitlines()] == printed
+
+
+def test_tasks_of_one_second_are_claimed_in_the_order_of_their_adds(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A batch of two kinds within one moment, and a task added after it, run in that order."""
+    monkeypatch.setattr("time.time", lambda: NOW)
+    assert add_batch(root, "report\nfeed\nreport\nfeed\n" * 25, monkeypatch) == 0
+    monkeypatch.setattr("time.time", lambda: NOW + 0.5)
+    assert cli.main(["--root", root, "queue", "add", "alpha"]) == 0
+    added = capsys.readouterr().out.split()
+    with store_at(root, lambda: NOW + 1) as store:
+        assert [task.id for task in store.take(NOW + 1, "test", 999)] == added
 
 
 def test_a_refused_line_of_a_batch_is_named(

@@ -79,7 +79,7 @@ ABSENT = {
     "zgb work {folder}/text": "no mail queue",
     "zgb work {folder}/missing": "no mail queue",
     "mail spool list --root {spool}": "{spool} is a Kannader spool: no mail spool\n",
-    "queue work --root {folder}": "no queue, expected the folders pending, work and dlq",
+    "queue recover --root {folder}": "no queue, expected the folders pending, work and dlq",
 }
 """Places that are not what the command needs, exit code 69, and what was expected."""
 

@@ -57,7 +57,7 @@ from tui.cli.setup.output import (
     guard_streams,
     print_controls,
 )
-from tui.cli.setup.place_formats import is_same_place, setup_despite, setup_for
+from tui.cli.setup.place_formats import default_place, is_same_place, setup_despite, setup_for
 from tui.cli.setup.setup import Setup, load_function
 
 if TYPE_CHECKING:
@@ -255,6 +255,9 @@ def _make_setup(
     path = getattr(arguments, "config", None)
     try:
         loaded = queue_config.load_config(path, os.environ)
+        if not place and not hasattr(arguments, "places"):
+            for_mail = _command_words(words)[:1] == ("mail",)
+            place = default_place(loaded, os.environ, for_mail=for_mail)
         return setup_for(loaded, place, os.environ, tuple(words))
     except queue_config.ConfigError as error:
         if not keeps_mail:

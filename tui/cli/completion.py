@@ -28,7 +28,7 @@ from engine.model import State, Task, state_words
 from engine.store import StoreError
 from tui.cli.commands import COMMAND_WORDS
 from tui.cli.setup.errors import EX_UNAVAILABLE, CommandError, fail, has_database_name
-from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.place_formats import default_place, setup_for
 from tui.cli.setup.setup import Setup
 
 READ_SECONDS = 0.1
@@ -127,7 +127,8 @@ _VALUES = {
 def _setup(words: Sequence[str], options: Namespace) -> Setup:
     """The setup of the place that the words name, else of the default place."""
     place = _option(words, "--root") or getattr(options, "root", "") or _first_place(words)
-    return setup_for(_config(words, options), place, os.environ)
+    config = _config(words, options)
+    return setup_for(config, place or default_place(config, os.environ), os.environ)
 
 
 def _config(words: Sequence[str], options: Namespace) -> Config:

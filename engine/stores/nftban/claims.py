@@ -1,7 +1,7 @@
 """Find the next due task in a spool folder and claim it with a rename to work/."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -10,7 +10,15 @@ from engine.model import Lease, State, Task
 from engine.store import ClaimFilter, Unavailable
 from engine.stores.nftban import task_format
 from engine.stores.nftban.folder import TaskFolder
-from engine.stores.nftban.hint import FileState, NextDue, PendingHint, file_state, is_racy
+from engine.stores.nftban.hint import (
+    ALWAYS_CHECKED,
+    CHECK_SECONDS,
+    FileState,
+    NextDue,
+    PendingHint,
+    file_state,
+    is_racy,
+)
 from engine.stores.nftban.pending_line import PendingLine, kind_of
 from engine.stores.nftban.staging import StagingDir
 from engine.system import files
@@ -37,6 +45,7 @@ class WaitingTasks(NamedTuple):
     state: FileState
     """The file when its due time was read."""
     due: float
+    created: float
 
 
 class TaskClaims:
@@ -68,7 +77,7 @@ class TaskClaims:
         is not read again, as long as it stays the same."""
         self.skipped_files: dict[str, str] = {}
         """File names of pending tasks that could not be claimed, and the system's error."""
-        self._validated = 0.0
+        self._validated = self._checked = 0.0
         self._listed = 0
         """Number of task files in pending/ when it was last listed."""
         self._idle: tuple[FileState, FileState] | None = None
@@ -97,7 +106,10 @@ class TaskClaims:
             return
         work = self._folders[State.ACTIVE]
         states = file_state(os.fstat(pending.fd)), file_state(os.fstat(work.fd))
-        if self._idle == states and self._is_still_idle(now):
+        is_idle = self._idle == states
+        if not self._forget_rewritten(pending.fd, now, is_idle) and (
+            is_idle and self._is_still_idle(now)
+        ):
             return
         self._idle = None
         try:
@@ -136,8 +148,25 @@ class TaskClaims:
         # A name that is also in work/ was passed over unread: it may be due.
         is_all_read = len(self._waiting) == self._listed
         if is_first and self.due is not None and nothing_is_due and is_all_read:
-            found = {name: waiting.state for name, waiting in self._waiting.items()}
-            self._hint.write(found, self.due, now, states[0])
+            found = [waiting.state for waiting in self._waiting.values()]
+            created = min(waiting.created for waiting in self._waiting.values())
+            hint = PendingHint(self.due, len(found), created, states[0])
+            self._hint.write(found, hint, now)
+
+    def _forget_rewritten(self, pending: int, now: float, is_idle: bool) -> bool:
+        """Forget the waiting files that were rewritten in place; True if there are some.
+
+        One stat of each: always for few of an idle queue, else every `CHECK_SECONDS`, and of very
+        many less often.
+        """
+        many = len(self._waiting)
+        pause = 0.0 if is_idle and many <= ALWAYS_CHECKED else max(CHECK_SECONDS, many / 2000)
+        if 0 <= now - self._checked < pause:
+            return False
+        self._checked = now
+        kept = {n: w for n, w in self._waiting.items() if _state_of(n, pending) == w.state}
+        is_changed, self._waiting = len(kept) < many, kept
+        return is_changed
 
     def _is_still_idle(self, now: float) -> bool:
         """True if none of the tasks found waiting has come due, and they need no other look."""
@@ -147,13 +176,14 @@ class TaskClaims:
     def _candidates(self, pending: TaskFolder, now: float) -> list[tuple[str, int]]:
         """Return names and inodes of pending files that may be due, oldest first."""
         if now - self._validated >= REVALIDATE_SECONDS:
-            self._waiting, self._validated = {}, now
+            self._waiting, self._validated, self._checked = {}, now, now
         with os.scandir(pending.fd) as entries:
-            listed = sorted(
+            listed = [
                 (entry.name, entry.inode())
                 for entry in entries
                 if entry.name.endswith(task_format.SUFFIX)
-            )
+            ]
+        listed.sort(key=_claim_order)
         self._listed = len(listed)
         known, waiting = self._waiting, {}
         # Skip an id that is also in work/: moving it would overwrite the other file.
@@ -184,7 +214,7 @@ class TaskClaims:
         return state is not None and state == _state_of(name, pending)
 
     def _oldest_first(self, candidates: list[tuple[str, int]], now: float) -> list[tuple[str, int]]:
-        """Order candidates by creation, and by name within one second.
+        """Order candidates by creation, and as in `_claim_order` within one second.
 
         The NFTBan program writes local time into its names, so they do not sort with ours. A file
         whose modification time agrees with its name was written at that time. Only the others are
@@ -238,9 +268,39 @@ class TaskClaims:
         if record.due > now and name == record.id + task_format.SUFFIX:
             due = task_format.trusted_due(record, seen, self._clock())
             if due > now:
-                self._waiting[name] = WaitingTasks(file_state(seen), due)
+                self._waiting[name] = WaitingTasks(file_state(seen), due, record.created)
                 return None
         return record.created
+
+    def oldest_created(self, listed: Iterable[tuple[str, int]]) -> float | None:
+        """Return when the oldest of these pending files, by name and inode, was created; None
+        without files.
+
+        Only a file is read whose id does not contain a certain time, once for each inode.
+        """
+        known, self._created = self._created, {}
+        created = (self._creation_time(name, inode, known) for name, inode in listed)
+        return min((moment for moment in created if moment is not None), default=None)
+
+    def _creation_time(
+        self, name: str, inode: int, known: Mapping[str, tuple[int, float]]
+    ) -> float | None:
+        """Return when a pending file was created; None if it is gone or no task."""
+        waiting = self._waiting.get(name)
+        if waiting is not None and waiting.state[0] == inode:
+            return waiting.created
+        stamp = task_format.time_in_id(name)
+        if stamp is not None and (self._due_in_mtime or self._is_written_at(name, stamp)):
+            return stamp
+        before = known.get(name)
+        if before is None or before[0] != inode:
+            try:
+                data, _ = self._folders[State.PENDING].read(name)
+                before = inode, float(task_format.parse_strict(data).created)
+            except (OSError, Refused):
+                return None
+        self._created[name] = before
+        return before[1]
 
     def _claim(
         self, name: str, inode: int, now: float, owner: str, wants: ClaimFilter
@@ -256,7 +316,7 @@ class TaskClaims:
             if record.due > now:
                 due = task_format.trusted_due(record, seen, self._clock())
                 if due > now:
-                    self._waiting[name] = WaitingTasks(file_state(seen), due)
+                    self._waiting[name] = WaitingTasks(file_state(seen), due, record.created)
                     return None
             if record.kind != kind_of(name) and not wants(record.kind, ""):
                 return None
@@ -307,6 +367,15 @@ class TaskClaims:
             del self._failed_claims[0]
 
 
+_STAMP_LENGTH, _TOKEN_LENGTH = 17, len("-01234567.task")
+
+
+def _claim_order(candidate: tuple[str, int]) -> tuple[str, str, str]:
+    """Order by the time in the id, in one second by the token, which rises, of any kind."""
+    name = candidate[0]
+    return name[:_STAMP_LENGTH], name[-_TOKEN_LENGTH:], name
+
+
 def _state_of(name: str, folder: int) -> FileState | None:
     try:
         return file_state(os.stat(name, dir_fd=folder, follow_symlinks=False))
@@ -346,4 +415,5 @@ def _waiting_by_mtime(name: str, pending: int, now: float) -> WaitingTasks | Non
     due = seen.st_mtime
     # We only set times after ctime, even if the clock has changed since.
     is_set = due > seen.st_ctime and now < due <= now + policy.MAX_WAIT_SECONDS
-    return WaitingTasks(file_state(seen), due) if is_set else None
+    created = task_format.time_in_id(name)
+    return None if created is None or not is_set else WaitingTasks(file_state(seen), due, created)

@@ -10,7 +10,6 @@ import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from heapq import heapify, heappop
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -162,8 +161,11 @@ NFTBan program computes the age of tasks from these times.
 """
 
 
-def make_spool(spool: SpoolFolders, *, exclusive: bool = False) -> list[str]:
-    """Make the missing folders of a spool; return the paths that were made.
+def make_spool(
+    spool: SpoolFolders, *, exclusive: bool = False, owner: tuple[int, int] | None = None
+) -> list[str]:
+    """Make the missing folders of a spool, for `owner` (uid, gid) or the owner of each parent;
+    return the paths that were made.
 
     `exclusive`: mark it as used by no other program, see `EXCLUSIVE_MARKER`.
 
@@ -173,7 +175,7 @@ def make_spool(spool: SpoolFolders, *, exclusive: bool = False) -> list[str]:
     wanted = (spool.pending, spool.work, spool.dlq)
     made = [path for path in wanted if not os.path.isdir(path)]
     for path in made:
-        files.make_folders(path)
+        files.make_folders(path, owner=owner)
     marker = f"{spool.staging_dir}/{EXCLUSIVE_MARKER}"
     if exclusive or len(made) == len(wanted):
         files.make_folders(spool.staging_dir)
@@ -856,32 +858,28 @@ class NftbanStore:
         return {state: sum(1 for _ in self._task_names(state)) for state in STATES}
 
     def count_with_age(self, now: float) -> tuple[dict[State, int], float]:
-        """Return the counts, and the age in seconds of the first pending task in queue order.
-
-        The age is 0 without pending tasks.
-        """
+        """Return the counts, and the seconds since the oldest pending task was created; 0 without
+        pending tasks."""
         # Where nothing is due, a timer run does not list what waits.
         hint, folder = self._claims.hint, self._folders[State.PENDING]
+        counts = dict.fromkeys(STATES, 0)
+        oldest: float | None
         if hint is not None and hint.folder == file_state(os.fstat(folder.fd)):
-            pending, waiting = [hint.first], hint.total
+            counts[State.PENDING], oldest = hint.total, hint.created
         else:
-            pending = list(self._task_names(State.PENDING))
-            waiting = len(pending)
-        counts = {
-            state: waiting if state is State.PENDING else sum(1 for _ in self._task_names(state))
-            for state in STATES
-        }
-        heapify(pending)
-        while pending:
-            try:
-                first = self._read(heappop(pending), State.PENDING)
-            except (OSError, Refused):
-                continue  # moved, or not a task file
-            return counts, max(0.0, now - first.created)
-        return counts, 0.0
+            pending = [(entry.name, entry.inode()) for entry in self._task_files(State.PENDING)]
+            counts[State.PENDING], oldest = len(pending), self._claims.oldest_created(pending)
+        for state in STATES:
+            if state is not State.PENDING:
+                counts[state] = sum(1 for _ in self._task_files(state))
+        return counts, 0.0 if oldest is None else max(0.0, now - oldest)
 
     def _task_names(self, state: State) -> Iterator[str]:
         """Yield the names of task files in a state, unsorted."""
+        return (entry.name for entry in self._task_files(state))
+
+    def _task_files(self, state: State) -> Iterator[os.DirEntry[str]]:
+        """Yield the folder's entries of task files in a state, unsorted."""
         folder = self._folders[state]
         if not folder.exists() and state not in CONTRACT_STATES:
             return
@@ -891,7 +889,7 @@ class NftbanStore:
                     if entry.name.endswith(task_format.SUFFIX) and entry.is_file(
                         follow_symlinks=False
                     ):
-                        yield entry.name
+                        yield entry
         except OSError as error:
             raise Unavailable(f"{folder.path}: {error.strerror}") from error
 

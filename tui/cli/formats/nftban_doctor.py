@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from engine.config.mail_config import FILES, MEMORY, NOWHERE, MailSettings, field_source
-from engine.config.nftban_variables import CONFIG_DIR, PASSWORD_VARIABLE
+from engine.config.nftban_variables import PASSWORD_VARIABLE, config_dir
 from engine.config.validators import ConfigError
 from engine.doctor import place_facts
 from engine.doctor.finding import Finding
@@ -79,7 +79,7 @@ def _mail(setup: Setup, now: float) -> place_facts.MailFacts:
 
 def _with_passwords() -> Iterator[str]:
     """The files of mail settings that set the relay's password."""
-    folder = os.environ.get("NFTBAN_CONFIG_DIR") or CONFIG_DIR
+    folder = config_dir(os.environ)
     for name in FILES:
         try:
             with open(files.open_file(f"{folder}/{name}"), "rb") as file:

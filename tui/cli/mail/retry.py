@@ -355,4 +355,5 @@ def _why_parked(setup: Setup, mail: Spooled, task: Task) -> str:
 
 def _task(mail: Spooled) -> Task:
     said = f"Spooled mail to {hide_domain(mail.to)}"
-    return verbs.enqueue(MAIL_SEND_KIND, time.time(), os.urandom(4).hex(), said, mail.meta)
+    now = time.time()
+    return verbs.enqueue(MAIL_SEND_KIND, now, verbs.token_at(now, os.urandom(2)), said, mail.meta)

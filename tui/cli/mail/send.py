@@ -235,7 +235,9 @@ def enqueue(setup: Setup, description: str, payload: str) -> str:
     """
     from tui.cli.queue.spool import make_queue, open_spool  # not for a mail that is sent
 
-    task = verbs.enqueue(MAIL_SEND_KIND, time.time(), os.urandom(4).hex(), description, payload)
+    now = time.time()
+    token = verbs.token_at(now, os.urandom(2))
+    task = verbs.enqueue(MAIL_SEND_KIND, now, token, description, payload)
     try:
         make_queue(setup)
     except CommandError as error:

@@ -9,8 +9,7 @@ import time
 from argparse import Namespace
 from collections.abc import Mapping
 
-from engine.config import shell_assignments
-from engine.config.nftban_variables import CONFIG_DIR
+from engine.config import nftban_variables, shell_assignments
 from engine.mail.address import require_addresses
 from engine.mail.model import BadMail
 from engine.system import files
@@ -46,11 +45,11 @@ def setup_mail(setup: Setup, arguments: Namespace) -> int:
     """Write the settings, keep the other lines, and make a backup."""
     if bool(arguments.email) is arguments.show:
         fail(EX_USAGE, "expected the new EMAIL, or --show")
-    folder = f"{os.environ.get('NFTBAN_CONFIG_DIR') or CONFIG_DIR}/conf.d"
+    folder = f"{nftban_variables.config_dir(os.environ)}/conf.d"
     if not os.path.isabs(folder):
         fail(EX_CONFIG, f"NFTBAN_CONFIG_DIR: expected an absolute path, not {safe_line(folder)}")
     above = os.path.dirname(folder)
-    if not os.path.isdir(above):
+    if not os.path.isdir(above) and above != nftban_variables.OWN_CONFIG_DIR:
         expected = "expected the configuration of NFTBan there; NFTBAN_CONFIG_DIR names another"
         fail(EX_UNAVAILABLE, f"{safe_line(above)}: no such folder, {expected}")
     path = f"{folder}/{NAME}"
@@ -244,14 +243,17 @@ def _write_config(path: str, before: str, after: str, seen: os.stat_result | Non
     if after == before:
         print(f"{safe_line(path)} already has these settings; nothing was changed")
         return
-    files.make_folder(folder)
+    own = os.path.dirname(folder) == nftban_variables.OWN_CONFIG_DIR
+    # Workers of any user read our own file, which has no password.
+    files.make_folders(folder, mode=0o755 if own else files.FOLDER_MODE)
     here = files.open_dir(folder)
     try:
         if seen is not None:
             print(f"backup: {safe_line(folder)}/{_copy(here, before, seen)}")
         new = f".{NAME}.{os.urandom(6).hex()}"
         if seen is None:
-            _write(new, here, after, _owner(os.fstat(here)), files.FILE_MODE)
+            owner = None if own else _owner(os.fstat(here))
+            _write(new, here, after, owner, 0o644 if own else files.FILE_MODE)
         else:
             _write(new, here, after, _same_owner(seen), stat.S_IMODE(seen.st_mode))
         try:
@@ -277,9 +279,8 @@ def _copy(here: int, before: str, seen: os.stat_result) -> str:
 
 def _write(name: str, here: int, text: str, owner: tuple[int, int] | None, mode: int) -> None:
     """Create a file and fsync it; remove it if that fails."""
-    fd = files.create_file(name, here, owner, mode & files.FILE_MODE)
+    fd = files.create_file(name, here, owner, mode)
     try:
-        files.fchmod(fd, mode)  # independent of the umask
         files.write_all(fd, text.encode())
         files.fsync(fd)
     except OSError:

@@ -53,13 +53,16 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
 
     def read_tasks(lines: Iterable[str]) -> Iterator[Task]:
         nonlocal refused
+        step = 0
         for number, line in enumerate(lines, 1):
             if ending is not None or (refused and arguments.strict):
                 return
             if not line.strip():
                 continue
             try:
-                task = _parse_line(line, store)
+                # Two lines have no token of one moment: they run in their order.
+                step = max(int(time.time() * verbs.TOKENS_PER_SECOND), step + 1)
+                task = _parse_line(line, store, step / verbs.TOKENS_PER_SECOND)
                 if arguments.strict:
                     new_record(task)  # else the store checks it when the next lines are read
             except (Unsupported, Refused) as error:
@@ -94,8 +97,8 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
     return EX_USAGE if refused else code
 
 
-def _parse_line(line: str, store: NftbanStore) -> Task:
-    """Return the task of one line.
+def _parse_line(line: str, store: NftbanStore, now: float) -> Task:
+    """Return the task of one line, added at `now` (epoch seconds UTC).
 
     Raises:
         Unsupported: no task can be made of it; with the reason.
@@ -110,7 +113,7 @@ def _parse_line(line: str, store: NftbanStore) -> Task:
     kind, description, payload = (*fields, "", "")[:3]
     if not store.has_payload(payload):
         raise Unsupported(f"payload path {payload!r}: no such file")
-    return verbs.enqueue(kind, time.time(), os.urandom(4).hex(), description, payload)
+    return verbs.enqueue(kind, now, verbs.token_at(now, os.urandom(2)), description, payload)
 
 
 def _parse_object(line: str) -> list[str]:

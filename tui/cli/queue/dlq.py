@@ -15,7 +15,7 @@ from engine.operations.plans import Plan
 from engine.store import Gone, Unavailable
 from engine.stores.nftban import NftbanStore
 from engine.text.safe import safe_line, safe_lines
-from tui.cli.queue.spool import open_spool
+from tui.cli.queue.spool import make_queue, open_spool
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
 from tui.cli.setup.output import Progress, note_if_empty, print_json, show_progress
 from tui.cli.setup.setup import Setup
@@ -33,6 +33,7 @@ SHOWN_ERROR_CHARS = 50
 
 def list_dead(setup: Setup, arguments: Namespace) -> int:
     """Print one line for each dead task, in the form of the contract's own command."""
+    make_queue(setup)
     store = open_spool(setup)
     for task in note_if_empty(_dead(store), "dead tasks"):
         if arguments.json:

@@ -17,7 +17,14 @@ from engine.policy import format_time
 from engine.store import Full, ReadableStore, Unsupported
 from engine.stores.nftban import make_spool
 from engine.text.safe import safe_line
-from tui.cli.queue.spool import FORMAT, TITLE, make_queue, open_spool, spool_folders
+from tui.cli.queue.spool import (
+    FORMAT,
+    TITLE,
+    folder_owner,
+    make_queue,
+    open_spool,
+    spool_folders,
+)
 from tui.cli.queue.worker_parts import render_metrics
 from tui.cli.setup.errors import (
     EX_NOPERM,
@@ -44,7 +51,8 @@ def init(setup: Setup, arguments: Namespace) -> int:
         text = f"{safe_line(queue.root)} is NFTBan's own data folder"
         fail(EX_USAGE, f"{text}: --exclusive is for a queue that no other program uses")
     try:
-        made = make_spool(spool_folders(setup), exclusive=arguments.exclusive)
+        owner = folder_owner(queue.root)
+        made = make_spool(spool_folders(setup), exclusive=arguments.exclusive, owner=owner)
     except OSError as error:
         error.filename = queue.root  # the system names only the last folder of the path
         raise
@@ -89,10 +97,11 @@ def add(setup: Setup, arguments: Namespace) -> int:
             from tui.cli.queue.add_batch import add_batch
 
             return add_batch(setup, store, arguments)
+        now = time.time()
         task = verbs.enqueue(
             arguments.kind,
-            time.time(),
-            os.urandom(4).hex(),
+            now,
+            verbs.token_at(now, os.urandom(2)),
             arguments.description,
             arguments.payload,  # unchanged: a cleaned or absolute path could name another file
         )
@@ -248,6 +257,7 @@ def count_dlq(setup: Setup, arguments: Namespace) -> int:
 
 
 def _count(setup: Setup, state: State, arguments: Namespace) -> int:
+    make_queue(setup)
     with closing(setup.open_store()) as store:
         amount = store.count_tasks().get(state, 0)
         if arguments.json:

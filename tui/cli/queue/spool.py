@@ -83,9 +83,9 @@ def _require_folders(setup: Setup) -> None:
 def make_queue(setup: Setup) -> None:
     """Make missing queue folders below an existing data folder, durably (mkdir, fsync).
 
-    The program of the contract does this for each task that it adds. A folder configured
-    outside the data folder is not made: its disk may not be mounted. No symbolic link below the
-    data folder is followed.
+    The program of the contract does this at each call: a timer that is enabled before the first
+    task finds an empty queue. A folder configured outside the data folder is not made: its disk may
+    not be mounted. No symbolic link below the data folder is followed.
 
     Raises:
         CommandError: permission denied; the text names the command with sudo.
@@ -100,12 +100,36 @@ def make_queue(setup: Setup) -> None:
     made = [path for path in wanted if not os.path.isdir(path)]
     for path in made:
         setup.refuse_unwritable(path, made=True)
+    owner = folder_owner(queue.root) if made else None
     for path in made:
         try:
-            os.close(files.open_dir_path(path, queue.root, make=True))
+            os.close(files.open_dir_path(path, queue.root, make=True, owner=owner))
         except OSError as error:
             raise Unavailable(f"{path}: cannot make this folder: {error.strerror}") from error
         print_error(f"made {safe_line(path)}")
+
+
+NFTBAN_USER = "nftban"
+"""The user as which NFTBan's own service works."""
+
+
+def folder_owner(root: str) -> tuple[int, int] | None:
+    """Owner (uid, gid) for the queue folders that root makes in a data folder of root: NFTBan's
+    user if the place is NFTBan's, whose service could not read them otherwise; else None.
+    """
+    if os.geteuid() or (os.path.exists(root) and os.stat(root).st_uid):
+        return None
+    if not queue_config.is_nftban_place(root, os.environ):
+        return None
+    import pwd
+
+    try:
+        user = pwd.getpwnam(NFTBAN_USER)
+    except KeyError:
+        what = f"there is no user {NFTBAN_USER}: the folders of the queue belong to root"
+        print_error(f"{safe_line(root)}: {what}")
+        return None
+    return user.pw_uid, user.pw_gid
 
 
 def require_lockable(setup: Setup) -> None:
@@ -131,6 +155,7 @@ def require_workable(setup: Setup) -> None:
         CommandError: it cannot; the text has the reason and the repair.
         Unavailable: there is no queue.
     """
+    make_queue(setup)
     require_lockable(setup)
     for kind in setup.programs:
         setup.handler_account(kind)

@@ -296,6 +296,32 @@ def detect_format(address: Address) -> str:
     return found
 
 
+CONTRACT_VARIABLE = "SPOOLDECK_CONTRACT"
+"""Set by the shell functions of the contract: their queue is NFTBan's, whatever places the
+configuration has."""
+
+
+def default_places(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The places of a command that names none, the first if it takes one; () for the queue that
+    `queue.root` and NFTBan's variables name, as a caller that sets NFTBAN_DATA_DIR expects.
+    """
+    if environ.get("NFTBAN_DATA_DIR") or environ.get(CONTRACT_VARIABLE):
+        return ()
+    return tuple(place.text for place in config.places)
+
+
+def default_place(config: Config, environ: Mapping[str, str], *, for_mail: bool = False) -> str:
+    """The place of a command that takes one and names none; "" for the queue of the settings.
+
+    `for_mail`: the first whose workers send by our transports.
+    """
+    for place in default_places(config, environ):
+        form = FORMATS[detect_format(find_address(config, place))]
+        if not for_mail or form.mail_parts:
+            return place
+    return ""
+
+
 def find_address(config: Config, place: str) -> Address:
     """The address of a place, with the password of the same URL in `places`, if it has one.
 

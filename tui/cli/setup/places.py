@@ -21,7 +21,13 @@ from tui.cli.setup.errors import (
     fail,
     program_command,
 )
-from tui.cli.setup.place_formats import DEFAULT_FORMAT, detect_format, find_address, setup_for
+from tui.cli.setup.place_formats import (
+    DEFAULT_FORMAT,
+    default_places,
+    detect_format,
+    find_address,
+    setup_for,
+)
 from tui.cli.setup.setup import Setup
 
 if TYPE_CHECKING:
@@ -69,7 +75,7 @@ def place_names(setup: Setup, names: Sequence[str]) -> list[str]:
     Raises:
         CommandError: no such folder, or nothing to open.
     """
-    chosen = [*names] or [place.text for place in setup.config.places] or _installed(setup)
+    chosen = [*names] or [*default_places(setup.config, os.environ)] or _installed(setup)
     # A missing place among several is shown as such; the others are opened.
     if names and not any(is_url(name) or os.path.lexists(name) for name in chosen):
         fail(EX_UNAVAILABLE, describe_missing(chosen[0]))

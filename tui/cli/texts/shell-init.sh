@@ -17,7 +17,7 @@ __spooldeck() {
         if [[ $1 == mail || $2 == process-next ]]; then
             export @secret@
         fi
-        exec @command@ "$@"
+        SPOOLDECK_CONTRACT=1 exec @command@ "$@"
     ) || __spooldeck_code=$?
     # The task was added, only its id could not be printed: to the contract that is no failure.
     if (( __spooldeck_code == 4 )); then
