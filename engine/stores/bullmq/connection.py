@@ -95,32 +95,51 @@ def _our_text(name: str) -> str:
 _may_be_long_list = re.compile(rb"[*%~>][0-9]{7}").search
 
 
-def _has_long_list(data: bytes) -> bool:
-    """True if answers (RESP) have the head of a list of more than `MAX_ANSWER_LINES` elements."""
-    at = 0
-    while (end := data.find(b"\r\n", at)) > 0:
-        kind, number = data[at : at + 1], data[at + 1 : end]
-        count = int(number[:10]) if number.isdigit() else 0
-        if kind in (b"*", b"%", b"~", b">") and count > MAX_ANSWER_LINES:
-            return True
-        is_text = kind in (b"$", b"=", b"!") and number.isdigit()
-        at = end + 2 + (count + 2 if is_text else 0)
-    return False
+class _ListHeads:
+    """Finds the heads of lists of more than `MAX_ANSWER_LINES` elements in answers (RESP) that come
+    in parts; texts are passed over."""
+
+    def __init__(self) -> None:
+        self._start = b""
+        """The line that has not ended yet."""
+        self._skip = 0
+        """Bytes of a text that are still to come."""
+
+    def is_long(self, data: bytes) -> bool:
+        """True if the next part has such a head."""
+        data, self._start = self._start + data, b""
+        at, self._skip = self._skip, max(0, self._skip - len(data))
+        while at < len(data):
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                line = data[at:]  # of a long one the start is enough, which is no number
+                self._start = line if len(line) <= 16 else line[:16] + line[-1:]
+                return False
+            kind, number = data[at : at + 1], data[at + 1 : end]
+            count = int(number[:10]) if number.isdigit() else 0
+            if kind in (b"*", b"%", b"~", b">") and count > MAX_ANSWER_LINES:
+                return True
+            is_text = kind in (b"$", b"=", b"!") and number.isdigit()
+            at = end + 2 + (count + 2 if is_text else 0)
+        self._skip = max(self._skip, at - len(data))
+        return False
 
 
 class _LimitedSocket:
     """The socket of a connection; what comes after each request has the limits of an answer.
 
     hiredis makes a list as soon as it has its head: one of 2,147,483,647 elements costs 16 GiB of
-    addresses and minutes of CPU. So answers are kept until the next request, and one that may have
-    such a head is checked from its start: the same bytes in a text are right.
+    addresses and minutes of CPU. So answers are kept until a part may have such a head, and then
+    checked from their start: the same bytes in a text are right.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self.max_bytes = MAX_LOGIN_BYTES
         self._limit = self._new_limit()
-        self._received: list[bytes] = []
+        self._heads, self._unchecked = _ListHeads(), list[bytes]()
+        self._end = b""
+        """The last bytes received: a head may come in two parts."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
@@ -130,7 +149,8 @@ class _LimitedSocket:
 
     def sendall(self, data: bytes) -> None:
         """Send a request; its answer begins."""
-        self._limit, self._received = self._new_limit(), []
+        self._limit, self._heads = self._new_limit(), _ListHeads()
+        self._unchecked, self._end = [], b""
         self._socket.settimeout(ANSWER_TIMEOUT_SECONDS)
         self._socket.sendall(data)
 
@@ -163,10 +183,13 @@ class _LimitedSocket:
             AnswerTooLong: it is too long, or has the head of a list that is.
         """
         self._limit.count(data)
-        before = self._received[-1][-10:] if self._received else b""
-        self._received.append(data)
-        if _may_be_long_list(before + data) and _has_long_list(b"".join(self._received)):
-            raise AnswerTooLong(f"a list of more than {MAX_ANSWER_LINES:,} elements")
+        self._unchecked.append(data)
+        joined = self._end + data
+        self._end = joined[-10:]
+        if _may_be_long_list(joined):
+            unchecked, self._unchecked = b"".join(self._unchecked), []
+            if self._heads.is_long(unchecked):
+                raise AnswerTooLong(f"a list of more than {MAX_ANSWER_LINES:,} elements")
 
 
 def _limited(connection: Any) -> Any:
