@@ -78,7 +78,7 @@ BACKOFF_KEY = "backoff"
 MAX_DELAY_SECONDS = 365 * DAY_SECONDS
 """Longest delay between two attempts: BullMQ's scores of due times end in 2039."""
 
-_ORPHAN = "a job that is in no list and no set of its queue: control recover puts it back"
+ORPHAN = "a job that is in no list and no set of its queue: control recover puts it back"
 
 OLD_MARKER = "0:"
 """Begins an entry of old BullMQ versions that is no job."""
@@ -422,7 +422,7 @@ def _problem(base: str, quoted: str, row: Row) -> Iterator[Problem]:
         yield Problem(name, "its id has unprintable characters", state)
     elif rev:
         # Named by its key: a look for the id alone cannot tell it from a job deep in a long list.
-        yield Problem(base + ident, _ORPHAN)
+        yield Problem(base + ident, ORPHAN)
     elif where:
         what = f"is in {where}, but has no data" if not row[4] else "its key is no hash"
         yield Problem(name, what, state)

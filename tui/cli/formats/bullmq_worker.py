@@ -74,9 +74,14 @@ def work(setup: Setup, arguments: Namespace) -> int:
     return lease_worker.print_run(run, as_json=arguments.json)
 
 
+def handled_queues(setup: Setup) -> tuple[str, ...]:
+    """The queues that have a handler."""
+    return (*setup.programs, *delivered_kinds(setup.config))
+
+
 def _queues(setup: Setup, named: list[str]) -> tuple[str, ...]:
     """The queues to work: those with a handler, or the named ones of them."""
-    handled = (*setup.programs, *delivered_kinds(setup.config))
+    handled = handled_queues(setup)
     for queue in named:
         if queue not in handled:
             where = f"handlers.{safe_line(queue)}"
