@@ -560,3 +560,19 @@ def test_a_job_without_attempts_of_its_own_has_those_of_its_queue(
     with closing(BullmqStore(parse_place(parse_address(redis_url)))) as store:
         (task,) = store.take(time.time(), "", 1)
     assert own_retry_policy(task) is None
+
+
+@pytest.mark.parametrize(("jobs", "limit"), [(5, JobLimit(2, 0.1)), (2, JobLimit(2, NEVER))])
+def test_a_run_until_idle_waits_for_a_rate_limit(
+    redis_url: str, client: redis.Redis, jobs: int, limit: JobLimit
+) -> None:
+    """Jobs that a limit holds back are due, so that the run goes on; without such a job it ends."""
+    for number in range(jobs):
+        write_waiting(client, str(number))
+    place = parse_place(parse_address(redis_url))._replace(queues=("mails",))
+    with closing(BullmqStore(place._replace(limits={"mails": limit}))) as store:
+        services = WorkerServices(slots={"mails": 2})
+        handled: dict[str, Handler] = {"mails": lambda task, context: None}
+        worker = Worker(store, handled, UNUSED, owner="me", concurrency=2, services=services)
+        assert worker.process_all(until_idle=True).done == jobs
+    assert client.exists("bull:mails:wait") == 0

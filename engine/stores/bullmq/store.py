@@ -111,6 +111,7 @@ class BullmqStore:
                 swap_and_take=self._claims.swap_and_take,
                 return_abandoned=self._claims.return_stalled,
                 keeps_reports=True,
+                limit_ends=self._claims.limit_ends,
             )
             is_replica = self._connection.server.role in ("slave", "replica")
             self._refusal = READ_ONLY_REPLICA if is_replica else ""
