@@ -27,7 +27,7 @@ from engine.work.handler_threads import FinishedTask, HandlerRun, HandlerThreads
 from engine.work.handlers import Context, Handler
 from engine.work.leases import Claim, Leases
 from engine.work.outcomes import OutcomeWriter
-from engine.work.services import TimedWrites, WorkerServices
+from engine.work.services import REACHED_AGAIN, TimedWrites, WorkerServices
 
 RESCUE_INTERVAL_SECONDS = 60.0
 """Seconds between two rescues of expired leases, for stores without a queue lock."""
@@ -335,7 +335,7 @@ class Worker:
                 self._outcomes.give_back(Claim(claimer.fetched.popleft(), now))
             return began
         if self._away.refusals:
-            self._services.log("INFO", "Queue is reached again")
+            self._services.log("INFO", REACHED_AGAIN)
             self._unreachable, self._away = "", RetryDelay()
         return began
 

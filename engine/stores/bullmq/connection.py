@@ -59,6 +59,7 @@ class ServerFacts(NamedTuple):
 
     version: str = ""
     role: str = ""
+    """"": not known."""
     facts: tuple[tuple[str, str], ...] = ()
     """Names and values of INFO that concern queues."""
 
@@ -245,6 +246,8 @@ class Connection:
         Redis."""
         self._blocked: Any = None
         """The connection of the pool on which a command blocks."""
+        self._is_stale = False
+        """True if the connection on which commands block is to be closed before the next one."""
         self._scripts: Any = None
         """That on which scripts run: to take one from the pool and give it back costs a tenth of a
         short script."""
@@ -260,6 +263,14 @@ class Connection:
             if connection is not None:
                 connection.disconnect()
         self._client.close()
+
+    def reset(self) -> None:
+        """Connect again before the next command: the address may name another server by now, while
+        connections to the former one stay open. A command that blocks is not interrupted."""
+        self._is_stale = self._blocked is not None
+        if self._scripts is not None:
+            self._scripts.disconnect()
+        self._client.connection_pool.disconnect(inuse_connections=False)
 
     def call(self, *words: Any) -> Any:
         """Run one command.
@@ -320,6 +331,9 @@ class Connection:
         """
         try:
             self._blocked = self._blocked or self._client.connection_pool.get_connection()
+            if self._is_stale:
+                self._blocked.disconnect()
+                self._is_stale = False
             self._reopen_if_cut(self._blocked)
             self._blocked.send_command(*words)
         except self._failures as error:
@@ -427,7 +441,8 @@ class Connection:
         return ServerFacts(version, str(info.get("role", "")), facts)
 
     def explain(self, error: Exception | str) -> StoreError:
-        """The store error of a redis-py error, or of the text of one within a script."""
+        """The store error of a redis-py error, or of the text of one within a script; after that of
+        a replica the next command connects again."""
         at, said, kinds = self._place.text, safe_line(str(error))[:300], self._redis.exceptions
         if isinstance(error, kinds.AuthenticationError) or said.startswith(("NOAUTH", "WRONGPASS")):
             return Unavailable(f"{at}: the server refused the password: set it in `places`")
@@ -440,6 +455,7 @@ class Connection:
         if isinstance(error, kinds.BusyLoadingError):
             return Unavailable(f"{at}: the server is still loading its data")
         if isinstance(error, kinds.ReadOnlyError) or "READONLY" in said:
+            self.reset()
             return Unsupported(f"{at}: {READ_ONLY_REPLICA}")
         if isinstance(error, kinds.OutOfMemoryError) or said.startswith("OOM"):
             return Full(f"{at}: the server's memory is full (maxmemory)")
