@@ -110,14 +110,14 @@ def parse_schedule(text: str) -> Schedule:
         *words, last = words or [""]
         if not last.startswith("+"):
             raise ValueError(f"expected linear FIRST +STEP, not {last[:20]!r}")
-        step = _parse_seconds(last[1:])
+        step = parse_seconds(last[1:])
     if not words or (kind != "stepped" and len(words) > 1):
         raise ValueError(f"expected {'waits' if kind == 'stepped' else 'one wait'} after {kind}")
     return Schedule(
         kind,
-        tuple(_parse_seconds(word) for word in words),
+        tuple(parse_seconds(word) for word in words),
         step,
-        _parse_seconds(clauses["max"]) if "max" in clauses else inf,
+        parse_seconds(clauses["max"]) if "max" in clauses else inf,
         _parse_limit(clauses["limit"]) if "limit" in clauses else None,
         _parse_jitter(clauses.get("jitter", "0")),
     )
@@ -141,7 +141,12 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
-def _parse_seconds(word: str) -> float:
+def parse_seconds(word: str) -> float:
+    """Seconds of a time like 20ms, 1.5s, 15m, 2h or 1d; a number alone is seconds.
+
+    Raises:
+        ValueError: it is none.
+    """
     digits = word.rstrip("dhms")
     unit = word[len(digits) :] or "s"
     plain = word.isascii() and digits.replace(".", "", 1).isdigit() and len(digits) <= 20

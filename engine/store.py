@@ -401,6 +401,9 @@ class ClaimRules(NamedTuple):
     Unavailable. None: the worker does it (`engine.work.rescuer`)."""
     keeps_reports: bool = False
     """True if the store keeps what an attempt leaves (`Move.report`)."""
+    limit_ends: Callable[[], float | None] = lambda: None
+    """When tasks may be claimed that are due and that a rate limit holds back, epoch seconds UTC;
+    None: there are none. Raises Unavailable."""
 
 
 class Store(ChangeableStore, Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -156,8 +156,8 @@ class OperationLines:
 class OperationTotals:
     """The head, the notes and the counts of a large file, without its rows.
 
-    Of an ended operation only the first line and the last 64 KiB are read. Of another one all lines
-    are counted, and an outcome that was written twice counts twice.
+    Of an ended operation only the first line and the last 64 KiB are read. Of another one all
+    outcomes are counted in a temporary table, the first one of each id.
     """
 
     def __init__(self, file: IO[bytes], size: int) -> None:
@@ -165,7 +165,8 @@ class OperationTotals:
         self.head: Head | None = None
         self.ended: float | None = None
         self.damaged = self.rows = 0
-        self._counts: Counter[RowResult] = Counter()
+        self._counts: Mapping[RowResult, int] = {}
+        table: TempTable | None = None
         file.seek(size - LARGE_FILE_BYTES)
         file.readline(LARGE_FILE_BYTES)  # the rest of a line
         lines: Iterable[Mapping[str, Any]] = list(read_lines(file))
@@ -173,23 +174,28 @@ class OperationTotals:
         if any(isinstance(parse_line(line), float) for line in lines):
             lines = [*islice(read_lines(file), 1), *lines]
         else:
-            lines = read_lines(file)
+            lines, table = read_lines(file), TempTable()
+            table.read(_CREATE_ENDED)
         for line in lines:
-            self._add(line)
+            self._add(line, table)
+        if table is not None:
+            known = dict(table.read("SELECT result, count(*) FROM ended GROUP BY result"))
+            self._counts = {end: known.get(str(end), 0) for end in RowResult}
 
-    def _add(self, line: Mapping[str, Any]) -> None:
+    def _add(self, line: Mapping[str, Any], table: TempTable | None) -> None:
         if line.get("line") == "rows" and isinstance(line.get("rows"), list):
             self.rows += len(line["rows"])
             return
         parsed = parse_line(line)
         if isinstance(parsed, Ends):
-            self._counts.update(result for _, result, _ in parsed.ends)
+            if table is not None:
+                table.write(_INSERT_END, map(_end_values, parsed.ends))
         elif isinstance(parsed, Head) and self.head is None:
             self.head = parsed
         elif isinstance(parsed, float):
             self.ended = parsed
             told = {end: line.get(str(end)) for end in RowResult}
-            self._counts = Counter({k: n for k, n in told.items() if isinstance(n, int) and n > 0})
+            self._counts = {k: n for k, n in told.items() if isinstance(n, int) and n > 0}
         elif isinstance(parsed, dict) and len(str(parsed)) <= MAX_NOTE_CHARS:
             self.notes.append(parsed)
         else:
@@ -197,7 +203,7 @@ class OperationTotals:
 
     def counts(self) -> dict[RowResult, int]:
         """The number of rows by result."""
-        return {end: self._counts[end] for end in RowResult}
+        return {end: self._counts.get(end, 0) for end in RowResult}
 
 
 def read_lines(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
@@ -214,9 +220,10 @@ def read_lines(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
         yield line if isinstance(line, dict) else {"line": "damaged"}
 
 
+_CREATE_ENDED = "CREATE TABLE ended(id TEXT PRIMARY KEY, result TEXT, words TEXT) WITHOUT ROWID"
 _CREATE_OPERATION = (
     "CREATE TABLE row(place INTEGER PRIMARY KEY, id TEXT UNIQUE, state TEXT, rev TEXT, target)",
-    "CREATE TABLE ended(id TEXT PRIMARY KEY, result TEXT, words TEXT) WITHOUT ROWID",
+    _CREATE_ENDED,
 )
 _INSERT_ROW = "INSERT OR IGNORE INTO row(id, state, rev, target) VALUES (?, ?, ?, ?)"
 _INSERT_END = "INSERT OR IGNORE INTO ended VALUES (?, ?, ?)"

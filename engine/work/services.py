@@ -19,6 +19,9 @@ COUNTS_INTERVAL_SECONDS = 1.0
 """Seconds between two writes of the counters while there is always work: a killed worker loses no
 more."""
 
+REACHED_AGAIN = "Queue is reached again"
+"""The line of the log after failures to reach the queue."""
+
 
 class RateLimits(Protocol):
     """Rate limits by kind; `engine.locks.token_buckets.TokenBuckets` shares them between

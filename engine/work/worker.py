@@ -27,7 +27,7 @@ from engine.work.handler_threads import FinishedTask, HandlerRun, HandlerThreads
 from engine.work.handlers import Context, Handler
 from engine.work.leases import Claim, Leases
 from engine.work.outcomes import OutcomeWriter
-from engine.work.services import TimedWrites, WorkerServices
+from engine.work.services import REACHED_AGAIN, TimedWrites, WorkerServices
 
 RESCUE_INTERVAL_SECONDS = 60.0
 """Seconds between two rescues of expired leases, for stores without a queue lock."""
@@ -247,7 +247,7 @@ class Worker:
             if is_free and (self._stopping or claimed - outcomes.put_off == limit):
                 return
             now = self._clock()
-            if not slots.busy and until_idle and not began:
+            if not slots.busy and until_idle and not began and not self._is_limited(limit):
                 outcomes.settle_owed(forced=True, logs=False)
                 return
             self._writes.write_due(now, idle=not slots.busy, stays=limit is None)
@@ -255,6 +255,17 @@ class Worker:
             if limit is None:
                 self._wakes_at = now + patience
             self._await(patience)
+
+    def _is_limited(self, limit: int | None) -> bool:
+        """True if a rate limit of the store holds back tasks that are due; a run for one task does
+        not wait for it."""
+        if limit is not None or self._stopping or self._unreachable:
+            return False
+        ends = self._store.claim_rules.limit_ends()
+        if ends is not None:
+            wait = max(0.0, ends - self._clock())
+            self._services.log("INFO", f"A rate limit holds back tasks, next in {wait:.1f}s")
+        return ends is not None
 
     def _patience(self, now: float, *, looking: bool) -> float:
         """Seconds to wait for an event before the next timed action."""
@@ -324,7 +335,7 @@ class Worker:
                 self._outcomes.give_back(Claim(claimer.fetched.popleft(), now))
             return began
         if self._away.refusals:
-            self._services.log("INFO", "Queue is reached again")
+            self._services.log("INFO", REACHED_AGAIN)
             self._unreachable, self._away = "", RetryDelay()
         return began
 

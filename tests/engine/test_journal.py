@@ -262,6 +262,20 @@ def test_the_first_line_about_a_row_holds(journal: Journal) -> None:
     assert {entry.row for entry in journal.entries(path.stem)} == set(a_plan().rows)
 
 
+def test_an_outcome_that_was_written_twice_counts_once(journal: Journal) -> None:
+    """Also in a large file without its end: the first one of each row counts."""
+    rows = tuple(Row(f"task-{n:06}", State.DEAD, f"r{n}") for n in range(2000))
+    path, _ = written(journal, Plan("hold", rows, NOW))
+    lines = path.read_bytes().splitlines(keepends=True)
+    ends = [line for line in lines if b'"ends"' in line]
+    twice = [line.replace(b'"done"', b'"failed"') for line in ends]
+    path.write_bytes(b"".join([*(line for line in lines if b'"end"' not in line), *twice]))
+    (operation,) = again(journal).operations()
+    assert operation.ended is None
+    assert operation.counts[RowResult.DONE] == len(rows)
+    assert operation.counts[RowResult.FAILED] == 0
+
+
 def test_a_large_operation_is_read_in_windows(journal: Journal) -> None:
     """Its rows and images take no memory for each task, and are complete."""
     rows = tuple(Row(f"task-{n:06}", State.DEAD, f"r{n}") for n in range(20_000))
@@ -471,8 +485,8 @@ def write_large(journal: Journal, end: bool, notes: int = 0) -> str:
 def test_a_large_file_is_summed_up_without_its_rows(
     end: bool, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counts, end and the last notes are those of the whole file, and no table is made; of an ended
-    operation only the first line and the last part are parsed."""
+    """Counts, end and the last notes are those of the whole file; of an ended operation only the
+    first line and the last part are parsed, and no table is made."""
     op = write_large(journal, end, notes=3)
     whole = journal_format.OperationLines(journal.lines(op))
     parsed: list[bytes] = []
@@ -483,7 +497,8 @@ def test_a_large_file_is_summed_up_without_its_rows(
         return load(text, most)
 
     monkeypatch.setattr(decode, "load_json", count)
-    monkeypatch.setattr(journal_format, "TempTable", None)
+    if end:
+        monkeypatch.setattr(journal_format, "TempTable", None)
     found = journal.operation(op)
 
     assert found is not None

@@ -50,6 +50,7 @@ class NodeProgram:
     """A program of one version of BullMQ; call it with the words of `node_bullmq_versions.cjs`."""
 
     def __init__(self, version: str, socket: str) -> None:
+        self.version = version
         modules = str(install(version))
         self._process = subprocess.Popen(
             ["node", str(SCRIPT), socket],

@@ -318,6 +318,48 @@ def test_a_text_may_contain_the_head_of_a_list(client: redis.Redis, open_bullmq:
     assert link.call("LRANGE", "list", 0, -1) == ["\r\n*99999999\r\n", "b"]
 
 
+HEADS = {
+    b"*2\r\n$3\r\nabc\r\n*2000001\r\n": True,
+    b"*2\r\n$12\r\n\r\n*99999999\r\n:5\r\n+*9999999\r\n": False,
+    b"$3\r\na\r\n\r\n%3000000\r\n": True,
+    b"-ERR " + b"*9999999 " * 9 + b"\r\n$0\r\n\r\n~9999999\r\n": True,
+    b"$-1\r\n*1\r\n+" + b"8" * 40 + b"\r\n": False,
+}
+
+
+@pytest.mark.parametrize("answer", HEADS)
+def test_the_head_of_a_long_list_is_found_wherever_the_parts_end(answer: bytes) -> None:
+    """An answer comes in parts of any length."""
+    for size in range(1, len(answer) + 1):
+        heads = connection._ListHeads()
+        parts = [answer[at : at + size] for at in range(0, len(answer), size)]
+        assert any(map(heads.is_long, parts)) == HEADS[answer], parts
+
+
+def test_an_answer_is_checked_for_long_lists_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of its parts may have the head of one: the time grows with its length only."""
+    checked = list[int]()
+    real = connection._ListHeads.is_long
+
+    def is_long(heads: connection._ListHeads, data: bytes) -> bool:
+        checked.append(len(data))
+        return real(heads, data)
+
+    monkeypatch.setattr(connection._ListHeads, "is_long", is_long)
+    near, far = socket.socketpair()
+    with near, far:
+        limited = connection._LimitedSocket(far)
+        limited.max_bytes = 1 << 20
+        limited.sendall(b"GET x\r\n")
+        part = b"*12345678 of a text"
+        near.sendall(head := b"$%d\r\n" % (200 * len(part)))
+        limited.recv(64)
+        for _ in range(200):
+            near.sendall(part)
+            limited.recv(len(part))
+    assert sum(checked) == len(head) + 200 * len(part)
+
+
 def test_an_answer_of_redis_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that sends a byte now and then does not answer when the time of an answer is over."""
     ticks = (20.0 * n for n in itertools.count())

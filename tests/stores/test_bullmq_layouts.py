@@ -1,13 +1,16 @@
 """Queues as versions of BullMQ keep them: each act is right for the version, or refused."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 import redis
 
+from engine.config.place_address import parse_address
 from engine.model import State
 from engine.store import Unsupported
-from engine.stores.bullmq import BullmqStore
+from engine.stores.bullmq import BullmqStore, facts, parse_place
+from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.image import NewJob
 from engine.verbs import VERBS
 from tests.redis_server import TestServer
@@ -224,6 +227,26 @@ def test_jobs_in_no_list_are_put_back(
     assert store.control("recover", "mails") == "mails: 0 jobs are in a list again"
 
 
+def test_jobs_in_no_list_are_a_warning_of_their_own(client: redis.Redis, redis_url: str) -> None:
+    """By queue, with the control that puts them back; schedules are none, and entries without a job
+    in another queue hide none."""
+    write_waiting(client, "1", "mails")
+    write_waiting(client, "1", "reports")
+    client.rpush("bull:reports:wait", "gone", "gone too", "also gone")
+    client.hset("bull:reports:repeat:tick", mapping={"name": "tick", "ic": 1})
+    place = parse_place(parse_address(redis_url))
+    with closing(Connection(place)) as connection:
+        assert facts.read_state(connection, place).orphans == {}
+        for number in range(2):
+            write_hash(client, f"bull:mails:lost{number}")
+        client.hset("bull:other:1", "name", "of a queue without settings")
+        state = facts.read_state(connection, place)
+    assert state.orphans == {"mails": 2}
+    (warning,) = (w for w in facts.find_warnings(state) if "no list" in w.what)
+    assert warning.what.startswith("mails: 2 jobs are in no list")
+    assert "spooldeck control recover --target mails" in warning.fix
+
+
 def test_a_limit_that_no_worker_knows_is_refused(client: redis.Redis, open_bullmq: Opener) -> None:
     """Workers of versions 3 and 4 have no limits of a queue; a pause they have."""
     write_waiting(client, "1")
@@ -233,3 +256,46 @@ def test_a_limit_that_no_worker_knows_is_refused(client: redis.Redis, open_bullm
         with pytest.raises(Unsupported, match=r"workers of bullmq:4.18.3 know no limit"):
             store.control(name, "mails", "5")
     assert store.control("pause", "mails", "1") == "mails is paused: jobs wait"
+
+
+@pytest.mark.parametrize(
+    ("newer", "refusal"),
+    [
+        ({"atm": 1, "ats": 1}, ""),
+        ({"ats": 2}, ""),
+        ({}, "BullMQ 4"),
+        ({"attemptsMade": 1}, "BullMQ 4"),
+    ],
+)
+def test_a_trace_of_a_new_worker_wins(
+    client: redis.Redis, open_bullmq: Opener, newer: dict[str, int], refusal: str
+) -> None:
+    """A queue that names no version may have old failures from before an upgrade: it is of
+    version 5 as soon as a worker of that version has run a job."""
+    client.hset("bull:mails:meta", "opts.maxLenEvents", 100)
+    client.zadd("bull:mails:prioritized", {"p": 5})
+    write_hash(client, "bull:mails:p", priority=1)
+    write_hash(client, "bull:mails:1", finishedOn=CREATED_MS, attemptsMade=3)
+    client.zadd("bull:mails:failed", {"1": CREATED_MS})
+    write_hash(client, "bull:mails:2", finishedOn=CREATED_MS, returnvalue="1", **newer)
+    client.zadd("bull:mails:completed", {"2": CREATED_MS})
+    why, _ = open_bullmq().claim_gate("mails")
+    assert refusal in why and bool(refusal) == bool(why)
+
+
+@pytest.mark.parametrize("verbs", [["retry"], ["hold", "release"], ["purge", "restore"]])
+def test_no_act_of_ours_looks_like_a_new_worker(
+    client: redis.Redis, open_bullmq: Opener, verbs: list[str]
+) -> None:
+    """A job of versions 3 and 4 gets none of the fields in which version 5 counts."""
+    client.zadd("bull:mails:priority", {"x": 1})
+    client.hset("bull:mails:meta", "opts.maxLenEvents", 100)
+    write_hash(client, "bull:mails:1", finishedOn=CREATED_MS, attemptsMade=3)
+    client.zadd("bull:mails:failed", {"1": CREATED_MS})
+    store = open_bullmq()
+    for verb in verbs:
+        act(store, verb, "1")
+    store.add_job(NewJob("mails", "report"))
+    assert not {"atm", "ats"} & {
+        str(n) for k in ("1", "2") for n in client.hkeys(f"bull:mails:{k}")
+    }

@@ -206,6 +206,45 @@ def test_our_worker_advances_a_repeatable_job_as_node(
     )
 
 
+@pytest.mark.parametrize("repeat", [{"every": HOUR}, {"pattern": "0 * * * *"}])
+@pytest.mark.parametrize("how", ["repeat", "schedule"])
+@pytest.mark.parametrize("program", ["5.81.5", "6.7.0"], indirect=True)
+@pytest.mark.deep
+def test_a_run_that_is_tried_again_adds_no_second_run(
+    program: NodeProgram,
+    client: redis.Redis,
+    open_bullmq: Opener,
+    repeat: dict[str, object],
+    how: str,
+) -> None:
+    """A promoted run fails, is retried before and after the next one has run: the same runs are due
+    as with Node's worker alone."""
+    if how == "repeat" and program.version.startswith("6"):
+        return  # it has no repeatable jobs
+    left = []
+    with closing(open_bullmq(time.time)) as store:
+        for queue in ("ours", "theirs"):
+            if how == "repeat":
+                program("repeat", queue, repeat, {"id": "a"})
+            else:
+                start = {"startDate": (int(time.time()) // 3600 + 2) * HOUR}
+                program("schedule", queue, "tick", {**repeat, **start}, {})
+            for _ in range(2):
+                (first,) = client.zrange(f"bull:{queue}:delayed", 0, -1)
+                program("promote", queue, first)
+                for end in (State.DEAD, State.DONE, State.DEAD):
+                    if queue == "ours":
+                        (task,) = (t for t in store.take(time.time(), "me", 9) if t.kind == queue)
+                        store.swap(task, task._replace(state=end, attempts=1, lease=None))
+                    else:
+                        program("work", queue, "ok" if end is State.DONE else "fail", 0, 20_000)
+                    program("retry" if end is State.DEAD else "rerun", queue, first)
+                client.lrem(f"bull:{queue}:wait", 0, str(first))
+            left.append(client.zrange(f"bull:{queue}:delayed", 0, -1, withscores=True))
+    assert left[0] == left[1]
+    assert len(left[0]) == 1
+
+
 @pytest.mark.parametrize("repeat", [{"every": 3600_000}, {"pattern": "0 * * * *"}])
 @pytest.mark.parametrize("program", ["3.16.2", "4.18.3", "5.0.0", "5.81.5"], indirect=True)
 def test_the_next_run_of_a_repeatable_job_is_known(

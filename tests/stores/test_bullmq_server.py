@@ -16,6 +16,7 @@ from engine.config.validators import ConfigError, ConfigLocation
 from engine.model import State
 from engine.store import Full, Unavailable, Unsupported
 from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.moves import EDGES
 from engine.stores.bullmq.place import BullmqSettings, JobLimit, parse_settings
 from tests.redis_server import TestServer, running_server
@@ -156,6 +157,32 @@ def test_a_replica_is_shown_and_refuses_changes(server: TestServer) -> None:
         assert said == {"the server is a read-only replica: change the primary"}
         with pytest.raises(Unsupported, match="replica"):
             list(store.take(NOW, "me", 1))
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_an_address_that_names_a_new_primary_is_followed(tmp_path: Path, *, is_open: bool) -> None:
+    """The connection to the former primary stays open: it is closed after a refused change, at a
+    plan and at a full scan, and the address is asked again. The same if it was a replica before."""
+    with ExitStack() as stack:
+        old, new = (stack.enter_context(running_server()) for _ in range(2))
+        address = tmp_path / "s"
+        address.symlink_to(old.url.removeprefix("redis+unix://"))
+        old_client, client = (stack.enter_context(each.client()) for each in (old, new))
+        if not is_open:
+            old_client.replicaof("127.0.0.1", 1)
+        store = stack.enter_context(closing(open_place(f"redis+unix://{address}")))
+        old_client.replicaof("127.0.0.1", 1)
+        address.unlink()
+        address.symlink_to(new.url.removeprefix("redis+unix://"))
+        write_waiting(client, "1")
+        if is_open:
+            with pytest.raises(Unsupported, match="read-only replica"):
+                store.add_job(NewJob("mails", "report"))
+            assert [task.id for task in store.take(NOW, "me", 1)] == ["mails/1"]
+        else:
+            (task,) = scanned(store)[0].values()
+            assert (task.id, {edge.refusal for edge in store.edges.values()}) == ("mails/1", {""})
+            store.swap(task, verbs.hold(task, NOW))
 
 
 def test_a_server_that_became_a_replica_refuses(server: TestServer) -> None:

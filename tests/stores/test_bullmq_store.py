@@ -587,6 +587,38 @@ def test_limits_of_a_queue_are_honoured(client: redis.Redis, open_bullmq: Opener
     assert all(isinstance(control, Control) for control in store.controls.values())
 
 
+@pytest.mark.parametrize(
+    ("most", "duration", "shown"),
+    [(4, 1000, "4/1s"), (240, 60_000, "240"), (9, 1500, "9/1.5s"), (1, 3_600_000, "1/1h")],
+)
+def test_a_rate_of_another_program_can_be_set_back(
+    client: redis.Redis, open_bullmq: Opener, most: int, duration: int, shown: str
+) -> None:
+    """It is shown with its own time, and that value sets exactly the same limit."""
+    write_waiting(client, "1")
+    client.hset("bull:mails:meta", mapping={"max": most, "duration": duration})
+    store = open_bullmq()
+    assert store.controls["rate"].for_target("mails").now == shown
+    store.control("rate", "mails", "100")
+    assert client.hmget("bull:mails:meta", "max", "duration") == ["100", "60000"]
+    store.control("rate", "mails", shown)
+    assert client.hmget("bull:mails:meta", "max", "duration") == [str(most), str(duration)]
+    store.control("rate", "mails", "0")
+    assert client.hmget("bull:mails:meta", "max", "duration") == [None, None]
+
+
+@pytest.mark.parametrize(
+    "value", ["", "x", "-1", "4/", "4/0s", "/1s", "1.5", "4/1y", "10000000000"]
+)
+def test_a_rate_that_is_none_is_refused(
+    client: redis.Redis, open_bullmq: Opener, value: str
+) -> None:
+    """The text names both forms of a rate."""
+    write_waiting(client, "1")
+    with pytest.raises(Unsupported, match=r"expected a number of jobs a minute .* as 4/1s"):
+        open_bullmq().control("rate", "mails", value)
+
+
 def test_a_queue_without_jobs_is_obliterated(client: redis.Redis, open_bullmq: Opener) -> None:
     """Once all jobs are purged and expunged, no key of the queue is left; before, it is refused."""
     store = open_bullmq()

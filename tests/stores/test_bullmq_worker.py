@@ -532,7 +532,6 @@ def test_queues_take_turns(client: redis.Redis, redis_url: str) -> None:
             {"attempts": 3, "backoff": {"type": "exponential", "delay": 1000, "jitter": 0.5}},
             [0.75, 1.5, None],
         ),
-        ({"attempts": 2, "backoff": {"type": "mine", "delay": 70}}, [0.07, None]),
     ],
 )
 def test_a_job_has_its_own_attempts_and_delays(
@@ -551,6 +550,53 @@ def test_a_job_has_its_own_attempts_and_delays(
     assert policy.max_runs == options["attempts"] == len(waits)
 
 
+@pytest.mark.parametrize(
+    ("backoff", "shown"),
+    [
+        ({"type": "custom"}, "custom:custom"),
+        ({"type": "mine", "delay": 70}, "custom:mine"),
+        ({"delay": 70}, "custom:?"),
+        ({"type": "a b\n"}, "custom:?"),
+    ],
+)
+def test_a_job_whose_delay_only_its_program_knows_is_not_retried(
+    client: redis.Redis, redis_url: str, backoff: dict[str, Any], shown: str
+) -> None:
+    """BullMQ for Node refuses it without the strategy too; the job's log says why."""
+    write_waiting(client, "a", opts=json.dumps({"attempts": 5, "backoff": backoff}))
+
+    def fail(task: Task, context: Context) -> None:
+        raise Failed("it broke")
+
+    place = parse_place(parse_address(redis_url))._replace(queues=("mails",))
+    with closing(BullmqStore(place)) as store:
+        assert found(store, "mails/a").extra[BACKOFF_KEY] == shown
+        Worker(store, {"mails": fail}, UNUSED, owner="me").process_all(until_idle=True)
+        task = found(store, "mails/a")
+    assert (task.state, task.attempts, task.error) == (State.DEAD, 1, "it broke")
+    (line,) = client.lrange("bull:mails:a:logs", 0, -1)
+    assert str(line).endswith(f"it broke; given up: only its program knows the delay {shown}")
+
+
+@pytest.mark.parametrize(
+    ("options", "lines"), [({"kl": 2}, 2), ({"keepLogs": 1}, 1), ({"kl": 0}, 4), ({}, 4)]
+)
+def test_a_job_keeps_as_many_lines_of_its_log_as_it_says(
+    client: redis.Redis, redis_url: str, options: dict[str, int], lines: int
+) -> None:
+    """BullMQ stores its option keepLogs as kl; 0 is no limit, as for Node."""
+    write_waiting(client, "a", opts=json.dumps({"attempts": 4, **options}))
+
+    def fail(task: Task, context: Context) -> None:
+        raise Failed("it broke")
+
+    place = parse_place(parse_address(redis_url))._replace(queues=("mails",))
+    with closing(BullmqStore(place)) as store:
+        Worker(store, {"mails": fail}, UNUSED, owner="me").process_all(until_idle=True)
+    assert client.llen("bull:mails:a:logs") == lines
+    assert "attempt 4 of 4" in str(client.lindex("bull:mails:a:logs", -1))
+
+
 @pytest.mark.parametrize("options", [{}, {"attempts": 1}, {"attempts": "many", "backoff": 7}])
 def test_a_job_without_attempts_of_its_own_has_those_of_its_queue(
     client: redis.Redis, redis_url: str, options: dict[str, Any]
@@ -560,3 +606,19 @@ def test_a_job_without_attempts_of_its_own_has_those_of_its_queue(
     with closing(BullmqStore(parse_place(parse_address(redis_url)))) as store:
         (task,) = store.take(time.time(), "", 1)
     assert own_retry_policy(task) is None
+
+
+@pytest.mark.parametrize(("jobs", "limit"), [(5, JobLimit(2, 0.1)), (2, JobLimit(2, NEVER))])
+def test_a_run_until_idle_waits_for_a_rate_limit(
+    redis_url: str, client: redis.Redis, jobs: int, limit: JobLimit
+) -> None:
+    """Jobs that a limit holds back are due, so that the run goes on; without such a job it ends."""
+    for number in range(jobs):
+        write_waiting(client, str(number))
+    place = parse_place(parse_address(redis_url))._replace(queues=("mails",))
+    with closing(BullmqStore(place._replace(limits={"mails": limit}))) as store:
+        services = WorkerServices(slots={"mails": 2})
+        handled: dict[str, Handler] = {"mails": lambda task, context: None}
+        worker = Worker(store, handled, UNUSED, owner="me", concurrency=2, services=services)
+        assert worker.process_all(until_idle=True).done == jobs
+    assert client.exists("bull:mails:wait") == 0

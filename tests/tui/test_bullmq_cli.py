@@ -147,6 +147,53 @@ def test_doctor_compares_the_outbox_with_the_jobs(
     assert "secret" not in found.stdout + found.stderr
 
 
+def test_a_worker_reports_on_standard_error(
+    client: redis.Redis, on_redis: Run, tmp_path: Path
+) -> None:
+    """Where it has connected to, queues that are not there, and each failure; no task that was
+    done. A handler with the name of a job is never used, which the line says."""
+    write_waiting(client, "1", name="report")
+    write_waiting(client, "1", "sums", opts='{"attempts": 2, "backoff": 3600000}')
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "handlers: {mails: {command: ['true']}, sums: {command: ['false']}, "
+        "report: {command: [cat]}}\n"
+    )
+    ran = on_redis("--config", str(config), "bullmq", "work", "--until-idle")
+    first, second, failed, retried, end = ran.stderr.splitlines()
+    assert first.endswith(": mails, sums, report")
+    assert first.startswith("spooldeck: connected to redis")
+    assert second == (
+        "spooldeck: no queue report yet; queues here: mails, sums "
+        "(handlers are named by queue, not by the name of a job)"
+    )
+    assert "Task failed: sums/1" in failed
+    assert "attempt 1/2" in retried
+    assert end == "spooldeck: 1 done, 1 failed"
+
+
+def test_doctor_names_what_keeps_jobs_from_running(
+    client: redis.Redis, on_redis: Run, tmp_path: Path
+) -> None:
+    """Jobs in no list with the control that puts them back, and a schedule that closes the queue of
+    a handler; `status` has the jobs as an alert too."""
+    write_waiting(client, "1")
+    write_hash(client, "bull:mails:lost")
+    client.zadd("bull:mails:repeat", {"odd": 5})
+    client.hset("bull:mails:repeat:odd", mapping={"name": "tick", "pattern": "H * Q", "ic": 1})
+    config = tmp_path / "config.yaml"
+    config.write_text("handlers: {mails: {command: [cat]}, sums: {command: [cat]}}\n")
+    found = on_redis("--config", str(config), "doctor").stdout
+    assert "mails: 1 job is in no list and no set of the queue" in found
+    assert "spooldeck control recover --target mails" in found
+    assert "`bullmq work` takes no job of mails: schedule odd: our worker cannot count" in found
+    assert "no job of sums" not in found
+    said = on_redis("status").stdout
+    assert "attention mails: 1 job is in no list and no set of the queue" in said
+    on_redis("control", "recover", "--target", "mails", "--apply", "1")
+    assert "no list" not in on_redis("status").stdout
+
+
 def test_the_priority_of_a_job_can_be_edited(client: redis.Redis, on_redis: Run) -> None:
     """A dry run shows both values and changes nothing; a word is refused, and so is a value that
     BullMQ cannot sort by."""

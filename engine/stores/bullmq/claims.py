@@ -19,6 +19,7 @@ from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace
 from engine.stores.bullmq.repeats import Repeats
 from engine.stores.bullmq.row import make_token, read_rows, row_of
+from engine.stores.bullmq.scan import QueueCounts
 from engine.text.safe import clean_error
 
 MAX_LOT = 64
@@ -53,6 +54,8 @@ class JobClaims:
         """The queue of the last claim by `take`."""
         self._dues: dict[str, float] = {}
         """By queue without a job that can be claimed: when there may be one, epoch seconds UTC."""
+        self._limits: dict[str, float] = {}
+        """By queue whose rate limit was reached: when it ends, epoch seconds UTC."""
         self._data: dict[str, str] = {}
         """Data of the jobs of the last claim, by the tokens of their locks."""
         self.markers: MarkerWatch | None = None
@@ -89,9 +92,19 @@ class JobClaims:
         """When there may be a job to claim, epoch seconds UTC, as far as the last claims know."""
         return min(self._dues.values(), default=None)
 
+    def limit_ends(self) -> float | None:
+        """See `ClaimRules.limit_ends`."""
+        limited = {q: ends for q, ends in self._limits.items() if not self._repeats.is_closed(q)}
+        counts = QueueCounts(self._connection, self._place, [*limited]).queues
+        waits = [
+            ends for q, ends in limited.items() if counts[q]["wait"] + counts[q]["prioritized"]
+        ]
+        return min(waits, default=None)
+
     def end_rest(self, queue: str) -> None:
         """Claim from a queue again: a job of ours has ended, so that another one may start."""
         self._dues.pop(queue, None)
+        self._limits.pop(queue, None)
         if self.markers is not None:
             self.markers.end_rest(queue)
 
@@ -203,7 +216,7 @@ class JobClaims:
         flat, ident, limited_ms, delayed_ms = answer
         if not flat:
             if limited_ms > 0:
-                self._dues[queue] = now + limited_ms / 1000
+                self._dues[queue] = self._limits[queue] = now + limited_ms / 1000
             elif delayed_ms > 0:
                 self._dues[queue] = delayed_ms / 1000
             return []

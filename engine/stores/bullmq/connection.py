@@ -59,6 +59,7 @@ class ServerFacts(NamedTuple):
 
     version: str = ""
     role: str = ""
+    """"": not known."""
     facts: tuple[tuple[str, str], ...] = ()
     """Names and values of INFO that concern queues."""
 
@@ -95,32 +96,51 @@ def _our_text(name: str) -> str:
 _may_be_long_list = re.compile(rb"[*%~>][0-9]{7}").search
 
 
-def _has_long_list(data: bytes) -> bool:
-    """True if answers (RESP) have the head of a list of more than `MAX_ANSWER_LINES` elements."""
-    at = 0
-    while (end := data.find(b"\r\n", at)) > 0:
-        kind, number = data[at : at + 1], data[at + 1 : end]
-        count = int(number[:10]) if number.isdigit() else 0
-        if kind in (b"*", b"%", b"~", b">") and count > MAX_ANSWER_LINES:
-            return True
-        is_text = kind in (b"$", b"=", b"!") and number.isdigit()
-        at = end + 2 + (count + 2 if is_text else 0)
-    return False
+class _ListHeads:
+    """Finds the heads of lists of more than `MAX_ANSWER_LINES` elements in answers (RESP) that come
+    in parts; texts are passed over."""
+
+    def __init__(self) -> None:
+        self._start = b""
+        """The line that has not ended yet."""
+        self._skip = 0
+        """Bytes of a text that are still to come."""
+
+    def is_long(self, data: bytes) -> bool:
+        """True if the next part has such a head."""
+        data, self._start = self._start + data, b""
+        at, self._skip = self._skip, max(0, self._skip - len(data))
+        while at < len(data):
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                line = data[at:]  # of a long one the start is enough, which is no number
+                self._start = line if len(line) <= 16 else line[:16] + line[-1:]
+                return False
+            kind, number = data[at : at + 1], data[at + 1 : end]
+            count = int(number[:10]) if number.isdigit() else 0
+            if kind in (b"*", b"%", b"~", b">") and count > MAX_ANSWER_LINES:
+                return True
+            is_text = kind in (b"$", b"=", b"!") and number.isdigit()
+            at = end + 2 + (count + 2 if is_text else 0)
+        self._skip = max(self._skip, at - len(data))
+        return False
 
 
 class _LimitedSocket:
     """The socket of a connection; what comes after each request has the limits of an answer.
 
     hiredis makes a list as soon as it has its head: one of 2,147,483,647 elements costs 16 GiB of
-    addresses and minutes of CPU. So answers are kept until the next request, and one that may have
-    such a head is checked from its start: the same bytes in a text are right.
+    addresses and minutes of CPU. So answers are kept until a part may have such a head, and then
+    checked from their start: the same bytes in a text are right.
     """
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self.max_bytes = MAX_LOGIN_BYTES
         self._limit = self._new_limit()
-        self._received: list[bytes] = []
+        self._heads, self._unchecked = _ListHeads(), list[bytes]()
+        self._end = b""
+        """The last bytes received: a head may come in two parts."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
@@ -130,7 +150,8 @@ class _LimitedSocket:
 
     def sendall(self, data: bytes) -> None:
         """Send a request; its answer begins."""
-        self._limit, self._received = self._new_limit(), []
+        self._limit, self._heads = self._new_limit(), _ListHeads()
+        self._unchecked, self._end = [], b""
         self._socket.settimeout(ANSWER_TIMEOUT_SECONDS)
         self._socket.sendall(data)
 
@@ -163,10 +184,13 @@ class _LimitedSocket:
             AnswerTooLong: it is too long, or has the head of a list that is.
         """
         self._limit.count(data)
-        before = self._received[-1][-10:] if self._received else b""
-        self._received.append(data)
-        if _may_be_long_list(before + data) and _has_long_list(b"".join(self._received)):
-            raise AnswerTooLong(f"a list of more than {MAX_ANSWER_LINES:,} elements")
+        self._unchecked.append(data)
+        joined = self._end + data
+        self._end = joined[-10:]
+        if _may_be_long_list(joined):
+            unchecked, self._unchecked = b"".join(self._unchecked), []
+            if self._heads.is_long(unchecked):
+                raise AnswerTooLong(f"a list of more than {MAX_ANSWER_LINES:,} elements")
 
 
 def _limited(connection: Any) -> Any:
@@ -222,6 +246,8 @@ class Connection:
         Redis."""
         self._blocked: Any = None
         """The connection of the pool on which a command blocks."""
+        self._is_stale = False
+        """True if the connection on which commands block is to be closed before the next one."""
         self._scripts: Any = None
         """That on which scripts run: to take one from the pool and give it back costs a tenth of a
         short script."""
@@ -237,6 +263,14 @@ class Connection:
             if connection is not None:
                 connection.disconnect()
         self._client.close()
+
+    def reset(self) -> None:
+        """Connect again before the next command: the address may name another server by now, while
+        connections to the former one stay open. A command that blocks is not interrupted."""
+        self._is_stale = self._blocked is not None
+        if self._scripts is not None:
+            self._scripts.disconnect()
+        self._client.connection_pool.disconnect(inuse_connections=False)
 
     def call(self, *words: Any) -> Any:
         """Run one command.
@@ -297,6 +331,9 @@ class Connection:
         """
         try:
             self._blocked = self._blocked or self._client.connection_pool.get_connection()
+            if self._is_stale:
+                self._blocked.disconnect()
+                self._is_stale = False
             self._reopen_if_cut(self._blocked)
             self._blocked.send_command(*words)
         except self._failures as error:
@@ -404,7 +441,8 @@ class Connection:
         return ServerFacts(version, str(info.get("role", "")), facts)
 
     def explain(self, error: Exception | str) -> StoreError:
-        """The store error of a redis-py error, or of the text of one within a script."""
+        """The store error of a redis-py error, or of the text of one within a script; after that of
+        a replica the next command connects again."""
         at, said, kinds = self._place.text, safe_line(str(error))[:300], self._redis.exceptions
         if isinstance(error, kinds.AuthenticationError) or said.startswith(("NOAUTH", "WRONGPASS")):
             return Unavailable(f"{at}: the server refused the password: set it in `places`")
@@ -417,6 +455,7 @@ class Connection:
         if isinstance(error, kinds.BusyLoadingError):
             return Unavailable(f"{at}: the server is still loading its data")
         if isinstance(error, kinds.ReadOnlyError) or "READONLY" in said:
+            self.reset()
             return Unsupported(f"{at}: {READ_ONLY_REPLICA}")
         if isinstance(error, kinds.OutOfMemoryError) or said.startswith("OOM"):
             return Full(f"{at}: the server's memory is full (maxmemory)")

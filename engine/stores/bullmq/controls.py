@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from engine.schedules import format_seconds, parse_seconds
 from engine.store import Control, ControlTarget, Gone, StoreError, Unsupported
 from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.moves import JobMoves
@@ -16,6 +17,7 @@ from engine.stores.bullmq.scan import QueueCounts, find_orphans
 
 MAX_CONCURRENCY = 1_000_000
 MAX_RATE = 1_000_000_000
+MINUTE_MS = 60_000
 RESUME_BATCH = 7000
 """Jobs that one resume moves back at most from the list of a queue that BullMQ 5 paused."""
 
@@ -42,10 +44,9 @@ CONTROLS: Mapping[str, Control] = {
         no_limit=NO_LIMIT,
     ),
     RATE: Control(
-        "jobs of a queue that start in a minute, on all workers",
+        "jobs of a queue that start in a minute or another time, on all workers",
         target="queue",
-        value=f"jobs a minute, {NO_LIMIT} for no limit",
-        bounds=(0, MAX_RATE),
+        value=f"jobs a minute, or in another time as 4/1s; {NO_LIMIT} for no limit",
         no_limit=NO_LIMIT,
     ),
     OBLITERATE: Control(
@@ -92,7 +93,7 @@ def list_controls(
         paused, concurrency, most, duration, version = answer
         has_none = (version or "").startswith(_WITHOUT_LIMITS)
         none = f"workers of {version} know no limit of a queue" if has_none else ""
-        now = ("1" if paused else "0", concurrency or NO_LIMIT, _per_minute(most, duration))
+        now = ("1" if paused else "0", concurrency or NO_LIMIT, _rate(most, duration))
         for name, value in zip(CONTROLS, now, strict=False):
             values[name].append(ControlTarget(queue, value, none if name != PAUSE else ""))
         jobs = sum(map(abs, counts[queue].values()))
@@ -106,12 +107,34 @@ def list_controls(
     }
 
 
-def _per_minute(most: str | None, duration: str | None) -> str:
-    """The rate of a queue in jobs a minute."""
+def _rate(most: str | None, duration: str | None) -> str:
+    """The rate of a queue as a value of the control: 240 (a minute), or 4/1s."""
     try:
-        return str(round(int(most or 0) * 60_000 / int(duration or 0)))
-    except (ValueError, ZeroDivisionError):
+        jobs, milliseconds = int(most or 0), int(duration or 0)
+    except ValueError:
         return NO_LIMIT
+    if jobs <= 0 or milliseconds <= 0:
+        return NO_LIMIT
+    span = "" if milliseconds == MINUTE_MS else f"/{format_seconds(milliseconds / 1000)}"
+    return f"{jobs}{span}"
+
+
+def _parse_rate(text: str) -> tuple[int, int]:
+    """Jobs and milliseconds of a value of the control.
+
+    Raises:
+        Unsupported: it is none.
+    """
+    jobs, _, span = text.partition("/")
+    try:
+        milliseconds = round(parse_seconds(span) * 1000) if "/" in text else MINUTE_MS
+    except ValueError:
+        milliseconds = 0
+    is_number = jobs.isascii() and jobs.isdecimal() and len(jobs) <= len(str(MAX_RATE))
+    if not is_number or int(jobs) > MAX_RATE or milliseconds <= 0:
+        expected = f"expected a number of jobs a minute up to {MAX_RATE:,}, or as 4/1s"
+        raise Unsupported(f"rate is {text!r:.40}, {expected}")
+    return int(jobs), milliseconds
 
 
 def run_control(
@@ -143,20 +166,23 @@ def run_control(
         return _recover(connection, place, queue)
     if name == OBLITERATE:
         return _obliterate(connection, place, queue)
-    least, most = control.bounds or (0, 0)
-    if not value.isascii() or not value.isdecimal() or not least <= int(value[:20]) <= most:
-        raise Unsupported(f"{name} is {value!r:.40}, expected a number from {least} to {most}")
-    number = int(value)
-    fields: tuple[Any, ...] = ("concurrency", number)
-    if name == RATE:
-        fields = ("max", number, "duration", 60_000)
     meta = f"{place.base(queue)}meta"
-    if number:
+    if name == RATE:
+        jobs, milliseconds = _parse_rate(value)
+        fields: tuple[Any, ...] = ("max", jobs, "duration", milliseconds)
+        minute = milliseconds == MINUTE_MS
+        span = "a minute" if minute else f"in {format_seconds(milliseconds / 1000)}"
+    else:
+        least, most = control.bounds or (0, 0)
+        if not value.isascii() or not value.isdecimal() or not least <= int(value[:20]) <= most:
+            raise Unsupported(f"{name} is {value!r:.40}, expected a number from {least} to {most}")
+        jobs, span = int(value), "at the same time"
+        fields = ("concurrency", jobs)
+    if jobs:
         connection.call("HSET", meta, *fields)
     else:
         connection.call("HDEL", meta, *fields[::2])
-    limit = str(number) if number else "no limit"
-    return f"{queue}: {limit} {'a minute' if name == RATE else 'at the same time'}"
+    return f"{queue}: {f'{jobs} {span}' if jobs else f'no limit {span}'}"
 
 
 def _pause(connection: Connection, place: RedisPlace, queue: str, paused: bool) -> str:

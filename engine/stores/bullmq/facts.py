@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from engine.policy import format_rough_duration
 from engine.store import StoreError
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.place import RedisPlace
-from engine.stores.bullmq.scan import KnownQueues, QueueCounts
+from engine.stores.bullmq.scan import KnownQueues, QueueCounts, count_orphans
 from engine.text.safe import safe_line
 
 SAFE_POLICY = "noeviction"
@@ -55,6 +56,8 @@ class QueueServerState(NamedTuple):
     queues: Sequence[QueueFacts]
     workers: Sequence[ConnectedWorker] = ()
     """The workers of these queues, as far as the server says."""
+    orphans: Mapping[str, int] = {}
+    """By queue: jobs that are in none of its lists and sets."""
 
     @property
     def without_worker(self) -> list[str]:
@@ -71,8 +74,10 @@ class QueueServerState(NamedTuple):
         return sorted({queue.version for queue in self.queues} - {""})
 
 
-def read_state(connection: Connection, place: RedisPlace) -> QueueServerState:
-    """Read the facts.
+def read_state(
+    connection: Connection, place: RedisPlace, orphans: Mapping[str, int] | None = None
+) -> QueueServerState:
+    """Read the facts. Without known orphans all keys are searched for them.
 
     Raises:
         StoreError: the server cannot be read.
@@ -104,7 +109,9 @@ def read_state(connection: Connection, place: RedisPlace) -> QueueServerState:
                 _first_score(following),
             )
         )
-    return QueueServerState(settings, found, workers or ())
+    if orphans is None:
+        orphans = count_orphans(connection, place, counts)
+    return QueueServerState(settings, found, workers or (), orphans)
 
 
 def _first_score(answer: Any) -> float | None:
@@ -208,6 +215,15 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
         yield ServerWarning(
             f"{100 * used // limit} % of the memory limit is used",
             "redis-cli config set maxmemory BYTES, or purge completed jobs",
+        )
+    for queue, number in state.orphans.items():
+        jobs = "1 job is" if number == 1 else f"{number:,} jobs are"
+        yield ServerWarning(
+            f"{safe_line(queue)}: {jobs} in no list and no set of the queue, so that no worker "
+            "finds them",
+            f"the control recover puts them back: spooldeck control recover --target "
+            f"{shlex.quote(safe_line(queue))}",
+            is_severe=True,
         )
     if state.without_worker:
         yield ServerWarning(

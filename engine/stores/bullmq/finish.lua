@@ -95,9 +95,9 @@ local function finish()
     redis.call('XADD', stream, 'MAXLEN', '~', 10000, '*', 'queue', ours.queue, 'id', id)
   end
   if is_there and ours.log then
-    local kept_lines = options().keepLogs
+    local kept_lines = options().kl or options().keepLogs -- its name in Redis, and the one in a program
     redis.call('RPUSH', job .. ':logs', ours.log)
-    if type(kept_lines) == 'number' then redis.call('LTRIM', job .. ':logs', -kept_lines, -1) end
+    if type(kept_lines) == 'number' and kept_lines > 0 then redis.call('LTRIM', job .. ':logs', -kept_lines, -1) end
   end
   if ours.to == '' or ours.claim then return {'done', '', claimed} end
   if ours.action == 'renew' then return {'done', ours.token} end

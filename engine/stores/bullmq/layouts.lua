@@ -17,15 +17,18 @@ local LAYOUTS = {
 }
 local UNNAMED = '5' -- without a version and a trace of an older one; version 6 ends its pause as well
 
--- True if a job at the end of one of the lists and sets was run by version 4 or older, which counts
--- attempts in another field.
-local function is_of_old_worker(base)
+-- The versions whose worker has run jobs at the ends of the lists and sets of a queue: 'new' if one counts
+-- its attempts as version 5 does, else 'old' if one counts them in the field before; nil: none was run.
+local function age_of_worker(base)
+  local age
   for _, place in ipairs({'failed', 'completed', 'active', 'wait', 'paused', 'delayed', 'prioritized'}) do
-    local ids = redis.pcall(LISTS[place] and 'LRANGE' or 'ZRANGE', base .. place, -1, -1)
-    local said = ids[1] and redis.pcall('HMGET', base .. ids[1], 'attemptsMade', 'atm', 'ats')
-    if said and said[1] and not said[2] and not said[3] then return true end
+    for _, id in ipairs({unpack(redis.pcall(LISTS[place] and 'LRANGE' or 'ZRANGE', base .. place, -3, -1))}) do
+      local said = redis.pcall('HMGET', base .. id, 'attemptsMade', 'atm', 'ats')
+      if said[2] or said[3] then return 'new' end
+      if said[1] then age = 'old' end
+    end
   end
-  return false
+  return age
 end
 
 local majors = {}
@@ -37,8 +40,11 @@ local function layout_of(base, named)
   if not major then
     local version = redis.pcall('HGET', base .. 'meta', 'version')
     major = type(version) == 'string' and (string.match(version, '^bullmq:(%d+)%.') or version) or UNNAMED
-    if version == false and not named and (redis.call('EXISTS', base .. 'priority') == 1 or is_of_old_worker(base)) then
-      major = redis.call('EXISTS', base .. 'prioritized') == 1 and '4' or '3'
+    if version == false and not named then
+      local age = age_of_worker(base)
+      if age == 'old' or not age and redis.call('EXISTS', base .. 'priority') == 1 then
+        major = redis.call('EXISTS', base .. 'prioritized') == 1 and '4' or '3'
+      end
     end
     -- The program before BullMQ, which has the lists of version 3, but another mark of its pause.
     if version == false and redis.call('EXISTS', base .. 'meta-paused') == 1 then major = 'Bull' end

@@ -20,7 +20,7 @@ from engine.stores.bullmq.connection import Connection, Denied, Script, ScriptCa
 from engine.stores.bullmq.image import LONG_FIELD_BYTES, JobImage, parse_image, to_bytes
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace, split_id, task_id
-from engine.stores.bullmq.row import OUR_TOKEN, STATES, make_token, place_of
+from engine.stores.bullmq.row import BACKOFF_KEY, CUSTOM, OUR_TOKEN, STATES, make_token, place_of
 from engine.stores.bullmq.scan import QueueCounts
 from engine.text.json_text import compact_json
 
@@ -625,7 +625,9 @@ def _attempt_line(old: Task, new: Task, now: float) -> str:
     if new.state is State.DONE:
         said = "completed"
     elif new.state is State.DEAD:
-        said = f"failed: {new.error}; given up"
+        own = old.extra.get(BACKOFF_KEY, "")
+        why = f": only its program knows the delay {own}" if own.startswith(CUSTOM) else ""
+        said = f"failed: {new.error}; given up{why}"
     else:
         said = f"failed: {new.error}; next attempt {format_time(max(now, new.due or 0.0))}"
     return f"{format_time(now)} {tried}: {said}"

@@ -75,10 +75,12 @@ PLACES: Mapping[str, JobPlace] = {
 
 BACKOFF_KEY = "backoff"
 """Key in `Task.extra` of a job with a delay between its attempts."""
+CUSTOM = "custom:"
+"""Begins the delay whose strategy is of the job's program; its name follows."""
 MAX_DELAY_SECONDS = 365 * DAY_SECONDS
 """Longest delay between two attempts: BullMQ's scores of due times end in 2039."""
 
-_ORPHAN = "a job that is in no list and no set of its queue: control recover puts it back"
+ORPHAN = "a job that is in no list and no set of its queue: control recover puts it back"
 
 OLD_MARKER = "0:"
 """Begins an entry of old BullMQ versions that is no job."""
@@ -327,6 +329,8 @@ def _attempts_allowed(most: str) -> Mapping[str, str]:
     """Of "5 exponential 1000 0.5" (see `rows.lua`)."""
     attempts, kind, delay, jitter = (*most.split(), "fixed", "0", "0")[:4]
     found = {ATTEMPTS_ALLOWED_KEY: f"{float(attempts):.0f}"}
+    if kind.startswith(CUSTOM):
+        return found | {BACKOFF_KEY: kind}
     if delay != "0" and isfinite(float(delay)) and isfinite(float(jitter)):
         seconds = min(max(0.0, float(delay) / 1000), MAX_DELAY_SECONDS)
         share = min(max(0.0, float(jitter)), 1.0)
@@ -345,10 +349,15 @@ def attempts_text(options: str) -> str | bool:
     if not _is_number(most) or most <= 1:
         return False
     if _is_number(delay):
-        delay = {"delay": delay}
-    if not isinstance(delay, dict) or not _is_number(delay.get("delay")):
+        delay = {"type": "fixed", "delay": delay}
+    if not isinstance(delay, dict):
         return f"{most}"
-    kind = "exponential" if delay.get("type") == "exponential" else "fixed"
+    kind = delay.get("type")
+    if kind not in ("exponential", "fixed"):
+        name = kind if isinstance(kind, str) and re.fullmatch("[A-Za-z0-9_-]+", kind) else "?"
+        return f"{most} {CUSTOM}{name}"
+    if not _is_number(delay.get("delay")):
+        return f"{most}"
     jitter = delay.get("jitter")
     return f"{most} {kind} {delay['delay']} {jitter if _is_number(jitter) else 0}"
 
@@ -360,12 +369,12 @@ def _is_number(value: object) -> bool:
 def own_retry_policy(task: Task, random: Callable[[], float] = random.random) -> RetryPolicy | None:
     """The policy of a job's own options: attempts, and a fixed or exponential delay with jitter.
 
-    A custom delay of a Node program counts as fixed. None: its options allow no second attempt.
+    None: its options allow no second attempt, or name a strategy that only its program has.
     """
-    most = attempts_allowed(task, None)
-    if most is None:
+    most, said = attempts_allowed(task, None), task.extra.get(BACKOFF_KEY) or "fixed 0s"
+    if most is None or said.startswith(CUSTOM):
         return None
-    waits = parse_schedule(task.extra.get(BACKOFF_KEY) or "fixed 0s")
+    waits = parse_schedule(said)
     bounded = waits._replace(ceiling=MAX_DELAY_SECONDS, limit=most - 1)
     return retries_of(bounded, is_exact=True)._replace(random=random)
 
@@ -422,7 +431,7 @@ def _problem(base: str, quoted: str, row: Row) -> Iterator[Problem]:
         yield Problem(name, "its id has unprintable characters", state)
     elif rev:
         # Named by its key: a look for the id alone cannot tell it from a job deep in a long list.
-        yield Problem(base + ident, _ORPHAN)
+        yield Problem(base + ident, ORPHAN)
     elif where:
         what = f"is in {where}, but has no data" if not row[4] else "its key is no hash"
         yield Problem(name, what, state)

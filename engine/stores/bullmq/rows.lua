@@ -52,14 +52,18 @@ local function place_in_group(id)
   return 'wait', false
 end
 
--- Attempts that the options allow and the delay between them: "5 exponential 1000 0.5"; false if
--- there is only one attempt.
+-- Attempts that the options allow and the delay between them: "5 exponential 1000 0.5", or the name of a
+-- strategy of their program: "5 custom:mine"; false if there is only one attempt.
 local function attempts_of(said)
   if type(said.attempts) ~= 'number' or said.attempts <= 1 then return false end
   local delay = said.backoff
   if type(delay) == 'number' then delay = {type = 'fixed', delay = delay} end
-  if type(delay) ~= 'table' or type(delay.delay) ~= 'number' then return said.attempts .. '' end
-  local kind = delay.type == 'exponential' and 'exponential' or 'fixed'
+  if type(delay) ~= 'table' then return said.attempts .. '' end
+  local kind = delay.type
+  if kind ~= 'exponential' and kind ~= 'fixed' then
+    return said.attempts .. ' custom:' .. (type(kind) == 'string' and string.match(kind, '^[%w_-]+$') or '?')
+  end
+  if type(delay.delay) ~= 'number' then return said.attempts .. '' end
   local jitter = type(delay.jitter) == 'number' and delay.jitter or 0
   return said.attempts .. ' ' .. kind .. ' ' .. delay.delay .. ' ' .. jitter
 end

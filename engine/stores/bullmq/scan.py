@@ -6,6 +6,7 @@ BullMQ's own readers (getJobs, getCounts, getRanges) remove old markers, so they
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, pairwise
 from typing import Self
@@ -16,6 +17,7 @@ from engine.stores.bullmq.connection import Connection, ScriptCall, pack, script
 from engine.stores.bullmq.place import RedisPlace, split_id, task_id
 from engine.stores.bullmq.row import (
     OLD_MARKER,
+    ORPHAN,
     PLACES,
     STATES,
     WORDS,
@@ -303,26 +305,15 @@ class RedisScan:
 
     def _orphans(self, names: _JobNames) -> Iterator[Problem]:
         """The job hashes that are in no list or set; they are listed only if there are too many."""
-        count = sum(number for number, _ in self._hashes("count"))
+        count = count_hashes(self._connection, self._place).total()
         if count <= self._different - self._without_hash:
             return
         start = len(self._place.prefix) + 1
-        for _, keys in self._hashes("keys"):
+        for _, keys in _job_hashes(self._connection, self._place, "keys"):
             parts = (key[start:].partition(":") for key in keys)
             names.add_hashes(task_id(queue, ident) for queue, _, ident in parts)
         for name in islice(names.unlisted(), MAX_SUSPECTS):
             yield from self._problems_of(name)
-
-    def _hashes(self, what: str) -> Iterator[tuple[int, list[str]]]:
-        prefix = f"{self._place.prefix}:"
-        cursor = "0"
-        while True:
-            words = [cursor, f"{escape_pattern(prefix)}*", what, len(prefix)]
-            call = ScriptCall(script("hashes", reads_only=True), [], words)
-            cursor, count, keys = self._connection.run(call)
-            yield count, keys
-            if str(cursor) == "0":
-                return
 
     def _problems_of(self, name: str) -> Iterator[Problem]:
         parts = split_id(name)
@@ -331,23 +322,67 @@ class RedisScan:
             yield from (item for item in rows if isinstance(item, Problem))
 
 
+def _job_hashes(
+    connection: Connection, place: RedisPlace, what: str, start: str = ""
+) -> Iterator[tuple[int, list[str]]]:
+    """The number of job hashes, and their "keys", or as "count" queues and the number of each in
+    turn; in lots, those of a queue if the start of its keys is given."""
+    cursor = "0"
+    while True:
+        pattern = f"{escape_pattern(start or f'{place.prefix}:')}*"
+        words = [cursor, pattern, what, len(place.prefix) + 1]
+        call = ScriptCall(script("hashes", reads_only=True), [], words)
+        cursor, count, keys = connection.run(call)
+        yield count, keys
+        if str(cursor) == "0":
+            return
+
+
+def count_hashes(connection: Connection, place: RedisPlace) -> Counter[str]:
+    """The number of job hashes by queue, some perhaps counted twice."""
+    found = Counter[str]()
+    for _, pairs in _job_hashes(connection, place, "count"):
+        for queue, number in zip(pairs[::2], pairs[1::2], strict=True):
+            found[queue] += int(number)
+    return found
+
+
 def find_orphans(connection: Connection, place: RedisPlace, queue: str) -> list[str]:
     """The jobs of a queue that are in none of its lists and sets; what changes meanwhile may be
     among them."""
     base, found = place.base(queue), set[str]()
-    cursor = "0"
-    while True:
-        words = [cursor, f"{escape_pattern(base)}*", "keys", len(place.prefix) + 1]
-        call = ScriptCall(script("hashes", reads_only=True), [], words)
-        cursor, _, keys = connection.run(call)
+    for _, keys in _job_hashes(connection, place, "keys", base):
         found.update(key.removeprefix(base) for key in keys)
-        if str(cursor) == "0":
-            break
     for name, at in PLACES.items():
         if not at.is_ours:
             words = ["LRANGE" if at.is_list else "ZRANGE", base + name, 0, -1]
             found.difference_update(connection.call(*words))
     return sorted(found)
+
+
+def count_orphans(
+    connection: Connection, place: RedisPlace, counts: Mapping[str, Mapping[str, int]]
+) -> dict[str, int]:
+    """By queue of these counts: the jobs that are in none of its lists and sets, at most
+    `MAX_SUSPECTS`; queues without one are omitted.
+
+    The lists of a queue are read only if it has more hashes than entries; each suspect is searched
+    again, as it may have moved.
+    """
+    listed = {
+        queue: sum(max(0, n) for name, n in numbers.items() if not PLACES[name].is_ours)
+        for queue, numbers in counts.items()
+    }
+    hashes = count_hashes(connection, place)
+    scan, found = RedisScan(connection, place, time.time()), dict[str, int]()
+    for queue, number in listed.items():
+        if hashes[queue] > number:
+            suspects = find_orphans(connection, place, queue)[:MAX_SUSPECTS]
+            names = (task_id(queue, job) for job in suspects)
+            again = scan.find(names, "search-whole")
+            if count := sum(isinstance(i, Problem) and i.what == ORPHAN for i in again):
+                found[queue] = count
+    return found
 
 
 def rows_call(place: RedisPlace, queue: str, group: str, ids: Sequence[str]) -> ScriptCall:

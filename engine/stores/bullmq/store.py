@@ -36,6 +36,7 @@ RECONNECT_SECONDS = 1.0
 """Seconds until a worker tries to reach the server again: a restart takes a few."""
 _FINISHED = frozenset({State.DEAD, State.DONE, State.HELD, State.TRASH})
 """States of one sorted set: a job is found in it by one command."""
+_REPLICA_ROLES = ("slave", "replica")
 CONTROL_SECONDS = 1.0
 """Seconds for which the controls that were read are current."""
 
@@ -111,14 +112,10 @@ class BullmqStore:
                 swap_and_take=self._claims.swap_and_take,
                 return_abandoned=self._claims.return_stalled,
                 keeps_reports=True,
+                limit_ends=self._claims.limit_ends,
             )
-            is_replica = self._connection.server.role in ("slave", "replica")
-            self._refusal = READ_ONLY_REPLICA if is_replica else ""
-            self.edges: Edges = EDGES
-            if not is_replica:
-                self.edges = permitted_edges(EDGES, self._connection, place)
-            else:
-                self.edges = {way: e._replace(refusal=self._refusal) for way, e in EDGES.items()}
+            self._refusal, self.edges = "", EDGES
+            self._set_edges()
             self.controls: Mapping[str, Control] = controls.LazyControls(self._list_controls)
             self._controls_due = 0.0
             feed = ChangeFeed(self._connection, place, self._queues)
@@ -128,7 +125,29 @@ class BullmqStore:
             self.close()
             raise
 
+    def _set_edges(self) -> None:
+        """Refuse what the server, or its user, does not permit now."""
+        is_replica = self._connection.server.role in _REPLICA_ROLES
+        self._refusal = READ_ONLY_REPLICA if is_replica else ""
+        if is_replica:
+            self.edges = {way: e._replace(refusal=self._refusal) for way, e in EDGES.items()}
+        else:
+            self.edges = permitted_edges(EDGES, self._connection, self.place)
+
+    def _leave_replica(self) -> None:
+        """Connect again if the server is a replica now: the address may name the primary."""
+        connection = self._connection
+        if connection.read_facts().role in _REPLICA_ROLES:
+            connection.reset()
+        connection.server = connection.read_facts()
+        if self._refusal or connection.server.role in _REPLICA_ROLES:
+            self._set_edges()
+
     # ---- scanning
+
+    def queue_names(self) -> list[str]:
+        """The queues of the place, sorted, as they were found within a minute."""
+        return self._queues.names()
 
     def count_tasks(self) -> Mapping[State, int]:
         """Count the entries of all lists and sets by one script."""
@@ -153,6 +172,7 @@ class BullmqStore:
         now = self._clock()
         scan = RedisScan(self._connection, self.place, now)
         if touched is None:
+            self._leave_replica()
             for found in self._queues.find():
                 yield from scan.preview(QueueCounts(self._connection, self.place, found))
             self.controls = self._list_controls()
@@ -174,6 +194,8 @@ class BullmqStore:
     def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
         """Yield the tasks that are in this state and revision."""
         wanted = set(seen)
+        if self._refusal:
+            self._leave_replica()
         scan = RedisScan(self._connection, self.place, self._clock())
         for state in {w[1] for w in wanted}:
             if state in _FINISHED:
@@ -203,6 +225,8 @@ class BullmqStore:
             Unsupported: the server is a read-only replica.
             Unavailable: the server cannot be reached.
         """
+        if self._refusal:
+            self._leave_replica()
         if self._refusal:
             raise Unsupported(self._refusal)
         if limit > 0:

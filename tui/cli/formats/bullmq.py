@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from engine.doctor.finding import Finding, Grade
 from engine.store import StoreError, Unavailable
 from engine.stores.bullmq import facts, parse_place
 from engine.stores.bullmq.connection import Connection
+from engine.stores.bullmq.repeats import Repeats
+from engine.text.safe import safe_line
+from tui.cli.formats.bullmq_worker import handled_queues
 from tui.cli.queue.doctor import check_store
 from tui.cli.setup.setup import Setup
 from tui.session.place import Place, WholeQueueFigures
 
 FIGURES_SECONDS = 10.0
 """Seconds for which the facts on screen are current."""
+ORPHAN_SECONDS, ORPHAN_COST_FACTOR = 60.0, 100
+"""Least seconds between two searches for jobs in no list, and how many times as long as it took:
+a search visits all keys."""
 
 
 class ServerWatch:
@@ -25,7 +31,8 @@ class ServerWatch:
         self._address = setup.address
         self._connection: Connection | None = None
         self._figures = WholeQueueFigures()
-        self._due = 0.0
+        self._due = self._orphans_due = 0.0
+        self._orphans: Mapping[str, int] | None = None
 
     def read(self) -> WholeQueueFigures:
         """Facts about all queues as a whole.
@@ -38,7 +45,13 @@ class ServerWatch:
         place = parse_place(self._address)
         if self._connection is None:
             self._connection = Connection(place)
-        state = facts.read_state(self._connection, place)
+        start = time.monotonic()
+        is_search = start >= self._orphans_due
+        state = facts.read_state(self._connection, place, None if is_search else self._orphans)
+        if is_search:
+            self._orphans, took = state.orphans, time.monotonic() - start
+            wait = FIGURES_SECONDS if state.orphans else ORPHAN_SECONDS
+            self._orphans_due = start + max(wait, ORPHAN_COST_FACTOR * took)
         warnings = tuple(warning.what for warning in facts.find_warnings(state))
         known = [queue.workers for queue in state.queues if queue.workers is not None]
         self._figures = WholeQueueFigures(
@@ -62,6 +75,8 @@ def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
         place = parse_place(setup.address)
         with closing(Connection(place)) as connection:
             state = facts.read_state(connection, place)
+            gate = Repeats(connection, place).gate
+            closed = {name: gate(name)[0] for name in handled_queues(setup)}
     except Unavailable as error:
         yield "server", Finding(Grade.BAD, str(error), "start it, or correct its address")
         return
@@ -76,6 +91,10 @@ def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
     for warning in facts.find_warnings(state):
         grade = Grade.BAD if warning.is_severe else Grade.WARN
         yield "server", Finding(grade, warning.what, warning.fix)
+    for queue, why in closed.items():
+        if why:
+            what = f"`bullmq work` takes no job of {safe_line(queue)}: {why}"
+            yield "server", Finding(Grade.WARN, what, "correct it, or run a worker of its version")
     for name, value in facts.describe_state(state, time.time()):
         yield "server", Finding(Grade.OK, f"{name}: {value}")
     yield from check_store(setup)

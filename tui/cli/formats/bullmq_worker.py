@@ -16,6 +16,7 @@ from engine.policy import format_time
 from engine.schedules import parse_schedule
 from engine.store import Gone, Unsupported
 from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.facts import list_names
 from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.row import job_options
 from engine.text.safe import clean_error, safe_line
@@ -60,6 +61,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
     place = parse_place(setup.address, setup.settings)._replace(queues=queues)
     with ExitStack() as stack:
         store = stack.enter_context(closing(BullmqStore(place)))
+        print_connected(store)
         run = lease_worker.run(
             setup,
             store,
@@ -74,9 +76,24 @@ def work(setup: Setup, arguments: Namespace) -> int:
     return lease_worker.print_run(run, as_json=arguments.json)
 
 
+def print_connected(store: BullmqStore) -> None:
+    """Print where a worker has connected to, and which of its queues are not there yet."""
+    queues, there = store.place.queues, store.queue_names()
+    print_error(f"connected to {store.place.text}: {list_names(queues)}")
+    if missing := [queue for queue in queues if queue not in there]:
+        here = list_names(there) or "none"
+        text = "handlers are named by queue, not by the name of a job"
+        print_error(f"no queue {list_names(missing)} yet; queues here: {here} ({text})")
+
+
+def handled_queues(setup: Setup) -> tuple[str, ...]:
+    """The queues that have a handler."""
+    return (*setup.programs, *delivered_kinds(setup.config))
+
+
 def _queues(setup: Setup, named: list[str]) -> tuple[str, ...]:
     """The queues to work: those with a handler, or the named ones of them."""
-    handled = (*setup.programs, *delivered_kinds(setup.config))
+    handled = handled_queues(setup)
     for queue in named:
         if queue not in handled:
             where = f"handlers.{safe_line(queue)}"
@@ -111,7 +128,7 @@ def _handlers(setup: Setup, queues: tuple[str, ...], stack: ExitStack) -> Mappin
 def _services(
     setup: Setup, store: BullmqStore, queues: tuple[str, ...], slots: Mapping[str, int]
 ) -> WorkerServices:
-    records = RunRecords(setup)
+    records = RunRecords(setup, prints=True)
     for queue in queues:
         if why := store.claim_gate(queue)[0]:
             print_error(f"{safe_line(queue)}: {why}")

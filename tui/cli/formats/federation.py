@@ -24,7 +24,7 @@ from engine.text.safe import clean_error, safe_line
 from engine.verbs import promote
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
-from tui.cli.formats.bullmq_worker import FORMAT, worker_name
+from tui.cli.formats.bullmq_worker import FORMAT, print_connected, worker_name
 from tui.cli.queue import lease_worker
 from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.delivery_parts import open_registry, with_outbox
@@ -138,6 +138,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
     place = parse_place(setup.address, setup.settings)._replace(queues=tuple(SLOTS))
     with ExitStack() as stack:
         store = stack.enter_context(closing(BullmqStore(place)))
+        print_connected(store)
         services = with_outbox(setup.config, _services(setup, store, SLOTS), stack)
         handled = _handlers(setup, place, services, stack)
         run = lease_worker.run(
@@ -156,7 +157,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
 
 def _services(setup: Setup, store: BullmqStore, slots: Mapping[str, int]) -> WorkerServices:
     return (
-        RunRecords(setup)
+        RunRecords(setup, prints=True)
         .services()
         ._replace(
             limits=setup.token_buckets(),

@@ -6,17 +6,24 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from engine.work.services import WorkerServices
+from engine.text.safe import safe_line
+from engine.work.services import REACHED_AGAIN, WorkerServices
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.setup import Setup
+
+_PRINTED = frozenset({"WARN", "ERROR", "ALERT"})
+"""Levels of the lines that are printed."""
 
 
 class RunRecords:
     """Log lines and counts of a worker, kept back to be written many at a time."""
 
-    def __init__(self, setup: Setup, mask: Callable[[str], str] = str) -> None:
-        """`mask`: removes from a text what the log must not contain."""
-        self._setup, self._mask = setup, mask
+    def __init__(
+        self, setup: Setup, mask: Callable[[str], str] = str, *, prints: bool = False
+    ) -> None:
+        """`mask`: removes from a text what the log must not contain. With `prints`, failures, and
+        that the queue is reached again, are lines on standard error too."""
+        self._setup, self._mask, self._prints = setup, mask, prints
         self._lines: list[tuple[str, str, float]] = []
         self._counts: Counter[str] = Counter()
 
@@ -33,6 +40,8 @@ class RunRecords:
     def log(self, level: str, text: str) -> None:
         """Keep a line with the present time."""
         self._lines.append((level, self._mask(text), time.time()))
+        if self._prints and (level in _PRINTED or text == REACHED_AGAIN):
+            print_error(safe_line(self._mask(text)))
 
     def alert(self, text: str) -> None:
         """Send an alert to syslog, after the lines before it."""
