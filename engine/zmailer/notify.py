@@ -16,9 +16,6 @@ from contextlib import contextmanager, suppress
 
 from engine.system import files
 
-NOTIFY_SOCKET = ".scheduler.notify"
-"""Below the spool, unless PARAMnotifysock names another one."""
-
 SOCKET_MODE = 0o200
 """Only its owner may send."""
 
@@ -29,26 +26,19 @@ _MAX_BYTES = 1024
 _match = re.compile(rb"NEW ((?:[A-Z]/){0,2}[1-9][0-9]{0,19}(?:-[A-Za-z0-9_.-]{1,40})?)").fullmatch
 
 
-def socket_path(param: str, postoffice: str) -> str:
-    """The path of the socket; `param` is the value of PARAMnotifysock, "" without one."""
-    if param:
-        return param.partition(":")[2] if param[:5].upper() == "UNIX:" else param
-    return f"{postoffice}/{NOTIFY_SOCKET}"
-
-
-def send(path: str, control_file: str) -> bool:
-    """Name a new control file, below transport/; False if no scheduler takes it now: it finds the
-    file by a scan.
+def send(path: str, control_file: str, seconds: float = 0.0) -> bool:
+    """Name a new control file, below transport/; False if no scheduler takes it within so many
+    seconds: it finds the file by a scan.
 
     Raises:
         OSError: the socket cannot be used.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.setblocking(False)
+        sock.settimeout(seconds)
         try:
             with _open_folder(path) as (folder_fd, name):
                 sock.sendto(f"NEW {control_file}".encode(), _address(folder_fd, name))
-        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError, TimeoutError):
             return False
         except OSError as error:
             if error.errno == errno.ENOBUFS:

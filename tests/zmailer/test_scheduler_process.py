@@ -8,14 +8,19 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from engine.mailq.acl import digest
-from engine.stores.zmailer import names
+from engine.model import State, Task
+from engine.stores.zmailer import ZmailerStore, names
+from engine.stores.zmailer.folders import PostofficeFolders
 from engine.zmailer import notify
+from engine.zmailer.environment import NOTIFY_SOCKET
+from engine.zmailer.reports import ReportSettings
+from engine.zmailer.spool_mail import SpoolMail
 from tests import command
 from tests.stores.zmailed import Spool, recipient
 
@@ -76,7 +81,7 @@ class Place:
         """A message for a channel; a running scheduler gets a notice."""
         path = self.spool.put(number, recipient(channel, "x"))
         os.utime(self.root / "queue" / str(number))
-        notify.send(f"{self.root}/{notify.NOTIFY_SOCKET}", str(number))
+        notify.send(f"{self.root}/{NOTIFY_SOCKET}", str(number))
         return path
 
     @contextmanager
@@ -173,6 +178,36 @@ def test_signals(place: Place) -> None:
     assert not (place.root / ".pid.scheduler").exists()
 
 
+def test_a_changed_command_is_used_from_the_next_job_on(place: Place) -> None:
+    """After USR1 the idle agent of the old command ends; one at work finishes its job, and the rest
+    of its thread gets an agent of the new command."""
+    noted = "echo $$ >> ../used\n"
+    place.write_agent("good", noted + GOOD)
+    place.write_agent("new", noted + GOOD.replace("sent", "by the new one"))
+    place.write_agent("bad", GOOD.replace("*) id", "*) touch ../given; read -r x < ../go; id"))
+    os.mkfifo(place.root / "go")
+    place.configure("overfeed=0")
+    with place.running("-v") as scheduler:
+        first = place.put(70, "good")
+        until(lambda: not first.exists())
+        old = int((place.root / "used").read_text())
+        busy, waiting = place.put(71, "bad"), place.put(72, "bad")
+        until((place.root / "given").exists)
+        text = place.conf.read_text()
+        place.conf.write_text(text.replace("good.sh", "new.sh").replace("bad.sh", "new.sh"))
+        scheduler.send_signal(signal.SIGUSR1)
+        until(lambda: not Path(f"/proc/{old}").exists())
+        with (place.root / "go").open("w") as go:
+            go.write("x\n")
+        until(lambda: not (busy.exists() or waiting.exists()))
+        last = place.put(73, "good")
+        until(lambda: not last.exists())
+        used = (place.root / "used").read_text().split()
+        assert len(used) == 3
+    assert place.log().count("by the new one") == 2
+    assert "exit" not in place.log()
+
+
 @pytest.mark.parametrize("dies", [False, True])
 def test_the_end_waits_for_what_agents_answer(place: Place, dies: bool) -> None:
     """After SIGTERM a failure that an agent writes is still reported; of an agent that dies after
@@ -253,9 +288,54 @@ def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
         until(lambda: "good/x/0" in place.ask())
         assert "good/y/0" not in place.ask()
         path.write_bytes(path.read_bytes().replace(b"r+held  ", b"r       "))
-        notify.send(f"{place.root}/{notify.NOTIFY_SOCKET}", "70")
+        notify.send(f"{place.root}/{NOTIFY_SOCKET}", "70")
         until(lambda: "good/y/0" in place.ask())
         assert "good/x/0" in place.ask()
+
+
+@pytest.mark.parametrize("state", [State.HELD, State.TRASH])
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_what_an_operator_releases_is_delivered(
+    place: Place, state: State, is_lost: bool, is_last: bool
+) -> None:
+    """A recipient that the agent found held or purged is delivered soon after its release, also if
+    it was the last of its message; without the notice, after a scan."""
+    script = GOOD.replace("for at", "at=; for at").replace("'^r '", "'^r  *good'")
+    script = script.replace("do printf", "do touch ../sent; printf")
+    resync = "[ -n \"$at\" ] || printf '#resync %s\\n' $file\nesac"
+    place.write_agent("good", script.replace("esac", resync))
+    place.write_agent("bad", "exit 1")
+    others = [] if is_last else [recipient("bad", "y")]
+    path = place.spool.put(70, recipient("good", "x"), *others)
+    os.utime(place.root / "queue/70")
+    (place.root / ".spooldeck").mkdir()
+    frozen = place.root / ".spooldeck/frozen"
+    frozen.touch()
+
+    def socket_path() -> str:
+        return f"{place.root}/{'none' if is_lost else NOTIFY_SOCKET}"
+
+    def mail(folders: PostofficeFolders) -> SpoolMail:
+        settings = ReportSettings("mta.example")
+        return SpoolMail(folders, time.time, settings, notify_socket=socket_path)
+
+    with place.running() as scheduler:
+        until(lambda: "good/x/0" in place.ask())
+        with closing(ZmailerStore(str(place.root), mail=mail)) as store:
+            task = next(one for one in store.scan() if isinstance(one, Task) and one.group == "x")
+            edge = store.edges[state, State.PENDING]
+            assert "at its next start" not in edge.warning
+            rev = store.swap(task, task._replace(state=state))
+            frozen.unlink()
+            scheduler.send_signal(signal.SIGALRM)
+            until(lambda: "good/x/0" not in place.ask() and path.exists() is not is_last)
+            assert not (place.root / "sent").exists()
+            held = task._replace(state=state, rev=rev)
+            store.swap(held, held._replace(state=State.PENDING))
+        if is_lost:
+            scheduler.send_signal(signal.SIGALRM)
+        until((place.root / "sent").exists)
 
 
 @pytest.mark.parametrize("late", [False, True])

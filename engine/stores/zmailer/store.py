@@ -169,7 +169,7 @@ class ZmailerStore:
         by_file: dict[str, list[int]] = {}
         for number, move in enumerate(batch):
             try:
-                require_edge(self.edges, *move[:2], self._clock(), whole=bool(move.image))
+                _require_open_edge(self.edges, move, self._clock())
             except StoreError as error:
                 outcomes[number] = Outcome(move, error=error)
             else:
@@ -238,3 +238,11 @@ class ZmailerStore:
         return iter(())
 
     renew = staticmethod(lambda tasks, until: keep_leases(tasks))
+
+
+def _require_open_edge(edges: Edges, move: Move, now: float) -> None:
+    old, new = move.old, move.new
+    edge = require_edge(edges, old, new, now, whole=bool(move.image))
+    is_new_due = old is not None and new is not None and new.due != old.due
+    if new is not None and is_new_due and (why := edge.value_problem("due", new.due, now)):
+        raise Unsupported(why)

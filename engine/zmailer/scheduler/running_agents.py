@@ -17,10 +17,11 @@ from engine.scheduling.agent_process import (
     start_agent,
 )
 from engine.scheduling.agent_talk import Answered, NothingToDo
-from engine.scheduling.jobs import Job
+from engine.scheduling.jobs import ClauseSettings, Job
 from engine.scheduling.threads import Thread
 from engine.scheduling.work import Start, WorkTable, find_idle
-from engine.system.supervisor import CannotRun
+from engine.system.supervisor import CannotRun, Program
+from engine.zmailer.scheduler.message_reading import FindSettings
 
 FORK_FAILURE, FORK_RATE = "System:ForkFailure!", "ForkRateLimit"
 """Why a thread has no agent, as MAILQ shows it."""
@@ -50,6 +51,27 @@ class AgentLimits(NamedTuple):
     open_files: int = OPEN_FILES
 
 
+class AgentStart(NamedTuple):
+    """What an agent was started with; as long as it is the same, the agent is used again."""
+
+    program: Program
+    nice: int
+    priority: int | None
+
+
+def agent_start(
+    settings: ClauseSettings, channel: str, host: str, environ: Mapping[str, str]
+) -> AgentStart:
+    """How an agent for a channel and host is started.
+
+    Raises:
+        CannotRun: it cannot be started.
+    """
+    account = agent_account(settings.user, settings.group)
+    program = agent_program(settings.command, channel, host, environ, account)
+    return AgentStart(program, settings.nice, settings.priority)
+
+
 class RunningAgents:
     """The processes of all agents, registered with a selector. `now` is epoch seconds UTC."""
 
@@ -66,16 +88,18 @@ class RunningAgents:
         self._limits, self._log_fd = limits, log_fd
         self.agents: dict[int, Agent[Job]] = {}
         """By PID."""
+        self._starts: dict[int, tuple[str, AgentStart]] = {}
+        """The host for which each was started, and how; by PID."""
         self._rate = StartRate(limits.start_rate)
-        self._wait_until = 0.0
-        """No agent is started before: the rate is reached."""
+        self.wait_until = 0.0
+        """No agent is started before: the rate is reached. A time that is past: now."""
         self.is_stopping = False
 
     # ---- starts
 
     def start_all(self, now: float) -> None:
         """Give an agent to each thread that may have one now."""
-        while not self.is_stopping and now >= self._wait_until:
+        while not self.is_stopping and now >= self.wait_until:
             start = self._work.next_start()
             if start is None:
                 return
@@ -84,13 +108,9 @@ class RunningAgents:
             elif self._rate.allow(now):
                 self._start(start.thread, now)
             else:
-                self._wait_until = now + RATE_RETRY_SECONDS / self._limits.start_rate
+                self.wait_until = now + RATE_RETRY_SECONDS / self._limits.start_rate
                 self._work.table.ready.push(start.thread)  # with the jobs that were chosen for it
                 start.thread.pending = FORK_RATE
-
-    def next_start(self) -> float:
-        """When agents may be started again after the rate was reached; a time that is past: now."""
-        return self._wait_until
 
     def _reuse(self, start: Start, now: float) -> None:
         agent = self.agents[start.agent]
@@ -99,18 +119,17 @@ class RunningAgents:
         self._feed(agent, now)
 
     def _start(self, thread: Thread, now: float) -> None:
-        settings, (_, channel, host) = thread.settings, thread.key
+        _, channel, host = thread.key
         try:
-            account = agent_account(settings.user, settings.group)
-            environ = self._limits.environ
-            program = agent_program(settings.command, channel, host, environ, account)
+            start = agent_start(thread.settings, channel, host, self._limits.environ)
+            open_files = self._limits.open_files
             agent: Agent[Job] = start_agent(
-                program,
+                start.program,
                 self._log_fd,
                 now,
-                open_files=self._limits.open_files,
-                nice=settings.nice,
-                priority=settings.priority,
+                open_files=open_files,
+                nice=start.nice,
+                priority=start.priority,
             )
         except CannotRun as error:
             self._handlers.log(f"{channel}/{host}: no agent: {error}")
@@ -120,9 +139,31 @@ class RunningAgents:
             self._handlers.log(agent.warning)
         self._handlers.trace(f"agent {agent.pid} started for {channel}/{host}")
         self.agents[agent.pid] = agent
+        self._starts[agent.pid] = host, start
         self._work.add(agent.pid, thread)
         self._selector.register(agent.sock, selectors.EVENT_READ, agent)
         self._selector.register(agent.pidfd, selectors.EVENT_READ, agent)
+
+    def reconfigure(self, environ: Mapping[str, str], find: FindSettings, now: float) -> None:
+        """Use a new configuration: agents that would be started otherwise now get no more jobs, and
+        end, idle ones immediately."""
+        self._limits = self._limits._replace(environ=environ)
+        for pid, agent in list(self.agents.items()):
+            work, (host, start) = self._work.agents[pid], self._starts[pid]
+            settings = find(work.ring.channel, host)
+            try:
+                is_same = settings is not None and start == agent_start(
+                    settings, work.ring.channel, host, environ
+                )
+            except CannotRun:
+                is_same = False
+            if is_same and settings is not None:
+                work.idle_seconds = settings.idle_seconds
+                continue
+            self._work.retire(work)
+            work.is_old = True
+            if work.thread is None:
+                agent.end(now)
 
     # ---- conversation
 
@@ -176,7 +217,7 @@ class RunningAgents:
                 break
             if self._work.leave(work, now):
                 talk.attach()
-            elif self.is_stopping:
+            elif self.is_stopping or work.is_old:
                 talk.end(now)
             else:
                 talk.idle()
@@ -218,7 +259,7 @@ class RunningAgents:
         self._watch(agent, 0)
         self._selector.unregister(agent.pidfd)
         agent.close()
-        del self.agents[agent.pid]
+        del self.agents[agent.pid], self._starts[agent.pid]
         self._work.end(work, now)
 
     # ---- ends
