@@ -26,6 +26,14 @@ class BacklogSummary(NamedTuple):
     """Number of pending tasks of the requested kinds."""
 
 
+class DueTasks(NamedTuple):
+    """Some tasks that may run now."""
+
+    number: int
+    oldest: float
+    """Creation time of the oldest, epoch seconds UTC."""
+
+
 _PENDING = STATE_NUMBERS[State.PENDING]
 _IS_DUE = "coalesce(due, 0) <= ?"
 _STANDING = f"""
@@ -35,6 +43,8 @@ FROM task {{how}} WHERE state={_PENDING}"""
 _NEXT_DUE = f"SELECT min(due) FROM task {{how}} WHERE state={_PENDING} AND due > ?"
 _DIED = f"SELECT min(died) FROM task {{how}} WHERE state={STATE_NUMBERS[State.DEAD]}"
 _OF_KIND = f"SELECT count(*) FROM task {{how}} WHERE state={_PENDING} AND kind = ?"
+_DUE_OF_KIND = f"""
+SELECT count(*), min(created) FROM task {{how}} WHERE state={_PENDING} AND kind = ? AND due <= ?"""
 _KINDS = f"""
 SELECT kind, count(*) FROM task {{how}} WHERE state={_PENDING}
 GROUP BY kind ORDER BY 2 DESC LIMIT ?"""
@@ -71,6 +81,16 @@ def _ask(reader: Reader, query: str, index: str, *values: str | float) -> Sequen
     how = f"INDEXED BY {index}" if reader.has_index(index) else "NOT INDEXED"
     (row,) = reader.fetch(query.format(how=how), values)
     return row
+
+
+def count_due(reader: Reader, now: float, kinds: Collection[str]) -> dict[str, DueTasks]:
+    """Count the tasks of some kinds that may run at `now` (epoch seconds UTC)."""
+    found = {}
+    for kind in kinds:
+        number, oldest = _ask(reader, _DUE_OF_KIND, "by_cluster", clean_text(kind), now)
+        if number:
+            found[kind] = DueTasks(number, now if oldest is None else oldest)
+    return found
 
 
 def count_kinds(reader: Reader, most: int) -> dict[str, int]:

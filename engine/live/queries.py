@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from engine.index import age_table, backlog, error_clusters
 from engine.index.age_table import NO_AGES, Ages
-from engine.index.backlog import BacklogSummary
+from engine.index.backlog import BacklogSummary, DueTasks
 from engine.index.error_clusters import Cluster
 from engine.index.freeze_plan import differing_rows, freeze_rows, read_sharing
 from engine.index.reader import Reader
@@ -265,6 +265,13 @@ class CachedQueries:
         return await self.ask(
             "kinds", lambda r: backlog.count_kinds(r, MAX_COUNTED_KINDS), nothing, lambda _: True
         )
+
+    async def count_due(self, now: float, kinds: tuple[str, ...]) -> Mapping[str, DueTasks]:
+        """Count the tasks of some kinds that may run now."""
+        nothing: Mapping[str, DueTasks] = {}
+        if not kinds:
+            return nothing
+        return await self.ask(("due", kinds), lambda r: backlog.count_due(r, now, kinds), nothing)
 
     async def active_tasks(self) -> Sequence[Task]:
         """The first `MAX_ACTIVE_TASKS` active tasks; unlike `IndexQueries.window`, for display of

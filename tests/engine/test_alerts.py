@@ -25,6 +25,7 @@ from engine.monitor.alerts import (
     Blocked,
     Goal,
     Level,
+    LimitUse,
     Unfinished,
     Where,
     find_alerts,
@@ -43,6 +44,7 @@ from engine.monitor.transport_health import (
 )
 from engine.system import files
 from tests import command
+from tests.engine.moments import NOTHING_KNOWN
 from tests.engine.test_transports import attempt, given_up
 from tests.tables import each
 from tests.tui.mailrooms import Mailroom
@@ -60,8 +62,8 @@ HOSTILE = "\x1b]0;x\x07" + "A" * 500
 
 def a_sight(**fields: object) -> AlertInputs:
     """A place without any fault but the named ones."""
-    well = AlertInputs("/srv/spool", STATES, complete=True, lock=LockEvidence(Verdict.FREE))
-    return well._replace(**fields)  # type: ignore[arg-type]
+    well = NOTHING_KNOWN._replace(name="/srv/spool", states=STATES, complete=True)
+    return well._replace(lock=LockEvidence(Verdict.FREE))._replace(**fields)  # type: ignore[arg-type]
 
 
 def tasks(**counts: int) -> dict[State, int]:
@@ -273,10 +275,28 @@ TABLE = [
         "WARN tasks that no worker can run: 3 feeds_sync due for 43m: no handler: see `doctor` "
         "-> state pending",
     ),
-    (a_sight(free_tasks=100), ""),
-    (a_sight(free_tasks=99), f"CRIT a full disk: disk full: room for 99 tasks: {FULL} -> queue"),
-    (a_sight(free_tasks=0), f"disk full: room for no task: {FULL}"),
-    (AlertInputs("/srv/spool"), ""),
+    (a_sight(free_tasks={"/srv": 100}), ""),
+    (
+        a_sight(free_tasks={"/srv": 99}),
+        f"CRIT a full disk: disk full: room for 99 tasks: {FULL} -> queue",
+    ),
+    (a_sight(free_tasks={"/srv": 0}), f"disk full: room for no task: {FULL}"),
+    (a_sight(free_tasks={"/srv": 500, "/var/log": 0}), f"disk full: /var/log: {FULL}"),
+    (a_sight(limits=[LimitUse("queue", 8_999, 10_000, "pending")]), ""),
+    (
+        a_sight(limits=[LimitUse("queue", 9_999, 10_000, "pending", State.PENDING)]),
+        "WARN a full limit: queue 99% full: 9,999 of 10,000 pending -> state pending",
+    ),
+    (
+        a_sight(limits=[LimitUse("queue", 10_000, 10_000, "pending", State.PENDING)]),
+        "CRIT a full limit: queue full: 10,000 of 10,000 pending -> state pending",
+    ),
+    (
+        a_sight(limits=[LimitUse("open files of PID 77", 1000, 1024)]),
+        "WARN a full limit: open files of PID 77 97% full: 1,000 of 1,024 -> queue",
+    ),
+    (unserved(is_sample=True), "no worker running, 12+ tasks are due"),
+    (NOTHING_KNOWN._replace(name="/srv/spool"), ""),
 ]
 
 
