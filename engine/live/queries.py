@@ -273,6 +273,13 @@ class CachedQueries:
             return nothing
         return await self.ask(("due", kinds), lambda r: backlog.count_due(r, now, kinds), nothing)
 
+    async def destinations_of(self, ids: frozenset[str]) -> Mapping[str, str]:
+        """The domains or origins that tasks go to, by id; only of tasks that still exist."""
+        nothing: Mapping[str, str] = {}
+        return await self.ask(
+            ("sent to", ids), lambda r: error_clusters.find_destinations(r, ids), nothing
+        )
+
     async def active_tasks(self) -> Sequence[Task]:
         """The first `MAX_ACTIVE_TASKS` active tasks; unlike `IndexQueries.window`, for display of
         no list.
