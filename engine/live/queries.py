@@ -290,10 +290,13 @@ class CachedQueries:
             "active", lambda r: r.window(query, 0, size, 0, now).tasks, nothing, lambda _: True
         )
 
-    async def count_ahead(self, task: Task, now: float, by: str = backlog.BY_ID) -> int:
-        """Count the due tasks that run before a task, in the order `by`."""
+    async def count_ahead(
+        self, task: Task, now: float, by: str = backlog.BY_ID
+    ) -> Mapping[str, int]:
+        """Count the due tasks that run before a task, in the order `by`, by kind."""
+        nothing: Mapping[str, int] = {}
         key = ("ahead", task.queue, task.id, task.due, by)
-        return await self.ask(key, lambda r: backlog.count_ahead(r, task, now, by), 0)
+        return await self.ask(key, lambda r: backlog.count_ahead(r, task, now, by), nothing)
 
     async def ask(
         self,

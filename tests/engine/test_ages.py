@@ -306,9 +306,9 @@ def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
     dead, task = a_task(4, state=State.DEAD), a_task(5)
     others = [a_task(1), a_task(2, due=None), a_task(3, due=NOW + 1), dead, a_task(6)]
     reader = indexed([*others, a_task(0, queue="other"), task])
-    assert backlog.count_ahead(reader, task, NOW) == 2
-    assert backlog.count_ahead(reader, task, NOW + 1) == 3
-    assert backlog.count_ahead(reader, task, NOW, "") == 0
+    assert backlog.count_ahead(reader, task, NOW) == {"job": 2}
+    assert backlog.count_ahead(reader, task, NOW + 1) == {"job": 3}
+    assert backlog.count_ahead(reader, task, NOW, "") == {}
 
 
 def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
@@ -322,8 +322,8 @@ def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
         *(a_task(3, due=NOW - 10), a_task(4, due=first, state=State.DEAD), a_task(6, due=None)),
     ]
     reader = indexed([*others, a_task(0, due=first, queue="other"), task])
-    assert backlog.count_ahead(reader, task, NOW, backlog.BY_DUE) == 4
-    assert backlog.count_ahead(reader, task, NOW - 25, backlog.BY_DUE) == 3
+    assert backlog.count_ahead(reader, task, NOW, backlog.BY_DUE) == {"job": 4}
+    assert backlog.count_ahead(reader, task, NOW - 25, backlog.BY_DUE) == {"job": 3}
 
 
 CLUSTERED = [
