@@ -19,7 +19,13 @@ from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.metrics_check import LAST_RUN, MetricsReading, OwnCounts, find_contradictions
 from engine.monitor.prometheus import Samples
-from engine.monitor.throughput import RunTimes, format_rough_duration
+from engine.monitor.throughput import (
+    HISTORY_SECONDS,
+    Growth,
+    RunTimes,
+    format_duration,
+    format_rough_duration,
+)
 from engine.monitor.transport_health import Failure, Health, MailRoutes, TransportHealth
 from engine.policy import format_time
 from engine.text.safe import safe_line
@@ -189,8 +195,8 @@ class AlertInputs(NamedTuple):
     """True if more tasks than these may be due: only some tasks were read."""
     oldest_due: float | None
     """Creation of the oldest due task, epoch seconds UTC."""
-    dead_growth: int | None
-    """Growth of the dead-letter queue in ten minutes."""
+    dead_growth: Growth | None
+    """Growth of the dead-letter queue in the last ten minutes, or as much of them as is known."""
     queue: MetricsReading
     """Content of the queue's metrics file."""
     earlier_counts: Sequence[tuple[float, Mapping[State, int]]]
@@ -289,16 +295,23 @@ def _interrupted(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
 def _dead(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if sight.unavailable:
         return
-    dead, grown, sorts = sight.counts.get(State.DEAD, 0), sight.dead_growth, sight.dead_clusters
-    is_growing = grown is not None and grown >= limits.dlq_growth
+    dead, growth, sorts = sight.counts.get(State.DEAD, 0), sight.dead_growth, sight.dead_clusters
+    grown = 0 if growth is None else growth.tasks
+    is_growing = grown >= limits.dlq_growth
     if dead <= limits.dlq and not is_growing:
         return
     clusters = "" if not sorts else " in 1 cluster" if sorts == 1 else f" in {sorts:,} clusters"
-    more = f", +{grown:,} in 10m" if grown is not None and grown > 0 else ""
+    more = f", +{grown:,} in {_span(growth)}" if growth is not None and grown > 0 else ""
     limit = f" (limit {limits.dlq:,})" if dead > limits.dlq else ""
     words = f"{dead:,} dead{clusters}{more or limit}"
     kind = AlertKind.DEAD if dead > limits.dlq else AlertKind.GROWING
     yield Level.WARN, kind, words, None, (Where.STATE, State.DEAD)
+
+
+def _span(growth: Growth) -> str:
+    """The time of a growth: `10m`, or less if less is known."""
+    seconds = min(growth.seconds, HISTORY_SECONDS)
+    return format_duration(seconds) if seconds < 60 else format_rough_duration(seconds)
 
 
 def _problems(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:

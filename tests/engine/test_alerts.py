@@ -32,7 +32,7 @@ from engine.monitor.alerts import (
 )
 from engine.monitor.metrics_check import GAUGES, LAST_RUN
 from engine.monitor.prometheus import QueueGauges, Samples, render_queue
-from engine.monitor.throughput import RunTimes
+from engine.monitor.throughput import Growth, RunTimes
 from engine.monitor.transport_health import (
     CountWindow,
     DeliveryCounts,
@@ -155,17 +155,19 @@ TABLE = [
         a_sight(counts=tasks(dead=11)),
         "WARN dead tasks: 11 dead (limit 10) -> state dead",
     ),
-    (a_sight(dead_growth=9), ""),
+    (a_sight(dead_growth=Growth(9, 600)), ""),
     (
-        a_sight(counts=tasks(dead=114), dead_growth=34, dead_clusters=5),
+        a_sight(counts=tasks(dead=114), dead_growth=Growth(34, 600), dead_clusters=5),
         "WARN dead tasks: 114 dead in 5 clusters, +34 in 10m -> state dead",
     ),
     (a_sight(counts=tasks(dead=11), dead_clusters=1), "11 dead in 1 cluster (limit 10)"),
     (
-        a_sight(counts=tasks(dead=10), dead_growth=10),
+        a_sight(counts=tasks(dead=10), dead_growth=Growth(10, 600)),
         "WARN more dead tasks: 10 dead, +10 in 10m -> state dead",
     ),
-    (a_sight(dead_growth=-212), ""),
+    (a_sight(dead_growth=Growth(-212, 600)), ""),
+    (a_sight(counts=tasks(dead=20), dead_growth=Growth(2, 25)), "20 dead, +2 in 25s"),
+    (a_sight(counts=tasks(dead=20), dead_growth=Growth(2, 170)), "20 dead, +2 in 2m"),
     (a_sight(problems=1), "WARN problems: 1 problem -> problems"),
     (a_sight(problems=1204), "WARN problems: 1,204 problems -> problems"),
     (a_sight(oldest=NOW - 3600), ""),
@@ -323,7 +325,11 @@ def test_every_sort_of_alert_is_in_the_table() -> None:
 
 def test_the_most_urgent_comes_first() -> None:
     """A fault that stops everything is above one that may wait, whatever the order of the rules."""
-    growing = {"counts": tasks(dead=99, active=1), "dead_growth": 50, "transports": [a_way(0, 3)]}
+    growing = {
+        "counts": tasks(dead=99, active=1),
+        "dead_growth": Growth(50, 600),
+        "transports": [a_way(0, 3)],
+    }
     got = find_alerts(due(99, problems=3, lock=STALE, **growing), NOW, Thresholds())
     assert [alert.level for alert in got] == [Level.CRIT, *[Level.WARN] * 5]
     assert [alert.kind for alert in got[:2]] == [AlertKind.IDLE, AlertKind.STALE]
@@ -331,7 +337,7 @@ def test_the_most_urgent_comes_first() -> None:
 
 def test_limits_are_the_operator_s() -> None:
     """Each number that is set decides its own rule."""
-    counted = {"counts": tasks(dead=3), "dead_growth": 2, "transports": [a_way(9, 1)]}
+    counted = {"counts": tasks(dead=3), "dead_growth": Growth(2, 600), "transports": [a_way(9, 1)]}
     sight = due(10, oldest=NOW - 600, **counted)
     assert find_alerts(sight, NOW, Thresholds()) == ()
     assert [a.kind for a in find_alerts(sight, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
@@ -511,13 +517,13 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
     """
     async with Follower(tmp_path) as place:
         await place.until(AlertKind.GROWING, there=False)
-        while place.live.flow.grown(State.DEAD, place.clock.now) is None:
+        while place.live.flow.growth(State.DEAD, place.clock.now) is None:
             await place.live.wait_for_readings()
         for number in range(10):
             write_task(tmp_path, "dlq", number)
         alert = await place.until(AlertKind.GROWING)
         assert alert is not None
-        assert alert.text == "10 dead, +10 in 10m"
+        assert re.fullmatch(r"10 dead, \+10 in \S+", alert.text)
         assert alert.target == Goal(str(tmp_path), Where.STATE, State.DEAD)
         assert AlertKind.DEAD not in [alert.kind for alert in place.live.alerts]
 

@@ -14,6 +14,7 @@ from engine.index.backlog import DueTasks
 from engine.logs.task_events import MAIL_KIND
 from engine.model import State
 from engine.monitor.alerts import AlertInputs, Blocked, LimitUse, Unfinished
+from engine.monitor.throughput import Growth
 from tui.session.place import Place
 from tui.session.place_watcher import PlaceReadings
 
@@ -67,7 +68,7 @@ def make_alert_inputs(
     tasks: TaskFacts,
     *,
     active: int | None,
-    dead_growth: int | None,
+    dead_growth: Growth | None,
     dead_clusters: int | None,
     earlier_counts: Sequence[tuple[float, Mapping[State, int]]],
     last_run: float | None,

@@ -533,6 +533,7 @@ class PlaceSession:
         try:
             history = await self.recorded_history(now - HISTORY_SECONDS, now)
             self.recorded_flow = history.flow_until(now)
+            self.flow.precede(history.samples_until(now))
             (self.recorded_output,) = history.series(now, HISTORY_SECONDS, 1).outward
         except (UnreadableRecording, Unavailable):
             return  # start without recorded data
@@ -586,7 +587,7 @@ class PlaceSession:
             signs,
             tasks,
             active=min((counts.get(State.ACTIVE, 0) for counts in lately), default=None),
-            dead_growth=self.flow.grown(State.DEAD, now),
+            dead_growth=self.flow.growth(State.DEAD, now),
             dead_clusters=None if now - counted > MAX_CLUSTERS_AGE_SECONDS else clusters,
             earlier_counts=tuple(self.count_samples),
             last_run=max(filter(None, (signs.last_run, self.flow.last_ran)), default=None),

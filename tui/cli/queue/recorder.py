@@ -109,7 +109,7 @@ class RecorderThread:
             readings,
             facts,
             active=None,
-            dead_growth=self._flow.grown(State.DEAD, now),
+            dead_growth=self._flow.growth(State.DEAD, now),
             dead_clusters=None,
             earlier_counts=((now, facts.counts),),
             last_run=readings.last_run,
