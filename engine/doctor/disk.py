@@ -11,6 +11,7 @@ from engine.doctor.place_facts import PlaceFacts
 from engine.model import State
 from engine.monitor.alerts import MIN_FREE_TASKS
 from engine.system import mounts
+from engine.system.host import free_units
 
 
 def check_one_file_system(patient: PlaceFacts) -> Iterator[Finding]:
@@ -98,16 +99,3 @@ def check_free_space(patient: PlaceFacts) -> Iterator[Finding]:
                 f"{said}and {wanted:,} more may be added",
                 f"df -h {flag}{shlex.quote(queue.pending)}  # then make room there",
             )
-
-
-def free_units(folder: str) -> dict[str, int]:
-    """Free blocks and inodes of a folder's file system (statvfs); a task takes one of each.
-
-    Raises:
-        OSError: the folder cannot be reached.
-    """
-    seen = os.statvfs(folder)
-    blocks = seen.f_bavail * seen.f_frsize // max(1, seen.f_bsize)
-    # File systems that make inodes as they go report 0 of 0.
-    inodes = {"inodes": seen.f_favail} if seen.f_files else {}
-    return {"blocks": blocks, **inodes} if seen.f_blocks else inodes

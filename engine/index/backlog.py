@@ -26,6 +26,14 @@ class BacklogSummary(NamedTuple):
     """Number of pending tasks of the requested kinds."""
 
 
+class DueTasks(NamedTuple):
+    """Some tasks that may run now."""
+
+    number: int
+    oldest: float
+    """Creation time of the oldest, epoch seconds UTC."""
+
+
 _PENDING = STATE_NUMBERS[State.PENDING]
 _IS_DUE = "coalesce(due, 0) <= ?"
 _STANDING = f"""
@@ -35,16 +43,18 @@ FROM task {{how}} WHERE state={_PENDING}"""
 _NEXT_DUE = f"SELECT min(due) FROM task {{how}} WHERE state={_PENDING} AND due > ?"
 _DIED = f"SELECT min(died) FROM task {{how}} WHERE state={STATE_NUMBERS[State.DEAD]}"
 _OF_KIND = f"SELECT count(*) FROM task {{how}} WHERE state={_PENDING} AND kind = ?"
+_DUE_OF_KIND = f"""
+SELECT count(*), min(created) FROM task {{how}} WHERE state={_PENDING} AND kind = ? AND due <= ?"""
 _KINDS = f"""
 SELECT kind, count(*) FROM task {{how}} WHERE state={_PENDING}
 GROUP BY kind ORDER BY 2 DESC LIMIT ?"""
 _AHEAD = f"""
-SELECT count(*) FROM task INDEXED BY by_id
-WHERE state={_PENDING} AND id < ? AND queue = ? AND {_IS_DUE}"""
+SELECT kind, count(*) FROM task INDEXED BY by_id
+WHERE state={_PENDING} AND id < ? AND queue = ? AND {_IS_DUE} GROUP BY kind"""
 _DUE_EARLIER = f"""
-SELECT count(*) FROM task {{how}}
+SELECT kind, count(*) FROM task {{how}}
 WHERE state={_PENDING} AND queue = ? AND {_IS_DUE}
-AND (coalesce(due, 0), coalesce(created, 0)) < (?, ?)"""
+AND (coalesce(due, 0), coalesce(created, 0)) < (?, ?) GROUP BY kind"""
 
 BY_ID, BY_DUE = "id", "due"
 """The orders in which a store may take its due tasks: by id; or by due time, and of those with the
@@ -73,21 +83,31 @@ def _ask(reader: Reader, query: str, index: str, *values: str | float) -> Sequen
     return row
 
 
+def count_due(reader: Reader, now: float, kinds: Collection[str]) -> dict[str, DueTasks]:
+    """Count the tasks of some kinds that may run at `now` (epoch seconds UTC)."""
+    found = {}
+    for kind in kinds:
+        number, oldest = _ask(reader, _DUE_OF_KIND, "by_cluster", clean_text(kind), now)
+        if number:
+            found[kind] = DueTasks(number, now if oldest is None else oldest)
+    return found
+
+
 def count_kinds(reader: Reader, most: int) -> dict[str, int]:
     """Count the pending tasks by kind, of the `most` largest kinds."""
     how = "INDEXED BY by_cluster" if reader.has_index("by_cluster") else "NOT INDEXED"
     return dict(reader.fetch(_KINDS.format(how=how), (most,)))
 
 
-def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_ID) -> int:
-    """Count the due tasks of its queue that run before a task, in the order `by`.
+def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_ID) -> dict[str, int]:
+    """Count the due tasks of its queue that run before a task, in the order `by`, by kind.
 
-    0 for any order but `BY_ID` and `BY_DUE`: the position is then unknown.
+    None for any order but `BY_ID` and `BY_DUE`: the position is then unknown.
     """
     if by == BY_DUE:
         how = "INDEXED BY by_due" if reader.has_index("by_due") else "NOT INDEXED"
         values = (clean_text(task.queue), now, task.due or 0.0, task.created)
-        return int(reader.fetch(_DUE_EARLIER.format(how=how), values)[0][0])
+        return dict(reader.fetch(_DUE_EARLIER.format(how=how), values))
     if by != BY_ID:
-        return 0
-    return int(reader.fetch(_AHEAD, (clean_text(task.id), clean_text(task.queue), now))[0][0])
+        return {}
+    return dict(reader.fetch(_AHEAD, (clean_text(task.id), clean_text(task.queue), now)))

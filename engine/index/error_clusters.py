@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from engine.index.reader import Reader
-from engine.index.schema import ALL_STATE_NUMBERS, Query, query_condition
+from engine.index.schema import ALL_STATE_NUMBERS, Query, clean_text, query_condition
 from engine.text import error_pattern
 
 MAX_CLUSTERS = 200
 """Maximum number of clusters, the largest first."""
+
+
+MAX_DESTINATIONS, SAMPLED_TASKS, SAMPLED_CLUSTERS = 20, 200, 50
+"""The destinations of the largest clusters are read, each from some of its tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,9 @@ class Cluster:
     kinds: tuple[str, ...]
     example: str
     """The id of one of these tasks."""
+    destinations: tuple[str, ...] = ()
+    """Where its tasks go: domains or origins; empty if they name none, or more than
+    `MAX_DESTINATIONS` among `SAMPLED_TASKS`: then the error is not that of a few servers."""
 
 
 _KINDS = """
@@ -54,12 +62,31 @@ def query_clusters(reader: Reader, query: Query, now: float) -> tuple[Cluster, .
         if query.state is None:
             met = f"state IN ({ALL_STATE_NUMBERS})"
     sql = _CLUSTERS.format(how=how, met=f"cluster<>'' AND {met}", by=by)
-    return tuple(
-        Cluster(
-            error_pattern.pattern_name(pattern), pattern, count, first, last, _kinds(kinds), example
-        )
-        for pattern, count, first, last, kinds, example in reader.fetch(sql, values)
-    )
+    found: list[Cluster] = []
+    for pattern, count, first, last, kinds, example in reader.fetch(sql, values):
+        places: tuple[str, ...] = ()
+        if len(found) < SAMPLED_CLUSTERS and reader.has_index("by_cluster"):
+            places = _destinations(reader, met, (*values, pattern))
+        name = error_pattern.pattern_name(pattern)
+        found.append(Cluster(name, pattern, count, first, last, _kinds(kinds), example, places))
+    return tuple(found)
+
+
+def _destinations(
+    reader: Reader, met: str, values: Sequence[str | int | float | None]
+) -> tuple[str, ...]:
+    some = f"SELECT domain FROM task WHERE {met} AND cluster = ? LIMIT {SAMPLED_TASKS}"
+    sql = f"SELECT DISTINCT domain FROM ({some}) WHERE domain<>'' LIMIT {MAX_DESTINATIONS + 1}"
+    found = tuple(sorted(domain for (domain,) in reader.fetch(sql, values)))
+    return found if len(found) <= MAX_DESTINATIONS else ()
+
+
+def find_destinations(reader: Reader, ids: Iterable[str]) -> dict[str, str]:
+    """The domain or origin that tasks go to, by id, of those that are in the index and name one."""
+    sql = f"""SELECT domain FROM task INDEXED BY by_id
+              WHERE state IN ({ALL_STATE_NUMBERS}) AND id = ? AND domain<>'' LIMIT 1"""
+    found = {id: reader.fetch(sql, (clean_text(id),)) for id in ids}
+    return {id: rows[0][0] for id, rows in found.items() if rows}
 
 
 def count_deaths(reader: Reader, query: Query, now: float, minutes: int) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from engine.index import age_table, backlog, error_clusters
 from engine.index.age_table import NO_AGES, Ages
-from engine.index.backlog import BacklogSummary
+from engine.index.backlog import BacklogSummary, DueTasks
 from engine.index.error_clusters import Cluster
 from engine.index.freeze_plan import differing_rows, freeze_rows, read_sharing
 from engine.index.reader import Reader
@@ -266,6 +266,20 @@ class CachedQueries:
             "kinds", lambda r: backlog.count_kinds(r, MAX_COUNTED_KINDS), nothing, lambda _: True
         )
 
+    async def count_due(self, now: float, kinds: tuple[str, ...]) -> Mapping[str, DueTasks]:
+        """Count the tasks of some kinds that may run now."""
+        nothing: Mapping[str, DueTasks] = {}
+        if not kinds:
+            return nothing
+        return await self.ask(("due", kinds), lambda r: backlog.count_due(r, now, kinds), nothing)
+
+    async def destinations_of(self, ids: frozenset[str]) -> Mapping[str, str]:
+        """The domains or origins that tasks go to, by id; only of tasks that still exist."""
+        nothing: Mapping[str, str] = {}
+        return await self.ask(
+            ("sent to", ids), lambda r: error_clusters.find_destinations(r, ids), nothing
+        )
+
     async def active_tasks(self) -> Sequence[Task]:
         """The first `MAX_ACTIVE_TASKS` active tasks; unlike `IndexQueries.window`, for display of
         no list.
@@ -276,10 +290,13 @@ class CachedQueries:
             "active", lambda r: r.window(query, 0, size, 0, now).tasks, nothing, lambda _: True
         )
 
-    async def count_ahead(self, task: Task, now: float, by: str = backlog.BY_ID) -> int:
-        """Count the due tasks that run before a task, in the order `by`."""
+    async def count_ahead(
+        self, task: Task, now: float, by: str = backlog.BY_ID
+    ) -> Mapping[str, int]:
+        """Count the due tasks that run before a task, in the order `by`, by kind."""
+        nothing: Mapping[str, int] = {}
         key = ("ahead", task.queue, task.id, task.due, by)
-        return await self.ask(key, lambda r: backlog.count_ahead(r, task, now, by), 0)
+        return await self.ask(key, lambda r: backlog.count_ahead(r, task, now, by), nothing)
 
     async def ask(
         self,

@@ -166,6 +166,18 @@ def _files(pid: int, below: str, proc: ProcReader) -> OpenFiles | str:
     return OpenFiles(len(numbers), tuple(found), len(numbers) > MAX_FILES)
 
 
+def count_open_files(pid: int, proc: ProcReader = REAL_PROC) -> tuple[int, int] | None:
+    """Open file descriptors of a process and their limit (RLIMIT_NOFILE, soft); None if they cannot
+    be read, as those of another user, or are not limited."""
+    try:
+        used = len(proc.names(f"/proc/{pid}/fd"))
+        rows = proc.read(f"/proc/{pid}/limits").splitlines()
+    except OSError:
+        return None
+    soft = next((row.split()[3] for row in rows if row.startswith(b"Max open files ")), b"")
+    return (used, int(soft)) if soft.isdigit() else None
+
+
 def _read_descendants(pid: int, proc: ProcReader) -> tuple[ProcessStats, ...] | str:
     """Its descendants, parents first."""
     found: list[ProcessStats] = []

@@ -42,6 +42,28 @@ def next_token_at(buckets: Sequence[BucketState], kind: str) -> float:
     return max((inf if each.next is None else each.next for each in empty), default=0.0)
 
 
+def token_after(
+    buckets: Sequence[BucketState], kind: str, ahead: Mapping[str, int], now: float
+) -> float:
+    """Epoch seconds UTC when all buckets of a kind hold a token for one more task, after the tasks
+    `ahead` of it (numbers by kind) have spent theirs: 0.0 for now, infinite for never."""
+    found = next_token_at(buckets, kind)
+    for each in buckets:
+        before = sum(ahead.values()) if each.name == ALL_KINDS else ahead.get(kind, 0)
+        missing = before + 1 - each.tokens
+        if each.name in (ALL_KINDS, kind) and missing > 0 and each.per_hour is not None:
+            period = 3600 / each.per_hour if each.per_hour else inf
+            first = now + period if each.next is None else each.next
+            found = max(found, inf if each.paused else first + (missing - 1) * period)
+    return found
+
+
+def count_with_tokens(buckets: Sequence[BucketState], tasks: Mapping[str, int]) -> int:
+    """How many of some tasks (numbers by kind) wait for no token of their kind."""
+    left = {each.name: each.tokens for each in buckets}
+    return sum(min(number, left.get(kind, number)) for kind, number in tasks.items())
+
+
 class TokenBuckets:
     """The token buckets of one queue: one for all tasks together, one per rate-limited kind.
 

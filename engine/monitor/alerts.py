@@ -7,6 +7,7 @@ missing fact is itself the problem.
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -18,7 +19,13 @@ from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.metrics_check import LAST_RUN, MetricsReading, OwnCounts, find_contradictions
 from engine.monitor.prometheus import Samples
-from engine.monitor.throughput import RunTimes, format_rough_duration
+from engine.monitor.throughput import (
+    HISTORY_SECONDS,
+    Growth,
+    RunTimes,
+    format_duration,
+    format_rough_duration,
+)
 from engine.monitor.transport_health import Failure, Health, MailRoutes, TransportHealth
 from engine.policy import format_time
 from engine.text.safe import safe_line
@@ -54,6 +61,7 @@ class AlertKind(StrEnum):
     STUCK = "stuck lock"
     UNREADABLE = "unreadable"
     FULL = "a full disk"
+    LIMIT = "a full limit"
     IDLE = "nothing runs"
     STALE = "stale lock"
     UNKNOWN_LOCK = "unknown lock"
@@ -141,61 +149,85 @@ class Blocked(NamedTuple):
 MIN_FREE_TASKS = 100
 """Minimum free space, in tasks: one bulk change touches up to this many."""
 
+NEARLY_FULL_SHARE = 0.9
+"""Share of a limit from which it is an alert that it will soon be reached."""
 
-class AlertInputs(NamedTuple):
-    """The facts about one place that the rules need. Each default means "not known"."""
+
+class LimitUse(NamedTuple):
+    """A limit that makes programs fail once it is reached, and how much of it is used."""
 
     name: str
-    states: Mapping[State, str] = {}
+    """What is limited, in a few words: `queue`, `trash`."""
+    used: float
+    limit: float
+    unit: str = ""
+    """What is counted: `pending`, `MB`."""
+    state: State | None = None
+    """The state whose tasks use it."""
+
+
+class AlertInputs(NamedTuple):
+    """The facts about one place that the rules need.
+
+    No field has a default, so that a fact cannot be forgotten: what is not known must be passed as
+    such. Only `tui/session/alert_facts.py` makes these values.
+    """
+
+    name: str
+    states: Mapping[State, str]
     """States the place has, with the store's own names for them."""
-    counts: Mapping[State, int] = {}
-    complete: bool = False
+    counts: Mapping[State, int]
+    complete: bool
     """True once every state was scanned completely."""
-    unavailable: str = ""
+    unavailable: str
     """Why the place cannot be read now; "" if it can."""
-    problems: int = 0
-    lock: LockEvidence | None = None
-    active: int | None = None
+    problems: int
+    lock: LockEvidence | None
+    active: int | None
     """Tasks that stayed active for some seconds; None: use `counts`. A run that just began or ended
     has an active task while its lock is free.
     """
-    oldest: float | None = None
+    oldest: float | None
     """Creation of the oldest pending task, epoch seconds UTC."""
-    due: int | None = 0
+    due: int | None
     """Number of pending tasks that are due; None: unknown."""
-    oldest_due: float | None = None
+    is_sample: bool
+    """True if more tasks than these may be due: only some tasks were read."""
+    oldest_due: float | None
     """Creation of the oldest due task, epoch seconds UTC."""
-    dead_growth: int | None = None
-    """Growth of the dead-letter queue in ten minutes."""
-    queue: MetricsReading = None
+    dead_growth: Growth | None
+    """Growth of the dead-letter queue in the last ten minutes, or as much of them as is known."""
+    queue: MetricsReading
     """Content of the queue's metrics file."""
-    earlier_counts: Sequence[tuple[float, Mapping[State, int]]] = ()
+    earlier_counts: Sequence[tuple[float, Mapping[State, int]]]
     """Earlier counts with their times: a metrics file is compared with the counts of the time it
     was written.
     """
-    transports: Sequence[TransportHealth] = ()
-    last_run: float | None = None
+    transports: Sequence[TransportHealth]
+    last_run: float | None
     """Last run mentioned in a log, epoch seconds UTC."""
-    runs: RunTimes | None = None
+    runs: RunTimes | None
     """Runs found in log and metrics; None if those are not read completely yet."""
-    free_since: float | None = None
+    free_since: float | None
     """Start of the lock's free time, epoch seconds UTC; None if the lock is not watched."""
-    unfinished: Sequence[Unfinished] = ()
-    routes: MailRoutes | None = None
+    unfinished: Sequence[Unfinished]
+    routes: MailRoutes | None
     """The mail routing; None if nothing is known of it."""
-    orphaned_mails: int = 0
+    orphaned_mails: int
     """Number of spooled mails without a task that would send them."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...]
     """Warnings of the queue itself that need an operator."""
-    blocked: Sequence[Blocked] = ()
-    dead_clusters: int | None = None
+    blocked: Sequence[Blocked]
+    dead_clusters: int | None
     """Number of different errors of the dead tasks; None if not counted."""
-    free_tasks: int | None = None
-    """How many more tasks fit on the disk; None if not known."""
-    destinations: Sequence[SeenDestination] = ()
-    refusals: Sequence[Failure] | str = ()
+    free_tasks: Mapping[str, int]
+    """How many more tasks fit on each disk that is written to, by the path of a folder there; the
+    disk of the tasks is the first."""
+    limits: Sequence[LimitUse]
+    destinations: Sequence[SeenDestination]
+    refusals: Sequence[Failure] | str
     """Mails that were refused for good or lost, the latest first; or why they are unknown."""
-    free_grace: float = GRACE_SECONDS
+    free_grace: float
     """Seconds for which the lock must have been free; 0.0 for a single look."""
 
 
@@ -230,7 +262,8 @@ def _lock(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if lock.verdict is Verdict.STUCK:
         words = f"lock STUCK {format_rough_duration(lock.age)}, {who}"
         if sight.due:
-            words += "; 1 due task waits" if sight.due == 1 else f"; {sight.due:,} due tasks wait"
+            due = _count_due(sight)
+            words += "; 1 due task waits" if due == "1" else f"; {due} due tasks wait"
         yield Level.CRIT, AlertKind.STUCK, words, lock.since, (Where.LOCK,)
     elif lock.verdict is Verdict.STALE:
         yield Level.WARN, AlertKind.STALE, f"stale lock: {who} is gone", lock.since, (Where.LOCK,)
@@ -262,16 +295,23 @@ def _interrupted(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
 def _dead(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if sight.unavailable:
         return
-    dead, grown, sorts = sight.counts.get(State.DEAD, 0), sight.dead_growth, sight.dead_clusters
-    is_growing = grown is not None and grown >= limits.dlq_growth
+    dead, growth, sorts = sight.counts.get(State.DEAD, 0), sight.dead_growth, sight.dead_clusters
+    grown = 0 if growth is None else growth.tasks
+    is_growing = grown >= limits.dlq_growth
     if dead <= limits.dlq and not is_growing:
         return
     clusters = "" if not sorts else " in 1 cluster" if sorts == 1 else f" in {sorts:,} clusters"
-    more = f", +{grown:,} in 10m" if grown is not None and grown > 0 else ""
+    more = f", +{grown:,} in {_span(growth)}" if growth is not None and grown > 0 else ""
     limit = f" (limit {limits.dlq:,})" if dead > limits.dlq else ""
     words = f"{dead:,} dead{clusters}{more or limit}"
     kind = AlertKind.DEAD if dead > limits.dlq else AlertKind.GROWING
     yield Level.WARN, kind, words, None, (Where.STATE, State.DEAD)
+
+
+def _span(growth: Growth) -> str:
+    """The time of a growth: `10m`, or less if less is known."""
+    seconds = min(growth.seconds, HISTORY_SECONDS)
+    return format_duration(seconds) if seconds < 60 else format_rough_duration(seconds)
 
 
 def _problems(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
@@ -293,13 +333,19 @@ def _oldest(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
 
 def _idle(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     since, goal = _idle_since(sight, now), (Where.STATE, State.PENDING)
-    due = "1 task is due" if sight.due == 1 else f"{sight.due or 0:,} tasks are due"
+    number = _count_due(sight)
+    due = "1 task is due" if number == "1" else f"{number} tasks are due"
     if since is not None and now - since > 60 * limits.idle:
         words = f"nothing has run for {format_rough_duration(now - since)}, {due}"
         yield Level.CRIT, AlertKind.IDLE, words, since, goal
     elif sight.due and lacks_worker(sight, now, limits):
         words = f"no worker running, {due}"
         yield Level.CRIT, AlertKind.IDLE, words, sight.free_since, (Where.WORKERS,)
+
+
+def _count_due(sight: AlertInputs) -> str:
+    """The number of due tasks, with `+` if it is a lower bound."""
+    return f"{sight.due or 0:,}{'+' if sight.is_sample else ''}"
 
 
 def lacks_worker(sight: AlertInputs, now: float, limits: Thresholds) -> bool:
@@ -339,15 +385,30 @@ def _blocked(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
 
 
 def _full(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
-    if sight.free_tasks is not None and sight.free_tasks < MIN_FREE_TASKS:
-        room = _many(sight.free_tasks) if sight.free_tasks else "no task"
-        yield (
-            Level.CRIT,
-            AlertKind.FULL,
-            f"disk full: room for {room}: see `doctor`",
-            None,
-            (Where.QUEUE,),
-        )
+    for number, (path, room) in enumerate(sight.free_tasks.items()):
+        if room < MIN_FREE_TASKS:
+            where = f"room for {_many(room) if room else 'no task'}"
+            words = f"disk full: {safe_line(path) if number else where}: see `doctor`"
+            yield Level.CRIT, AlertKind.FULL, words, None, (Where.QUEUE,)
+
+
+def _limits(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    for one in sight.limits:
+        if is_nearly_full(one):
+            level = Level.CRIT if one.used >= one.limit else Level.WARN
+            goal = (Where.QUEUE,) if one.state is None else (Where.STATE, one.state)
+            yield level, AlertKind.LIMIT, describe_limit(one), None, goal
+
+
+def is_nearly_full(one: LimitUse) -> bool:
+    """True if a limit is reached, or soon will be."""
+    return one.used >= NEARLY_FULL_SHARE * one.limit
+
+
+def describe_limit(one: LimitUse) -> str:
+    """`queue full: 10,000 of 10,000 pending`, or how full it is."""
+    share = "full" if one.used >= one.limit else f"{math.floor(100 * one.used / one.limit)}% full"
+    return f"{one.name} {share}: {one.used:,.0f} of {one.limit:,.0f} {one.unit}".rstrip()
 
 
 def _idle_since(sight: AlertInputs, now: float) -> float | None:
@@ -496,7 +557,7 @@ def _is_whole(sight: AlertInputs) -> bool:
 
 _RULES: tuple[_Rule, ...] = (
     *(_unreadable, _lock, _abandoned, _interrupted, _dead, _problems, _oldest, _idle),
-    *(_blocked, _full),
+    *(_blocked, _full, _limits),
     *(_transports, _suspended, _destinations, _lost, _refused, _warned, _metrics),
 )
 

@@ -10,7 +10,13 @@ from typing import NamedTuple
 from engine.model import State
 from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, EncodedSample
 from engine.monitor.sample_codec import BadSample, RecordedSample, decode_sample
-from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory, FlowSeries
+from engine.monitor.throughput import (
+    HISTORY_SECONDS,
+    FlowHistory,
+    FlowSeries,
+    Sample,
+    count_unfinished,
+)
 from engine.monitor.transport_health import CountWindow, DeliveryCounts, Source, TransportHealth
 
 MAX_SAMPLE_AGE_SECONDS = 2.5 * SAMPLE_INTERVAL_SECONDS
@@ -94,6 +100,24 @@ class RecordedHistory:
             if found is not None and found.complete and not found.unavailable:
                 flow.add(found.when, 0, 0, found.counts)
         return flow
+
+    def samples_until(self, when: float, over: float = HISTORY_SECONDS) -> list[Sample]:
+        """Return the counts up to a moment, as far as recorded, with the tasks that came and left
+        from the recorded rates."""
+        found: list[Sample] = []
+        for moment in self._moments[max(0, self._upto(when - over)) : self._upto(when) + 1]:
+            one = self._sample(moment)
+            if one is None or not one.complete or one.unavailable:
+                continue
+            came, left = 0.0, 0.0
+            if found:
+                last = found[-1]
+                more = count_unfinished(one.counts) - count_unfinished(last.counts)
+                out = 0.0 if one.rates is None else one.rates.outward * (one.when - last.when)
+                out = max(out, -more)
+                came, left = last.came + more + out, last.left + out
+            found.append(Sample(one.when, came, left, one.counts))
+        return found
 
     def transports(self, found: RecordedSample) -> tuple[TransportHealth, ...]:
         """Return the transports of a sample; missing windows are computed from the totals of

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeAlias
 
+from engine.destinations.destination import Destination
 from engine.logs.task_events import EventKind, TaskEvent
+from engine.model import EMPTY
 from engine.policy import format_rough_duration
 from engine.text.safe import safe_line
 
@@ -76,6 +78,11 @@ class ErrorGroup(Protocol):
         """Kinds of the tasks that failed with it; empty for any."""
         ...
 
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """Where these tasks go; empty for any: then a success counts wherever it went."""
+        ...
+
 
 class CountedOutcomes(NamedTuple):
     """Outcomes counted by a metrics file between two readings."""
@@ -113,6 +120,10 @@ class _ErrorCounts(NamedTuple):
     """Log lines and spool times ignored because they are in the future."""
     told: bool = False
     """True if any log or metrics file has relevant data."""
+    elsewhere: int = 0
+    """Successes since that are not known to have gone to a destination of the error."""
+    unhealthy: tuple[Destination, ...] = ()
+    """Destinations of the error that the registry has as unhealthy."""
 
     @property
     def needed(self) -> int:
@@ -129,19 +140,35 @@ def check_recurrences(
     events: Iterable[TaskEvent],
     now: float,
     counted: Sequence[CountedOutcomes] = (),
+    *,
+    sent_to: Mapping[str, str] = EMPTY,
+    registry: Iterable[Destination] = (),
 ) -> Iterator[Recurrence]:
     """Decide for each cluster whether its error still happens at `now`, epoch seconds UTC, with one
     pass over all log events, which may be in any order.
+
+    `sent_to` has the destinations of tasks by id, as far as known; `registry` the state of
+    destinations. An unhealthy one means that the errors of its tasks still happen.
     """
-    past = _PastErrors(events, now)
+    past = _PastErrors(events, now, sent_to)
+    known = {one.origin: one for one in registry}
     for cluster in clusters:
-        yield _answer(cluster, past, now, counted)
+        its = [known[name] for name in cluster.destinations if name in known]
+        yield _answer(cluster, past, now, counted, its)
 
 
 def _answer(
-    cluster: ErrorGroup, past: _PastErrors, now: float, counted: Iterable[CountedOutcomes]
+    cluster: ErrorGroup,
+    past: _PastErrors,
+    now: float,
+    counted: Iterable[CountedOutcomes],
+    registered: Iterable[Destination],
 ) -> Recurrence:
     tally = _with_counters(_weighed(cluster, past, now), cluster, counted)
+    if ill := tuple(one for one in registered if not one.healthy):
+        times = (tally.last, *(one.last_failure for one in ill))
+        last = max((when for when in times if when is not None), default=None)
+        tally = tally._replace(unhealthy=ill, last=last)
     answer = _judged(tally, now)
     words = str(answer)
     if answer is StillHappens.NO and tally.last is not None:
@@ -150,6 +177,8 @@ def _answer(
 
 
 def _judged(tally: _ErrorCounts, now: float) -> StillHappens:
+    if tally.unhealthy:
+        return StillHappens.YES
     if not tally.told or tally.last is None:
         return StillHappens.UNKNOWN
     if tally.succeeded >= tally.needed:
@@ -158,9 +187,10 @@ def _judged(tally: _ErrorCounts, now: float) -> StillHappens:
 
 
 class _PastErrors:
-    """Log events indexed by error fingerprint (failures) and by kind and transport (outcomes)."""
+    """Log events indexed by error fingerprint (failures) and by kind, transport and destination
+    (outcomes)."""
 
-    def __init__(self, events: Iterable[TaskEvent], now: float) -> None:
+    def __init__(self, events: Iterable[TaskEvent], now: float, sent_to: Mapping[str, str]) -> None:
         self.told = False
         self.ahead = 0
         self.had: dict[str, list[tuple[float, TaskEvent]]] = defaultdict(list)
@@ -186,10 +216,10 @@ class _PastErrors:
                 # Two logs may record it, and only the mail log names the transport.
                 self.done[who] = min(event.when, self.done.get(who, event.when))
                 if event.transport or who not in ways:
-                    ways[who] = (event.kind, event.transport)
+                    ways[who] = (event.kind, event.transport, sent_to.get(who, ""))
             elif event.error:
                 self.had[event.mark].append((event.when, event))
-                way = (event.kind, event.transport)
+                way = (event.kind, event.transport, sent_to.get(who, ""))
                 self._badly[way].append((event.when, who, event.mark))
         for who, when in self.done.items():
             self._well[ways[who]].append(when)
@@ -221,8 +251,8 @@ class _PastErrors:
         }
 
 
-_Way: TypeAlias = tuple[str, str]
-"""Kind of a task and its transport; "" if the log does not name one."""
+_Way: TypeAlias = tuple[str, str, str]
+"""Kind of a task, its transport and its destination; "" for what is not known."""
 
 _BEGINNINGS = (EventKind.QUEUED, EventKind.STARTED)
 
@@ -243,11 +273,15 @@ def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts
     lately = [who for who, when in ours.items() if when > now - RECENT_SECONDS]
     transports = {e.transport for _, e in had if e.transport}
 
-    def alike(way: _Way) -> bool:
-        """True if a task could have had this error: one sent by another transport could not."""
-        kind, by = way
+    def same_way(way: _Way) -> bool:
+        """True if a task of such a kind, sent so, could have had this error."""
+        kind, by, _ = way
         is_kind = not cluster.kinds or kind in cluster.kinds
         return is_kind and (not transports or not by or by in transports)
+
+    def alike(way: _Way) -> bool:
+        """True if a task could have had this error: one to another server could not."""
+        return same_way(way) and (not cluster.destinations or way[2] in cluster.destinations)
 
     first = had[0][0] if had else last
     before = math.nextafter(first, -math.inf)
@@ -270,6 +304,7 @@ def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts
         otherwise=sum(who not in past.done for who in otherwise),
         ahead=ahead,
         told=past.told,
+        elsewhere=past.well(same_way, last, math.inf) - since,
     )
 
 
@@ -288,6 +323,8 @@ def _with_counters(
     for count in counted:
         if tally.last is None or count.since < tally.last or count.kind not in cluster.kinds:
             continue
+        if cluster.destinations:
+            continue  # the counter does not say where they went
         tally = tally._replace(
             succeeded=max(tally.succeeded, count.succeeded),
             fresh=max(tally.fresh, count.succeeded),
@@ -303,6 +340,10 @@ def _with_counters(
 def _evidence(
     tally: _ErrorCounts, answer: StillHappens, cluster: ErrorGroup, now: float
 ) -> Iterable[str]:
+    for one in tally.unhealthy:
+        failed = "" if one.last_failure is None else f", last {_ago(now - one.last_failure)}"
+        why = safe_line(one.reason or "unknown")
+        yield f"{safe_line(one.origin)} is unhealthy: {why}, {_some(one.probes, 'probe')}{failed}"
     if not tally.told:
         yield "no log records how such tasks ended"
     kinds = safe_line(" or ".join(cluster.kinds))
@@ -316,11 +357,14 @@ def _evidence(
         yield f"{_some(tally.lately, 'failure')} in {lately}, {fresh}"
     if tally.succeeded:
         yield f"{tally.fresh:,} new {kinds or 'tasks'} succeeded since"
+    if tally.elsewhere:
+        yield f"{tally.elsewhere:,} succeeded since to other or unknown destinations: not counted"
     if tally.healed:
         yield f"{_some(tally.healed, 'task')} with this error succeeded later"
     if tally.otherwise:
         yield f"{_some(tally.otherwise, 'other error')} since"
-    idle = tally.told and tally.last is not None and not tally.succeeded + tally.otherwise
+    ends = tally.succeeded + tally.otherwise + tally.elsewhere
+    idle = tally.told and tally.last is not None and not ends
     if idle and answer is not StillHappens.YES:
         yield f"no {kinds or 'task'} has ended since"
     if tally.failed and tally.ended:

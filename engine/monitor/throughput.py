@@ -104,9 +104,9 @@ class Sample(NamedTuple):
 
     when: float
     """Epoch seconds UTC."""
-    came: int
-    """Tasks added since the history began."""
-    left: int
+    came: float
+    """Tasks added since the history began; below 0 before it."""
+    left: float
     """Tasks that were finished or removed since then."""
     counts: Mapping[State, int]
 
@@ -114,6 +114,15 @@ class Sample(NamedTuple):
     def waiting(self) -> int:
         """Backlog: pending tasks."""
         return self.counts.get(State.PENDING, 0)
+
+
+MAX_GAP_SECONDS = 30.0
+"""Maximum seconds between the end of a recording and the beginning of what continues it."""
+
+
+def count_unfinished(counts: Mapping[State, int]) -> int:
+    """The number of tasks in all states but DONE."""
+    return sum(number for state, number in counts.items() if state is not State.DONE)
 
 
 class FlowHistory:
@@ -125,6 +134,7 @@ class FlowHistory:
         self.last_ran: float | None = None
         """When a task was last seen to begin or to be done, epoch seconds UTC; None: never."""
         self._samples: list[Sample] = []
+        self._earlier: Sequence[Sample] = ()
         self._seen = (0, 0)
         self._returned = 0
         """Tasks that are no longer DONE, but neither removed nor done again yet."""
@@ -158,11 +168,33 @@ class FlowHistory:
             sample = Sample(now, came_since, before.left + max(0, ended), own)
         self._seen = came, left
         self._samples.append(sample)
+        self._join()
         old = bisect_left(self._samples, now - HISTORY_SECONDS, key=attrgetter("when"))
         # Keep one older sample: it has the counts at the start of the span.
         if old > 60:
             del self._samples[: old - 1]
             self._means.clear()  # once a minute: most cells are no longer shown
+
+    def precede(self, earlier: Sequence[Sample]) -> None:
+        """Put recorded samples before the history, if they end no more than `MAX_GAP_SECONDS`
+        before it: a console that was just opened knows the last ten minutes."""
+        self._earlier = earlier
+        self._join()
+
+    def _join(self) -> None:
+        if not self._earlier or not self._samples:
+            return
+        first, earlier = self._samples[0], self._earlier
+        self._earlier = ()
+        known = [one for one in earlier if one.when < first.when]
+        if not known or first.when - known[-1].when > MAX_GAP_SECONDS:
+            return
+        last = known[-1]
+        grown = count_unfinished(first.counts) - count_unfinished(last.counts)
+        came, left = last.came + max(0, grown), last.left + max(0, -grown)
+        before = [one._replace(came=one.came - came, left=one.left - left) for one in known]
+        self._samples[:0] = before
+        self._means.clear()
 
     def _since(self, start: float) -> list[Sample]:
         """Return the samples from the last one at or before `start` on."""
@@ -281,14 +313,6 @@ class FlowHistory:
             max(0, died[1] - died[0]) / seconds,
             backlog,
         )
-
-    def grown(self, state: State, now: float, over: float = HISTORY_SECONDS) -> int | None:
-        """Return the growth of a state in tasks over a window, or since the history began.
-
-        None until there are two samples.
-        """
-        growth = self.growth(state, now, over)
-        return None if growth is None else growth.tasks
 
     def growth(self, state: State, now: float, over: float = HISTORY_SECONDS) -> Growth | None:
         """Return the growth of a state with the seconds that were measured."""

@@ -1,8 +1,10 @@
-"""Free space of a file system (statvfs) and load of the host (getloadavg)."""
+"""Free space of file systems (statvfs) and load of the host (getloadavg)."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 
@@ -17,6 +19,33 @@ class HostFigures(NamedTuple):
     load: float
     """Processes that run or wait for CPU or disk, mean of the last minute."""
     cpus: int
+
+
+def free_units(folder: str) -> dict[str, int]:
+    """Free blocks and inodes of a folder's file system (statvfs); a task takes one of each.
+
+    Raises:
+        OSError: the folder cannot be reached.
+    """
+    seen = os.statvfs(folder)
+    blocks = seen.f_bavail * seen.f_frsize // max(1, seen.f_bsize)
+    # File systems that make inodes as they go report 0 of 0.
+    inodes = {"inodes": seen.f_favail} if seen.f_files else {}
+    return {"blocks": blocks, **inodes} if seen.f_blocks else inodes
+
+
+def count_free_tasks(folders: Iterable[str]) -> dict[str, int]:
+    """How many more tasks fit on each file system that has one of these folders, by the first
+    folder there; a folder that cannot be reached is skipped: other checks report it."""
+    found: dict[str, int] = {}
+    devices: set[int] = set()
+    for folder in folders:
+        with suppress(OSError):
+            device = os.stat(folder).st_dev
+            if device not in devices and (units := free_units(folder)):
+                found[folder] = min(units.values())
+            devices.add(device)
+    return found
 
 
 def read_host_figures(path: str) -> HostFigures | None:

@@ -6,14 +6,36 @@ from pathlib import Path
 
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Verdict
-from engine.monitor.alerts import Alert, AlertInputs, AlertKind, Goal, Level, Where
+from engine.monitor.alerts import GRACE_SECONDS, Alert, AlertKind, Goal, Level, Where
 from engine.monitor.recorder import RecorderLocation
 from engine.monitor.sample_codec import RecordedSample, make_sample
 from engine.monitor.throughput import Rates
 from engine.monitor.transport_health import WINDOWS, CountWindow, DeliveryCounts, TransportHealth
+from engine.stores.memory import MemoryStore
+from tui.session.alert_facts import NO_TASKS, make_alert_inputs
+from tui.session.place import Place
+from tui.session.place_watcher import PlaceReadings
 
 NOW = 1_795_167_728.0
 WORDS = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}
+
+
+NOTHING_KNOWN = make_alert_inputs(
+    Place("", MemoryStore),
+    PlaceReadings(),
+    NO_TASKS,
+    active=None,
+    dead_growth=None,
+    dead_clusters=None,
+    earlier_counts=(),
+    last_run=None,
+    free_since=None,
+    free_grace=GRACE_SECONDS,
+    unfinished=(),
+    orphaned_mails=0,
+    destinations=(),
+)
+"""The facts about a place of which nothing was read."""
 
 
 def a_way(name: str, failed: int = 0) -> TransportHealth:
@@ -37,7 +59,14 @@ def a_sample(
     """A queue at a moment."""
     counts = {State.PENDING: pending, State.ACTIVE: 1, State.HELD: 0, State.DEAD: dead}
     lock = LockEvidence(Verdict.HELD, 4711, when - 3, 3, "PID 4711 is running")
-    sight = AlertInputs("mail.out", WORDS, counts, True, lock=lock, transports=(a_way("postfix"),))
+    sight = NOTHING_KNOWN._replace(
+        name="mail.out",
+        states=WORDS,
+        counts=counts,
+        complete=True,
+        lock=lock,
+        transports=(a_way("postfix"),),
+    )
     seen = make_sample(
         sight,
         when,

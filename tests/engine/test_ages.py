@@ -306,9 +306,9 @@ def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
     dead, task = a_task(4, state=State.DEAD), a_task(5)
     others = [a_task(1), a_task(2, due=None), a_task(3, due=NOW + 1), dead, a_task(6)]
     reader = indexed([*others, a_task(0, queue="other"), task])
-    assert backlog.count_ahead(reader, task, NOW) == 2
-    assert backlog.count_ahead(reader, task, NOW + 1) == 3
-    assert backlog.count_ahead(reader, task, NOW, "") == 0
+    assert backlog.count_ahead(reader, task, NOW) == {"job": 2}
+    assert backlog.count_ahead(reader, task, NOW + 1) == {"job": 3}
+    assert backlog.count_ahead(reader, task, NOW, "") == {}
 
 
 def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
@@ -322,8 +322,8 @@ def test_what_is_taken_as_it_comes_due_is_counted_so(indexed: Indexed) -> None:
         *(a_task(3, due=NOW - 10), a_task(4, due=first, state=State.DEAD), a_task(6, due=None)),
     ]
     reader = indexed([*others, a_task(0, due=first, queue="other"), task])
-    assert backlog.count_ahead(reader, task, NOW, backlog.BY_DUE) == 4
-    assert backlog.count_ahead(reader, task, NOW - 25, backlog.BY_DUE) == 3
+    assert backlog.count_ahead(reader, task, NOW, backlog.BY_DUE) == {"job": 4}
+    assert backlog.count_ahead(reader, task, NOW - 25, backlog.BY_DUE) == {"job": 3}
 
 
 CLUSTERED = [
@@ -333,6 +333,26 @@ CLUSTERED = [
     dead_task(4, "no such user", state=State.PENDING),
     dead_task(5, ""),
 ]
+
+
+def test_a_cluster_names_the_destinations_of_its_tasks(indexed: Indexed) -> None:
+    """Those that its tasks name, each once; none if they are more than a few servers', or the index
+    is not sorted by cluster yet."""
+    some = [
+        dead_task(n, "refused", NOW)._replace(destination=f"https://p{n % 2}.x") for n in (1, 2)
+    ]
+    many = [
+        dead_task(n, "no such user", NOW)._replace(destination=f"me@d{n}.example")
+        for n in range(3, 30)
+    ]
+    reader = indexed([*some, *many])
+    users, refused = error_clusters.query_clusters(reader, Query(State.DEAD), NOW)
+    assert (users.count, users.destinations) == (27, ())
+    named = ("https://p0.x", "https://p1.x") if reader.has_index("by_cluster") else ()
+    assert refused.destinations == named
+    ids = (some[0].id, many[0].id, "gone")
+    found = error_clusters.find_destinations(reader, ids)
+    assert found == {some[0].id: "https://p1.x", many[0].id: "d3.example"}
 
 
 def test_errors_that_are_alike_are_one_cluster(indexed: Indexed) -> None:

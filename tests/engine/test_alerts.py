@@ -25,13 +25,14 @@ from engine.monitor.alerts import (
     Blocked,
     Goal,
     Level,
+    LimitUse,
     Unfinished,
     Where,
     find_alerts,
 )
 from engine.monitor.metrics_check import GAUGES, LAST_RUN
 from engine.monitor.prometheus import QueueGauges, Samples, render_queue
-from engine.monitor.throughput import RunTimes
+from engine.monitor.throughput import Growth, RunTimes
 from engine.monitor.transport_health import (
     CountWindow,
     DeliveryCounts,
@@ -43,6 +44,7 @@ from engine.monitor.transport_health import (
 )
 from engine.system import files
 from tests import command
+from tests.engine.moments import NOTHING_KNOWN
 from tests.engine.test_transports import attempt, given_up
 from tests.tables import each
 from tests.tui.mailrooms import Mailroom
@@ -60,8 +62,8 @@ HOSTILE = "\x1b]0;x\x07" + "A" * 500
 
 def a_sight(**fields: object) -> AlertInputs:
     """A place without any fault but the named ones."""
-    well = AlertInputs("/srv/spool", STATES, complete=True, lock=LockEvidence(Verdict.FREE))
-    return well._replace(**fields)  # type: ignore[arg-type]
+    well = NOTHING_KNOWN._replace(name="/srv/spool", states=STATES, complete=True)
+    return well._replace(lock=LockEvidence(Verdict.FREE))._replace(**fields)  # type: ignore[arg-type]
 
 
 def tasks(**counts: int) -> dict[State, int]:
@@ -153,17 +155,19 @@ TABLE = [
         a_sight(counts=tasks(dead=11)),
         "WARN dead tasks: 11 dead (limit 10) -> state dead",
     ),
-    (a_sight(dead_growth=9), ""),
+    (a_sight(dead_growth=Growth(9, 600)), ""),
     (
-        a_sight(counts=tasks(dead=114), dead_growth=34, dead_clusters=5),
+        a_sight(counts=tasks(dead=114), dead_growth=Growth(34, 600), dead_clusters=5),
         "WARN dead tasks: 114 dead in 5 clusters, +34 in 10m -> state dead",
     ),
     (a_sight(counts=tasks(dead=11), dead_clusters=1), "11 dead in 1 cluster (limit 10)"),
     (
-        a_sight(counts=tasks(dead=10), dead_growth=10),
+        a_sight(counts=tasks(dead=10), dead_growth=Growth(10, 600)),
         "WARN more dead tasks: 10 dead, +10 in 10m -> state dead",
     ),
-    (a_sight(dead_growth=-212), ""),
+    (a_sight(dead_growth=Growth(-212, 600)), ""),
+    (a_sight(counts=tasks(dead=20), dead_growth=Growth(2, 25)), "20 dead, +2 in 25s"),
+    (a_sight(counts=tasks(dead=20), dead_growth=Growth(2, 170)), "20 dead, +2 in 2m"),
     (a_sight(problems=1), "WARN problems: 1 problem -> problems"),
     (a_sight(problems=1204), "WARN problems: 1,204 problems -> problems"),
     (a_sight(oldest=NOW - 3600), ""),
@@ -273,10 +277,28 @@ TABLE = [
         "WARN tasks that no worker can run: 3 feeds_sync due for 43m: no handler: see `doctor` "
         "-> state pending",
     ),
-    (a_sight(free_tasks=100), ""),
-    (a_sight(free_tasks=99), f"CRIT a full disk: disk full: room for 99 tasks: {FULL} -> queue"),
-    (a_sight(free_tasks=0), f"disk full: room for no task: {FULL}"),
-    (AlertInputs("/srv/spool"), ""),
+    (a_sight(free_tasks={"/srv": 100}), ""),
+    (
+        a_sight(free_tasks={"/srv": 99}),
+        f"CRIT a full disk: disk full: room for 99 tasks: {FULL} -> queue",
+    ),
+    (a_sight(free_tasks={"/srv": 0}), f"disk full: room for no task: {FULL}"),
+    (a_sight(free_tasks={"/srv": 500, "/var/log": 0}), f"disk full: /var/log: {FULL}"),
+    (a_sight(limits=[LimitUse("queue", 8_999, 10_000, "pending")]), ""),
+    (
+        a_sight(limits=[LimitUse("queue", 9_999, 10_000, "pending", State.PENDING)]),
+        "WARN a full limit: queue 99% full: 9,999 of 10,000 pending -> state pending",
+    ),
+    (
+        a_sight(limits=[LimitUse("queue", 10_000, 10_000, "pending", State.PENDING)]),
+        "CRIT a full limit: queue full: 10,000 of 10,000 pending -> state pending",
+    ),
+    (
+        a_sight(limits=[LimitUse("open files of PID 77", 1000, 1024)]),
+        "WARN a full limit: open files of PID 77 97% full: 1,000 of 1,024 -> queue",
+    ),
+    (unserved(is_sample=True), "no worker running, 12+ tasks are due"),
+    (NOTHING_KNOWN._replace(name="/srv/spool"), ""),
 ]
 
 
@@ -303,7 +325,11 @@ def test_every_sort_of_alert_is_in_the_table() -> None:
 
 def test_the_most_urgent_comes_first() -> None:
     """A fault that stops everything is above one that may wait, whatever the order of the rules."""
-    growing = {"counts": tasks(dead=99, active=1), "dead_growth": 50, "transports": [a_way(0, 3)]}
+    growing = {
+        "counts": tasks(dead=99, active=1),
+        "dead_growth": Growth(50, 600),
+        "transports": [a_way(0, 3)],
+    }
     got = find_alerts(due(99, problems=3, lock=STALE, **growing), NOW, Thresholds())
     assert [alert.level for alert in got] == [Level.CRIT, *[Level.WARN] * 5]
     assert [alert.kind for alert in got[:2]] == [AlertKind.IDLE, AlertKind.STALE]
@@ -311,7 +337,7 @@ def test_the_most_urgent_comes_first() -> None:
 
 def test_limits_are_the_operator_s() -> None:
     """Each number that is set decides its own rule."""
-    counted = {"counts": tasks(dead=3), "dead_growth": 2, "transports": [a_way(9, 1)]}
+    counted = {"counts": tasks(dead=3), "dead_growth": Growth(2, 600), "transports": [a_way(9, 1)]}
     sight = due(10, oldest=NOW - 600, **counted)
     assert find_alerts(sight, NOW, Thresholds()) == ()
     assert [a.kind for a in find_alerts(sight, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
@@ -491,13 +517,13 @@ async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
     """
     async with Follower(tmp_path) as place:
         await place.until(AlertKind.GROWING, there=False)
-        while place.live.flow.grown(State.DEAD, place.clock.now) is None:
+        while place.live.flow.growth(State.DEAD, place.clock.now) is None:
             await place.live.wait_for_readings()
         for number in range(10):
             write_task(tmp_path, "dlq", number)
         alert = await place.until(AlertKind.GROWING)
         assert alert is not None
-        assert alert.text == "10 dead, +10 in 10m"
+        assert re.fullmatch(r"10 dead, \+10 in \S+", alert.text)
         assert alert.target == Goal(str(tmp_path), Where.STATE, State.DEAD)
         assert AlertKind.DEAD not in [alert.kind for alert in place.live.alerts]
 

@@ -12,6 +12,7 @@ from engine.monitor.throughput import (
     Drain,
     FlowHistory,
     Rates,
+    Sample,
     Trend,
     format_duration,
     format_rough_duration,
@@ -45,6 +46,36 @@ def test_rates_are_those_of_the_last_minute() -> None:
     assert flow.rates(NOW + 3600) is None
     assert flow.drain(NOW + 3600).text == "?"
     assert set(flow.sparkline(NOW + 3600, 10)) == {None}
+
+
+@pytest.mark.parametrize("is_recorded_first", [True, False])
+def test_a_recording_before_the_first_sample_fills_the_history(is_recorded_first: bool) -> None:
+    """Growth, rates and backlog of ten minutes are those of the recording right after the start, in
+    whatever order the two are known; after a longer gap only what was seen since counts."""
+    recorded = [
+        Sample(
+            NOW + second,
+            2 * second,
+            second,
+            {State.PENDING: 700 + second, State.DEAD: 58 + second // 10},
+        )
+        for second in range(-600, 0, 10)
+    ]
+    for gap, grown, rates in ((0, 60, Rates(2, 1)), (40, 0, None)):
+        flow = FlowHistory()
+        if is_recorded_first:
+            flow.precede(recorded)
+        flow.add(NOW + gap, 9, 4, {State.PENDING: 700, State.DEAD: 58})
+        flow.add(NOW + gap + 1, 11, 5, {State.PENDING: 701, State.DEAD: 58})
+        if not is_recorded_first:
+            flow.precede(recorded)
+        growth = flow.growth(State.DEAD, NOW + gap + 1)
+        assert growth is not None
+        assert growth.tasks == grown
+        found = flow.rates(NOW + gap + 1)
+        assert found == (None if rates is None else pytest.approx(tuple(rates), abs=0.2))
+        known = [cell for cell in flow.sparkline(NOW + gap + 1, 10) if cell is not None]
+        assert len(known) == (10 if rates else 1)
 
 
 def test_a_counter_that_begins_again_loses_nothing() -> None:
@@ -89,9 +120,9 @@ def test_a_queue_is_dry_and_a_state_grows() -> None:
     minutes, or since the first look; a backlog that jumps by bursts, and goes down, drains."""
     for seconds, left, dry in ((120, 0, True), (60, 0, False), (120, 1, False)):
         assert a_flow(seconds, 607, came=1, left=left).is_without_output(NOW) is dry
-    assert FlowHistory().grown(State.DEAD, NOW) is None
-    assert a_flow(60, dead=1).grown(State.DEAD, NOW) == 60
-    assert a_flow(900, dead=1).grown(State.DEAD, NOW) == 600
+    assert FlowHistory().growth(State.DEAD, NOW) is None
+    assert a_flow(60, dead=1).growth(State.DEAD, NOW) == (60, 60)
+    assert a_flow(900, dead=1).growth(State.DEAD, NOW) == (600, 600)
     flow = FlowHistory()
     for second in range(121):
         backlog = 1000 - 2 * second + 30 * (second % 10)

@@ -550,7 +550,7 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
         assert await inspector.tallies.summarize_backlog(NOW) == BacklogSummary(
             NOW - 1200, 3, NOW - 1200
         )
-        assert await inspector.tallies.count_ahead(last, NOW) == 2
+        assert await inspector.tallies.count_ahead(last, NOW) == {"job": 2}
         old = Query(State.DEAD, parse_filter("age>9d job"))
         assert await inspector.queries.count(old) == 0
         assert await inspector.queries.explain(old) == '"age>9d" matches none; 1 without it'

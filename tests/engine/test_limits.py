@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.locks.token_buckets import ALL_KINDS, BucketState, TokenBuckets, next_token_at
+from engine.locks.token_buckets import (
+    ALL_KINDS,
+    BucketState,
+    TokenBuckets,
+    count_with_tokens,
+    next_token_at,
+    token_after,
+)
 from engine.policy import Rate
 from tests.engine.builders import Clock
 from tests.engine.lockers import Child, tell
@@ -43,6 +50,24 @@ def path(tmp_path: Path) -> str:
 def spent(buckets: TokenBuckets, kind: str, most: int = 100) -> int:
     """Spend until nothing is left; answers with how many."""
     return next((n for n in range(most) if not buckets.spend(kind)), most)
+
+
+def test_the_tasks_ahead_spend_their_tokens_first() -> None:
+    """160 tasks of a kind with 720 tokens an hour need 13 minutes, whatever other kinds wait, and
+    each of them that leaves brings it 5 s nearer; a limit for all kinds counts all."""
+    mail = BucketState("mail", 0, 5, NOW + 5, 720)
+    ahead = {"mail": 160, "report": 900}
+    assert token_after([mail], "mail", ahead, NOW) == NOW + 5 + 160 * 5
+    assert token_after([mail], "mail", {"mail": 159}, NOW) == NOW + 5 + 159 * 5
+    assert token_after([mail], "report", ahead, NOW) == 0.0
+    assert token_after([mail._replace(tokens=5)], "mail", {"mail": 4}, NOW) == 0.0
+    full = mail._replace(tokens=5, next=None)
+    assert token_after([full], "mail", {"mail": 5}, NOW) == NOW + 5
+    every = BucketState(ALL_KINDS, 0, 5, NOW + 1, 3600)
+    assert token_after([mail, every], "report", ahead, NOW) == NOW + 1 + 1060
+    assert token_after([mail._replace(per_hour=0, next=None)], "mail", {}, NOW) == inf
+    assert token_after([mail._replace(paused=True)], "mail", {}, NOW) == inf
+    assert count_with_tokens([mail._replace(tokens=2)], ahead) == 902
 
 
 def test_tokens_come_back_with_time(path: str, clock: Clock) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from engine.locks.token_buckets import BucketState
 from engine.model import State
-from engine.monitor.alerts import AlertInputs
 from engine.monitor.recorded_history import (
     COARSE_STEP_SECONDS,
     FINE_STEP_SECONDS,
@@ -34,7 +33,7 @@ from engine.monitor.sample_codec import (
     make_sample,
 )
 from engine.monitor.transport_health import CountWindow, DeliveryCounts, TransportHealth
-from tests.engine.moments import NOW, a_sample, a_way, an_alert
+from tests.engine.moments import NOTHING_KNOWN, NOW, a_sample, a_way, an_alert
 
 
 def test_a_moment_comes_back_as_it_was() -> None:
@@ -51,9 +50,8 @@ def test_a_moment_comes_back_as_it_was() -> None:
         decode_sample(encode_sample(seen), "/srv/mail.out").alerts[0].target.place
         == "/srv/mail.out"
     )
-    lost = make_sample(
-        AlertInputs("x", unavailable="No such file"), NOW, "a console", tokens="no limits file"
-    )
+    unread = NOTHING_KNOWN._replace(name="x", unavailable="No such file")
+    lost = make_sample(unread, NOW, "a console", tokens="no limits file")
     assert decode_sample(encode_sample(lost), "x") == lost
 
 

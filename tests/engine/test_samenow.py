@@ -7,6 +7,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.destinations.destination import Destination
 from engine.logs import task_events
 from engine.logs.log_tail import LogLine
 from engine.logs.task_events import TaskEvent
@@ -32,6 +33,7 @@ class Errors(NamedTuple):
     mark: str = LATER_MARK
     last: float | None = None
     kinds: tuple[str, ...] = ("mail_send",)
+    destinations: tuple[str, ...] = ()
 
 
 def an_id(kind: str = "mail_send") -> str:
@@ -165,6 +167,44 @@ def test_the_answer_is_what_the_logs_tell() -> None:
         for said, start in zip(now.evidence, evidence.split(" | "), strict=True):
             assert said.startswith(start), now.evidence
             assert said.isprintable()
+
+
+PEER, OTHER = "http://127.0.0.1:39737", "http://127.0.0.1:41000"
+
+
+def test_successes_count_only_for_the_destinations_of_the_error() -> None:
+    """What other servers, or unknown ones, accepted is no evidence; ten to the same server are."""
+    ids = [an_id() for _ in range(10)]
+    events = told(failed(40, ONE), *(done(5, id) for id in ids))
+    cluster = Errors(destinations=(PEER,))
+
+    for sent_to, words in (
+        ({}, "?"),
+        (dict.fromkeys(ids, OTHER), "?"),
+        (dict.fromkeys(ids, PEER), "no (40m)"),
+    ):
+        (now,) = check_recurrences([cluster], events, NOW, sent_to=sent_to)
+        assert now.text == words
+        not_counted = "10 succeeded since to other or unknown destinations: not counted"
+        assert (not_counted in now.evidence) == (words == "?")
+
+
+def test_an_unhealthy_destination_means_that_its_error_still_happens() -> None:
+    """However many tasks succeeded, and however old the failure in the log is: yes, with the reason
+    of the registry; a healthy destination changes nothing."""
+    events = told(failed(59, ONE), *(done(5, an_id()) for _ in range(63)))
+    ill = Destination(
+        PEER, healthy=False, reason="REFUSED", since=NOW - 3600, probes=5, last_failure=NOW - 7
+    )
+    cluster = Errors(destinations=(OTHER, PEER))
+
+    (now,) = check_recurrences([cluster], events, NOW, registry=[Destination(OTHER), ill])
+    assert now.text == "yes"
+    assert now.evidence[0] == f"{PEER} is unhealthy: REFUSED, 5 probes, last 7s ago"
+    assert now.last == NOW - 7
+
+    (now,) = check_recurrences([cluster], events, NOW, registry=[Destination(PEER)])
+    assert now.text == "?"
 
 
 def test_metrics_count_where_no_log_tells() -> None:

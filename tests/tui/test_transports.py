@@ -40,7 +40,7 @@ from tui.overview import side_panes
 from tui.overview.screen import OverviewScreen
 from tui.screens.target import Target
 from tui.screens.text_prompt import AskScreen
-from tui.session.test_mail_process import address_error
+from tui.session.background_command import address_error
 from tui.transports import board, detail_lines
 from tui.transports import lines as view
 from tui.transports import suspend_lines as suspend_view

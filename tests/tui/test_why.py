@@ -22,11 +22,12 @@ from engine.locks import lock_file, queue_lock
 from engine.locks.token_buckets import TokenBuckets
 from engine.model import LockEvidence, State, Task
 from engine.monitor import lock_diagnosis
-from engine.monitor.alerts import AlertInputs, AlertKind, find_alerts
+from engine.monitor.alerts import AlertKind, find_alerts
 from engine.monitor.lock_diagnosis import TaskLogSummary
 from engine.policy import DAY_SECONDS, Rate
 from engine.stores import kannader
 from engine.stores.kannader import KannaderStore
+from tests.engine.moments import NOTHING_KNOWN
 from tests.stores.opened import open_store
 from tests.tui.holders import Child, children
 from tests.tui.spools import (
@@ -298,7 +299,7 @@ async def test_mail_without_a_worker_says_what_is_missing(mails: Path) -> None:
     async with following(place) as inspector:
         await inspector.scan_now()
         waiting = await inspector.tallies.summarize_backlog(NOW)
-        sight = AlertInputs(place.name, due=waiting.due, oldest_due=waiting.oldest_due)
+        sight = NOTHING_KNOWN._replace(due=waiting.due, oldest_due=waiting.oldest_due)
         found = find_alerts(sight, NOW, place.alerts)
         assert [alert.kind for alert in found] == [AlertKind.IDLE]
         assert len(window.tasks) == 2

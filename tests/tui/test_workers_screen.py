@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from engine.model import STALLED_KEY, ConnectedWorker, Lease, State, Task
@@ -62,6 +64,18 @@ async def test_a_place_without_a_worker_names_the_key_that_starts_one() -> None:
         await desk.press("escape")
         await desk.opens(WorkersScreen)
         assert desk.console.sessions[0].worker.pid is None
+
+
+async def test_the_reason_of_a_worker_that_ended_is_readable_in_full() -> None:
+    """The last line of a worker that ended is cut in the message line, and whole on this screen."""
+    reason = "/srv/small/flowing/run/queue.lock: cannot be written: No space left on device (28)"
+    command = ("sh", "-c", f"echo 'spooldeck: {reason}' >&2; exit 69")
+    place = a_place(a_memory([a_task(1)]), lock=free, worker_command=command)
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        await desk.opens(WorkersScreen)
+        (live,) = desk.console.sessions
+        await asyncio.to_thread(live.worker.start)
+        await desk.sees("ended with exit code 69", reason)
 
 
 async def test_a_worker_that_ends_a_stuck_holder_needs_its_pid() -> None:

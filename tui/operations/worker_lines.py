@@ -290,6 +290,7 @@ def detail_rows(row: WorkerRow, live: PlaceSession, now: float) -> list[tuple[st
             f"{present.format_count(waiting, 'task')}, {'?' if due is None else f'{due:,}'} due",
         ),
         ("worker", "" if live.worker.pid is None else f"PID {live.worker.pid} started here"),
+        ("last", live.worker.last_end),
         ("owner", row.owner),
         ("connection", row.connection),
     ]

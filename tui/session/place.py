@@ -161,8 +161,11 @@ class Place(NamedTuple):
     """
     location: str = ""
     """Where its tasks are, as `status` prints it: a path, or a URL without password."""
-    free_tasks: Callable[[], int | None] = lambda: None
-    """How many more tasks fit on the disk; None if unknown."""
+    free_tasks: Callable[[], Mapping[str, int]] = dict
+    """How many more tasks fit on each disk that is written to, by the path of a folder there, the
+    disk of the tasks first; blocks."""
+    max_pending: int | None = None
+    """Number of pending tasks from which no more are added; None without such a limit."""
     host: Callable[[], HostFigures | None] = lambda: None
     """Reads the disk that has its tasks and the load of its host; None if unknown."""
     argv: tuple[str, ...] = ()

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from engine.destinations import watch
 from engine.destinations.watch import CountedTasks, SeenDestination
 from engine.index import filter_language
-from engine.index.backlog import BacklogSummary
+from engine.index.backlog import BacklogSummary, DueTasks
 from engine.index.group_counts import count_destinations
-from engine.index.schema import Query
+from engine.index.schema import Query, domain_of
 from engine.live.call_thread import CallThread
 from engine.live.inspector import Inspector
 from engine.live.shared_parts import SharedParts
@@ -50,11 +50,12 @@ from engine.replay.settings import ReplayPace
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.format.present import Totals
+from tui.session.alert_facts import TaskFacts, make_alert_inputs, may_be_blocked
+from tui.session.background_command import MailTestProcess
 from tui.session.history import History, alert_input, operation_name
 from tui.session.place import NO_WORKER_HINT, Place
 from tui.session.place_watcher import PlaceReadings, PlaceWatcher, read_routes
 from tui.session.recovery_process import RecoveryProcess
-from tui.session.test_mail_process import MailTestProcess
 from tui.session.worker_process import WorkerProcess
 
 if TYPE_CHECKING:  # imported late: not needed when the console opens
@@ -73,6 +74,9 @@ MAIL_GRACE_SECONDS = 30.0
 """Seconds for which there must be more spooled mails than mail tasks: a mail is spooled before its
 task is queued, and both are removed after sending.
 """
+
+MAX_REMEMBERED_TASKS = 10_000
+"""Maximum number of tasks whose destination is remembered."""
 
 MAX_CLUSTERS_AGE_SECONDS = 120.0
 """Age from which a number of error clusters counts as unknown."""
@@ -167,8 +171,16 @@ class PlaceSession:
         """Backlog: due tasks and their age; None until known."""
         self.active: Sequence[Task] = ()
         """Active tasks, as many as any screen shows."""
+        self.sent_to: dict[str, str] = {}
+        """Domains or origins of tasks that were active, by id, the latest last: a task that
+        succeeds leaves the index."""
         self.waiting_kinds: Mapping[str, int] = {}
         """Number of pending tasks by kind."""
+        self.due_kinds: Mapping[str, DueTasks] = {}
+        """The due tasks of kinds that no worker would claim."""
+        self.trash_bytes: int | None = None
+        """Bytes of the tasks in the trash; None until measured."""
+        self._trashed = -1
         self.destination_tasks: CountedTasks | None = None
         """Tasks by destination; None until counted."""
         self.joined: tuple[object, object, tuple[SeenDestination, ...]] = (None, None, ())
@@ -338,7 +350,18 @@ class PlaceSession:
         tallies, before = self.inspector.tallies, self.backlog
         self.backlog = await tallies.summarize_backlog(self.clock(), kinds)
         self.active = await tallies.active_tasks()
+        for task in self.active:
+            if task.destination:
+                self.sent_to[task.id] = domain_of(task.destination)
+        while len(self.sent_to) > MAX_REMEMBERED_TASKS:
+            del self.sent_to[next(iter(self.sent_to))]
         self.waiting_kinds = await tallies.count_kinds()
+        suspects = [k for k in self.waiting_kinds if may_be_blocked(self.place, self.readings, k)]
+        self.due_kinds = await tallies.count_due(self.clock(), tuple(suspects))
+        trashed = self.inspector.latest.counts.get(State.TRASH, 0)
+        if self.place.trash is not None and trashed != self._trashed:
+            self._trashed = trashed
+            self.trash_bytes = await self.inspector.actions.trash_bytes() if trashed else 0
         if self.place.destinations is not None:
             self.destination_tasks = await tallies.ask(
                 "destinations", count_destinations, self.destination_tasks, lambda _: True
@@ -510,6 +533,7 @@ class PlaceSession:
         try:
             history = await self.recorded_history(now - HISTORY_SECONDS, now)
             self.recorded_flow = history.flow_until(now)
+            self.flow.precede(history.samples_until(now))
             (self.recorded_output,) = history.series(now, HISTORY_SECONDS, 1).outward
         except (UnreadableRecording, Unavailable):
             return  # start without recorded data
@@ -544,33 +568,34 @@ class PlaceSession:
         lately = [
             counts for when, counts in self.count_samples if abs(now - when) <= ACTIVE_SECONDS
         ]
-        return AlertInputs(
-            self.place.name,
-            self.inspector.states,
-            latest.counts,
-            latest.is_complete,
-            latest.unavailable,
-            latest.problems,
-            signs.lock,
-            min((counts.get(State.ACTIVE, 0) for counts in lately), default=None),
-            waiting.oldest,
-            waiting.due,
-            waiting.oldest_due,
-            self.flow.grown(State.DEAD, now),
-            signs.queue,
-            tuple(self.count_samples),
-            tuple(way for way in signs.sending.transports if way.is_mentioned),
-            max(filter(None, (signs.last_run, self.flow.last_ran)), default=None),
-            signs.runs,
-            self.free_since,
-            tuple(map(alert_input, self.history.interrupted)),
-            signs.routes,
-            self._lost_mails(now),
-            signs.queue_figures.warnings,
-            refusals=signs.refusals,
-            destinations=seen_destinations(self),
+        tasks = TaskFacts(
+            states=self.inspector.states,
+            counts=latest.counts,
+            complete=latest.is_complete,
+            unavailable=latest.unavailable,
+            problems=latest.problems,
+            oldest=waiting.oldest,
+            due=waiting.due,
+            oldest_due=waiting.oldest_due,
+            is_sample=False,
+            due_kinds=self.due_kinds,
+            trash_bytes=self.trash_bytes,
+            refusals={edge.refusal for edge in self.inspector.edges.values()},
+        )
+        return make_alert_inputs(
+            self.place,
+            signs,
+            tasks,
+            active=min((counts.get(State.ACTIVE, 0) for counts in lately), default=None),
+            dead_growth=self.flow.growth(State.DEAD, now),
             dead_clusters=None if now - counted > MAX_CLUSTERS_AGE_SECONDS else clusters,
+            earlier_counts=tuple(self.count_samples),
+            last_run=max(filter(None, (signs.last_run, self.flow.last_ran)), default=None),
+            free_since=self.free_since,
             free_grace=self.free_grace,
+            unfinished=tuple(map(alert_input, self.history.interrupted)),
+            orphaned_mails=self._lost_mails(now),
+            destinations=seen_destinations(self),
         )
 
     @property

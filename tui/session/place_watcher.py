@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
 from engine.destinations.watch import DestinationsReading
+from engine.locks.process_stats import count_open_files
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import LogLine, Tail
 from engine.logs.task_events import EventKind, parse_event
 from engine.model import LockEvidence, Verdict
 from engine.monitor import prometheus
+from engine.monitor.alerts import LimitUse
 from engine.monitor.delivery_reader import DeliveryReader
 from engine.monitor.latency import KindFigures
 from engine.monitor.mail_monitor import NO_RECORDS, TransportMonitor
@@ -84,6 +86,12 @@ class PlaceReadings(NamedTuple):
     refusals: Sequence[Failure] | str = ()
     """Mails that were refused for good or lost, of those in the delivery records, the latest
     first; or why the records cannot be read."""
+    mail_obstacle: str = ""
+    """Why no mail can be sent, and time alone will not change it; "" if it can."""
+    free_tasks: Mapping[str, int] = {}
+    """How many more tasks fit on each disk that is written to, by the path of a folder there."""
+    limits: tuple[LimitUse, ...] = ()
+    """Limits of the processes of the place, with how much of each is used."""
     is_watched: bool = False
     """True if the kernel reports changes of its files: a local file system, not another host."""
 
@@ -126,6 +134,22 @@ def read_mail_backlog(place: Place) -> MailBacklog | str | None:
         return str(error)
 
 
+def read_mail_obstacle(place: Place) -> str:
+    """Why no mail of a place can be sent, and time alone will not change it; "" if it can."""
+    try:
+        return "" if place.mail is None else place.mail.obstacle()
+    except Unavailable as error:
+        return str(error)
+
+
+def limit_open_files(lock: LockEvidence | None, workers: Collection[int]) -> Iterator[LimitUse]:
+    """Yield the open files of the lock's holder and of other workers of a place, with their limits;
+    not of processes that we may not see."""
+    for pid in sorted({*workers, *(() if lock is None or lock.pid is None else (lock.pid,))}):
+        if (used := count_open_files(pid)) is not None:
+            yield LimitUse(f"open files of PID {pid}", *used)
+
+
 def read_queue_figures(place: Place) -> WholeQueueFigures:
     """State of a place's queue as a whole now."""
     try:
@@ -163,7 +187,7 @@ class PlaceWatcher:
         self._ran: float | None = None
         self._last_runs: deque[float] = deque(maxlen=MAX_LOG_LINES)
         self._notes: NotesById = NO_NOTES
-        self._facts = WholeQueueFigures()
+        self._facts = WholeQueueFigures(), ""
         self.destinations = DestinationsReading()
         """The registry of destinations, as last read."""
         self._facts_due = self._registry_due = float("-inf")
@@ -176,29 +200,37 @@ class PlaceWatcher:
         names = () if routes is None else routes.order
         sending = self._transports.poll(mail, self._clock(), names, self._read_records())
         sending = mark_explained(sending, routes)._replace(backlog=read_mail_backlog(self._place))
-        log = self._follow()
         events, now = self.recent_events, self._clock()
         events.read_new(now)
-        tokens = read_tokens(self._place)
         unread = self._read_notes()
-        lock = read_lock(self._place)
-        told = (sending, self._ran, tokens, self._notes, unread, routes, self._read_facts())
-        kinds = events.latency.figures(now) if events.is_read else None
-        journal = self._place.journal
-        changed = 0 if journal is None else folder_mtime(journal.folder)
+        facts, obstacle = self._read_facts()
+        lock, journal = read_lock(self._place), self._place.journal
         if self._is_watched is None:
             where = self._place.location  # or the URL of a server
             self._is_watched = os.path.lexists(where) and not mounts.may_hang(where)
-        last = (
-            self._see_runs(queue),
-            kinds,
-            self._read_registry(),
-            self._place.host(),
-            changed,
-            self._refusals,
-            self._is_watched,
+        return PlaceReadings(
+            lock=lock,
+            queue=queue,
+            mail=mail,
+            log=self._follow(),
+            sending=sending,
+            last_run=self._ran,
+            tokens=read_tokens(self._place),
+            notes=self._notes,
+            notes_error=unread,
+            routes=routes,
+            queue_figures=facts,
+            runs=self._see_runs(queue),
+            kinds=events.latency.figures(now) if events.is_read else None,
+            destinations=self._read_registry(),
+            host=self._place.host(),
+            journal_changed=0 if journal is None else folder_mtime(journal.folder),
+            refusals=self._refusals,
+            mail_obstacle=obstacle,
+            free_tasks=self._place.free_tasks(),
+            limits=tuple(limit_open_files(lock, facts.workers)),
+            is_watched=self._is_watched,
         )
-        return PlaceReadings(lock, queue, mail, log, *told, *last)
 
     def _see_runs(self, queue: MetricsReading) -> RunTimes | None:
         """Worker runs, from started tasks in the logs and from the last run in the metrics."""
@@ -226,11 +258,12 @@ class PlaceWatcher:
         self._refusals = self._records.refusals
         return found
 
-    def _read_facts(self) -> WholeQueueFigures:
-        """Read the queue's state; if that takes long, not every time."""
+    def _read_facts(self) -> tuple[WholeQueueFigures, str]:
+        """Read the queue's state and why no mail can be sent; if that takes long, not every
+        time."""
         began = time.monotonic()
         if began >= self._facts_due:
-            self._facts = read_queue_figures(self._place)
+            self._facts = read_queue_figures(self._place), read_mail_obstacle(self._place)
             ended = time.monotonic()
             self._facts_due = ended + FIGURES_COST_FACTOR * (ended - began)
         return self._facts

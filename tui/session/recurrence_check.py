@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from engine.index.error_clusters import Cluster
 from engine.index.schema import Query
+from engine.logs.task_events import EventKind
 from engine.model import State
 from engine.monitor.recurrence import Recurrence, StillHappens, check_recurrences
 from tui.session.place_session import PlaceSession
@@ -39,10 +40,16 @@ async def check_clusters(live: PlaceSession, query: Query) -> tuple[CheckedClust
         await live.wait_for_readings()  # the logs must have been read once
     clusters = await live.inspector.tallies.clusters(query)
     events, now = live.events(), live.clock()
+    done = {event.id for event in events if event.what is EventKind.SUCCEEDED and event.id}
+    sent_to = dict(live.sent_to)
+    if any(cluster.destinations for cluster in clusters):
+        sent_to |= await live.inspector.tallies.destinations_of(frozenset(done - sent_to.keys()))
+    registry = live.readings.destinations.found
     if query == Query(State.DEAD):
         live.dead_clusters = len(clusters), now
 
     def judge() -> tuple[CheckedCluster, ...]:
-        return tuple(map(CheckedCluster, clusters, check_recurrences(clusters, events, now)))
+        found = check_recurrences(clusters, events, now, sent_to=sent_to, registry=registry)
+        return tuple(map(CheckedCluster, clusters, found))
 
     return await asyncio.to_thread(judge)

@@ -24,6 +24,8 @@ class WorkerProcess:
         self._stderr_file: IO[bytes] | None = None
         self._starting = threading.Lock()  # the console may be closed while a thread starts it
         self._closed = False
+        self.last_end = ""
+        """How the last child ended, in full; "" if none has."""
 
     @property
     def pid(self) -> int | None:
@@ -67,7 +69,8 @@ class WorkerProcess:
             if code < 0
             else f"ended with exit code {code}"
         )
-        return f"worker PID {pid} {how}" + (f": {last}" if last else "")
+        self.last_end = f"worker PID {pid} {how}" + (f": {last}" if last else "")
+        return self.last_end
 
     def stop(self) -> str:
         """Send SIGTERM; return a message."""

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from engine import policy
 from engine.index.backlog import BY_ID
 from engine.live.inspector import Inspector
-from engine.locks.token_buckets import ALL_KINDS, BucketState
+from engine.locks.token_buckets import (
+    ALL_KINDS,
+    BucketState,
+    count_with_tokens,
+    token_after,
+)
 from engine.model import LockEvidence, State, Task
 from engine.monitor import metrics_check, prometheus
 from engine.monitor.alerts import Alert, AlertKind
@@ -59,14 +64,14 @@ async def reasons(
     """Why a task is not running, as sentences; the most important first. `alerts` are those of its
     place, for a consistent answer.
     """
-    about, unknown = await _circumstances(inspector, place, lock, task, now, alerts)
+    about, _, unknown = await _circumstances(inspector, place, lock, task, now, alerts)
     return TaskOutlook(about, unknown).reasons(task, now)
 
 
 async def outlook(live: PlaceSession, task: Task, now: float) -> TaskOutlook:
     """Why a task of an open place is not running, and when it runs at the present rate."""
     found = live.inspector, live.place, live.readings.lock, task, now, live.alerts
-    about, unknown = await _circumstances(*found)
+    about, ahead, unknown = await _circumstances(*found)
     if task.state is not State.PENDING:
         return TaskOutlook(about, unknown)
     if barred := bar_reason(live.inspector.edges, "promote", task, now=now):
@@ -83,13 +88,14 @@ async def outlook(live: PlaceSession, task: Task, now: float) -> TaskOutlook:
     if task.due is None:
         obstacle = obstacle or "no due time is known"
     rates = live.flow.rates(now)
+    tokens = () if isinstance(live.readings.tokens, str) else live.readings.tokens
     start = expected_start(
         task.due or 0.0,
         now,
-        about.tasks_ahead,
+        count_with_tokens(tokens, ahead),
         None if rates is None else rates.outward,
         obstacle=safe_line(obstacle),
-        token_at=about.token_at,
+        token_at=max(about.token_at, token_after(tokens, task.kind, ahead, now)),
     )
     return TaskOutlook(about, unknown, start, _bucket(live.readings.tokens, task.kind))
 
@@ -107,8 +113,9 @@ async def _circumstances(
     task: Task,
     now: float,
     alerts: Iterable[Alert],
-) -> tuple[policy.Circumstances, tuple[str, ...]]:
-    """What decides when a task runs, and what of it is unknown."""
+) -> tuple[policy.Circumstances, Mapping[str, int], tuple[str, ...]]:
+    """What decides when a task runs, the tasks ahead of it by kind, and what of it is unknown."""
+    ahead: Mapping[str, int] = {}
     idle = any(alert.kind is AlertKind.IDLE for alert in alerts)
     about = policy.Circumstances(lock=lock, is_handled=place.has_handler, is_idle=idle)
     if place.claim_obstacle is not None:
@@ -116,25 +123,28 @@ async def _circumstances(
             closed_reason=await asyncio.to_thread(_suspension_text, place, task.kind, now)
         )
     if task.state is not State.PENDING:
-        return about, ()
+        return about, ahead, ()
     its = ("", task.queue, task.kind, task.group)
     paused = [row for row in control_rows(inspector.controls) if row.control.has_paused]
     words = ", ".join(f"{row.label} is {row.control.now}" for row in paused if row.target in its)
     last_run = await asyncio.to_thread(_last_run, place.queue_metrics)
-    by, ahead = place.claim_order, 0
+    by = place.claim_order
     if by and math.isfinite(task.due or 0.0):
         claimed = max(now, task.due or 0.0)
         ahead = await inspector.tallies.count_ahead(task, claimed, by)
     about = about._replace(
-        pause_reason=words, last_run=last_run, tasks_ahead=ahead, is_id_order=by == BY_ID
+        pause_reason=words,
+        last_run=last_run,
+        tasks_ahead=sum(ahead.values()),
+        is_id_order=by == BY_ID,
     )
     if place.token_at is None:
-        return about, ()
+        return about, ahead, ()
     try:
         token_at = await asyncio.to_thread(place.token_at, task.kind)
     except (OSError, StoreError) as error:
-        return about, (f"rate limit unknown: {safe_line(str(error))}",)
-    return about._replace(token_at=token_at), ()
+        return about, ahead, (f"rate limit unknown: {safe_line(str(error))}",)
+    return about._replace(token_at=token_at), ahead, ()
 
 
 def _suspension_text(place: Place, kind: str, now: float) -> str:

@@ -14,8 +14,8 @@ from tui.plan.plan_page import PlanWords
 from tui.screens.base import key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
+from tui.session.background_command import address_error
 from tui.session.place_session import PlaceSession
-from tui.session.test_mail_process import address_error
 from tui.transports.board import figure_lines
 from tui.transports.suspend_lines import labelled_lines
 

@@ -14,12 +14,17 @@ from itertools import chain
 
 from engine.doctor import store_checks
 from engine.doctor.finding import Finding, Grade, format_finding, needs_action
+from engine.monitor.alerts import MIN_FREE_TASKS, describe_limit, is_nearly_full
+from engine.operations.trash import trash_bytes
 from engine.store import Unavailable
 from tui.cli.plans import plan_command
 from tui.cli.queue.deliver_handlers import INSTALL, missing_library
 from tui.cli.setup.delivery_parts import open_registry
 from tui.cli.setup.output import print_json, show_progress
+from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup, load_function
+from tui.session.alert_facts import limits_of_tasks
+from tui.session.place_watcher import limit_open_files, read_lock, read_queue_figures
 
 OK, ATTENTION = 0, 1
 
@@ -33,7 +38,7 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
     passwords = (("password", finding) for finding in _open_passwords(setup))
     missing = missing_library(setup.config)
     library = [("handlers", Finding(Grade.BAD, missing, INSTALL))] if missing else []
-    found = chain(passwords, library, checks(setup), _check_deliveries(setup))
+    found = chain(passwords, library, checks(setup), _check_limits(setup), _check_deliveries(setup))
     return print_findings(found, as_json=arguments.json)
 
 
@@ -73,6 +78,36 @@ def check_store(setup: Setup) -> Iterator[tuple[str, Finding]]:
             yield "clock", finding
     finally:
         store.close()
+
+
+def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
+    """The limits that make other programs fail: free space of each disk that is written to, pending
+    tasks, trash, and open files of the workers."""
+    place = make_place(setup, setup.place, setup.words)
+    for path, left in place.free_tasks().items():
+        if left < MIN_FREE_TASKS:
+            where = shlex.quote(path)
+            what = f"room for {left:,} tasks on the disk of {path}"
+            yield "limits", Finding(Grade.BAD, what, f"df -h {where}; df -i {where}  # make room")
+    workers = read_queue_figures(place).workers
+    limits = [*limit_open_files(read_lock(place), workers)]
+    if place.max_pending is not None or place.trash is not None:
+        try:
+            with closing(setup.open_store()) as store:
+                size = trash_bytes(store)
+                limits += limits_of_tasks(place, store.count_tasks(), size)
+        except Unavailable:
+            return  # a check of the place reports it
+    command = plan_command.shell_command(plan_command.command_base(setup))
+    for one in limits:
+        if is_nearly_full(one):
+            grade = Grade.BAD if one.used >= one.limit else Grade.WARN
+            mend = _MENDS.get(one.name, "").format(command)
+            yield "limits", Finding(grade, describe_limit(one), mend)
+
+
+_MENDS = {"queue": "{} queue work", "trash": "{} trash list  # then expunge some"}
+"""What makes room below a limit, with the words of the command that selects the place."""
 
 
 def _check_deliveries(setup: Setup) -> Iterator[tuple[str, Finding]]:

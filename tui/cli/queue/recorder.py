@@ -7,27 +7,32 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from engine.locks.token_buckets import BucketState
+from engine.destinations.watch import join
 from engine.model import State
-from engine.monitor import prometheus
-from engine.monitor.alerts import AlertInputs, find_alerts
-from engine.monitor.metrics_check import MetricsReading
+from engine.monitor.alerts import GRACE_SECONDS, find_alerts
 from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, Recorder, RecorderStatus
 from engine.monitor.sample_codec import RecordedSample, make_sample
 from engine.monitor.throughput import FlowHistory
-from engine.monitor.transport_health import WINDOWS, CountWindow, TransportHealth, read_totals
 from engine.store import StoreError
 from engine.stores.nftban import NftbanStore
 from tui.cli.queue.spool import open_spool
+from tui.cli.queue.status import (
+    ORDERED_SAMPLE_TASKS,
+    count_lost_mails,
+    find_interrupted,
+    summarize_tasks,
+    task_facts,
+)
 from tui.cli.setup.errors import print_error
+from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
+from tui.session.alert_facts import NO_TASKS, make_alert_inputs
+from tui.session.place_watcher import PlaceWatcher
 
 SAMPLE_COST_FACTOR = 20
 """Between two samples, wait at least this many times as long as a sample took."""
-
-_NO_WINDOWS = tuple(CountWindow(name, seconds, reason="not recorded") for name, seconds in WINDOWS)
 
 
 class RecorderThread:
@@ -35,7 +40,8 @@ class RecorderThread:
 
     def __init__(self, setup: Setup, clock: Callable[[], float] = time.time) -> None:
         self._setup, self._clock = setup, clock
-        self._limits = setup.token_buckets()
+        self._place = make_place(setup, setup.place, setup.words)
+        self._watch = PlaceWatcher(self._place, clock)
         self._store: NftbanStore | None = None
         self._recorder = Recorder(setup.recorder_slot())
         self._flow = FlowHistory()
@@ -72,6 +78,7 @@ class RecorderThread:
                 SAMPLE_COST_FACTOR * took,
             )
         self._recorder.close()
+        self._watch.close()
         if self._store is not None:
             self._store.close()
 
@@ -83,45 +90,47 @@ class RecorderThread:
 
     def take_sample(self) -> RecordedSample:
         """Take a sample of the queue now."""
-        now = self._clock()
-        sight = AlertInputs(self._setup.queue.root, lock=self._setup.examine_lock())
+        now, readings, lost = self._clock(), self._watch.read_all(), 0
         try:
             if self._store is None:
                 self._store = open_spool(self._setup)
-            counts, age = self._store.count_with_age(now)
+            tasks = summarize_tasks(self._store, now, ORDERED_SAMPLE_TASKS)
+            lost = count_lost_mails(self._place, tasks, readings, now)
+            facts = task_facts(tasks)
         except (StoreError, OSError) as error:
             if self._store is not None:
                 self._store.close()
                 self._store = None
-            return make_sample(sight._replace(unavailable=str(error)), now, "a worker")
-        self._follow(now, counts)
-        oldest = now - age if counts[State.PENDING] else None
-        queue, mail = (
-            _reading(path)
-            for path in (self._setup.queue.queue_metrics, self._setup.queue.mail_metrics)
-        )
-        sight = sight._replace(
-            states=self._store.states,
-            counts=counts,
-            complete=True,
-            oldest=oldest,
-            dead_growth=self._flow.grown(State.DEAD, now),
-            queue=queue,
-            earlier_counts=((now, counts),),
-            transports=_transports(mail),
+            facts = NO_TASKS._replace(unavailable=str(error))
+        else:
+            self._follow(now, tasks.counts)
+        inputs = make_alert_inputs(
+            self._place,
+            readings,
+            facts,
+            active=None,
+            dead_growth=self._flow.growth(State.DEAD, now),
+            dead_clusters=None,
+            earlier_counts=((now, facts.counts),),
+            last_run=readings.last_run,
+            free_since=None,
+            free_grace=GRACE_SECONDS,
+            unfinished=find_interrupted(self._place, now),
+            orphaned_mails=lost,
+            destinations=join(readings.destinations, None),
         )
         return make_sample(
-            sight,
+            inputs,
             now,
             "a worker",
-            oldest=oldest,
-            due=None if counts[State.PENDING] else 0,
+            oldest=facts.oldest,
+            due=None if facts.is_sample else facts.due,
             rates=self._flow.rates(now),
-            alerts=find_alerts(sight, now, self._setup.config.alerts),
-            tokens=self._tokens(),
+            alerts=find_alerts(inputs, now, self._place.alerts),
+            tokens=readings.tokens,
         )
 
-    def _follow(self, now: float, counts: dict[State, int]) -> None:
+    def _follow(self, now: float, counts: Mapping[State, int]) -> None:
         """Derive the number of new tasks from the task count and the processed counter."""
         there, done = sum(counts.values()), self._done()
         if self._before is not None:
@@ -134,26 +143,3 @@ class RecorderThread:
             return self._setup.counters().read("processed_total")
         except OSError:
             return 0  # the worker reports it
-
-    def _tokens(self) -> tuple[BucketState, ...] | str:
-        try:
-            return () if self._limits is None else self._limits.read_states()
-        except OSError as error:
-            return error.strerror or str(error)
-
-
-def _reading(path: str) -> MetricsReading:
-    try:
-        return prometheus.read_metrics(path) if path else None
-    except OSError as error:
-        return error.strerror or str(error)
-    except prometheus.BadMetrics as error:
-        return f"not understood: {error}"
-
-
-def _transports(mail: MetricsReading) -> tuple[TransportHealth, ...]:
-    if not isinstance(mail, prometheus.Samples):
-        return ()
-    return tuple(
-        TransportHealth(name, tally, _NO_WINDOWS) for name, tally in read_totals(mail).items()
-    )

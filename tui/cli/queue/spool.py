@@ -224,7 +224,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         find_lingering_worker=partial(_lingering_pid, setup.lock_path),
         mail=make_mail_desk(setup, [*place.argv]),
         vitals=partial(_vitals, setup.place),
-        free_tasks=partial(_free_tasks, queue.pending),
+        max_pending=queue.max_pending,
     )
 
 
@@ -238,13 +238,3 @@ def _vitals(below: str, pid: int) -> ProcessStats:
     from engine.locks.process_stats import read_stats
 
     return read_stats(pid, below)
-
-
-def _free_tasks(folder: str) -> int | None:
-    """How many more tasks fit on the disk of `folder`; None if unknown."""
-    from engine.doctor.disk import free_units
-
-    try:
-        return min(free_units(folder).values(), default=None)
-    except OSError:
-        return None  # the unreadable folder is reported elsewhere

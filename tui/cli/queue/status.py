@@ -7,17 +7,16 @@ import os
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
 from engine.destinations.watch import join
+from engine.index.backlog import DueTasks
 from engine.model import Problem, State, Task, Verdict, count_by_words, fold_problems
 from engine.monitor.alerts import (
     Alert,
-    AlertInputs,
     AlertKind,
-    Blocked,
     Unfinished,
     find_alerts,
     is_stalled,
@@ -26,8 +25,9 @@ from engine.monitor.alerts import (
 from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forecasts
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
+from engine.operations.trash import trash_bytes
 from engine.policy import died_at, format_rough_duration
-from engine.store import Store, Unavailable
+from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import print_error
 from tui.cli.setup.mail_parts import MAIL_SEND_KIND
@@ -35,6 +35,7 @@ from tui.cli.setup.output import show_progress
 from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
 from tui.format.task_row import with_times
+from tui.session.alert_facts import TaskFacts, make_alert_inputs
 from tui.session.history import HISTORY_SECONDS as JOURNAL_SECONDS
 from tui.session.history import alert_input
 from tui.session.place import Place
@@ -72,6 +73,10 @@ class TaskSummary(NamedTuple):
     """Folders that change with the tasks."""
     read: int | None = None
     """Tasks that were read, if not all were: everything but the counts is about these."""
+    trash_bytes: int | None = None
+    """Bytes of the tasks in the trash; None if those are too many to be measured."""
+    refusals: frozenset[str] = frozenset()
+    """Why the store refuses changes; "" for a transition that it allows."""
 
 
 class PlaceStatus(NamedTuple):
@@ -111,43 +116,23 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         Unavailable: it cannot be reached.
     """
     with closing(place.open()) as store:
-        tasks = _scan(store, now, exact)
-        refusals = {edge.refusal for edge in store.edges.values()}
+        tasks = summarize_tasks(store, now, MAX_READ_TASKS, exact=exact)
     readings = _read(place)
-    heap, lost = readings.sending.backlog, 0
-    if (
-        tasks.read is None
-        and place.mail
-        and isinstance(heap, MailBacklog)
-        and heap.mails > len(tasks.payloads)
-    ):
-        lost = place.mail.find_unqueued(tasks.payloads, now)
-    due = [created for times in tasks.due_kinds.values() for created in times]
-    inputs = AlertInputs(
-        name=place.name,
-        states=tasks.states,
-        counts=tasks.counts,
-        complete=True,
-        problems=len(tasks.problems),
-        lock=readings.lock,
-        oldest=tasks.oldest,
-        due=len(due),
-        oldest_due=min(filter(None, due), default=None),
-        queue=readings.queue,
+    lost = count_lost_mails(place, tasks, readings, now)
+    inputs = make_alert_inputs(
+        place,
+        readings,
+        task_facts(tasks),
+        active=None,
+        dead_growth=None,
+        dead_clusters=None,
         earlier_counts=_counted_before(place, tasks),
-        transports=tuple(way for way in readings.sending.transports if way.is_mentioned),
         last_run=readings.last_run,
-        runs=readings.runs,
         free_since=now if readings.lock and readings.lock.verdict is Verdict.FREE else None,
         free_grace=0.0,  # the command does not wait: the log shows how long none ran
-        unfinished=_interrupted(place, now),
-        routes=readings.routes,
+        unfinished=find_interrupted(place, now),
         orphaned_mails=lost,
-        refusals=readings.refusals,
-        warnings=(*readings.queue_figures.warnings, *_cannot_work(place, refusals)),
-        blocked=tuple(_blocked(place, tasks.due_kinds, readings)),
         destinations=join(readings.destinations, None),
-        free_tasks=place.free_tasks(),
     )
     flow = _recorded_flow(place, now)
     known = ForecastInputs(
@@ -164,14 +149,47 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
     )
 
 
-def _cannot_work(place: Place, refusals: Collection[str]) -> Iterator[str]:
-    """Yield why this user can change nothing in the files of a place, although they can be read. A
-    server that refuses changes has a reason for it."""
-    if len(refusals) == 1 and place.location.startswith("/"):
-        yield from (f"no task can be changed or run: {why}" for why in refusals if why)
+def count_lost_mails(place: Place, tasks: TaskSummary, readings: PlaceReadings, now: float) -> int:
+    """Spooled mails without a task; 0 if not all tasks were read.
+
+    Raises:
+        Unavailable: the mail spool cannot be read.
+    """
+    heap, payloads = readings.sending.backlog, tasks.payloads
+    has_more = isinstance(heap, MailBacklog) and heap.mails > len(payloads)
+    if place.mail is None or tasks.read is not None or not has_more:
+        return 0
+    return place.mail.find_unqueued(payloads, now)
 
 
-def _scan(store: Store, now: float, exact: bool) -> TaskSummary:
+def task_facts(tasks: TaskSummary) -> TaskFacts:
+    """The facts about tasks that were read once, for the alert rules."""
+    due = [created for times in tasks.due_kinds.values() for created in times]
+    kinds = {kind: DueTasks(len(times), min(times)) for kind, times in tasks.due_kinds.items()}
+    return TaskFacts(
+        states=tasks.states,
+        counts=tasks.counts,
+        complete=True,
+        unavailable="",
+        problems=len(tasks.problems),
+        oldest=tasks.oldest,
+        due=len(due),
+        oldest_due=min(filter(None, due), default=None),
+        is_sample=tasks.read is not None,
+        due_kinds=kinds,
+        trash_bytes=tasks.trash_bytes,
+        refusals=tasks.refusals,
+    )
+
+
+def summarize_tasks(
+    store: ReadableStore, now: float, most: int, *, exact: bool = False
+) -> TaskSummary:
+    """Scan a store once; of more than `most` tasks only a sample is read, unless `exact`.
+
+    Raises:
+        Unavailable: it cannot be reached.
+    """
     counts: dict[State, int] = dict.fromkeys(store.states, 0)
     words: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
@@ -182,7 +200,7 @@ def _scan(store: Store, now: float, exact: bool) -> TaskSummary:
     problems: dict[str, Problem] = {}
     seen: set[tuple[str, State]] = set()
     some = None if exact else store.sample(ORDERED_SAMPLE_TASKS)
-    if some and (some.words is None or sum(some.counts.values()) <= MAX_READ_TASKS):
+    if some and (some.words is None or sum(some.counts.values()) <= most):
         some = None
     for found in show_progress(some.tasks if some else store.scan(), "tasks read"):
         if isinstance(found, Problem):
@@ -211,6 +229,8 @@ def _scan(store: Store, now: float, exact: bool) -> TaskSummary:
         count_by_words(counts, words, store.states, store.words),
         *(store.states, oldest, due_kinds, kinds, min(died, default=None)),
         *(frozenset(payloads), list(problems.values()), tuple(store.changes.paths), read),
+        trash_bytes=trash_bytes(store) if counts.get(State.TRASH, 0) <= most else None,
+        refusals=frozenset(edge.refusal for edge in store.edges.values()),
     )
 
 
@@ -226,22 +246,7 @@ def _read(place: Place) -> PlaceReadings:
     return readings
 
 
-def _blocked(
-    place: Place, due: Mapping[str, Sequence[float]], readings: PlaceReadings
-) -> Iterator[Blocked]:
-    """Yield the kinds of due tasks that no worker with this configuration would claim.
-
-    A suspended transport has its own alert, and a kind without a token is only delayed.
-    """
-    waits = readings.routes is not None and readings.routes.is_waiting
-    for kind, created in due.items():
-        if place.has_handler is not None and not place.has_handler(kind):
-            yield Blocked(kind, len(created), min(created), "no handler")
-        elif kind == MAIL_SEND_KIND and place.mail and not waits and place.mail.obstacle():
-            yield Blocked(kind, len(created), min(created), "no transport")
-
-
-def _interrupted(place: Place, now: float) -> tuple[Unfinished, ...]:
+def find_interrupted(place: Place, now: float) -> tuple[Unfinished, ...]:
     """Operations of the last day whose process ended before all their tasks were moved."""
     if place.journal is None:
         return ()

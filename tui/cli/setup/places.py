@@ -13,7 +13,7 @@ from engine.model import AttemptLimit, attempts_allowed
 from engine.policy import RetryPolicy
 from engine.store import Store, Unavailable
 from engine.stores.detect import find_queue_folder
-from engine.system.host import read_host_figures
+from engine.system.host import count_free_tasks, read_host_figures
 from tui.cli.setup.errors import (
     EX_UNAVAILABLE,
     CommandError,
@@ -130,6 +130,8 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         from tui.cli.setup.destination_controls import place_destinations
 
         destinations = place_destinations(here)
+    queue = here.queue
+    written = (queue.pending, queue.mail_spool, here.state_folder, queue.log_dir, queue.run_dir)
     base = Place(
         name=name,
         open=open_store,
@@ -139,6 +141,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         has_dlq=False,
         location=shown,
         host=partial(read_host_figures, here.place),
+        free_tasks=partial(count_free_tasks, written),
         retention_days=here.queue.retention_days,
         logs=(here.log_path, *config.logs),
         argv=argv,

@@ -1,0 +1,178 @@
+"""Console, `overview`, `status` and the recorder raise the same alerts for one real place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.config import queue_config
+from engine.monitor.alerts import Alert, AlertKind
+from tests.engine.test_alerts import (
+    a_stale_lock,
+    eleven_dead,
+    metrics_are_none,
+    much_is_wrong,
+    write_metrics,
+    write_task,
+)
+from tests.tables import each
+from tests.tui.spools import make_spool
+from tui.cli.print.overview import overview
+from tui.cli.queue.doctor import doctor
+from tui.cli.queue.recorder import RecorderThread
+from tui.cli.queue.status import read_status
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.places import make_place
+from tui.cli.setup.setup import Setup
+from tui.session.place_session import PlaceSession, follow_places
+
+SETTINGS = "queue: {syslog: '', max_pending: 3, stuck_threshold: 60}\ntrash: {quota: 1000}\n"
+
+
+def a_setup(root: Path) -> Setup:
+    """The setup of a small spool with room for three pending tasks."""
+    make_spool(root, [])
+    (root / "log" / "queue.log").unlink()
+    path = root / "spooldeck.yaml"
+    path.write_text(SETTINGS)
+    return setup_for(queue_config.load_config(str(path), {}), str(root), os.environ)
+
+
+def by_status(setup: Setup) -> tuple[Alert, ...]:
+    """As `status` finds them."""
+    return read_status(make_place(setup, setup.place), time.time()).alerts
+
+
+def by_recorder(setup: Setup) -> tuple[Alert, ...]:
+    """As the flight recorder of a worker finds them."""
+    return RecorderThread(setup).take_sample().alerts
+
+
+def by_console(setup: Setup) -> tuple[Alert, ...]:
+    """As the console finds them, half a minute after it was started."""
+
+    place = make_place(setup, setup.place)
+
+    async def follow() -> tuple[Alert, ...]:
+        late = [0.0]
+        live = PlaceSession(place, lambda: time.time() + late[0])
+        following = asyncio.create_task(follow_places([live], lambda: 0.05))
+        for late[0] in (0.0, 20.0, 40.0):
+            await live.inspector.scan_now()
+            await live.query_backlog()
+            await live.wait_for_readings()
+            while live.readings.sending.is_reading:
+                await live.wait_for_readings()
+        await live.wait_for_readings()
+        found = live.alerts
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await live.close(keep_worker=False)
+        return found
+
+    return asyncio.run(follow())
+
+
+def texts_of_overview(setup: Setup, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The texts of the alerts of `overview --json`."""
+    overview(setup, Namespace(places=[setup.place], at="", over=0.0, filter="", json=True))
+    (place,) = json.loads(capsys.readouterr().out)["places"]
+    return [alert["words"] for alert in place["alerts"]]
+
+
+def a_full_queue(root: Path) -> None:
+    """Three tasks, as many as may be there, which no worker runs, and a trash above its quota."""
+    for number in range(3):
+        kind = write_task(root, "pending", number, age=7_265)
+        kind.write_text(kind.read_text().replace('TYPE="report"', 'TYPE="feeds_sync"'))
+    trash = root / "queue" / ".spooldeck" / "trash"
+    trash.mkdir(parents=True)
+    for number in range(10, 19):
+        purged = write_task(root, "dlq", number)
+        purged.rename(trash / purged.name)
+    write_metrics(root, 3, age=7_205)
+
+
+def a_broken_morning(root: Path) -> None:
+    """Six things at once. Metrics are compared with the counts of their own time, which a console
+    that was started later does not have."""
+    much_is_wrong(root)
+    (root / "metrics" / "queue.prom").unlink()
+
+
+def a_strange_lock(root: Path) -> None:
+    """A lock that is no file, and metrics that are no text."""
+    (root / "run" / "queue.lock").mkdir()
+    metrics_are_none(root)
+    eleven_dead(root)
+
+
+def a_full_disk(root: Path) -> None:
+    """A disk with room for no task."""
+    a_stale_lock(root)
+
+
+PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
+    (
+        a_full_queue,
+        {
+            *(AlertKind.LIMIT, AlertKind.BLOCKED, AlertKind.IDLE, AlertKind.OLDEST),
+        },
+    ),
+    (
+        a_broken_morning,
+        {
+            *(AlertKind.ABANDONED, AlertKind.DEAD, AlertKind.PROBLEMS, AlertKind.STALE),
+            AlertKind.TRANSPORT,
+        },
+    ),
+    (a_strange_lock, {AlertKind.UNKNOWN_LOCK, AlertKind.BAD_METRICS, AlertKind.DEAD}),
+    (a_full_disk, {AlertKind.STALE, AlertKind.FULL}),
+]
+
+
+@each(("spoil", "expected"), PLACES)
+def test_all_readers_of_a_place_find_the_same_alerts(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Path], None],
+    expected: set[AlertKind],
+) -> None:
+    """What `status` knows of a place, the console, `overview` and the recorder know too."""
+    setup = a_setup(tmp_path)
+    if AlertKind.FULL in expected:
+        monkeypatch.setattr("engine.system.host.free_units", lambda folder: {"blocks": 0})
+    spoil(tmp_path)
+
+    found = by_status(setup)
+
+    assert {alert.kind for alert in found} == expected
+    assert {alert.text for alert in by_console(setup)} == {alert.text for alert in found}
+    assert set(texts_of_overview(setup, capsys)) == {alert.text for alert in found}
+    assert {alert.text for alert in by_recorder(setup)} == {alert.text for alert in found}
+
+
+def test_doctor_names_the_limits_that_are_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full queue and a full trash are findings with the command that makes room."""
+    setup = a_setup(tmp_path)
+    a_full_queue(tmp_path)
+
+    assert doctor(setup, Namespace(json=True)) == 1
+
+    rows = map(json.loads, capsys.readouterr().out.splitlines())
+    found = {row["problem"]: row["fix"] for row in rows if row["check"] == "limits"}
+    queue, trash = sorted(found)
+    assert queue == "queue full: 3 of 3 pending"
+    assert trash.startswith("trash full: 2 of 1 kB")
+    assert found[queue].endswith(" queue work")
+    assert " trash list" in found[trash]
