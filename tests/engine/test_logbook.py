@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
