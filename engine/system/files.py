@@ -547,7 +547,7 @@ def create_file(
     flags: int = _NEW,
 ) -> int:
     """Create and open an empty file that must not exist; `owner` is (uid, gid). It has the mode
-    whatever the umask: programs of other users read tasks and metrics.
+    with any umask: programs of other users read tasks and metrics.
 
     Raises:
         FileExistsError: the name is in use.

@@ -303,7 +303,7 @@ def detect_format(address: Address) -> str:
 
 
 CONTRACT_VARIABLE = "SPOOLDECK_CONTRACT"
-"""Set by the shell functions of the contract: their queue is NFTBan's, whatever places the
+"""Set by the shell functions of the contract: their queue is NFTBan's, in spite of places that the
 configuration has."""
 
 
