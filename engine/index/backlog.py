@@ -102,7 +102,7 @@ def count_kinds(reader: Reader, most: int) -> dict[str, int]:
 def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_ID) -> dict[str, int]:
     """Count the due tasks of its queue that run before a task, in the order `by`, by kind.
 
-    None for any order but `BY_ID` and `BY_DUE`: the position is then unknown.
+    Empty for any order but `BY_ID` and `BY_DUE`: the position is then unknown.
     """
     if by == BY_DUE:
         how = "INDEXED BY by_due" if reader.has_index("by_due") else "NOT INDEXED"
