@@ -19,7 +19,7 @@ from engine.model import LockEvidence, State, Verdict
 from engine.monitor.metrics_check import LAST_RUN, MetricsReading, OwnCounts, find_contradictions
 from engine.monitor.prometheus import Samples
 from engine.monitor.throughput import RunTimes, format_rough_duration
-from engine.monitor.transport_health import Failure, Health, MailRoutes, TransportHealth
+from engine.monitor.transport_health import Failure, Health, MailRoutes, Refusals, TransportHealth
 from engine.policy import format_time
 from engine.text.safe import safe_line
 
@@ -193,8 +193,8 @@ class AlertInputs(NamedTuple):
     free_tasks: int | None = None
     """How many more tasks fit on the disk; None if not known."""
     destinations: Sequence[SeenDestination] = ()
-    refusals: Sequence[Failure] | str = ()
-    """Mails that were refused for good or lost, the latest first; or why they are unknown."""
+    refusals: Refusals | str = Refusals()
+    """Mails that were refused for good or lost; or why they are unknown."""
     free_grace: float = GRACE_SECONDS
     """Seconds for which the lock must have been free; 0.0 for a single look."""
 
@@ -450,16 +450,24 @@ def _lost(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
 def _refused(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     recent = recent_refusals(sight.refusals, now)
     if recent:
-        mails = "1 mail" if len(recent) == 1 else f"{len(recent):,} mails"
+        count = count_refusals(sight.refusals, now)
+        mails = "1 mail" if count == "1" else f"{count} mails"
         words = f"{mails} refused or lost in a day: {recent[0].text or recent[0].word}"
         yield Level.WARN, AlertKind.REFUSED, words, recent[0].when, (Where.TRANSPORTS,)
 
 
-def recent_refusals(refusals: Sequence[Failure] | str, now: float) -> list[Failure]:
+def recent_refusals(refusals: Refusals | str, now: float) -> list[Failure]:
     """Return those of the last day; none if they are unknown."""
     if isinstance(refusals, str):
         return []
-    return [each for each in refusals if each.when is None or now - each.when < DAY_SECONDS]
+    some = refusals.failures
+    return [each for each in some if each.when is None or now - each.when < DAY_SECONDS]
+
+
+def count_refusals(refusals: Refusals | str, now: float) -> str:
+    """The number of those of the last day, with `+` if records of that day were removed."""
+    is_cut = isinstance(refusals, Refusals) and now - refusals.since < DAY_SECONDS
+    return f"{len(recent_refusals(refusals, now)):,}{'+' if is_cut else ''}"
 
 
 def _warned(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
