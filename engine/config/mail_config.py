@@ -67,8 +67,9 @@ class MailSettings(NamedTuple):
     """Relays for which TLS is not required."""
     ca_file: str = ""
     """CA certificates to verify the relay; "" for those of the system."""
-    connect_timeout: float = 10
-    """Seconds to connect to the relay."""
+    connect_timeout: float | None = None
+    """Seconds until the relay has greeted, as curl counts them; None: `max_time`. Servers that
+    delay the greeting of unknown hosts (postscreen, slow reverse look-ups) take 10 to 30 s."""
     max_time: float = 30
     """Maximum seconds of one attempt, with any transport."""
     company: str = ""

@@ -14,6 +14,9 @@ from engine.text.safe import ERROR_LIMIT, safe_line
 
 SUCCESS, FAILED, SPOOLED = "success", "failed", "spooled"
 
+RETRIED = "retried by an operator"
+"""The reason of a SPOOLED record: the latest refusal for this recipient before it was mended."""
+
 _SHORTEST, _LONGEST = 64, 1024
 """Bytes of a record: the shortest one has more, the longest one has fewer."""
 

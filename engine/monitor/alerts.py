@@ -26,7 +26,7 @@ from engine.monitor.throughput import (
     format_duration,
     format_rough_duration,
 )
-from engine.monitor.transport_health import Failure, Health, MailRoutes, TransportHealth
+from engine.monitor.transport_health import Failure, Health, MailRoutes, Refusals, TransportHealth
 from engine.policy import format_time
 from engine.text.safe import safe_line
 
@@ -225,8 +225,8 @@ class AlertInputs(NamedTuple):
     disk of the tasks is the first."""
     limits: Sequence[LimitUse]
     destinations: Sequence[SeenDestination]
-    refusals: Sequence[Failure] | str
-    """Mails that were refused for good or lost, the latest first; or why they are unknown."""
+    refusals: Refusals | str
+    """Mails that were refused for good or lost; or why they are unknown."""
     free_grace: float
     """Seconds for which the lock must have been free; 0.0 for a single look."""
 
@@ -511,16 +511,24 @@ def _lost(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
 def _refused(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     recent = recent_refusals(sight.refusals, now)
     if recent:
-        mails = "1 mail" if len(recent) == 1 else f"{len(recent):,} mails"
+        count = count_refusals(sight.refusals, now)
+        mails = "1 mail" if count == "1" else f"{count} mails"
         words = f"{mails} refused or lost in a day: {recent[0].text or recent[0].word}"
         yield Level.WARN, AlertKind.REFUSED, words, recent[0].when, (Where.TRANSPORTS,)
 
 
-def recent_refusals(refusals: Sequence[Failure] | str, now: float) -> list[Failure]:
+def recent_refusals(refusals: Refusals | str, now: float) -> list[Failure]:
     """Return those of the last day; none if they are unknown."""
     if isinstance(refusals, str):
         return []
-    return [each for each in refusals if each.when is None or now - each.when < DAY_SECONDS]
+    some = refusals.failures
+    return [each for each in some if each.when is None or now - each.when < DAY_SECONDS]
+
+
+def count_refusals(refusals: Refusals | str, now: float) -> str:
+    """The number of those of the last day, with `+` if records of that day were removed."""
+    is_cut = isinstance(refusals, Refusals) and now - refusals.since < DAY_SECONDS
+    return f"{len(recent_refusals(refusals, now)):,}{'+' if is_cut else ''}"
 
 
 def _warned(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:

@@ -6,30 +6,34 @@ a whole, and only when it has changed.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from engine.logs.delivery_records import FAILED, Delivery, parse_record
+from engine.logs.delivery_records import FAILED, RETRIED, SPOOLED, Delivery, parse_record
 from engine.monitor.mail_monitor import MAX_FAILURES, NO_RECORDS
-from engine.monitor.transport_health import MAX_TRANSPORTS, Failure
+from engine.monitor.transport_health import MAX_TRANSPORTS, Failure, Refusals
 from engine.system import files
 
 TAIL_BYTES = 256 * 1024
 """Bytes read from the end of the file: its writer keeps 500 records."""
+
+KEPT_RECORDS = 500
+"""Default number of records that the writer keeps."""
 
 _REASON = re.compile(r"([a-z][a-z0-9_.]{1,39}): (\S.*)")
 """A reason that begins with an error word, as our own program writes it: `word: text`."""
 
 
 class DeliveryReader:
-    """Reader of one delivery record file; anything but a regular file is ignored."""
+    """Reader of one delivery record file, of which the writer keeps `kept` records."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self.refusals: tuple[Failure, ...] = ()
-        """The mails that were refused for good or lost, the latest first."""
+    def __init__(self, path: str, kept: int = KEPT_RECORDS) -> None:
+        self._path, self._kept = path, kept
+        self.refusals = Refusals()
         self._seen: tuple[int, int, int] | None = None
         self._failures: Mapping[str, Sequence[Failure]] = NO_RECORDS
 
@@ -37,21 +41,23 @@ class DeliveryReader:
         """Return the failures by transport, the latest first; none if there is no file.
 
         Raises:
-            OSError: the file exists and cannot be read.
+            OSError: the file exists and cannot be read, or is not a regular file.
         """
         try:
             fd = files.open_file(self._path)
         except (FileNotFoundError, NotADirectoryError):
-            self._seen, self._failures, self.refusals = None, NO_RECORDS, ()
+            self._seen, self._failures, self.refusals = None, NO_RECORDS, Refusals()
             return self._failures
         try:
             state = os.fstat(fd)
             seen = (state.st_ino, state.st_mtime_ns, state.st_size)
-            if stat.S_ISREG(state.st_mode) and seen != self._seen:
+            if not stat.S_ISREG(state.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", self._path)
+            if seen != self._seen:
                 at = max(0, state.st_size - TAIL_BYTES)
                 data = os.pread(fd, TAIL_BYTES, at)
                 self._failures = parse_failures(data, torn=at > 0)
-                self.refusals = parse_refusals(data, torn=at > 0)
+                self.refusals = parse_refusals(data, torn=at > 0, kept=self._kept)
                 self._seen = seen
         finally:
             os.close(fd)
@@ -69,10 +75,24 @@ def parse_failures(data: bytes, *, torn: bool = False) -> dict[str, tuple[Failur
     return {name: tuple(found[name][:MAX_FAILURES]) for name in [*found][:MAX_TRANSPORTS]}
 
 
-def parse_refusals(data: bytes, *, torn: bool = False) -> tuple[Failure, ...]:
-    """Parse the mails that were refused for good, or neither sent nor stored, the latest first."""
-    failures = map(_failure, _failed(data, torn=torn))
-    return tuple(each for each in failures if each.word.startswith(_REFUSAL_WORDS))
+def parse_refusals(data: bytes, *, torn: bool = False, kept: int = KEPT_RECORDS) -> Refusals:
+    """Parse the mails that were refused for good, or neither sent nor stored. `torn`: the first
+    line is incomplete; `kept`: with so many records older ones may have been removed."""
+    found: list[Failure] = []
+    retried: Counter[str] = Counter()
+    number, oldest = 0, 0.0
+    for record in _records(data, torn=torn):
+        number, oldest = number + 1, record.when
+        if (record.result, record.reason) == (SPOOLED, RETRIED):
+            retried[record.recipient] += 1
+        elif record.result == FAILED:
+            failure = _failure(record)
+            if failure.word.startswith(_REFUSAL_WORDS):
+                if retried[record.recipient] > 0:
+                    retried[record.recipient] -= 1
+                else:
+                    found.append(failure)
+    return Refusals(tuple(found), oldest if torn or number >= kept else 0.0)
 
 
 _REFUSAL_WORDS = ("rejected_", "lost")
@@ -80,9 +100,13 @@ _REFUSAL_WORDS = ("rejected_", "lost")
 
 
 def _failed(data: bytes, *, torn: bool) -> Iterator[Delivery]:
-    for record in map(parse_record, reversed(data.split(b"\n")[torn:-1])):
-        if record is not None and record.result == FAILED:
-            yield record
+    return (record for record in _records(data, torn=torn) if record.result == FAILED)
+
+
+def _records(data: bytes, *, torn: bool) -> Iterator[Delivery]:
+    """The records, the latest first."""
+    found = map(parse_record, reversed(data.split(b"\n")[torn:-1]))
+    return (record for record in found if record is not None)
 
 
 def _failure(record: Delivery) -> Failure:

@@ -8,7 +8,7 @@ the reason why it is unknown.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -115,6 +115,15 @@ class Failure(NamedTuple):
     """Text of its log line; "" if only a delivery record reports it."""
     task: str = ""
     """Id of the task of the mail; "" for a mail without one."""
+
+
+class Refusals(NamedTuple):
+    """The mails that were refused for good or lost, of those in the delivery records."""
+
+    failures: Sequence[Failure] = ()
+    """The latest first; without those that an operator retried."""
+    since: float = 0.0
+    """Epoch seconds UTC: records before this time may have been removed; 0.0: none were."""
 
 
 class TransportHealth(NamedTuple):

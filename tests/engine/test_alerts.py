@@ -39,6 +39,7 @@ from engine.monitor.transport_health import (
     Failure,
     MailBacklog,
     MailRoutes,
+    Refusals,
     TransportHealth,
     TransportSuspension,
 )
@@ -242,15 +243,22 @@ TABLE = [
     (a_sight(orphaned_mails=3000), "3,000 spooled mails have no task"),
     (
         a_sight(
-            refusals=[
-                Failure(NOW - 60, "rejected_bad_mail", "'root@...' has a domain"),
-                Failure(NOW - 86_399, "lost"),
-                Failure(NOW - 86_401, "lost"),
-            ]
+            refusals=Refusals(
+                [
+                    Failure(NOW - 60, "rejected_bad_mail", "'root@...' has a domain"),
+                    Failure(NOW - 86_399, "lost"),
+                    Failure(NOW - 86_401, "lost"),
+                ],
+                since=NOW - 86_401,
+            )
         ),
         "WARN refused mail: 2 mails refused or lost in a day: 'root@...'",
     ),
-    (a_sight(refusals=[Failure(NOW - 86_401, "lost")]), ""),
+    (a_sight(refusals=Refusals([Failure(NOW - 86_401, "lost")])), ""),
+    (
+        a_sight(refusals=Refusals([Failure(NOW - 60, "lost")], since=NOW - 3600)),
+        "WARN refused mail: 1+ mails refused or lost in a day: lost",
+    ),
     (
         a_sight(warnings=("nothing has run here for 3m",)),
         "WARN a warning of the queue: nothing has run here for 3m -> controls nothing has run",

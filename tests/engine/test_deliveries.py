@@ -6,11 +6,12 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.logs import delivery_records
-from engine.logs.delivery_records import FAILED, SPOOLED, SUCCESS, Delivery
+from engine.logs.delivery_records import FAILED, RETRIED, SPOOLED, SUCCESS, Delivery
 from engine.monitor.delivery_reader import (
     TAIL_BYTES,
     DeliveryReader,
@@ -18,7 +19,7 @@ from engine.monitor.delivery_reader import (
     parse_refusals,
 )
 from engine.monitor.mail_monitor import MAX_FAILURES, merge_failures
-from engine.monitor.transport_health import Failure
+from engine.monitor.transport_health import Failure, Refusals
 from tests.engine.builders import GOLDEN
 from tests.examples import examples
 
@@ -96,7 +97,8 @@ def test_only_failures_are_listed_the_latest_first() -> None:
 
 def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
     """It is put in place anew when it is cut; nothing is told twice, and nothing stale stays; of a
-    long file only the end is read, and a FIFO or a folder tells nothing."""
+    long file only the end is read. A FIFO or a folder in its place is an error, not an empty file.
+    """
     path = tmp_path / "delivery.jsonl"
     deliveries = DeliveryReader(str(path))
     assert deliveries.read() == {}
@@ -111,8 +113,9 @@ def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
     path.unlink()
     assert deliveries.read() == {}
     os.mkfifo(path)
-    assert deliveries.read() == {}
-    assert DeliveryReader(str(tmp_path)).read() == {}
+    for other in (path, tmp_path):
+        with pytest.raises(OSError, match="not a regular file"):
+            DeliveryReader(str(other)).read()
 
 
 def test_log_and_records_tell_of_one_failure_once() -> None:
@@ -136,7 +139,7 @@ def test_only_a_refusal_for_good_or_a_loss_is_a_refusal(tmp_path: Path) -> None:
     reasons = ("rejected_550: 550 no", "connect_refused", "lost: disk full", "rejected_bad_mail: x")
     data = b"".join(record(n, reason, "none") for n, reason in enumerate(reasons))
     data += record(9, "rejected_550", result="spooled")
-    found = [(each.when, each.word, each.text) for each in parse_refusals(data)]
+    found = [(each.when, each.word, each.text) for each in parse_refusals(data).failures]
     assert found == [
         (NOON + 3, "rejected_bad_mail", "x"), (NOON + 2, "lost", "disk full"),
         (NOON, "rejected_550", "550 no"),
@@ -144,7 +147,24 @@ def test_only_a_refusal_for_good_or_a_loss_is_a_refusal(tmp_path: Path) -> None:
     reader = DeliveryReader(str(path := tmp_path / "delivery.jsonl"))
     path.write_bytes(data)
     reader.read()
-    assert len(reader.refusals) == 3
+    assert (len(reader.refusals.failures), reader.refusals.since) == (3, 0.0)
     path.unlink()
     reader.read()
-    assert not reader.refusals
+    assert reader.refusals == Refusals()
+
+
+def test_a_refusal_that_an_operator_retried_is_none() -> None:
+    """One refusal of that recipient less, the latest before the retry; a later one counts."""
+    retry = record(5, RETRIED, "none", "spooled")
+    lines = [record(1, "rejected_a: x"), record(2, "rejected_b: x"), retry, record(6, "lost: y")]
+    found = parse_refusals(b"".join(lines)).failures
+    assert [each.word for each in found] == ["lost", "rejected_a"]
+
+
+def test_removed_records_are_known_to_be_missing() -> None:
+    """With as many records as are kept, or in a file that is read in part, what happened before
+    the oldest one is unknown."""
+    data = record(1, "rejected_a: x") + record(2, "rejected_b: x")
+    assert parse_refusals(data, kept=3).since == 0.0
+    assert parse_refusals(data, kept=2).since == NOON + 1
+    assert parse_refusals(b"torn\n" + data, torn=True, kept=9).since == NOON + 1

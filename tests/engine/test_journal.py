@@ -240,6 +240,21 @@ def test_the_journal_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> None:
         journal.images(path.stem)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_a_hard_link_to_a_file_of_another_user_is_not_read(tmp_path: Path) -> None:
+    """The owner of a place may link a private file of root into its journal: root names it, and
+    shows none of its lines."""
+    os.chown(tmp_path, 65534, 65534)
+    journal = Journal(f"{tmp_path}/.spooldeck/journal", clock=lambda: NOW)
+    path, _ = written(journal, a_plan())
+    secret = tmp_path / "secret"
+    secret.write_bytes(path.read_bytes())
+    path.with_name("20261120T094115Z-00000000.jsonl").hardlink_to(secret)
+    reasons = {o.op: o.intent.reason for o in again(journal).operations()}
+    assert "has a second hard link" in reasons["20261120T094115Z-00000000"]
+    assert "hard link" not in reasons[path.stem]
+
+
 def test_only_its_own_names_are_opened(journal: Journal) -> None:
     """A name that is no operation's leads nowhere."""
     written(journal, a_plan())

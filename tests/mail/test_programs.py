@@ -328,6 +328,7 @@ def test_the_configuration_of_curl_is_safe() -> None:
     settings = MailSettings(host="2001:db8::1", port=465)
     config = render_config(settings, "here.example.org", a_mail(), "", "/dev/fd/3").decode()
     assert 'url = "smtps://[2001:db8::1]:465/here.example.org"\n' in config
+    assert 'connect-timeout = "30.000"\nmax-time = "30.000"\n' in config  # with the greeting
     assert quote_value('a"b\\c') == '"a\\"b\\\\c"'
     with pytest.raises(NotSent, match="control character in curl's setting cacert"):
         a_curl(25, ca_file="/x\nuser = y").send(a_mail(), never)

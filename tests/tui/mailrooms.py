@@ -75,7 +75,7 @@ class Mailroom:
             self.routes,
             self.suspend,
             self.resume,
-            lambda: str(self.records),
+            lambda: (str(self.records), 500),
             self.look,
             test_command=(sys.executable, "-c", says),
         )

@@ -330,6 +330,23 @@ def test_files_have_their_modes_whatever_the_umask(
     assert {mode for mode in modes.values() if mode < 0o640} == set()
 
 
+def test_a_task_with_the_required_fields_only_runs_after_seconds(
+    spooldeck: Run, tmp_path: Path, root: str
+) -> None:
+    """Its last, optional field may still be written for five seconds: until then a line says so."""
+    config, ident = tmp_path / "h.yaml", "20261120T094115Z-report-0a0a0a0a"
+    config.write_text("handlers: {report: {command: ['/bin/true']}}\n")
+    path = Path(root, "queue", "pending", f"{ident}.task")
+    fields = {"ID": ident, "TYPE": "report", "DESCRIPTION": "x", "CREATED_EPOCH": "1795239223"}
+    path.write_text("".join(f'TASK_{key}="{value}"\n' for key, value in fields.items()))
+    words = ("--config", config, "queue", "process-next", root)
+    early = spooldeck(*words)
+    os.utime(path, (time.time() - 6, time.time() - 6))
+    late = spooldeck(*words)
+    assert (early.returncode, late.returncode) == (1, 0)
+    assert "nothing eligible: 1 task may still be being written; next task due " in early.stderr
+
+
 @pytest.mark.parametrize("where", ["queue", "queue/dlq"])
 def test_add_makes_no_folder_through_a_symbolic_link(
     tmp_path: Path, spooldeck: Run, where: str

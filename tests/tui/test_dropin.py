@@ -174,6 +174,7 @@ CALLS = {
         "<queue><add><--><feeds_sync><Feed enabled: x></p>"
     ),
     "nftban_queue_process_next": "secret<queue><process-next><--quiet>",
+    "nftban_queue_process_batch 1": "secret<queue><process-next><--quiet>",
     "nftban_queue_count": "<queue><count>",
     "nftban_queue_count_dlq": "<queue><count-dlq>",
     "nftban_queue_dlq_list": "<queue><dlq><list>",
@@ -185,6 +186,9 @@ CALLS = {
     "nftban_mail_send_with_retry - '' '--it failed'": (
         "secret<mail><send-with-retry><--null>|--it failed|-"
     ),
+    "nftban_mail_spool_status": "secret<mail><spool><list>",
+    "nftban_mail_send_test": "secret<mail><test>",
+    "nftban_mail_send_test a@b.c": "secret<mail><test><a@b.c>",
     # As the contract's own, the functions are exported.
     "bash -c 'nftban_queue_count'": "<queue><count>",
 }
@@ -227,6 +231,28 @@ def test_each_function_is_one_command(place: Place) -> None:
     assert usage.stderr.splitlines() == [f"Usage: {usage}" for usage in USAGE.values()]
     assert usage.stdout.splitlines() == [*["1"] * (len(USAGE) - 1), "2"]
     assert (traces.stdout, traces.returncode) == ("<queue><count>\n", 0)
+
+
+def test_another_shell_than_bash_goes_on(place: Place) -> None:
+    """dash, which is sh on Debian, defines no function, says so, and goes on with its script."""
+    needs("dash")
+    text = place.run("shell-init").stdout
+    script = 'eval "$1"; echo "after $?"'
+    done = subprocess.run(
+        ["dash", "-c", script, "dash", text], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "after 1\n")
+    assert done.stderr.startswith("spooldeck: the functions need bash")
+
+
+def test_a_batch_ends_when_nothing_is_due(place: Place) -> None:
+    """nftban_queue_process_batch runs at most so many tasks, and nothing more due is no failure;
+    nftban_mail_detect_mta prints the transport, or ends with 1."""
+    for _ in range(3):
+        place.bash("nftban_queue_add feeds_sync")
+    done = place.bash("nftban_queue_process_batch 2; nftban_queue_count")
+    rest = place.bash("nftban_queue_process_batch; nftban_queue_count; nftban_mail_detect_mta")
+    assert (done.stdout, rest.stdout, rest.returncode) == ("1\n", "0\n", 1)
 
 
 def test_the_functions_end_with_codes_of_the_contract(place: Place) -> None:

@@ -484,6 +484,22 @@ def test_unknown_refusals_are_not_shown_as_none(office: Office) -> None:
     assert f"mail      ? refused or lost: {why}\n" in text
 
 
+@pytest.mark.parametrize("runs", [0, 1])
+def test_a_mended_mail_is_no_refused_one(office: Office, runs: int) -> None:
+    """After `mail spool retry --to` the alert of a refused mail goes, also if its task became dead
+    before; that of another mail stays."""
+    for _ in range(2):
+        office.mail("send-with-retry", "x", "root@localhost", NFTBAN_MAIL_METHOD="curl")
+    for _ in range(2 * runs):
+        office.run("queue", "process-next")
+    first, _ = sorted(path.name for path in (office.root / "mailspool").iterdir())
+
+    mended = office.mail("spool", "retry", first, "--to", "ops@example.com")
+    left = json.loads(office.run("status", "--json").stdout)["mail"]["refused_or_lost"]
+
+    assert (mended.returncode, left) == (0, 1), mended.stderr
+
+
 SECRET = "redis://user:secret@host/0"
 
 

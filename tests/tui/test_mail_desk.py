@@ -97,7 +97,7 @@ def test_the_settings_of_the_commands_count(tmp_path: Path, make_desk: MakeDesk)
 
     routes = desk.routes({})
 
-    assert desk.records() == f"{tmp_path}/mail/delivery.jsonl"
+    assert desk.records() == (f"{tmp_path}/mail/delivery.jsonl", 500)
     assert (desk.test_command, desk.uses_transports) == (("spooldeck", "mail", "test"), True)
     assert routes.use("msmtp") is TransportUse.BARRED
     assert "nowhere" in routes.why_not["msmtp"]

@@ -37,8 +37,8 @@ class PlaceMail(NamedTuple):
     """
     resume: Callable[[str], str]
     """Resume a transport; returns the same."""
-    records: Callable[[], str] = lambda: ""
-    """Returns the path of the delivery records; "" if none are kept."""
+    records: Callable[[], tuple[str, int]] = lambda: ("", 0)
+    """Returns the path of the delivery records and how many are kept; "" if there are none."""
     backlog: Callable[[], MailBacklog | None] = lambda: None
     """Returns the backlog of the mail spool; None if missing."""
     obstacle: Callable[[], str] = lambda: ""

@@ -30,6 +30,7 @@ from engine.monitor.transport_health import (
     MailBacklog,
     MailHealth,
     MailRoutes,
+    Refusals,
     find_mail_log,
     mark_explained,
 )
@@ -83,9 +84,9 @@ class PlaceReadings(NamedTuple):
     """Disk of its tasks and load of its host; None if unknown."""
     journal_changed: int = 0
     """Modification time of the journal's folder in nanoseconds; 0 if missing."""
-    refusals: Sequence[Failure] | str = ()
-    """Mails that were refused for good or lost, of those in the delivery records, the latest
-    first; or why the records cannot be read."""
+    refusals: Refusals | str = Refusals()
+    """Mails that were refused for good or lost, of those in the delivery records; or why the
+    records cannot be read."""
     mail_obstacle: str = ""
     """Why no mail can be sent, and time alone will not change it; "" if it can."""
     free_tasks: Mapping[str, int] = {}
@@ -183,7 +184,7 @@ class PlaceWatcher:
         """Task events from the logs."""
         self._transports = TransportMonitor(find_mail_log(place.logs))
         self._records: DeliveryReader | None = None
-        self._refusals: Sequence[Failure] | str = ()
+        self._refusals: Refusals | str = Refusals()
         self._ran: float | None = None
         self._last_runs: deque[float] = deque(maxlen=MAX_LOG_LINES)
         self._notes: NotesById = NO_NOTES
@@ -249,7 +250,7 @@ class PlaceWatcher:
             return NO_RECORDS
         try:
             if self._records is None:
-                self._records = DeliveryReader(self._place.mail.records())
+                self._records = DeliveryReader(*self._place.mail.records())
             found = self._records.read()
         except (OSError, Unavailable) as error:
             why = error.strerror if isinstance(error, OSError) else None

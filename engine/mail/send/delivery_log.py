@@ -10,7 +10,14 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from engine.logs.delivery_records import FAILED, SPOOLED, SUCCESS, Delivery, DeliveryRecords
+from engine.logs.delivery_records import (
+    FAILED,
+    RETRIED,
+    SPOOLED,
+    SUCCESS,
+    Delivery,
+    DeliveryRecords,
+)
 from engine.logs.log_tail import format_log_line
 from engine.mail.send.mail_metrics import METRIC_TRANSPORTS, NONE_LABEL, MailFigures, render_metrics
 from engine.monitor.prometheus import CounterFiles
@@ -187,6 +194,10 @@ class Ledger(DeliveryFiles):
         """Record that the mail is in the spool and has a task."""
         self._log("INFO", f"Mail spooled to queue: {task_id} (recipient: {hide_domain(to)})")
         self._record(transport, to, SPOOLED, why)
+
+    def record_retry(self, to: str) -> None:
+        """Record that an operator retries a mail that was refused to this recipient."""
+        self._record(NONE_LABEL, to, SPOOLED, RETRIED)
 
     def log_unqueued(self, folder: str) -> None:
         """Record that the mail is in this spool folder, but no task could be made for it."""

@@ -54,7 +54,8 @@ LOST = "lost"
 """The reason of a mail that was neither sent nor stored, as one word."""
 
 NO_RECIPIENT = "no recipient is named, and none is configured (mail.recipient)"
-"""The reason of a mail without a recipient; it is sent when one is configured."""
+"""The reason of a mail without a recipient: it is kept, its task becomes dead, and once one is
+configured `mail spool retry` sends it there."""
 
 NOT_SET_UP = "no mail transport is set up"
 """The reason if no transport is configured; the beginning of the reason if there are details."""

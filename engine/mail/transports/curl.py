@@ -133,7 +133,7 @@ def render_config(
         ("mail-from", mail.sender),
         ("mail-rcpt", mail.recipient),
         ("upload-file", message),
-        ("connect-timeout", f"{settings.connect_timeout:.3f}"),
+        ("connect-timeout", f"{settings.connect_timeout or settings.max_time:.3f}"),
         ("max-time", f"{settings.max_time:.3f}"),
         ("noproxy", "*"),
         # Print the server's replies on standard output; curl's own message has only the code.

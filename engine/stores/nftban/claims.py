@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import NamedTuple
 
 from engine import policy
@@ -82,6 +83,8 @@ class TaskClaims:
         """Number of task files in pending/ when it was last listed."""
         self._idle: tuple[FileState, FileState] | None = None
         """The folders pending/ and work/ before they were listed, if then nothing was due."""
+        self.settles: list[float] = []
+        """When each task that the last take passed over as perhaps being written is complete."""
         self.due: float | None = None
         """When the next waiting task is due, as of the last take."""
         self.hint: PendingHint | None = None
@@ -104,6 +107,7 @@ class TaskClaims:
         if self.hint is not None:
             self.due = self.hint.due
             return
+        self.settles = []
         work = self._folders[State.ACTIVE]
         states = file_state(os.fstat(pending.fd)), file_state(os.fstat(work.fd))
         is_idle = self._idle == states
@@ -141,7 +145,8 @@ class TaskClaims:
                 passed_over += 1
         if failure is not None and not claimed:
             raise failure
-        self.due = min((waiting.due for waiting in self._waiting.values()), default=None)
+        coming = chain(self.settles, (waiting.due for waiting in self._waiting.values()))
+        self.due = min(coming, default=None)
         nothing_is_due = not claimed + passed_over + len(line)
         if nothing_is_due and not is_racy(states[0], now):
             self._idle = states
@@ -312,7 +317,9 @@ class TaskClaims:
             data, seen = pending.read(name)
             record = task_format.parse_task(data, ident)
             if task_format.is_being_written(data, seen, now):
-                return None  # its last field may still be written, and may change its due time
+                # Its last field may still be written, and may change its due time.
+                self.settles.append(seen.st_mtime + task_format.SETTLING_SECONDS)
+                return None
             if record.due > now:
                 due = task_format.trusted_due(record, seen, self._clock())
                 if due > now:

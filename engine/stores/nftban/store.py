@@ -977,6 +977,11 @@ class NftbanStore:
         return lines
 
     @property
+    def unsettled(self) -> int:
+        """Number of tasks that the last take passed over: they may still be being written."""
+        return len(self._claims.settles)
+
+    @property
     def has_broken(self) -> bool:
         """True if the last takes found broken files that were not checked again yet."""
         return bool(self._claims.broken_files)

@@ -178,8 +178,8 @@ def canonical_form() -> Callable[[str], re.Match[str] | None]:
     return re.compile(f"{''.join(lines[:8])}(?:{''.join(lines[8:])})?").fullmatch
 
 
-SETTLING_SECONDS = 60.0
-"""Seconds for which a file with missing fields may still be written."""
+SETTLING_SECONDS = 5.0
+"""Seconds for which more may follow in a file that lacks optional fields only."""
 
 
 def is_being_written(data: bytes, seen: os.stat_result, now: float) -> bool:

@@ -97,6 +97,8 @@ class _SpoolRetry:
         """Mails that should be sent but will not be."""
         self.queued = 0
         """Mails whose task is due now."""
+        self._mended: set[str] = set()
+        """Ids of refused mails whose retry was recorded."""
 
     def named(self, idents: Iterable[str], to: str = "") -> None:
         """Send these mails, with a new recipient if there is one; the state of their tasks does not
@@ -140,6 +142,8 @@ class _SpoolRetry:
                 raise BadMail(f"{mail.id}: recipient unchanged: {why}")
             self._spool.set_recipient(mail, to)
             self._spool.take_refusal(mail)
+        if mail.refused or (task is not None and _is_refused(mail, task)):
+            self._record_retry(mail)
         change = f"recipient changed from {safe_line(mail.to) or 'none'} to {safe_line(to)}"
         print(f"{mail.id}: {change}")
         self._setup.log_if_allowed("INFO", f"Mail spool: {mail.id}: {change}")
@@ -242,14 +246,23 @@ class _SpoolRetry:
         plan = plans.freeze_plan(verb, [task for _, task in found], time.time())
         report = run_with_journal(self._setup, self._store, plan, "mail spool retry")
         said = "moved from DLQ to pending queue" if verb == "retry" else "is due now"
-        for ident in report.done:
-            print(f"{mails[ident]}: task {ident} {said}")
+        for mail, task in found:
+            if task.id in report.done:
+                print(f"{mail.id}: task {task.id} {said}")
+                if _is_refused(mail, task):
+                    self._record_retry(mail)
         for ident in report.gone:
             print_error(f"{mails[ident]}: task {ident} changed since the scan; skipped")
         for ident, reason in report.failed:
             print_error(f"{mails[ident]}: task {ident}: {safe_line(reason)}")
         self.queued += len(report.done)
         self.failed += len(found) - len(report.done)
+
+    def _record_retry(self, mail: Spooled) -> None:
+        """Record once that a refused mail is retried: its refusal is no alert any more."""
+        if self._settings is not None and mail.id not in self._mended:
+            self._mended.add(mail.id)
+            self._setup.mail.delivery_log(self._settings).record_retry(mail.to)
 
     # ---- mails without a task
 
@@ -338,6 +351,8 @@ class _SpoolRetry:
         self.queued += 1
         print(f"{mail.id}: task {task.id} queued")
         self._setup.log_queued(task)
+        if mail.refused:
+            self._record_retry(mail)
         if mail.unqueued or mail.queuing:
             try:
                 self._spool.mark_queued(mail.id)

@@ -18,6 +18,7 @@ from engine.monitor.alerts import (
     Alert,
     AlertKind,
     Unfinished,
+    count_refusals,
     find_alerts,
     is_stalled,
     recent_refusals,
@@ -329,8 +330,9 @@ def _mail_lines(readings: PlaceReadings, now: float) -> list[str]:
     if isinstance(readings.refusals, str):
         lines.append(f"mail      ? refused or lost: {safe_line(readings.refusals)}")
     whys = Counter(each.text or each.word for each in recent_refusals(readings.refusals, now))
+    more = "+" if count_refusals(readings.refusals, now).endswith("+") else ""
     lines += [
-        f"mail      {count:,} refused or lost in a day: {safe_line(why)}"
+        f"mail      {count:,}{more} refused or lost in a day: {safe_line(why)}"
         for why, count in whys.most_common(SHOWN_PROBLEMS)
     ]
     lines += [

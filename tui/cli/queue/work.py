@@ -57,6 +57,7 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
             taken = int(time.monotonic() - began)
             setup.log("DEBUG", f"Queue processor completed in {taken}s")
         waiting = work.pending if arguments.timer else 0
+        unsettled = work.unsettled
     if arguments.json:
         print_run_json(run)
     if run.lost:
@@ -75,7 +76,7 @@ def _one_task(setup: Setup, arguments: Namespace) -> tuple[int, str]:
     if run.done:
         return DONE, "Queue cycle completed successfully"
     if not arguments.quiet:
-        print_error(_describe_idle(run))
+        print_error(_describe_idle(run, unsettled))
     why = "; ".join(_refusal_texts(run)) or "waiting for backoff"
     return NOTHING_DUE, f"No eligible tasks ({waiting} pending, {why})" if waiting else ""
 
@@ -87,6 +88,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
         if work.worker is None:
             return LOCKED
         run = work.until_stopped(until_idle=arguments.until_idle)
+        unsettled = work.unsettled
     if arguments.json:
         print_run_json(run)
     if run.lost:
@@ -95,7 +97,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
     gone = f", {run.gone} taken by others while they ran" if run.gone else ""
     print_error(f"{run.done} done, {run.failed} failed{gone}")
     if arguments.until_idle and run.refused:
-        print_error(_describe_idle(run))
+        print_error(_describe_idle(run, unsettled))
     if run.owed:
         print_error(f"cannot store {run.owed} outcomes; the next worker counts failed attempts")
         return FAILED
@@ -181,6 +183,12 @@ class _WorkerRun:
         assert self._store is not None
         return self._store.count_tasks()[State.PENDING]
 
+    @property
+    def unsettled(self) -> int:
+        """Number of tasks that may still be being written."""
+        assert self._store is not None
+        return self._store.unsettled
+
     def run(self, work: Callable[[], WorkerResult]) -> WorkerResult:
         """Run the worker. The first signal stops it after the running tasks, the second stops those
         too.
@@ -243,8 +251,11 @@ def _refusal_texts(run: WorkerResult) -> list[str]:
     return [f"{why} for {kind}" for kind, why in sorted(run.refused.items())]
 
 
-def _describe_idle(run: WorkerResult) -> str:
+def _describe_idle(run: WorkerResult, unsettled: int) -> str:
     reasons = _refusal_texts(run)
+    if unsettled:
+        tasks = "1 task" if unsettled == 1 else f"{unsettled:,} tasks"
+        reasons.append(f"{tasks} may still be being written")
     if run.token_at is not None:
         reasons.append(f"next token {format_time(run.token_at)}")
     if run.next_due is not None:

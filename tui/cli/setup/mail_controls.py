@@ -59,9 +59,10 @@ class _MailControls:
         said = order, selected, why_not, stopped, settings.method, settings.recipient
         return MailRoutes(*said, by_handler=by_handler)
 
-    def records(self) -> str:
+    def records(self) -> tuple[str, int]:
         with _errors_as_unavailable():
-            return self._registry()[0].delivery_log
+            settings = self._registry()[0]
+            return settings.delivery_log, settings.delivery_log_max
 
     def read_backlog(self) -> MailBacklog | None:
         with _errors_as_unavailable():

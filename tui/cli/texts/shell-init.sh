@@ -7,6 +7,9 @@
 # other error is one line on standard error and exit code 1 (process_next: 3). A mail that
 # nftban_mail_send_with_retry could neither send nor keep is reported to syslog, exit code 2.
 
+# Another shell, such as dash (sh of Debian), defines nothing, and goes on.
+if [ -n "${BASH_VERSION:-}" ]; then
+
 __spooldeck() {
     local __spooldeck_other=$1 __spooldeck_code=0
     shift
@@ -40,6 +43,19 @@ nftban_queue_add() {
 
 nftban_queue_process_next() {
     __spooldeck 3 queue process-next --quiet
+}
+
+nftban_queue_process_batch() {
+    local __spooldeck_left=${1:-10} __spooldeck_code=0
+    if [[ $__spooldeck_left == *[!0-9]* ]]; then
+        printf 'Usage: nftban_queue_process_batch [tasks]\n' >&2
+        return 1
+    fi
+    while (( __spooldeck_left-- > 0 && __spooldeck_code == 0 )); do
+        nftban_queue_process_next || __spooldeck_code=$?
+    done
+    # 1: nothing more is due, which is no failure of a batch.
+    (( __spooldeck_code <= 1 )) || return "$__spooldeck_code"
 }
 
 nftban_queue_count() {
@@ -100,6 +116,26 @@ nftban_mail_send_with_retry() {
     return 2
 }
 
-export -f __spooldeck nftban_queue_add nftban_queue_process_next nftban_queue_count \
+nftban_mail_spool_status() {
+    __spooldeck 1 mail spool list
+}
+
+nftban_mail_send_test() {
+    __spooldeck 1 mail test ${1:+"$1"}
+}
+
+nftban_mail_detect_mta() {
+    local __spooldeck_status
+    __spooldeck_status=$(__spooldeck 1 mail status) || return 1
+    printf '%s\n' "$__spooldeck_status" | sed -n 's/^transport *//p'
+}
+
+export -f __spooldeck nftban_queue_process_batch nftban_mail_spool_status nftban_mail_send_test \
+    nftban_mail_detect_mta nftban_queue_add nftban_queue_process_next nftban_queue_count \
     nftban_queue_count_dlq nftban_queue_has_pending nftban_queue_dlq_list nftban_queue_dlq_retry \
     nftban_queue_dlq_purge nftban_mail_send nftban_mail_send_with_retry
+
+else
+    echo 'spooldeck: the functions need bash; commands for any shell: spooldeck queue add, spooldeck mail send' >&2
+    false
+fi
