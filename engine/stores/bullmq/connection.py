@@ -200,6 +200,15 @@ def _limited(connection: Any) -> Any:
         def _connect(self) -> _LimitedSocket:
             return _LimitedSocket(super()._connect())
 
+        def _wrap_socket_with_ssl(self, sock: socket.socket) -> Any:
+            """Make the TLS handshake within the time of a connect."""
+            sock.settimeout(CONNECT_TIMEOUT_SECONDS)
+            try:
+                return super()._wrap_socket_with_ssl(sock)
+            except TimeoutError:
+                seconds = f"{CONNECT_TIMEOUT_SECONDS:g} s"
+                raise OSError(f"no TLS within {seconds}: is this a port with TLS?") from None
+
         def connect_check_health(self, *args: Any, **options: Any) -> None:
             """Connect and log in: redis-py does both here."""
             super().connect_check_health(*args, **options)
@@ -445,7 +454,8 @@ class Connection:
         a replica the next command connects again."""
         at, said, kinds = self._place.text, safe_line(str(error))[:300], self._redis.exceptions
         if isinstance(error, kinds.AuthenticationError) or said.startswith(("NOAUTH", "WRONGPASS")):
-            return Unavailable(f"{at}: the server refused the password: set it in `places`")
+            how = "set it in `places`, with # / ? @ % in it written as %XX"
+            return Unavailable(f"{at}: the server refused the password: {how}")
         if isinstance(error, kinds.NoPermissionError) or "NOPERM" in said:
             return Denied(f"{at}: no permission: {said}")
         if (
@@ -469,6 +479,9 @@ class Connection:
             return Unavailable(f"{at}: the server does not answer")
         if isinstance(error.__context__ if isinstance(error, Exception) else None, AnswerTooLong):
             return Unavailable(f"{at}: this is no answer of Redis: {said}")
+        if "CERTIFICATE_VERIFY_FAILED" in said:
+            how = "name the certificate of its issuer: ?ca_file=PATH"
+            return Unavailable(f"{at}: not connected: {said}: {how}")
         if isinstance(error, kinds.ConnectionError):
             return Unavailable(f"{at}: not connected: {said}")
         return Unavailable(f"{at}: {said}")
