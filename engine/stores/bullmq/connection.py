@@ -217,6 +217,16 @@ def _limited(connection: Any) -> Any:
     return LimitedConnection
 
 
+def _reopen_if_cut(connection: Any, failures: tuple[type[Exception], ...]) -> None:
+    """Close a connection that the server has closed: the next command connects again."""
+    try:
+        is_cut = connection.can_read(0)  # no answer is awaited, so it can only be the end
+    except failures:
+        is_cut = True
+    if is_cut:
+        connection.disconnect()
+
+
 class Denied(Unavailable):
     """The user of the connection lacks a permission."""
 
@@ -343,19 +353,10 @@ class Connection:
             if self._is_stale:
                 self._blocked.disconnect()
                 self._is_stale = False
-            self._reopen_if_cut(self._blocked)
+            _reopen_if_cut(self._blocked, self._failures)
             self._blocked.send_command(*words)
         except self._failures as error:
             raise self.explain(error) from error
-
-    def _reopen_if_cut(self, connection: Any) -> None:
-        """Close a connection that the server has closed: the next command connects again."""
-        try:
-            is_cut = connection.can_read(0)  # no answer is awaited, so it can only be the end
-        except self._failures:
-            is_cut = True
-        if is_cut:
-            connection.disconnect()
 
     def is_ready(self, seconds: float) -> bool:
         """Wait for the answer to `begin`; True if `finish` does not block.
@@ -389,7 +390,7 @@ class Connection:
             raise self.explain(error) from error
         connection = self._scripts
         try:
-            self._reopen_if_cut(connection)
+            _reopen_if_cut(connection, self._failures)
             connection.send_packed_command(connection.pack_commands(commands))
             for _ in commands:
                 connection._sock.begin_next()
