@@ -171,7 +171,7 @@ class Claimer:
         self._taking = None
 
     def is_limited(self, now: float, log: Callable[[str, str], None]) -> bool:
-        """True if a rate limit of the store holds back tasks that are due; the log has a line then."""
+        """True if a rate limit of the store holds back due tasks; the log has a line then."""
         ends = self._store.claim_rules.limit_ends()
         if ends is not None:
             wait = max(0.0, ends - now)
