@@ -263,11 +263,11 @@ def test_tasks_that_will_run_are_in_the_order_of_their_age(
     tasks = [
         a_task(n, state=State.DONE, created=ages(n))._replace(id=f"mails/{n}") for n in range(1, 13)
     ]
+    given = sorted(tasks, key=lambda task: task.id)
     writer.begin_scan()
-    writer.add_scanned(sorted(tasks, key=lambda task: task.id))
+    writer.add_scanned(given)
     writer.end_scan()
     oldest = [task.id for task in tasks]
-    given = sorted(tasks, key=lambda task: task.id)
     small = plans.freeze_plan("rerun", given, NOW)
     monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 3)
     large = plans.freeze_plan("rerun", given, NOW)

@@ -22,7 +22,7 @@ from engine.stores.bullmq.moves import EDGES
 from engine.stores.bullmq.place import BullmqSettings, JobLimit, parse_settings
 from tests.delivery.peers import make_certificate, tls_server
 from tests.redis_server import TestServer, running_server
-from tests.stores.jobs import NOW, scanned, write_failed, write_waiting
+from tests.stores.jobs import NOW, scanned, write_failed, write_hash, write_waiting
 from tests.stores.seen import found
 
 
@@ -286,6 +286,37 @@ def test_a_full_server_is_full(server: TestServer) -> None:
             store.swap(task, verbs.purge(task, NOW))
         client.config_set("maxmemory", "0")
         assert found(store, "mails/1") == task
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_jobs_of_a_full_server_can_be_deleted(server: TestServer, *, is_paused: bool) -> None:
+    """Waiting, delayed, with a priority, failed, completed ones: expunge takes no memory. The next
+    run of a schedule and a child that its parent waits for stay."""
+    with server.client() as client, closing(open_place(server.place())) as store:
+        write_waiting(client, "w")
+        client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
+        write_failed(client, "f")
+        for place in ("delayed", "prioritized", "completed"):
+            write_hash(client, f"bull:mails:{place[0]}", parentKey="")
+            client.zadd(f"bull:mails:{place}", {place[0]: 4096})
+        write_hash(client, "bull:mails:repeat:x:5", rjk="x")
+        client.zadd("bull:mails:repeat", {"x": 5})
+        client.zadd("bull:mails:delayed", {"repeat:x:5": 4096})
+        write_waiting(client, "child", parentKey="bull:mails:parent")
+        client.sadd("bull:mails:parent:dependencies", "bull:mails:child")
+        if is_paused:
+            store.control("pause", "mails", "1")
+        tasks = scanned(store)[0]
+        client.config_set("maxmemory", "1")
+        kept = set[str]()
+        for ident, task in tasks.items():
+            try:
+                store.swap(task, None)
+            except Unsupported:
+                kept.add(ident)
+        assert kept == {"mails/repeat:x:5", "mails/child"}
+        assert scanned(store)[0].keys() == kept
+        client.config_set("maxmemory", "0")
 
 
 def test_a_cluster_is_refused() -> None:

@@ -469,7 +469,8 @@ class Connection:
             self.reset()
             return Unsupported(f"{at}: {READ_ONLY_REPLICA}")
         if isinstance(error, kinds.OutOfMemoryError) or said.startswith("OOM"):
-            return Full(f"{at}: the server's memory is full (maxmemory)")
+            why = "the server's memory is full (maxmemory): expunge frees some, purge copies"
+            return Full(f"{at}: {why}")
         if said.startswith(("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")):
             return Unavailable(f"{at}: Redis Cluster is not supported")
         if "WRONGTYPE" in said:
