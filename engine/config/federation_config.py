@@ -28,6 +28,10 @@ class FederationConfig(NamedTuple):
     """True: deliveries wait while their server is unhealthy, and use no attempt."""
     follows: str = ""
     """The table of follows, in the database of the outbox; "": decisions are not stored."""
+    blocked: str = ""
+    """The application's table of blocked servers, in the same database; "": none."""
+    servers: str = ""
+    """The application's table of servers with their keys and health, in the same database."""
     probes: Schedule | None = None
     """The waits before the probes of an unhealthy server; None: 5 minutes and 10 more each time."""
     policies: Mapping[str, Mapping[str, bool]] = {}
@@ -68,6 +72,8 @@ _FEDERATION: Mapping[str, validators.Check] = {
     "ca_file": validators.check_path,
     "breaker": validators.check_bool,
     "follows": validators.check_table,
+    "blocked": validators.check_table,
+    "servers": validators.check_table,
     "probes": validators.check_schedule,
     "policies": _policies,
 }

@@ -83,6 +83,10 @@ def parse_address(text: str) -> Address:
 
     if not text.isprintable() or " " in text:
         raise BadAddress("spaces or control characters in a URL: write them as %XX")
+    before, at, _ = text.partition("://")[2].rpartition("@")
+    if at and {"/", "?", "#"}.intersection(before):
+        signs = "/ as %2F, ? as %3F, # as %23, @ as %40, % as %25"
+        raise BadAddress(f"@ only before the host; in a password or parameter write {signs}")
     try:
         parts = urlsplit(text)
         host, user = parts.hostname or "", parts.username
@@ -92,8 +96,8 @@ def parse_address(text: str) -> Address:
         port = "" if parts.port is None else f":{parts.port}"
     except ValueError:
         raise BadAddress("expected a port from 0 to 65535") from None
-    if parts.fragment or "@" in parts.path or "@" in parts.query:
-        raise BadAddress("expected no # in a URL, and @ only before the host: write them as %XX")
+    if parts.fragment:
+        raise BadAddress("expected no # in a URL: write it as %23")
     fields = parse_qsl(parts.query, keep_blank_values=True)
     open_fields = sorted(one for one in fields if one[0].casefold() not in PASSWORD_PARAMETERS)
     secrets = [value for name, value in fields if name.casefold() in PASSWORD_PARAMETERS]

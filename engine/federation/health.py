@@ -26,6 +26,10 @@ OVERDUE_SECONDS = 60.0
 """Seconds after which a planned probe that has not run is added again: its job was lost."""
 RETRY_SECONDS = 60.0
 """Seconds until a probe is tried again that could not use the registry."""
+NOT_REGISTERED = "not registered"
+PUT_BACK_SECONDS, PUT_BACK_LIMIT_SECONDS = 15.0, 7200.0
+"""Seconds after which the probe of a server that is not ours is due again, so that the worker of
+another program can take it; and after its making, until which this is done."""
 
 
 def note_failure(parts: FederationParts, server: str, code: str) -> None:
@@ -142,8 +146,12 @@ class ProbeHandler:
     def _probe(self, task: Task, context: Context, server: str, origin: str) -> str:
         parts = self._parts
         seen = parts.registry.get(origin)
-        if why := self._skips(task, server, seen):
+        row = parts.shared.server(origin) if parts.shared is not None else None
+        theirs = row if row is not None and row.wants_probe else None
+        why = self._skips(task, server, seen)
+        if why and theirs is None:
             self._repair_chain(task, server, seen)
+            self._put_back(task, why)
             return f"skipped: {why}"
         try:
             send = for_task(parts, context.is_cancelled).send
@@ -153,9 +161,16 @@ class ProbeHandler:
             failure = str(error)
         now = parts.clock()
         if not failure:
-            update(parts.registry, origin, lambda old: mark_success(old, now))
+            if seen.rev:
+                update(parts.registry, origin, lambda old: mark_success(old, now))
+            if parts.shared is not None and theirs is not None:
+                parts.shared.mark_healthy(theirs)
             parts.log("INFO", f"{origin} is healthy again")
             return "healthy"
+        if parts.shared is not None and theirs is not None:
+            self._plan_next(server, parts.shared.count_probe(theirs), failure)
+        if why:
+            return f"failed: {failure}"
         number = parts.registry.count_probe(origin)
         wait = parts.probes.wait(number)
         due = None if wait is None else now + wait
@@ -164,11 +179,30 @@ class ProbeHandler:
             origin,
             lambda old: old if old.healthy else old._replace(next_probe=due, last_failure=now),
         )
+        self._plan_next(server, number, failure)
         if wait is None:
-            parts.log("WARN", f"{origin}: {number} probes have failed, no further one: {failure}")
             return f"failed: {failure}; no further probe"
-        parts.add_probe(server, number, wait)
         return f"failed: {failure}; next probe in {wait:g} s"
+
+    def _plan_next(self, server: str, number: int, failure: str) -> None:
+        """Add the probe of a number, unless it would be one too many."""
+        parts = self._parts
+        if (wait := parts.probes.wait(number)) is not None:
+            parts.add_probe(server, number, wait)
+        else:
+            text = f"{number} probes have failed, no further one: {failure}"
+            parts.log("WARN", f"{origin_of(server)}: {text}")
+
+    def _put_back(self, task: Task, why: str) -> None:
+        """Leave the probe of a server that is not ours to the worker of another program.
+
+        Raises:
+            Postponed: it is left.
+        """
+        now, shared = self._parts.clock(), self._parts.shared
+        is_known = shared is not None and bool(shared.servers)
+        if why == NOT_REGISTERED and not is_known and now < task.created + PUT_BACK_LIMIT_SECONDS:
+            raise Postponed(now + PUT_BACK_SECONDS, f"{why} here: left to another program")
 
     def _repair_chain(self, task: Task, server: str, seen: Destination) -> None:
         """Add the next probe, if an earlier run of this one has counted it and then was killed."""
@@ -181,7 +215,7 @@ class ProbeHandler:
         """Why a server is not probed; "" if it is."""
         policy = self._parts.policies.get(seen.reason)
         if not seen.rev:
-            return "not registered"
+            return NOT_REGISTERED
         if seen.healthy:
             return "healthy already"
         if policy is not None and not policy.probe:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from engine.delivery.http_client import Answer
 from engine.delivery.network_errors import CANCELLED, OWN_LIMIT, DeliveryError
@@ -15,6 +15,9 @@ from engine.federation.keys import OwnKeys, PeerKeys
 from engine.federation.profile import POLICIES, Policy, Profile
 from engine.schedules import Schedule, linear
 from engine.work.handlers import Lacking, Postponed
+
+if TYPE_CHECKING:
+    from engine.federation.shared_tables import SharedTables
 
 SIGNING, ENCRYPTION = "publicKey", "encryptionPublicKey"
 """Keys of the free JSON of a destination: its public keys in base64, as /discover names them."""
@@ -75,6 +78,8 @@ class FederationParts(NamedTuple):
     """True: deliveries wait while their server is unhealthy, and use no attempt."""
     log: Callable[[str, str], None] = lambda level, text: None
     clock: Callable[[], float] = time.time
+    shared: SharedTables | None = None
+    """The application's own tables of servers; None: they are not known."""
 
 
 def for_task(parts: FederationParts, is_cancelled: Callable[[], bool]) -> FederationParts:

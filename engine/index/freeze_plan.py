@@ -21,7 +21,7 @@ from engine.index.schema import (
     task_source,
 )
 from engine.model import Task
-from engine.operations.plan_rows import CREATE_ROWS, Row, RowTable
+from engine.operations.plan_rows import BY_AGE, CREATE_ROWS, Row, RowTable
 from engine.operations.temp_table import TempTable
 
 
@@ -32,8 +32,11 @@ def freeze_rows(
     now: float,
     recent: float,
     noted: Collection[str],
+    *,
+    by_age: bool = False,
 ) -> RowTable:
-    """Copy the tasks of a plan to a temporary table beside the index, within SQLite.
+    """Copy the tasks of a plan to a temporary table beside the index, within SQLite: in the order
+    of the query, or the oldest first.
 
     Those with a note (`noted`), or created after `recent`, are suspicious. An id has one row.
 
@@ -52,7 +55,7 @@ def freeze_rows(
         reader.fetch(
             "INSERT INTO plan.planned(id, state, rev, suspicious, created) "
             "SELECT id, state, rev, coalesce(created, 0) > ?, created "
-            f"FROM {source} {order_clause(query)}",
+            f"FROM {source} {BY_AGE if by_age else order_clause(query)}",
             (recent, *values),
         )
         if noted:

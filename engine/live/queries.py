@@ -143,6 +143,8 @@ class IndexQueries:
         """
         now, generation = self._clock(), self._sync.latest.generation
         edges, careful = self._sync.edges, VERBS[verb].excludes_suspicious
+        is_plain = query.order == "id" and not query.descending
+        by_age = plans.is_by_age(verb) and is_plain  # else in the order of the screen
 
         def freeze(reader: Reader) -> Plan:
             filter = query.filter.text
@@ -155,9 +157,10 @@ class IndexQueries:
             if plans.has_bars(edges, verb):
                 bar = partial(plans.bar_reason, edges, verb, now=now)
                 seen = reader.plan_rows(query, ids, now, bar)
-                return plans.freeze_rows(verb, seen, now, filter=filter, noted=noted)
+                return plans.freeze_rows(verb, seen, now, filter=filter, noted=noted, by_age=by_age)
             recent = now - plans.RECENT_SECONDS if careful else float("inf")
-            table = freeze_rows(reader, query, ids, now, recent, noted if careful else ())
+            others = noted if careful else ()
+            table = freeze_rows(reader, query, ids, now, recent, others, by_age=by_age)
             rows = table if len(table) > MAX_ROWS_IN_MEMORY else tuple(table)
             return Plan(verb, rows, now, filter, oldest=table.oldest, newest=table.newest)
 

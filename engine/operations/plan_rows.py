@@ -127,9 +127,13 @@ def _make_row(values: tuple[Any, ...]) -> Row:
     return Row(ident, _STATES[state], rev, EXCLUSION_REASONS[odd], end, barred)
 
 
-def write_rows(rows: Iterable[tuple[Row, float]]) -> RowTable:
-    """Write rows to a temporary table as they come, each with the creation time of its task (0:
-    unknown). Of several rows with an id, the first is kept.
+BY_AGE = "ORDER BY coalesce(created, 0), length(id), id"
+"""The oldest tasks first; of ids that are numbers, the smaller one."""
+
+
+def write_rows(rows: Iterable[tuple[Row, float]], *, by_age: bool = False) -> RowTable:
+    """Write rows to a temporary table as they come, or sorted by age, each with the creation time
+    of its task (0: unknown). Of several rows with an id, the first is kept.
 
     Raises:
         Unavailable: the disk is full.
@@ -144,6 +148,12 @@ def write_rows(rows: Iterable[tuple[Row, float]]) -> RowTable:
             "(SELECT min(place) FROM planned WHERE id = ?)",
             ((ident, ident) for (ident,) in twice),
         )
+    if by_age:
+        columns = "id, state, rev, suspicious, created, target, barred"
+        table.read("ALTER TABLE planned RENAME TO unsorted")
+        table.read(CREATE_ROWS.format(schema="main"))
+        table.read(f"INSERT INTO planned({columns}) SELECT {columns} FROM unsorted {BY_AGE}")
+        table.read("DROP TABLE unsorted")
     return RowTable(table)
 
 

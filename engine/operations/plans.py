@@ -156,6 +156,11 @@ def freeze_plan(
     return freeze_rows(verb, seen, now, filter=filter, noted=noted)
 
 
+def is_by_age(verb: str) -> bool:
+    """True if a verb lets tasks run: then the oldest come first, however their ids are sorted."""
+    return any(end is State.PENDING for _, end in VERBS[verb].edges)
+
+
 def freeze_rows(
     verb: str,
     seen: Iterable[tuple[str, State, str, float, str]],
@@ -163,10 +168,12 @@ def freeze_rows(
     *,
     filter: str = "",
     noted: frozenset[str] = frozenset(),
+    by_age: bool | None = None,
 ) -> Plan:
     """Make a plan from tuples of id, state, revision, creation (epoch seconds UTC), and why the
-    store bars the task.
+    store bars the task. With `by_age`, they are sorted by creation; None: if the verb is.
     """
+    by_age = is_by_age(verb) if by_age is None else by_age
     careful = VERBS[verb].excludes_suspicious
 
     def make(each: tuple[str, State, str, float, str]) -> tuple[Row, float]:
@@ -177,7 +184,7 @@ def freeze_rows(
     waiting = map(make, seen)
     first = list(islice(waiting, MAX_ROWS_IN_MEMORY + 1))
     if len(first) > MAX_ROWS_IN_MEMORY:
-        table = write_rows(chain(first, waiting))
+        table = write_rows(chain(first, waiting), by_age=by_age)
         return Plan(verb, table, now, filter, oldest=table.oldest, newest=table.newest)
     rows: dict[str, tuple[Row, float]] = {}
     for row, created in first:
@@ -185,7 +192,10 @@ def freeze_rows(
         rows.setdefault(row.id, (row, created))
     times = [created for _, created in rows.values() if created]
     oldest, newest = min(times, default=0.0), max(times, default=0.0)
-    kept = tuple(row for row, _ in rows.values())
+    found = [*rows.values()]
+    if by_age:  # of numbers of one time, the shorter one is the smaller
+        found.sort(key=lambda each: (each[1], len(each[0].id), each[0].id))
+    kept = tuple(row for row, _ in found)
     return Plan(verb, kept, now, filter, oldest=oldest, newest=newest)
 
 

@@ -170,6 +170,14 @@ class Claimer:
         """Close `take`: the store has failed."""
         self._taking = None
 
+    def is_limited(self, now: float, log: Callable[[str, str], None]) -> bool:
+        """True if a rate limit of the store holds back due tasks; the log has a line then."""
+        ends = self._store.claim_rules.limit_ends()
+        if ends is not None:
+            wait = max(0.0, ends - now)
+            log("INFO", f"A rate limit holds back tasks, next in {wait:.1f}s")
+        return ends is not None
+
     def swap_and_fetch(self, moves: list[Move], now: float, room: int) -> list[Outcome]:
         """Store outcomes, and claim up to `room` tasks in the same step."""
         swap_and_take = self._store.claim_rules.swap_and_take

@@ -247,7 +247,13 @@ class Worker:
             if is_free and (self._stopping or claimed - outcomes.put_off == limit):
                 return
             now = self._clock()
-            if not slots.busy and until_idle and not began and not self._is_limited(limit):
+            waits = limit is None and not (self._stopping or self._unreachable)
+            if (
+                not slots.busy
+                and until_idle
+                and not began
+                and not (waits and self._claimer.is_limited(now, self._services.log))
+            ):
                 outcomes.settle_owed(forced=True, logs=False)
                 return
             self._writes.write_due(now, idle=not slots.busy, stays=limit is None)
@@ -255,17 +261,6 @@ class Worker:
             if limit is None:
                 self._wakes_at = now + patience
             self._await(patience)
-
-    def _is_limited(self, limit: int | None) -> bool:
-        """True if a rate limit of the store holds back tasks that are due; a run for one task does
-        not wait for it."""
-        if limit is not None or self._stopping or self._unreachable:
-            return False
-        ends = self._store.claim_rules.limit_ends()
-        if ends is not None:
-            wait = max(0.0, ends - self._clock())
-            self._services.log("INFO", f"A rate limit holds back tasks, next in {wait:.1f}s")
-        return ends is not None
 
     def _patience(self, now: float, *, looking: bool) -> float:
         """Seconds to wait for an event before the next timed action."""

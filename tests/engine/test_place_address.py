@@ -44,6 +44,10 @@ def test_a_url_has_a_scheme() -> None:
         (f"redis://:{SECRET}@h:99999/", "expected a port from 0 to 65535"),
         (f"redis://:{SECRET}@[::1/", "expected SCHEME://HOST"),
         (f"redis://:{SECRET}@h/0#1", "expected no # in a URL"),
+        (f"redis://:{SECRET}#s@h:6379/0", "in a password or parameter write / as %2F"),
+        (f"redis://:a/{SECRET}@h/0", "in a password or parameter write / as %2F"),
+        (f"redis://u:7?{SECRET}@h/0", "in a password or parameter write / as %2F"),
+        (f"redis://h/0?user={SECRET}@x", "@ only before the host"),
         (f"redis://:{SECRET}@h/\x1b", "write them as %XX"),
     ],
 )

@@ -248,3 +248,32 @@ def test_a_table_torn_before_the_intent_changes_nothing(
         journal.begin(Intent("hold", Who("ana")), plan)
     assert journal.operations() == ()
     assert not list((tmp_path / "journal").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("ages", [lambda n: NOW - 900 + n // 2, lambda n: 0.0])
+def test_tasks_that_will_run_are_in_the_order_of_their_age(
+    writer: Writer,
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    ages: Callable[[int], float],
+) -> None:
+    """Ids may be numbers, whose text has another order; those of one time are in the order of the
+    numbers. A plan is the same in memory, in a table and from the index; that of a verb after which
+    nothing runs stays in the order of ids."""
+    tasks = [
+        a_task(n, state=State.DONE, created=ages(n))._replace(id=f"mails/{n}") for n in range(1, 13)
+    ]
+    given = sorted(tasks, key=lambda task: task.id)
+    writer.begin_scan()
+    writer.add_scanned(given)
+    writer.end_scan()
+    oldest = [task.id for task in tasks]
+    small = plans.freeze_plan("rerun", given, NOW)
+    monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 3)
+    large = plans.freeze_plan("rerun", given, NOW)
+    query, forever = Query(State.DONE), float("inf")
+    table = freeze_rows(reader, query, None, NOW, forever, (), by_age=plans.is_by_age("rerun"))
+    assert isinstance(large.rows, RowTable)
+    for rows in (small.rows, large.rows, table):
+        assert [row.id for row in rows] == oldest
+    assert [row.id for row in plans.freeze_plan("hold", given, NOW).rows] == sorted(oldest)

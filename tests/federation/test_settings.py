@@ -20,7 +20,8 @@ def test_each_key_is_read(tmp_path: Path) -> None:
     """A path may be relative to the file, an origin may end with /."""
     text = (
         "{origin: 'https://own.example/', keys: keys, profile: sipher, breaker: true, "
-        "follows: public.follows, probes: linear 5m +10m limit 5, policies: {DNS: {probe: true}}}"
+        "follows: public.follows, blocked: blacklisted_servers, servers: app.server_registry, "
+        "probes: linear 5m +10m limit 5, policies: {DNS: {probe: true}}}"
     )
     assert read(tmp_path, text) == FederationConfig(
         "https://own.example",
@@ -28,6 +29,8 @@ def test_each_key_is_read(tmp_path: Path) -> None:
         "sipher",
         breaker=True,
         follows="public.follows",
+        blocked="blacklisted_servers",
+        servers="app.server_registry",
         probes=linear(300.0, 600.0, 5),
         policies={"DNS": {"probe": True}},
     )

@@ -1,9 +1,10 @@
 """Servers that refuse, load, copy another or go away: one clear line each, nothing twice."""
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,13 @@ from engine.config.place_address import parse_address
 from engine.config.validators import ConfigError, ConfigLocation
 from engine.model import State
 from engine.store import Full, Unavailable, Unsupported
-from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq import BullmqStore, connection, parse_place
 from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.moves import EDGES
 from engine.stores.bullmq.place import BullmqSettings, JobLimit, parse_settings
+from tests.delivery.peers import make_certificate, tls_server
 from tests.redis_server import TestServer, running_server
-from tests.stores.jobs import NOW, scanned, write_failed, write_waiting
+from tests.stores.jobs import NOW, scanned, write_failed, write_hash, write_waiting
 from tests.stores.seen import found
 
 
@@ -56,9 +58,88 @@ def test_an_address_names_server_database_and_prefix() -> None:
     assert parse_place(parse_address("rediss://db.example")).options["ssl"] is True
     socket_place = parse_place(parse_address("redis+unix:///run/redis.sock?db=2"))
     assert socket_place.options == {"db": 2, "unix_socket_path": "/run/redis.sock"}
-    for wrong in ("redis://host/mails", "redis://host/0?colour=red"):
-        with pytest.raises(Unavailable, match="expected"):
+    assert parse_place(parse_address("redis://host?db=2")).options["db"] == 2
+    secure = parse_place(parse_address("rediss://host/1?ca_file=/ca.pem&cert_file=/c&key_file=/k"))
+    assert {name: value for name, value in secure.options.items() if name.startswith("ssl_")} == {
+        **{"ssl_ca_certs": "/ca.pem", "ssl_certfile": "/c", "ssl_keyfile": "/k"}
+    }
+    for wrong, what in (
+        ("redis://host/mails", "expected a number"),
+        ("redis://host/0?colour=red", "'colour', expected one of prefix, db, ca_file"),
+        ("redis://host/0?db=2", "the database is in the path and in db"),
+        ("redis://host/0?ca_file=/ca.pem", "are for rediss://"),
+        ("rediss://host/0?key_file=/k", "key_file needs cert_file"),
+    ):
+        with pytest.raises(Unavailable, match=what):
             parse_place(parse_address(wrong))
+
+
+@contextmanager
+def secured(server: TestServer, context: ssl.SSLContext) -> Iterator[int]:
+    """Let a server be reached through TLS; the port."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+    def pass_on(link: ssl.SSLSocket) -> None:
+        with link, socket.socket(socket.AF_UNIX) as far:
+            far.connect(server.url.removeprefix("redis+unix://"))
+            back = threading.Thread(target=pump, args=(far, link), daemon=True)
+            back.start()
+            pump(link, far)
+            back.join(20)
+
+    def serve() -> None:
+        while True:
+            try:
+                raw, _ = listener.accept()
+            except OSError:
+                return
+            try:
+                link = context.wrap_socket(raw, server_side=True)
+            except OSError:
+                raw.close()
+                continue
+            threads.append(threading.Thread(target=pass_on, args=(link,), daemon=True))
+            threads[-1].start()
+
+    threads = [threading.Thread(target=serve, daemon=True)]
+    threads[0].start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for thread in threads:
+            thread.join(20)
+
+
+def test_certificates_of_files_are_used(server: TestServer, tmp_path: Path) -> None:
+    """The issuer of the server's certificate, and our own; without, one line says what lacks."""
+    pem, ours = (make_certificate(tmp_path, name) for name in ("localhost", "client"))
+    context = tls_server(pem)
+    with secured(server, context) as port:
+        url = f"rediss://localhost:{port}/0"
+        assert "name the certificate of its issuer: ?ca_file=PATH" in refusal(url)
+        assert "No such file" in refusal(f"{url}?ca_file={tmp_path}/none.pem")
+        open_place(f"{url}?ca_file={pem}").close()
+        context.load_verify_locations(ours)
+        context.verify_mode = ssl.CERT_REQUIRED
+        assert "not connected" in refusal(f"{url}?ca_file={pem}")
+        open_place(f"{url}?ca_file={pem}&cert_file={ours}").close()
+
+
+def test_a_port_without_tls_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handshake has the time of a connect, here less, not that of an answer."""
+    monkeypatch.setattr(connection, "CONNECT_TIMEOUT_SECONDS", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"rediss://127.0.0.1:{listener.getsockname()[1]}/0"
+        assert "no TLS within 0.05 s: is this a port with TLS?" in refusal(url)
 
 
 def test_settings_of_the_worker_are_checked() -> None:
@@ -205,6 +286,37 @@ def test_a_full_server_is_full(server: TestServer) -> None:
             store.swap(task, verbs.purge(task, NOW))
         client.config_set("maxmemory", "0")
         assert found(store, "mails/1") == task
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_jobs_of_a_full_server_can_be_deleted(server: TestServer, *, is_paused: bool) -> None:
+    """Waiting, delayed, with a priority, failed, completed ones: expunge takes no memory. The next
+    run of a schedule and a child that its parent waits for stay."""
+    with server.client() as client, closing(open_place(server.place())) as store:
+        write_waiting(client, "w")
+        client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
+        write_failed(client, "f")
+        for place in ("delayed", "prioritized", "completed"):
+            write_hash(client, f"bull:mails:{place[0]}", parentKey="")
+            client.zadd(f"bull:mails:{place}", {place[0]: 4096})
+        write_hash(client, "bull:mails:repeat:x:5", rjk="x")
+        client.zadd("bull:mails:repeat", {"x": 5})
+        client.zadd("bull:mails:delayed", {"repeat:x:5": 4096})
+        write_waiting(client, "child", parentKey="bull:mails:parent")
+        client.sadd("bull:mails:parent:dependencies", "bull:mails:child")
+        if is_paused:
+            store.control("pause", "mails", "1")
+        tasks = scanned(store)[0]
+        client.config_set("maxmemory", "1")
+        kept = set[str]()
+        for ident, task in tasks.items():
+            try:
+                store.swap(task, None)
+            except Unsupported:
+                kept.add(ident)
+        assert kept == {"mails/repeat:x:5", "mails/child"}
+        assert scanned(store)[0].keys() == kept
+        client.config_set("maxmemory", "0")
 
 
 def test_a_cluster_is_refused() -> None:

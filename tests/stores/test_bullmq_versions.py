@@ -162,6 +162,7 @@ ACTS: dict[str, Callable[[Trial], object]] = {
     "hold and release with priority": lambda t: (t.act("hold", "p5"), t.act("release", "p5")),
     "hold and release delayed": lambda t: (t.act("hold", "dp"), t.act("release", "dp")),
     "purge": lambda t: t.act("purge", "p5"),
+    "expunge": lambda t: t.act("expunge", "w2"),
     "purge and restore": lambda t: (t.act("purge", "w1"), t.act("restore", "w1")),
     "undo purge": lambda t: t.undo("purge", "w2"),
     "undo purge with priority": lambda t: t.undo("purge", "p5"),

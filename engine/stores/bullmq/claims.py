@@ -46,7 +46,9 @@ class JobClaims:
     ) -> None:
         self._connection, self._place, self._moves = connection, place, moves
         self._repeats = repeats
-        self._find_queues, self._clock = find_queues, clock
+        self._clock = clock
+        self._queues: Callable[[], Sequence[str]] = lambda: place.queues or find_queues()
+        """The queues that the worker works, else all that are known."""
         self._unique, self._numbers = secrets.token_hex(8), count()
         self._lots: dict[str, int] = {}
         """Jobs to claim at a time from each queue: twice as many after a lot that was full."""
@@ -61,17 +63,12 @@ class JobClaims:
         self.markers: MarkerWatch | None = None
         """Waits for jobs of the queues that have none, if a worker needs that."""
 
-    @property
-    def _queues(self) -> Sequence[str]:
-        """The queues that the worker works, else all that are known."""
-        return self._place.queues or self._find_queues()
-
     def take(self, now: float, owner: str, limit: int, wants: ClaimFilter) -> Iterator[Task]:
         """Claim jobs in lots, one lot of each queue in turn, the queue of the last claim last.
 
         BullMQ itself chooses the next job of a queue, so `wants` is asked with an empty group.
         """
-        queues = self._queues
+        queues = self._queues()
         after = queues.index(self._last) + 1 if self._last in queues else 0
         left, open_queues = limit, [*queues[after:], *queues[:after]]
         while open_queues:
@@ -257,7 +254,7 @@ class JobClaims:
         """
         every, bases = (
             self._place.stalled_seconds,
-            [self._place.base(each) for each in self._queues],
+            [self._place.base(each) for each in self._queues()],
         )
         there = self._connection.call_all([("EXISTS", f"{base}meta") for base in bases])
         calls = [

@@ -200,12 +200,31 @@ def _limited(connection: Any) -> Any:
         def _connect(self) -> _LimitedSocket:
             return _LimitedSocket(super()._connect())
 
+        def _wrap_socket_with_ssl(self, sock: socket.socket) -> Any:
+            """Make the TLS handshake within the time of a connect."""
+            sock.settimeout(CONNECT_TIMEOUT_SECONDS)
+            try:
+                return super()._wrap_socket_with_ssl(sock)
+            except TimeoutError:
+                seconds = f"{CONNECT_TIMEOUT_SECONDS:g} s"
+                raise OSError(f"no TLS within {seconds}: is this a port with TLS?") from None
+
         def connect_check_health(self, *args: Any, **options: Any) -> None:
             """Connect and log in: redis-py does both here."""
             super().connect_check_health(*args, **options)
             self._sock.max_bytes = MAX_ANSWER_BYTES
 
     return LimitedConnection
+
+
+def _reopen_if_cut(connection: Any, failures: tuple[type[Exception], ...]) -> None:
+    """Close a connection that the server has closed: the next command connects again."""
+    try:
+        is_cut = connection.can_read(0)  # no answer is awaited, so it can only be the end
+    except failures:
+        is_cut = True
+    if is_cut:
+        connection.disconnect()
 
 
 class Denied(Unavailable):
@@ -334,19 +353,10 @@ class Connection:
             if self._is_stale:
                 self._blocked.disconnect()
                 self._is_stale = False
-            self._reopen_if_cut(self._blocked)
+            _reopen_if_cut(self._blocked, self._failures)
             self._blocked.send_command(*words)
         except self._failures as error:
             raise self.explain(error) from error
-
-    def _reopen_if_cut(self, connection: Any) -> None:
-        """Close a connection that the server has closed: the next command connects again."""
-        try:
-            is_cut = connection.can_read(0)  # no answer is awaited, so it can only be the end
-        except self._failures:
-            is_cut = True
-        if is_cut:
-            connection.disconnect()
 
     def is_ready(self, seconds: float) -> bool:
         """Wait for the answer to `begin`; True if `finish` does not block.
@@ -380,7 +390,7 @@ class Connection:
             raise self.explain(error) from error
         connection = self._scripts
         try:
-            self._reopen_if_cut(connection)
+            _reopen_if_cut(connection, self._failures)
             connection.send_packed_command(connection.pack_commands(commands))
             for _ in commands:
                 connection._sock.begin_next()
@@ -445,7 +455,8 @@ class Connection:
         a replica the next command connects again."""
         at, said, kinds = self._place.text, safe_line(str(error))[:300], self._redis.exceptions
         if isinstance(error, kinds.AuthenticationError) or said.startswith(("NOAUTH", "WRONGPASS")):
-            return Unavailable(f"{at}: the server refused the password: set it in `places`")
+            how = "set it in `places`, with # / ? @ % in it written as %XX"
+            return Unavailable(f"{at}: the server refused the password: {how}")
         if isinstance(error, kinds.NoPermissionError) or "NOPERM" in said:
             return Denied(f"{at}: no permission: {said}")
         if (
@@ -458,7 +469,8 @@ class Connection:
             self.reset()
             return Unsupported(f"{at}: {READ_ONLY_REPLICA}")
         if isinstance(error, kinds.OutOfMemoryError) or said.startswith("OOM"):
-            return Full(f"{at}: the server's memory is full (maxmemory)")
+            why = "the server's memory is full (maxmemory): expunge frees some, purge copies"
+            return Full(f"{at}: {why}")
         if said.startswith(("MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN")):
             return Unavailable(f"{at}: Redis Cluster is not supported")
         if "WRONGTYPE" in said:
@@ -469,6 +481,9 @@ class Connection:
             return Unavailable(f"{at}: the server does not answer")
         if isinstance(error.__context__ if isinstance(error, Exception) else None, AnswerTooLong):
             return Unavailable(f"{at}: this is no answer of Redis: {said}")
+        if "CERTIFICATE_VERIFY_FAILED" in said:
+            how = "name the certificate of its issuer: ?ca_file=PATH"
+            return Unavailable(f"{at}: not connected: {said}: {how}")
         if isinstance(error, kinds.ConnectionError):
             return Unavailable(f"{at}: not connected: {said}")
         return Unavailable(f"{at}: {said}")

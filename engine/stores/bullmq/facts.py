@@ -214,7 +214,8 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
     if limit and used >= FULL_SHARE * limit:
         yield ServerWarning(
             f"{100 * used // limit} % of the memory limit is used",
-            "redis-cli config set maxmemory BYTES, or purge completed jobs",
+            "redis-cli config set maxmemory BYTES, or spooldeck expunge --state completed "
+            "(purge copies jobs first)",
         )
     for queue, number in state.orphans.items():
         jobs = "1 job is" if number == 1 else f"{number:,} jobs are"

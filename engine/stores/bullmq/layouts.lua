@@ -80,7 +80,7 @@ local function join_lists(base)
   if redis.call('LLEN', paused) <= redis.call('LLEN', wait) then
     while redis.call('LMOVE', paused, wait, 'LEFT', 'RIGHT') do end
   else
-    while redis.call('LMOVE', wait, paused, 'RIGHT', 'LEFT') do end
+    for _ = 1, redis.call('LLEN', wait) do redis.call('LMOVE', wait, paused, 'RIGHT', 'LEFT') end
     redis.call('RENAME', paused, wait)
   end
 end

@@ -21,6 +21,15 @@ STALLED_CHECK_SECONDS = 30.0
 """Seconds between two checks for jobs without a worker (BullMQ: stalledInterval)."""
 
 
+TLS_FILES: Mapping[str, str] = {
+    "ca_file": "ssl_ca_certs",
+    "cert_file": "ssl_certfile",
+    "key_file": "ssl_keyfile",
+}
+"""Parameters of a rediss:// URL with paths of PEM files, and the options of redis-py: certificates
+that are trusted besides those of the system, our own certificate, and its key if not in there."""
+
+
 DESTINATION_FIELDS: Mapping[str, str] = {"federation-delivery": "serverUrl"}
 """By queue: the field of a job's data that names its destination, unless it is configured."""
 MAX_FIELD_CHARACTERS = 64
@@ -146,7 +155,8 @@ class RedisPlace(NamedTuple):
 
 
 def parse_place(address: Address, settings: BullmqSettings | None = None) -> RedisPlace:
-    """Parse redis://HOST:PORT/DB?prefix=P or redis+unix:///PATH?db=DB&prefix=P.
+    """Parse redis://HOST:PORT/DB?prefix=P or redis+unix:///PATH?db=DB&prefix=P; rediss:// may have
+    the parameters of `TLS_FILES`.
 
     Raises:
         Unavailable: a part is invalid or unknown.
@@ -155,14 +165,21 @@ def parse_place(address: Address, settings: BullmqSettings | None = None) -> Red
 
     parts = urlsplit(address.text)
     fields = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    prefix = fields.pop("prefix", DEFAULT_PREFIX)
+    prefix, is_tls = fields.pop("prefix", DEFAULT_PREFIX), parts.scheme == "rediss"
     is_socket = parts.scheme in ("unix", "redis+unix")
-    database = (
-        fields.pop("db", "0") if is_socket else parts.path.strip("/") or fields.pop("db", "0")
-    )
+    path = "" if is_socket else parts.path.strip("/")
+    if path and "db" in fields:
+        raise Unavailable(f"{address.text}: the database is in the path and in db")
+    database = path or fields.pop("db", "0")
+    files = {TLS_FILES[name]: fields.pop(name) for name in TLS_FILES if name in fields}
+    if files and not is_tls:
+        raise Unavailable(f"{address.text}: {', '.join(TLS_FILES)} are for rediss://")
+    if "ssl_keyfile" in files and "ssl_certfile" not in files:
+        raise Unavailable(f"{address.text}: key_file needs cert_file")
     if fields:
+        expected = ", ".join(("prefix", "db", *TLS_FILES))
         raise Unavailable(
-            f"{address.text}: unknown parameter {min(fields)!r}, expected prefix or db"
+            f"{address.text}: unknown parameter {min(fields)!r}, expected one of {expected}"
         )
     if not database.isascii() or not database.isdecimal():
         raise Unavailable(f"{address.text}: database {database!r}, expected a number")
@@ -173,7 +190,7 @@ def parse_place(address: Address, settings: BullmqSettings | None = None) -> Red
         options["unix_socket_path"] = unquote(parts.path)
     else:
         options |= {"host": parts.hostname or "localhost", "port": parts.port or 6379}
-        options["ssl"] = parts.scheme == "rediss"
+        options |= {"ssl": is_tls, **files}
     place = RedisPlace(address.text, options, address.password, prefix)
     if settings is None:
         return place

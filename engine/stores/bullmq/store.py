@@ -98,7 +98,7 @@ class BullmqStore:
             self.restore_image = reader.restore_image
             self._moves = JobMoves(place)
             self._queues = KnownQueues(self._connection, place)
-            names = self._queues.names
+            names = self.queue_names = self._queues.names
             repeats = Repeats(self._connection, place)
             self._claims = JobClaims(self._connection, place, self._moves, repeats, names, clock)
             self.renew = self._claims.renew
@@ -114,8 +114,7 @@ class BullmqStore:
                 keeps_reports=True,
                 limit_ends=self._claims.limit_ends,
             )
-            self._refusal, self.edges = "", EDGES
-            self._set_edges()
+            self._refusal, self.edges = permitted_edges(EDGES, self._connection, place)
             self.controls: Mapping[str, Control] = controls.LazyControls(self._list_controls)
             self._controls_due = 0.0
             feed = ChangeFeed(self._connection, place, self._queues)
@@ -125,15 +124,6 @@ class BullmqStore:
             self.close()
             raise
 
-    def _set_edges(self) -> None:
-        """Refuse what the server, or its user, does not permit now."""
-        is_replica = self._connection.server.role in _REPLICA_ROLES
-        self._refusal = READ_ONLY_REPLICA if is_replica else ""
-        if is_replica:
-            self.edges = {way: e._replace(refusal=self._refusal) for way, e in EDGES.items()}
-        else:
-            self.edges = permitted_edges(EDGES, self._connection, self.place)
-
     def _leave_replica(self) -> None:
         """Connect again if the server is a replica now: the address may name the primary."""
         connection = self._connection
@@ -141,13 +131,9 @@ class BullmqStore:
             connection.reset()
         connection.server = connection.read_facts()
         if self._refusal or connection.server.role in _REPLICA_ROLES:
-            self._set_edges()
+            self._refusal, self.edges = permitted_edges(EDGES, connection, self.place)
 
     # ---- scanning
-
-    def queue_names(self) -> list[str]:
-        """The queues of the place, sorted, as they were found within a minute."""
-        return self._queues.names()
 
     def count_tasks(self) -> Mapping[State, int]:
         """Count the entries of all lists and sets by one script."""
@@ -312,8 +298,12 @@ class BullmqStore:
         raise Unsupported(f"no control {name!r} here that counts what it would change")
 
 
-def permitted_edges(edges: Edges, connection: Connection, place: RedisPlace) -> Edges:
-    """The edges, with a refusal for each that needs a command which the user may not run."""
+def permitted_edges(edges: Edges, connection: Connection, place: RedisPlace) -> tuple[str, Edges]:
+    """Why nothing may be changed, "" if something may; and the edges, each with a refusal if it
+    needs a command which the user may not run."""
+    if connection.server.role in _REPLICA_ROLES:
+        why = READ_ONLY_REPLICA
+        return why, {way: edge._replace(refusal=why) for way, edge in edges.items()}
     texts = [
         text.format(base=place.base("x"), kept=place.kept("x"), queues=place.queues_key)
         for text in (*_BULLMQ_COMMANDS, *_OUR_COMMANDS)
@@ -321,10 +311,10 @@ def permitted_edges(edges: Edges, connection: Connection, place: RedisPlace) -> 
     try:
         refused = connection.run(ScriptCall(script("permissions", reads_only=True), [], texts))
     except StoreError:
-        return edges  # unknown: a change says it
+        return "", edges  # unknown: a change says it
     if not refused:
-        return edges
-    return {
+        return "", edges
+    return "", {
         way: edge._replace(refusal=_refusal(way, refused) or edge.refusal)
         for way, edge in edges.items()
     }

@@ -41,6 +41,7 @@ from tui.cli.setup.setup import Setup
 from tui.format.task_row import added_line
 
 if TYPE_CHECKING:
+    from engine.config.place_address import Address
     from engine.destinations.destination import Destination
     from engine.destinations.registry import Registry
     from engine.federation.jobs import QueuedJob
@@ -184,9 +185,9 @@ def _handlers(
 
     parts = _parts(setup, place, services.log, stack)
     config, settings = setup.config, settings_of(setup)
-    outbox, address = None, config.destinations
+    outbox, address = None, _application_database(setup)
     if config.outbox is not None:
-        outbox, address = Outbox(config.outbox), config.outbox.database
+        outbox = Outbox(config.outbox)
         stack.callback(outbox.close)
     follows = None
     if settings.follows and address is not None:
@@ -202,15 +203,23 @@ def _handlers(
     }
 
 
+def _application_database(setup: Setup) -> Address | None:
+    """The address of the database with the tables of the application."""
+    config = setup.config
+    return config.destinations if config.outbox is None else config.outbox.database
+
+
 def _parts(
     setup: Setup, place: RedisPlace, log: Callable[[str, str], None], stack: ExitStack
 ) -> FederationParts:
     from engine.delivery.http_client import HttpClient, trusted_certificates
     from engine.delivery.url_guard import UrlGuard
+    from engine.destinations.database import SqlDatabase
     from engine.destinations.destination import origin_of
     from engine.federation.keys import BadKeys
     from engine.federation.parts import PROBES, FederationParts
     from engine.federation.profile import PROFILES
+    from engine.federation.shared_tables import SharedRegistry, SharedTables
 
     settings = settings_of(setup)
     registry = open_registry(setup.config, creates=True)
@@ -239,10 +248,14 @@ def _parts(
     stack.callback(client.close)
     adder = JobAdder(place)
     stack.callback(adder.close)
+    shared, address = None, _application_database(setup)
+    if address is not None and (settings.blocked or settings.servers):
+        database = stack.enter_context(closing(SqlDatabase(address)))
+        shared = SharedTables(database, settings.blocked, settings.servers)
     return FederationParts(
         keys,
         origin,
-        registry,
+        registry if shared is None else SharedRegistry(registry, shared),
         client.send,
         partial(_add_probe, adder),
         PROFILES[settings.profile],
@@ -250,6 +263,7 @@ def _parts(
         settings.probes or PROBES,
         gates=settings.breaker,
         log=log,
+        shared=shared,
     )
 
 

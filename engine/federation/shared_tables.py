@@ -1,0 +1,143 @@
+"""The application's tables of blocked and of known servers, which Sipher's own worker uses too: a
+registry that obeys them, and the health of their rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from engine.destinations.database import SqlDatabase
+from engine.destinations.destination import Destination, origin_of
+from engine.destinations.registry import Registry
+from engine.federation.parts import ENCRYPTION, SIGNING
+from engine.text.safe import safe_line
+
+NOT_PROBED = frozenset({"DNS_BLOCKED", "INVALID_RESPONSE_FROM_TARGET"})
+"""Codes of Sipher after which a server is not probed."""
+BLOCKED_THERE = "in "
+"""Begins why a server is blocked by the application's table."""
+
+
+class ServerRow(NamedTuple):
+    """A server in the application's table."""
+
+    url: str
+    signing: str
+    encryption: str
+    is_healthy: bool
+    reason: str
+
+    @property
+    def wants_probe(self) -> bool:
+        """True if a probe may make it healthy."""
+        return not self.is_healthy and self.reason not in NOT_PROBED
+
+
+class SharedTables:
+    """The two tables, with the columns of Sipher; each may be missing ("").
+
+    Each method raises Unavailable if the database or a table cannot be used.
+    """
+
+    def __init__(self, database: SqlDatabase, blocked: str = "", servers: str = "") -> None:
+        """Names with or without a schema, which were checked (`validators.check_table`)."""
+        self._database, self._name = database, blocked
+        self._blocked, self.servers = _quoted(blocked), _quoted(servers)
+
+    def why_blocked(self, *origins: str) -> dict[str, str]:
+        """Why servers are blocked, by origin, of those that are. A row may have a URL in any
+        spelling, or a host alone."""
+        if not self._blocked:
+            return {}
+        rows = self._database.run(f"SELECT server_url, reason FROM {self._blocked}").rows
+        reasons = dict[str, str]()
+        for url, reason in rows:
+            why = f"{BLOCKED_THERE}{self._name}: {safe_line(str(reason or 'no reason'))}"
+            for text in (str(url), f"https://{url}", f"http://{url}"):
+                try:
+                    reasons.setdefault(origin_of(text.strip()), why)
+                except ValueError:
+                    continue
+        return {origin: reasons[origin] for origin in origins if origin in reasons}
+
+    def server(self, origin: str) -> ServerRow | None:
+        """The row of a server; None without one."""
+        found = self._rows("LOWER(RTRIM(url, '/')) = ?", origin)
+        return found[0] if found else None
+
+    def with_signing_key(self, key: str) -> list[ServerRow]:
+        """The rows of the servers that have this key."""
+        return self._rows("public_key = ?", key)
+
+    def _rows(self, where: str, value: str) -> list[ServerRow]:
+        if not self.servers:
+            return []
+        names = "url, public_key, encryption_public_key, is_healthy, unhealthy_reason"
+        sql = f"SELECT {names} FROM {self.servers} WHERE {where}"
+        return [
+            ServerRow(str(url), str(signing or ""), str(box or ""), bool(healthy), str(why or ""))
+            for url, signing, box, healthy, why in self._database.run(sql, (value,)).rows
+        ]
+
+    def mark_healthy(self, row: ServerRow) -> None:
+        """After a probe that was answered."""
+        values = "is_healthy = TRUE, health_check_attempts = 0, unhealthy_reason = NULL"
+        self._database.run(f"UPDATE {self.servers} SET {values} WHERE url = ?", (row.url,))
+
+    def count_probe(self, row: ServerRow) -> int:
+        """Add 1 to the probes of a server in one statement; return the new number."""
+        sql = (
+            f"UPDATE {self.servers} SET health_check_attempts = health_check_attempts + 1 "
+            "WHERE url = ? RETURNING health_check_attempts"
+        )
+        rows = self._database.run(sql, (row.url,)).rows
+        return int(rows[0][0]) if rows else 0
+
+
+def _quoted(table: str) -> str:
+    return ".".join(f'"{name}"' for name in table.split(".")) if table else ""
+
+
+class SharedRegistry:
+    """Our registry, in which a server is blocked too if the application's table has it, and has the
+    keys of that table. The block is not written to ours."""
+
+    def __init__(self, own: Registry, tables: SharedTables) -> None:
+        self._own, self._tables = own, tables
+        self.close, self.count_probe = own.close, own.count_probe
+
+    def get(self, origin: str) -> Destination:
+        """See `Registry`."""
+        (found,) = self._completed([self._own.get(origin)])
+        row = self._tables.server(found.origin)
+        if row is None or not row.signing:
+            return found
+        keys = {SIGNING: row.signing, ENCRYPTION: row.encryption}
+        return found._replace(extra={**found.extra, **keys})
+
+    def all(self) -> list[Destination]:
+        """See `Registry`; with the keys of our own."""
+        return self._completed(self._own.all())
+
+    def extra_with(self, key: str, value: object) -> list[Destination]:
+        """See `Registry`."""
+        found = self._own.extra_with(key, value)
+        rows = self._tables.with_signing_key(str(value)) if key == SIGNING else []
+        return [*found, *(Destination(_origin(row.url), extra={key: value}) for row in rows)]
+
+    def swap(self, old: Destination | None, new: Destination | None) -> Destination:
+        """See `Registry`."""
+        if new is not None and new.blocked.startswith(BLOCKED_THERE):
+            new = new._replace(blocked="", blocked_since=None)
+        return self._own.swap(old, new)
+
+    def _completed(self, found: list[Destination]) -> list[Destination]:
+        reasons = self._tables.why_blocked(*(one.origin for one in found))
+        return [one._replace(blocked=one.blocked or reasons.get(one.origin, "")) for one in found]
+
+
+def _origin(url: str) -> str:
+    try:
+        return origin_of(url)
+    except ValueError:
+        return safe_line(url)
