@@ -252,6 +252,13 @@ def accept_any_value(name: str, value: object, now: float) -> str:
     return ""
 
 
+def accept_only_now(name: str, value: object, now: float) -> str:
+    """Refuse a due time in the future: another program decides when a task runs."""
+    if isinstance(value, int | float) and value > now:
+        return "the scheduler decides when: it can only be started now"
+    return ""
+
+
 class TaskBar(Protocol):
     """Type of `Edge.bars`."""
 

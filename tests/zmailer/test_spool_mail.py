@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from engine.operations.plans import bar_reason, preview_transitions, verb_refusa
 from engine.store import Unavailable, Unsupported
 from engine.stores.zmailer import ZmailerStore
 from engine.stores.zmailer.control_file import parse_control_file
-from engine.verbs import VERBS
+from engine.verbs import VERBS, edit
 from engine.zmailer.reports import ReportSettings
 from engine.zmailer.spool_mail import SpoolMail, read_form
 from tests.stores.zmailed import Spool, recipient
@@ -41,6 +42,18 @@ def open_store(root: Path) -> ZmailerStore:
     return ZmailerStore(
         str(root), lambda: NOW, lambda folders: SpoolMail(folders, lambda: NOW, SETTINGS)
     )
+
+
+@contextmanager
+def scheduled(spool: Spool) -> Iterator[None]:
+    """This process is taken for the scheduler of the spool."""
+    (spool.root / ".pid.scheduler").write_text(f"{os.getpid()}\n")
+    cwd = Path.cwd()
+    os.chdir(spool.root / "transport")
+    try:
+        yield
+    finally:
+        os.chdir(cwd)
 
 
 def tasks(store: ZmailerStore) -> list[Task]:
@@ -200,22 +213,46 @@ def test_verbs_that_write_mail_are_offered_only_where_they_can(spool: Spool) -> 
 def test_a_host_is_woken_by_one_trigger_file(spool: Spool) -> None:
     """With a scheduler running, each host once: INODE-etrn with one line, which is no task."""
     spool.put(1001, recipient(), recipient(user="two"), recipient(host="other.example"))
-    (spool.root / ".pid.scheduler").write_text(f"{os.getpid()}\n")
-    cwd = Path.cwd()
-    os.chdir(spool.root / "transport")
-    try:
-        with closing(open_store(spool.root)) as store:
-            seen = tasks(store)
-            assert apply(store, "promote", seen) == [None] * 3
-            assert apply(store, "promote", seen) == [None] * 3
-            assert tasks(store) == seen
-            found = sorted((spool.root / "transport").glob("*-etrn"))
-            names = [path.name for path in found]
-            assert [item for item in store.scan(names) if not isinstance(item, Missing)] == []
-    finally:
-        os.chdir(cwd)
+    with scheduled(spool), closing(open_store(spool.root)) as store:
+        seen = tasks(store)
+        assert apply(store, "promote", seen) == [None] * 3
+        assert apply(store, "promote", seen) == [None] * 3
+        assert tasks(store) == seen
+        found = sorted((spool.root / "transport").glob("*-etrn"))
+        names = [path.name for path in found]
+        assert [item for item in store.scan(names) if not isinstance(item, Missing)] == []
     assert sorted(path.read_text() for path in found) == ["T mx.example\n", "T other.example\n"]
     assert [path.name for path in found] == [f"{path.stat().st_ino}-etrn" for path in found]
+
+
+def test_a_host_is_woken_only_now(spool: Spool) -> None:
+    """A due time in the future is refused by the form and by the store, and no host is tried."""
+    spool.put(1001, recipient())
+    with scheduled(spool), closing(open_store(spool.root)) as store:
+        (task,) = tasks(store)
+        edge = store.edges[State.PENDING, State.PENDING]
+        assert edge.value_problem("due", NOW, NOW) == ""
+        assert "only be started now" in edge.value_problem("due", NOW + 1, NOW)
+        with pytest.raises(Unsupported, match="only be started now"):
+            store.swap(task, edit(task, NOW, due=NOW + 3600))
+        assert not list((spool.root / "transport").glob("*-etrn"))
+        store.swap(task, edit(task, NOW, due=NOW))
+        assert len(list((spool.root / "transport").glob("*-etrn"))) == 1
+
+
+def test_a_host_can_be_woken_again(spool: Spool) -> None:
+    """Each order of an operator asks for a delivery, also one soon after another."""
+    spool.put(1001, recipient())
+    times = [NOW]
+    mail = partial(SpoolMail, clock=lambda: times[-1], settings=SETTINGS)
+    with (
+        scheduled(spool),
+        closing(ZmailerStore(str(spool.root), lambda: times[-1], mail)) as store,
+    ):
+        for later in (0.0, 0.5, 2.0):
+            times.append(NOW + later)
+            assert apply(store, "promote", tasks(store)) == [None]
+    assert len(list((spool.root / "transport").glob("*-etrn"))) == 2
 
 
 def test_the_form_of_a_report_is_read_if_it_is_there(tmp_path: Path) -> None:

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.mailq.acl import Right
-from engine.model import Edge, Edges, State
-
-
-def check_due(name: str, value: object, now: float) -> str:
-    """Why a new due time is refused: a host can only be started now."""
-    if isinstance(value, int | float) and value > now:
-        return "the scheduler decides when: it can only be started now"
-    return ""
-
+from engine.model import Edge, Edges, State, accept_only_now
 
 _KILL = "the scheduler deletes the message for all its hosts, without a report to its sender"
 _START = "the scheduler starts all threads of the host, for all their messages"
@@ -29,7 +21,7 @@ _EDGES: Mapping[Right, Edges] = {
             frozenset({"due"}),
             warning=_START,
             undoable=False,
-            value_problem=check_due,
+            value_problem=accept_only_now,
             exact=False,
             shared_field="group",
         ),

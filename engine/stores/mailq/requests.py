@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from engine.mailq.queue_view import JobView, JobWait
-from engine.model import Edges, Move, Outcome, State, Task
+from engine.model import Edges, Move, Outcome, State, Task, accept_only_now
 from engine.store import Gone, SeenTask, StoreError, Unavailable, Unsupported, require_edge
-from engine.stores.mailq.permissions import check_due
 from engine.stores.mailq.source import ThreadSource
 from engine.stores.mailq.tasks import TaskName, named_jobs, parse_id, tasks_of
 
@@ -108,7 +107,7 @@ class TaskRequests:
         name = parse_id(old.id) if old is not None else None
         if old is None or name is None:
             raise Gone("no id of a message in a thread")
-        if new is not None and (why := check_due("due", new.due, self._clock())):
+        if new is not None and (why := accept_only_now("due", new.due, self._clock())):
             raise Unsupported(why)
         if not _is_as_seen(old, there) and not self._was_sent(old.id, name, old.state):
             raise Gone(f"{old.id}: changed")

@@ -6,7 +6,7 @@ import os
 import shlex
 import stat
 
-from engine.model import STALLED_KEY, Edge, Edges, State, Task
+from engine.model import STALLED_KEY, Edge, Edges, State, Task, accept_only_now
 from engine.stores.zmailer.folders import PostofficeFolders
 from engine.stores.zmailer.tasks import FINISHED, FINISHED_KEY, FIXED_KEY
 
@@ -71,7 +71,12 @@ NO_SCHEDULER = "no scheduler is running: it tries all when it starts"
 MAIL_EDGES: Edges = {
     **EDGES,
     (State.PENDING, State.PENDING): Edge(
-        frozenset({"due"}), warning=_WAKES, undoable=False, exact=False, bars=bar_fixed
+        frozenset({"due"}),
+        warning=_WAKES,
+        undoable=False,
+        value_problem=accept_only_now,
+        exact=False,
+        bars=bar_fixed,
     ),
     (State.PENDING, State.DEAD): Edge(_ENDED_FIELDS, bars=bar_fixed, verbs=_ENDED),
     (State.HELD, State.DEAD): Edge(_ENDED_FIELDS, bars=bar_finished, verbs=_ENDED),

@@ -169,7 +169,7 @@ class ZmailerStore:
         by_file: dict[str, list[int]] = {}
         for number, move in enumerate(batch):
             try:
-                require_edge(self.edges, *move[:2], self._clock(), whole=bool(move.image))
+                self._require_edge(move)
             except StoreError as error:
                 outcomes[number] = Outcome(move, error=error)
             else:
@@ -180,6 +180,13 @@ class ZmailerStore:
             done = self._changes.apply(name, some, self._scheduler)
             outcomes |= zip(numbers, done, strict=True)
         return [outcomes[number] for number in range(len(batch))]
+
+    def _require_edge(self, move: Move) -> None:
+        now, (old, new) = self._clock(), move[:2]
+        edge = require_edge(self.edges, old, new, now, whole=bool(move.image))
+        is_new_due = old is not None and new is not None and new.due != old.due
+        if new is not None and is_new_due and (why := edge.value_problem("due", new.due, now)):
+            raise Unsupported(why)
 
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
         """Return the task of an image in a state: all else in its line is never changed.
