@@ -29,7 +29,10 @@ class Start(NamedTuple):
 class AgentWork:
     """What an agent does."""
 
-    __slots__ = ("host", "idle_seconds", "idle_since", "number", "outstanding", "ring", "thread")
+    __slots__ = (
+        *("host", "idle_seconds", "idle_since", "is_old", "number", "outstanding", "ring"),
+        "thread",
+    )
 
     def __init__(self, number: int, ring: RingKey, idle_seconds: float) -> None:
         self.number = number
@@ -44,6 +47,8 @@ class AgentWork:
         self.idle_seconds = idle_seconds
         """How long it may be idle."""
         self.idle_since = 0.0
+        self.is_old = False
+        """True if its command is no longer that of its clause: it gets no more jobs."""
 
 
 class WorkTable:
@@ -102,6 +107,12 @@ class WorkTable:
         """An idle agent was asked to end: it gets no thread any more."""
         self._set_idle(agent, None)
 
+    def outdate(self, agent: AgentWork) -> None:
+        """The command of an agent has changed: it gets no job any more, and the rest of its thread
+        gets another agent once it has answered those that it has."""
+        self.retire(agent)
+        agent.is_old = True
+
     def end(self, agent: AgentWork, now: float) -> None:
         """An agent has ended; the jobs that it had wait for their thread."""
         self._set_idle(agent, None)
@@ -115,7 +126,7 @@ class WorkTable:
     def next_job(self, agent: AgentWork, now: float) -> Job | None:
         """The next job for an agent; None: there is none for it in its thread."""
         thread = agent.thread
-        while thread and thread.unfed:
+        while thread and thread.unfed and not agent.is_old:
             job = thread.unfed.popleft()
             if job.count and not job.agent:
                 job.agent = agent.number
@@ -176,12 +187,14 @@ class WorkTable:
 
     def leave(self, agent: AgentWork, now: float) -> Thread | None:
         """An agent has answered all its jobs: it goes on with its thread if that has new ones, else
-        with another one of its ring, else it is idle (None).
+        with another one of its ring, else it is idle (None); an old one gets none.
         """
         thread = agent.thread
-        if thread and thread.unfed and any(j.count for j in thread.unfed):
+        if thread and not agent.is_old and thread.unfed and any(j.count for j in thread.unfed):
             return thread
         self._leave(agent, now)
+        if agent.is_old:
+            return None
         while thread := self.table.ready.next_of_ring(agent.ring):
             if _wants_agent(thread):
                 self.assign(agent, thread)
@@ -193,8 +206,12 @@ class WorkTable:
         thread, agent.thread = agent.thread, None
         if thread:
             thread.agents -= 1
+            unfed = thread.unfed if agent.is_old else None
             if not thread.agents:
                 self.table.end_round(thread, now)
+            if unfed and any(job.count for job in unfed):
+                thread.unfed = unfed
+                self.table.start(thread, is_etrn=True)
 
     def _set_idle(self, agent: AgentWork, since: float | None) -> None:
         if since is not None:

@@ -173,6 +173,36 @@ def test_signals(place: Place) -> None:
     assert not (place.root / ".pid.scheduler").exists()
 
 
+def test_a_changed_command_is_used_from_the_next_job_on(place: Place) -> None:
+    """After USR1 the idle agent of the old command ends; one at work finishes its job, and the rest
+    of its thread gets an agent of the new command."""
+    noted = "echo $$ >> ../used\n"
+    place.write_agent("good", noted + GOOD)
+    place.write_agent("new", noted + GOOD.replace("sent", "by the new one"))
+    place.write_agent("bad", GOOD.replace("*) id", "*) touch ../given; read -r x < ../go; id"))
+    os.mkfifo(place.root / "go")
+    place.configure("overfeed=0")
+    with place.running("-v") as scheduler:
+        first = place.put(70, "good")
+        until(lambda: not first.exists())
+        old = int((place.root / "used").read_text())
+        busy, waiting = place.put(71, "bad"), place.put(72, "bad")
+        until((place.root / "given").exists)
+        text = place.conf.read_text()
+        place.conf.write_text(text.replace("good.sh", "new.sh").replace("bad.sh", "new.sh"))
+        scheduler.send_signal(signal.SIGUSR1)
+        until(lambda: not Path(f"/proc/{old}").exists())
+        with (place.root / "go").open("w") as go:
+            go.write("x\n")
+        until(lambda: not (busy.exists() or waiting.exists()))
+        last = place.put(73, "good")
+        until(lambda: not last.exists())
+        used = (place.root / "used").read_text().split()
+        assert len(used) == 3
+    assert place.log().count("by the new one") == 2
+    assert "exit" not in place.log()
+
+
 @pytest.mark.parametrize("dies", [False, True])
 def test_the_end_waits_for_what_agents_answer(place: Place, dies: bool) -> None:
     """After SIGTERM a failure that an agent writes is still reported; of an agent that dies after

@@ -307,7 +307,9 @@ class SchedulerProcess:
             self._server.users = self._read_users(str(authfile.value) if authfile else "")
         self.loop.report_every(_report_seconds(self._conf))
         self._queue.forget_view()
-        controls.reconfigure(self.loop.parts.table, self._clauses.find, self._clocks.wall())
+        now = self._clocks.wall()
+        self.loop.agents.reconfigure(self._files.environ, self._clauses.find, now)
+        controls.reconfigure(self.loop.parts.table, self._clauses.find, now)
 
     def _trace(self, text: str) -> None:
         """Log a step with -v; with -W too, only after the first files are read."""

@@ -17,10 +17,11 @@ from engine.scheduling.agent_process import (
     start_agent,
 )
 from engine.scheduling.agent_talk import Answered, NothingToDo
-from engine.scheduling.jobs import Job
+from engine.scheduling.jobs import ClauseSettings, Job
 from engine.scheduling.threads import Thread
 from engine.scheduling.work import Start, WorkTable, find_idle
-from engine.system.supervisor import CannotRun
+from engine.system.supervisor import CannotRun, Program
+from engine.zmailer.scheduler.message_reading import FindSettings
 
 FORK_FAILURE, FORK_RATE = "System:ForkFailure!", "ForkRateLimit"
 """Why a thread has no agent, as MAILQ shows it."""
@@ -50,6 +51,14 @@ class AgentLimits(NamedTuple):
     open_files: int = OPEN_FILES
 
 
+class AgentStart(NamedTuple):
+    """What an agent was started with; as long as it is the same, the agent is used again."""
+
+    program: Program
+    nice: int
+    priority: int | None
+
+
 class RunningAgents:
     """The processes of all agents, registered with a selector. `now` is epoch seconds UTC."""
 
@@ -66,6 +75,8 @@ class RunningAgents:
         self._limits, self._log_fd = limits, log_fd
         self.agents: dict[int, Agent[Job]] = {}
         """By PID."""
+        self._starts: dict[int, tuple[str, AgentStart]] = {}
+        """The host for which each was started, and how; by PID."""
         self._rate = StartRate(limits.start_rate)
         self._wait_until = 0.0
         """No agent is started before: the rate is reached."""
@@ -99,18 +110,17 @@ class RunningAgents:
         self._feed(agent, now)
 
     def _start(self, thread: Thread, now: float) -> None:
-        settings, (_, channel, host) = thread.settings, thread.key
+        _, channel, host = thread.key
         try:
-            account = agent_account(settings.user, settings.group)
-            environ = self._limits.environ
-            program = agent_program(settings.command, channel, host, environ, account)
+            start = self._start_of(thread.settings, channel, host)
+            open_files = self._limits.open_files
             agent: Agent[Job] = start_agent(
-                program,
+                start.program,
                 self._log_fd,
                 now,
-                open_files=self._limits.open_files,
-                nice=settings.nice,
-                priority=settings.priority,
+                open_files=open_files,
+                nice=start.nice,
+                priority=start.priority,
             )
         except CannotRun as error:
             self._handlers.log(f"{channel}/{host}: no agent: {error}")
@@ -120,9 +130,35 @@ class RunningAgents:
             self._handlers.log(agent.warning)
         self._handlers.trace(f"agent {agent.pid} started for {channel}/{host}")
         self.agents[agent.pid] = agent
+        self._starts[agent.pid] = host, start
         self._work.add(agent.pid, thread)
         self._selector.register(agent.sock, selectors.EVENT_READ, agent)
         self._selector.register(agent.pidfd, selectors.EVENT_READ, agent)
+
+    def _start_of(self, settings: ClauseSettings, channel: str, host: str) -> AgentStart:
+        account = agent_account(settings.user, settings.group)
+        program = agent_program(settings.command, channel, host, self._limits.environ, account)
+        return AgentStart(program, settings.nice, settings.priority)
+
+    def reconfigure(self, environ: Mapping[str, str], find: FindSettings, now: float) -> None:
+        """Use a new configuration: agents that would be started otherwise now get no more jobs, and
+        end, idle ones immediately."""
+        self._limits = self._limits._replace(environ=environ)
+        for pid, agent in list(self.agents.items()):
+            work, (host, start) = self._work.agents[pid], self._starts[pid]
+            settings = find(work.ring.channel, host)
+            try:
+                is_same = settings is not None and start == self._start_of(
+                    settings, work.ring.channel, host
+                )
+            except CannotRun:
+                is_same = False
+            if is_same and settings is not None:
+                work.idle_seconds = settings.idle_seconds
+                continue
+            self._work.outdate(work)
+            if work.thread is None:
+                agent.end(now)
 
     # ---- conversation
 
@@ -176,7 +212,7 @@ class RunningAgents:
                 break
             if self._work.leave(work, now):
                 talk.attach()
-            elif self.is_stopping:
+            elif self.is_stopping or work.is_old:
                 talk.end(now)
             else:
                 talk.idle()
@@ -218,7 +254,7 @@ class RunningAgents:
         self._watch(agent, 0)
         self._selector.unregister(agent.pidfd)
         agent.close()
-        del self.agents[agent.pid]
+        del self.agents[agent.pid], self._starts[agent.pid]
         self._work.end(work, now)
 
     # ---- ends
