@@ -26,6 +26,10 @@ FORMS = "forms"
 MAX_CONF_BYTES = 1 << 20
 
 
+NOTIFY_SOCKET = ".scheduler.notify"
+"""Below the spool, unless the configuration names another one."""
+
+
 class ZmailerSettings(NamedTuple):
     """Settings of a spool; each field is a key of `stores.zmailer`."""
 
@@ -66,6 +70,15 @@ class SchedulerFiles(NamedTuple):
         """The log of a scheduler in the background; "" if LOGDIR is not known."""
         folder = self.environ.get("LOGDIR", "")
         return f"{folder}/scheduler" if folder else ""
+
+    def notify_socket(self, postoffice: str) -> str:
+        """The notify socket: PARAMnotifysock, else SCHEDULERNOTIFY of zmailer.conf, to which the
+        router sends, else the default one below the spool."""
+        param = self.conf.params.get("notifysock") if self.conf else None
+        path = str(param.value) if param else self.environ.get("SCHEDULERNOTIFY", "")
+        if path[:5].upper() == "UNIX:":
+            path = path[5:]
+        return path or f"{postoffice}/{NOTIFY_SOCKET}"
 
     @property
     def forms(self) -> str:

@@ -16,9 +16,6 @@ from contextlib import contextmanager, suppress
 
 from engine.system import files
 
-NOTIFY_SOCKET = ".scheduler.notify"
-"""Below the spool, unless PARAMnotifysock names another one."""
-
 SOCKET_MODE = 0o200
 """Only its owner may send."""
 
@@ -27,13 +24,6 @@ MESSAGES_PER_ROUND = 10
 
 _MAX_BYTES = 1024
 _match = re.compile(rb"NEW ((?:[A-Z]/){0,2}[1-9][0-9]{0,19}(?:-[A-Za-z0-9_.-]{1,40})?)").fullmatch
-
-
-def socket_path(param: str, postoffice: str) -> str:
-    """The path of the socket; `param` is the value of PARAMnotifysock, "" without one."""
-    if param:
-        return param.partition(":")[2] if param[:5].upper() == "UNIX:" else param
-    return f"{postoffice}/{NOTIFY_SOCKET}"
 
 
 def send(path: str, control_file: str) -> bool:

@@ -19,6 +19,7 @@ from engine.stores.zmailer import agents
 from engine.stores.zmailer.scheduler_conf import parse_conf
 from engine.zmailer import notify
 from engine.zmailer.conf_changes import conf_changes
+from engine.zmailer.environment import SchedulerFiles
 from engine.zmailer.log_file import SchedulerLog
 from engine.zmailer.notify import NotifySocket
 from engine.zmailer.options import SchedulerOptions, WrongOption, parse_options
@@ -241,12 +242,20 @@ def test_a_socket_of_an_ended_scheduler_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("param", "path"),
-    [("", "/post/.scheduler.notify"), ("UNIX:/run/x", "/run/x"), ("/run/y", "/run/y")],
+    ("conf", "environ", "path"),
+    [
+        ("", {}, "/post/.scheduler.notify"),
+        ('PARAMnotifysock="UNIX:/run/x"', {}, "/run/x"),
+        ("PARAMnotifysock=/run/y", {"SCHEDULERNOTIFY": "/run/z"}, "/run/y"),
+        ("", {"SCHEDULERNOTIFY": "/run/z"}, "/run/z"),
+    ],
 )
-def test_the_configuration_may_name_another_socket(param: str, path: str) -> None:
-    """PARAMnotifysock names a path, with UNIX: or without."""
-    assert notify.socket_path(param, "/post") == path
+def test_the_configuration_may_name_another_socket(
+    conf: str, environ: dict[str, str], path: str
+) -> None:
+    """PARAMnotifysock names a path, with UNIX: or without, else SCHEDULERNOTIFY of zmailer.conf."""
+    found = SchedulerFiles(environ, "", parse_conf(f"{conf}\n", environ))
+    assert found.notify_socket("/post") == path
 
 
 # ---- signals, log

@@ -16,6 +16,7 @@ import pytest
 from engine.mailq.acl import digest
 from engine.stores.zmailer import names
 from engine.zmailer import notify
+from engine.zmailer.environment import NOTIFY_SOCKET
 from tests import command
 from tests.stores.zmailed import Spool, recipient
 
@@ -76,7 +77,7 @@ class Place:
         """A message for a channel; a running scheduler gets a notice."""
         path = self.spool.put(number, recipient(channel, "x"))
         os.utime(self.root / "queue" / str(number))
-        notify.send(f"{self.root}/{notify.NOTIFY_SOCKET}", str(number))
+        notify.send(f"{self.root}/{NOTIFY_SOCKET}", str(number))
         return path
 
     @contextmanager
@@ -283,7 +284,7 @@ def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
         until(lambda: "good/x/0" in place.ask())
         assert "good/y/0" not in place.ask()
         path.write_bytes(path.read_bytes().replace(b"r+held  ", b"r       "))
-        notify.send(f"{place.root}/{notify.NOTIFY_SOCKET}", "70")
+        notify.send(f"{place.root}/{NOTIFY_SOCKET}", "70")
         until(lambda: "good/y/0" in place.ask())
         assert "good/x/0" in place.ask()
 

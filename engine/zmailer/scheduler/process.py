@@ -27,7 +27,7 @@ from engine.stores.zmailer.permissions import write_refusal
 from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.scheduler_conf import SchedulerConf
 from engine.system import files
-from engine.zmailer import conf_changes, notify, spool_controls, syslog_lines
+from engine.zmailer import conf_changes, spool_controls, syslog_lines
 from engine.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
 from engine.zmailer.log_file import SchedulerLog
 from engine.zmailer.notify import NotifySocket
@@ -240,7 +240,7 @@ class SchedulerProcess:
 
     def _open_sockets(self, root: str) -> None:
         params = {name: str(one.value) for name, one in self._conf.params.items()}
-        self._notify = NotifySocket(notify.socket_path(params.get("notifysock", ""), root))
+        self._notify = NotifySocket(self._files.notify_socket(root))
         self._keep.callback(self._notify.close)
         self.loop.add_reader(self._notify.fileno(), self._read_notices)
         self._server: MailqServer | None = None

@@ -22,7 +22,7 @@ from engine.stores.zmailer.scheduler_conf import Match, SchedulerConf, find_sett
 from engine.text.safe import safe_line
 from engine.zmailer import spool_controls
 from engine.zmailer.environment import SchedulerFiles, read_files
-from engine.zmailer.notify import SOCKET_MODE, socket_path
+from engine.zmailer.notify import SOCKET_MODE
 from engine.zmailer.submit import ROUTER, STAGED
 from tui.cli.setup.setup import Setup
 
@@ -131,8 +131,7 @@ def _scheduler(
 
 
 def _notify(setup: Setup, found: SchedulerFiles, scheduler: int | None) -> Finding:
-    param = found.conf.params.get("notifysock") if found.conf else None
-    path = socket_path(str(param.value) if param else "", setup.place)
+    path = found.notify_socket(setup.place)
     try:
         mode = os.lstat(path).st_mode
     except OSError:
