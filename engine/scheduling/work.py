@@ -48,7 +48,8 @@ class AgentWork:
         """How long it may be idle."""
         self.idle_since = 0.0
         self.is_old = False
-        """True if its command is no longer that of its clause: it gets no more jobs."""
+        """True if its command is no longer that of its clause: it gets no more jobs, and once it
+        has answered those that it has, the rest of its thread gets another agent."""
 
 
 class WorkTable:
@@ -106,12 +107,6 @@ class WorkTable:
     def retire(self, agent: AgentWork) -> None:
         """An idle agent was asked to end: it gets no thread any more."""
         self._set_idle(agent, None)
-
-    def outdate(self, agent: AgentWork) -> None:
-        """The command of an agent has changed: it gets no job any more, and the rest of its thread
-        gets another agent once it has answered those that it has."""
-        self.retire(agent)
-        agent.is_old = True
 
     def end(self, agent: AgentWork, now: float) -> None:
         """An agent has ended; the jobs that it had wait for their thread."""

@@ -26,19 +26,19 @@ _MAX_BYTES = 1024
 _match = re.compile(rb"NEW ((?:[A-Z]/){0,2}[1-9][0-9]{0,19}(?:-[A-Za-z0-9_.-]{1,40})?)").fullmatch
 
 
-def send(path: str, control_file: str) -> bool:
-    """Name a new control file, below transport/; False if no scheduler takes it now: it finds the
-    file by a scan.
+def send(path: str, control_file: str, seconds: float = 0.0) -> bool:
+    """Name a new control file, below transport/; False if no scheduler takes it within so many
+    seconds: it finds the file by a scan.
 
     Raises:
         OSError: the socket cannot be used.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.setblocking(False)
+        sock.settimeout(seconds)
         try:
             with _open_folder(path) as (folder_fd, name):
                 sock.sendto(f"NEW {control_file}".encode(), _address(folder_fd, name))
-        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError):
+        except (FileNotFoundError, ConnectionRefusedError, BlockingIOError, TimeoutError):
             return False
         except OSError as error:
             if error.errno == errno.ENOBUFS:

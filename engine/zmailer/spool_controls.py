@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from engine.store import Control, Outlook, Unavailable, Unsupported
-from engine.stores.zmailer.agents import PID_FILE
+from engine.stores.zmailer import agents
 from engine.stores.zmailer.changes import MailActions
 from engine.stores.zmailer.folders import PostofficeFolders
 from engine.stores.zmailer.permissions import NO_SCHEDULER
@@ -63,18 +63,6 @@ def _our_folder(folders: PostofficeFolders) -> Iterator[int]:
         yield fd
 
 
-def is_ours(folders: PostofficeFolders) -> bool:
-    """True if the running scheduler is ours: it holds the flock of the pid file."""
-    try:
-        fd = files.open_guarded(PID_FILE, folders.fd)
-    except (OSError, files.Refused):
-        return False
-    try:
-        return not files.is_unclaimed(fd)
-    finally:
-        os.close(fd)
-
-
 class SpoolControls:
     """`MoreControls` of one spool."""
 
@@ -91,7 +79,7 @@ class SpoolControls:
         """The controls as they are now; `scheduler` is the PID of a running one."""
         none = "" if scheduler is not None else NO_SCHEDULER
         foreign = ""
-        if scheduler is not None and not is_ours(self._folders):
+        if scheduler is not None and not agents.is_ours(self._folders.fd):
             foreign = f"the scheduler (PID {scheduler}) is not that of spooldeck"
         stop = foreign and f"{foreign}: after SIGQUIT it never ends; stop it with SIGTERM"
         reread = foreign and f"{foreign}: it aborts at SIGUSR1; restart it"
@@ -137,13 +125,13 @@ class SpoolControls:
         try:
             if name == "freeze":
                 answer = self._freeze(value)
-                if is_ours(self._folders):  # it sees the marker now, not at its next turn
+                if agents.is_ours(self._folders.fd):  # it sees the marker now, not at its next turn
                     self._signal(signal.SIGALRM)
                 return answer
             if name == "reread":
                 self._changes()  # not with a file that it could not use
             # Only the process that has the flock gets it: another one could have started since.
-            if not is_ours(self._folders):
+            if not agents.is_ours(self._folders.fd):
                 raise Unavailable("no scheduler of spooldeck is running now")
             pid = self._signal(_SIGNALS[name])
         except OSError as error:

@@ -25,8 +25,9 @@ from engine.stores.zmailer.folders import OpenControl, PostofficeFolders
 from engine.stores.zmailer.marks import Commit, LineChange, Settle
 from engine.system import files
 from engine.system.files import Refused
-from engine.zmailer import diagnostics
+from engine.zmailer import diagnostics, notify
 from engine.zmailer.diagnostics import FAILED, Unreported
+from engine.zmailer.environment import NOTIFY_SOCKET
 from engine.zmailer.reports import (
     MAX_ENVELOPE_BYTES,
     ReportedMessage,
@@ -51,6 +52,9 @@ _WAKE_SECONDS = 1.0
 
 _TRIGGER_MODE = 0o600
 
+NOTICE_SECONDS = 0.5
+"""How long a notice waits for its place in the socket, which holds about ten."""
+
 
 def read_form(folder: str, name: str = FORM) -> ReportForm:
     """Read a form of reports; the built-in one if it cannot be read."""
@@ -73,10 +77,13 @@ class SpoolMail:
         clock: Callable[[], float],
         settings: ReportSettings,
         form: Callable[[], ReportForm] = ReportForm,
+        notify_socket: Callable[[], str] | None = None,
     ) -> None:
-        """`form` reads the form when a report is made."""
+        """`form` reads the form when a report is made, `notify_socket` the path of the socket when
+        the scheduler is woken."""
         self._folders, self._clock = folders, clock
         self._settings, self._form = settings, form
+        self._notify_socket = notify_socket or (lambda: f"{folders.root}/{NOTIFY_SOCKET}")
         self._router = Router(folders.fd)
         self._woken: dict[str, float] = {}
 
@@ -167,6 +174,14 @@ class SpoolMail:
             self._write_trigger(host)
             self._woken[host] = now
 
+    def notify(self, control_file: str) -> bool:
+        """Let the scheduler read a file below transport/ now; False if it takes no notice: it finds
+        the file by a scan."""
+        try:
+            return notify.send(self._notify_socket(), control_file, NOTICE_SECONDS)
+        except OSError:
+            return False
+
     def _write_trigger(self, host: str) -> None:
         transport_fd = self._folders.transport
         if not host.isprintable() or not host or " " in host:
@@ -180,6 +195,7 @@ class SpoolMail:
                 files.fsync(fd)
                 name = f"{os.fstat(fd).st_ino}-etrn"
                 files.rename(draft, name, src_dir_fd=transport_fd, dst_dir_fd=transport_fd)
+                self.notify(name)
             finally:
                 os.close(fd)
                 files.unlink_quietly(draft, transport_fd)

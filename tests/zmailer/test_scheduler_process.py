@@ -8,15 +8,19 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from engine.mailq.acl import digest
-from engine.stores.zmailer import names
+from engine.model import State, Task
+from engine.stores.zmailer import ZmailerStore, names
+from engine.stores.zmailer.folders import PostofficeFolders
 from engine.zmailer import notify
 from engine.zmailer.environment import NOTIFY_SOCKET
+from engine.zmailer.reports import ReportSettings
+from engine.zmailer.spool_mail import SpoolMail
 from tests import command
 from tests.stores.zmailed import Spool, recipient
 
@@ -287,6 +291,51 @@ def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
         notify.send(f"{place.root}/{NOTIFY_SOCKET}", "70")
         until(lambda: "good/y/0" in place.ask())
         assert "good/x/0" in place.ask()
+
+
+@pytest.mark.parametrize("state", [State.HELD, State.TRASH])
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_what_an_operator_releases_is_delivered(
+    place: Place, state: State, is_lost: bool, is_last: bool
+) -> None:
+    """A recipient that the agent found held or purged is delivered soon after its release, also if
+    it was the last of its message; without the notice, after a scan."""
+    script = GOOD.replace("for at", "at=; for at").replace("'^r '", "'^r  *good'")
+    script = script.replace("do printf", "do touch ../sent; printf")
+    resync = "[ -n \"$at\" ] || printf '#resync %s\\n' $file\nesac"
+    place.write_agent("good", script.replace("esac", resync))
+    place.write_agent("bad", "exit 1")
+    others = [] if is_last else [recipient("bad", "y")]
+    path = place.spool.put(70, recipient("good", "x"), *others)
+    os.utime(place.root / "queue/70")
+    (place.root / ".spooldeck").mkdir()
+    frozen = place.root / ".spooldeck/frozen"
+    frozen.touch()
+
+    def socket_path() -> str:
+        return f"{place.root}/{'none' if is_lost else NOTIFY_SOCKET}"
+
+    def mail(folders: PostofficeFolders) -> SpoolMail:
+        settings = ReportSettings("mta.example")
+        return SpoolMail(folders, time.time, settings, notify_socket=socket_path)
+
+    with place.running() as scheduler:
+        until(lambda: "good/x/0" in place.ask())
+        with closing(ZmailerStore(str(place.root), mail=mail)) as store:
+            task = next(one for one in store.scan() if isinstance(one, Task) and one.group == "x")
+            edge = store.edges[state, State.PENDING]
+            assert "at its next start" not in edge.warning
+            rev = store.swap(task, task._replace(state=state))
+            frozen.unlink()
+            scheduler.send_signal(signal.SIGALRM)
+            until(lambda: "good/x/0" not in place.ask() and path.exists() is not is_last)
+            assert not (place.root / "sent").exists()
+            held = task._replace(state=state, rev=rev)
+            store.swap(held, held._replace(state=State.PENDING))
+        if is_lost:
+            scheduler.send_signal(signal.SIGALRM)
+        until((place.root / "sent").exists)
 
 
 @pytest.mark.parametrize("late", [False, True])

@@ -16,6 +16,8 @@ from engine.store import Unavailable, Unsupported
 from engine.stores.zmailer import ZmailerStore
 from engine.stores.zmailer.control_file import parse_control_file
 from engine.verbs import VERBS, edit
+from engine.zmailer.environment import NOTIFY_SOCKET
+from engine.zmailer.notify import NotifySocket
 from engine.zmailer.reports import ReportSettings
 from engine.zmailer.spool_mail import SpoolMail, read_form
 from tests.stores.zmailed import Spool, recipient
@@ -223,6 +225,19 @@ def test_a_host_is_woken_by_one_trigger_file(spool: Spool) -> None:
         assert [item for item in store.scan(names) if not isinstance(item, Missing)] == []
     assert sorted(path.read_text() for path in found) == ["T mx.example\n", "T other.example\n"]
     assert [path.name for path in found] == [f"{path.stat().st_ino}-etrn" for path in found]
+
+
+def test_a_trigger_file_has_a_notice(spool: Spool) -> None:
+    """The scheduler is told the name of the trigger file: it does not wait for its next scan."""
+    spool.put(1001, recipient())
+    with (
+        scheduled(spool),
+        closing(NotifySocket(f"{spool.root}/{NOTIFY_SOCKET}")) as socket,
+        closing(open_store(spool.root)) as store,
+    ):
+        assert apply(store, "promote", tasks(store)) == [None]
+        names = [path.name for path in (spool.root / "transport").glob("*-etrn")]
+        assert list(socket.receive()) == names
 
 
 def test_a_host_is_woken_only_now(spool: Spool) -> None:

@@ -87,6 +87,18 @@ def is_scheduler(pid: int, root: int, transport: stat_result) -> bool:
     return pid in files.flock_holders(seen)
 
 
+def is_ours(root: int) -> bool:
+    """True if the running scheduler is that of spooldeck: it holds the flock of the pid file."""
+    try:
+        fd = files.open_guarded(PID_FILE, root)
+    except (OSError, files.Refused):
+        return False
+    try:
+        return not files.is_unclaimed(fd)
+    finally:
+        os.close(fd)
+
+
 def is_named(pid: int, root: int, transport: stat_result) -> bool:
     """True if the pid file names a process and is younger, and that works in transport/."""
     named, written_at = _read_pid_file(root)

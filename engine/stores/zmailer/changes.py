@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from engine.model import STALLED_KEY, Move, Outcome, State, Task
 from engine.store import Control, Gone, Outlook, StoreError, Unavailable, Unsupported
-from engine.stores.zmailer import marks, names
+from engine.stores.zmailer import agents, marks, names
 from engine.stores.zmailer.control_file import (
     FileLayout,
     RecipientLine,
@@ -73,6 +73,10 @@ class MailActions(Protocol):
         """
         ...
 
+    def notify(self, control_file: str) -> object:
+        """Let the scheduler read a control file now; else it does so at its next scan."""
+        ...
+
 
 class MoreControls(Protocol):
     """Controls of a spool beside those that only change our own folder."""
@@ -127,7 +131,10 @@ class LineChanges:
                 self._folders.open_control(name, os.O_RDWR) as opened,
                 marks.write_lock(opened.fd),
             ):
-                return self._apply_locked(opened, moves, scheduler)
+                outcomes = self._apply_locked(opened, moves, scheduler)
+            if scheduler is not None and any(map(_is_released, outcomes)):
+                self._notify(opened)
+            return outcomes
         except FileNotFoundError:
             error: StoreError = Gone(name)
         except StoreError as refusal:
@@ -173,6 +180,12 @@ class LineChanges:
         if hosts and self._mail is not None:
             self._mail.wake(hosts)
         return outcomes
+
+    def _notify(self, opened: OpenControl) -> None:
+        """Let the scheduler read a file with released recipients. That of ZMailer reads none again,
+        only one that was linked back as a new one."""
+        if self._mail is not None and (opened.is_kept or agents.is_ours(self._folders.fd)):
+            self._mail.notify(opened.name)
 
     def _end(
         self,
@@ -357,6 +370,13 @@ class LineChanges:
         except (OSError, Refused):
             return False  # a scan shows it as a problem
         return True
+
+
+def _is_released(outcome: Outcome) -> bool:
+    """True if a recipient waits now that did not wait before."""
+    (old, new), error = outcome.move[:2], outcome.error
+    is_waiting = new is not None and new.state is State.PENDING
+    return error is None and is_waiting and old is not None and old.state is not State.PENDING
 
 
 def _send_all(sends: Iterable[Callable[[], object]]) -> bool:

@@ -7,6 +7,7 @@ import shlex
 import stat
 
 from engine.model import STALLED_KEY, Edge, Edges, State, Task, accept_only_now
+from engine.stores.zmailer import agents
 from engine.stores.zmailer.folders import PostofficeFolders
 from engine.stores.zmailer.tasks import FINISHED, FINISHED_KEY, FIXED_KEY
 
@@ -87,6 +88,7 @@ MAIL_EDGES: Edges = {
 """With what also gives mail to the router, and asks the scheduler for deliveries."""
 
 _LATER = "the scheduler (PID {}) delivers it only after it reads the file again, at its next start"
+"""Of the original scheduler; that of spooldeck gets a notice."""
 
 
 def current_edges(edges: Edges, folders: PostofficeFolders, scheduler: int | None) -> Edges:
@@ -95,16 +97,17 @@ def current_edges(edges: Edges, folders: PostofficeFolders, scheduler: int | Non
     """
     if why := write_refusal(folders):
         return {way: edge._replace(refusal=why) for way, edge in edges.items()}
-    return {way: _with_scheduler(way, edge, scheduler) for way, edge in edges.items()}
+    is_ours = scheduler is not None and agents.is_ours(folders.fd)
+    return {way: _with_scheduler(way, edge, scheduler, is_ours) for way, edge in edges.items()}
 
 
 def _with_scheduler(
-    way: tuple[State | None, State | None], edge: Edge, scheduler: int | None
+    way: tuple[State | None, State | None], edge: Edge, scheduler: int | None, is_ours: bool
 ) -> Edge:
     start, end = way
     if scheduler is None:
         return edge._replace(refusal=NO_SCHEDULER) if start is end else edge
-    if end is not State.PENDING or start is end:
+    if is_ours or end is not State.PENDING or start is end:
         return edge
     words = [_LATER.format(scheduler), *([edge.warning] if edge.warning else [])]
     return edge._replace(warning="; ".join(words))

@@ -169,7 +169,7 @@ class ZmailerStore:
         by_file: dict[str, list[int]] = {}
         for number, move in enumerate(batch):
             try:
-                self._require_edge(move)
+                _require_open_edge(self.edges, move, self._clock())
             except StoreError as error:
                 outcomes[number] = Outcome(move, error=error)
             else:
@@ -180,13 +180,6 @@ class ZmailerStore:
             done = self._changes.apply(name, some, self._scheduler)
             outcomes |= zip(numbers, done, strict=True)
         return [outcomes[number] for number in range(len(batch))]
-
-    def _require_edge(self, move: Move) -> None:
-        now, (old, new) = self._clock(), move[:2]
-        edge = require_edge(self.edges, old, new, now, whole=bool(move.image))
-        is_new_due = old is not None and new is not None and new.due != old.due
-        if new is not None and is_new_due and (why := edge.value_problem("due", new.due, now)):
-            raise Unsupported(why)
 
     def restore_image(self, task: Task, image: bytes, state: State) -> Task:
         """Return the task of an image in a state: all else in its line is never changed.
@@ -245,3 +238,11 @@ class ZmailerStore:
         return iter(())
 
     renew = staticmethod(lambda tasks, until: keep_leases(tasks))
+
+
+def _require_open_edge(edges: Edges, move: Move, now: float) -> None:
+    old, new = move.old, move.new
+    edge = require_edge(edges, old, new, now, whole=bool(move.image))
+    is_new_due = old is not None and new is not None and new.due != old.due
+    if new is not None and is_new_due and (why := edge.value_problem("due", new.due, now)):
+        raise Unsupported(why)

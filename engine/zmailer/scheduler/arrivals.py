@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from engine.stores.zmailer import names
-from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.folders import KEPT, TRANSPORT, PostofficeFolders
 
 SCAN_SECONDS = 10.0
 """From one scan of transport/ to the next; with many files waiting up to twice as long."""
@@ -53,6 +53,11 @@ class Arrivals:
         self.scan_soon()
         self.is_cut = False
         """True if the last scan was ended by a limit: there is more."""
+        self._kept: dict[str, int] | None = None
+        """When each control file with links of an operator last changed, ns of its ctime."""
+        self.changed: set[str] = set()
+        """Scheduled files among them that have changed: a recipient may be released, and its notice
+        lost. The caller removes them."""
         self.problem = ""
         """Why the last scan could not read all; "" if it did."""
 
@@ -89,10 +94,23 @@ class Arrivals:
                 self.problem = f"transport/{folder}: {error.strerror or error}"
             if self.is_cut:
                 break
+        self._scan_kept()
         if is_full and not self.is_cut:
             self._hash_scan_at = now + HASH_SCAN_SECONDS
         delay = min(SCAN_SECONDS, len(self._waiting) / _FILES_PER_DELAY_SECOND)
         self._scan_at = now + SCAN_SECONDS + delay
+
+    def _scan_kept(self) -> None:
+        kept: dict[str, int] = {}
+        below = f"{KEPT}/{TRANSPORT}"
+        with suppress(OSError), self._folders.open_below(self._folders.fd, below) as fd:
+            for name in os.listdir(fd):
+                with suppress(FileNotFoundError):
+                    kept[name] = os.stat(name, dir_fd=fd, follow_symlinks=False).st_ctime_ns
+        if self._kept is not None:
+            changed = (name for name, at in kept.items() if self._kept.get(name) != at)
+            self.changed.update(n for n in changed if names.message_number(n) in self._known)
+        self._kept = kept
 
     def _new_files(self, folder: str) -> Iterator[tuple[str, float]]:
         with (

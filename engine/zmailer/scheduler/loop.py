@@ -102,7 +102,7 @@ class SchedulerLoop:
             self.parts.arrivals.next_due() - self.parts.monotonic(),
             self._tidy_at - now,
             *([due - now] if due is not None else []),
-            *([self.agents.next_start() - now] if self.agents.next_start() > now else []),
+            *([self.agents.wait_until - now] if self.agents.wait_until > now else []),
             *([0.0] if self.agents.has_lines() else []),
         ]
         return max(0.0, min(waits))
@@ -161,5 +161,7 @@ class SchedulerLoop:
             self.parts.log(arrivals.problem)
         for name in arrivals.batch():
             self.flow.take(name)
+        while arrivals.changed:
+            self.flow.notice(arrivals.changed.pop())
         if not (len(arrivals) or arrivals.is_cut):
             self._is_synchronous, self.has_scanned = False, True

@@ -59,6 +59,19 @@ class AgentStart(NamedTuple):
     priority: int | None
 
 
+def agent_start(
+    settings: ClauseSettings, channel: str, host: str, environ: Mapping[str, str]
+) -> AgentStart:
+    """How an agent for a channel and host is started.
+
+    Raises:
+        CannotRun: it cannot be started.
+    """
+    account = agent_account(settings.user, settings.group)
+    program = agent_program(settings.command, channel, host, environ, account)
+    return AgentStart(program, settings.nice, settings.priority)
+
+
 class RunningAgents:
     """The processes of all agents, registered with a selector. `now` is epoch seconds UTC."""
 
@@ -78,15 +91,15 @@ class RunningAgents:
         self._starts: dict[int, tuple[str, AgentStart]] = {}
         """The host for which each was started, and how; by PID."""
         self._rate = StartRate(limits.start_rate)
-        self._wait_until = 0.0
-        """No agent is started before: the rate is reached."""
+        self.wait_until = 0.0
+        """No agent is started before: the rate is reached. A time that is past: now."""
         self.is_stopping = False
 
     # ---- starts
 
     def start_all(self, now: float) -> None:
         """Give an agent to each thread that may have one now."""
-        while not self.is_stopping and now >= self._wait_until:
+        while not self.is_stopping and now >= self.wait_until:
             start = self._work.next_start()
             if start is None:
                 return
@@ -95,13 +108,9 @@ class RunningAgents:
             elif self._rate.allow(now):
                 self._start(start.thread, now)
             else:
-                self._wait_until = now + RATE_RETRY_SECONDS / self._limits.start_rate
+                self.wait_until = now + RATE_RETRY_SECONDS / self._limits.start_rate
                 self._work.table.ready.push(start.thread)  # with the jobs that were chosen for it
                 start.thread.pending = FORK_RATE
-
-    def next_start(self) -> float:
-        """When agents may be started again after the rate was reached; a time that is past: now."""
-        return self._wait_until
 
     def _reuse(self, start: Start, now: float) -> None:
         agent = self.agents[start.agent]
@@ -112,7 +121,7 @@ class RunningAgents:
     def _start(self, thread: Thread, now: float) -> None:
         _, channel, host = thread.key
         try:
-            start = self._start_of(thread.settings, channel, host)
+            start = agent_start(thread.settings, channel, host, self._limits.environ)
             open_files = self._limits.open_files
             agent: Agent[Job] = start_agent(
                 start.program,
@@ -135,11 +144,6 @@ class RunningAgents:
         self._selector.register(agent.sock, selectors.EVENT_READ, agent)
         self._selector.register(agent.pidfd, selectors.EVENT_READ, agent)
 
-    def _start_of(self, settings: ClauseSettings, channel: str, host: str) -> AgentStart:
-        account = agent_account(settings.user, settings.group)
-        program = agent_program(settings.command, channel, host, self._limits.environ, account)
-        return AgentStart(program, settings.nice, settings.priority)
-
     def reconfigure(self, environ: Mapping[str, str], find: FindSettings, now: float) -> None:
         """Use a new configuration: agents that would be started otherwise now get no more jobs, and
         end, idle ones immediately."""
@@ -148,15 +152,16 @@ class RunningAgents:
             work, (host, start) = self._work.agents[pid], self._starts[pid]
             settings = find(work.ring.channel, host)
             try:
-                is_same = settings is not None and start == self._start_of(
-                    settings, work.ring.channel, host
+                is_same = settings is not None and start == agent_start(
+                    settings, work.ring.channel, host, environ
                 )
             except CannotRun:
                 is_same = False
             if is_same and settings is not None:
                 work.idle_seconds = settings.idle_seconds
                 continue
-            self._work.outdate(work)
+            self._work.retire(work)
+            work.is_old = True
             if work.thread is None:
                 agent.end(now)
 

@@ -79,7 +79,13 @@ def _open_zmailer(setup: Setup) -> Store:
 
     def mail(folders: PostofficeFolders) -> SpoolMail:
         settings = ReportSettings(this_host().name)
-        return SpoolMail(folders, time.time, settings, lambda: read_form(scheduler_files().forms))
+        return SpoolMail(
+            folders,
+            time.time,
+            settings,
+            lambda: read_form(scheduler_files().forms),
+            lambda: scheduler_files().notify_socket(setup.place),
+        )
 
     return ZmailerStore(
         setup.place,

@@ -118,7 +118,7 @@ def _scheduler(
 ) -> Iterator[Finding]:
     path = f"{setup.place}/{agents.PID_FILE}"
     if scheduler is not None:
-        whose = "spooldeck's" if spool_controls.is_ours(folders) else "the original one"
+        whose = "spooldeck's" if agents.is_ours(folders.fd) else "the original one"
         yield Finding(Grade.OK, f"the scheduler is running: PID {scheduler}, {whose}")
     elif os.path.lexists(path):
         what = "no scheduler is running, and its pid file is there: a start may signal another one"

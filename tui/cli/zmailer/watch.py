@@ -88,7 +88,7 @@ class SpoolWatch:
         self._files = read_files(self._setup.settings, os.environ)
         with closing(PostofficeFolders(self._setup.place)) as folders:
             scheduler = agents.find_scheduler(folders.fd, folders.transport_status)
-            is_ours = scheduler is not None and spool_controls.is_ours(folders)
+            is_ours = scheduler is not None and agents.is_ours(folders.fd)
             self._is_frozen = is_frozen = spool_controls.is_frozen(folders)
         self._threads, why = {}, ""
         if scheduler is not None:
