@@ -6,18 +6,12 @@ stopped one, only what the files and the configuration show.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 
-from engine.mailq import acl
-from engine.mailq.acl import Right
-from engine.mailq.client import MailqClient
-from engine.mailq.connection import ServerAddress
 from engine.mailq.queue_view import AgentView, ThreadView
-from engine.mailq.server import LOOPBACK
 from engine.model import ConnectedWorker, attempts_allowed
 from engine.policy import format_rough_duration
 from engine.store import StoreError, Unavailable
@@ -27,23 +21,27 @@ from engine.stores.zmailer.scheduler_conf import SchedulerConf, Value, find_sett
 from engine.zmailer import spool_controls
 from engine.zmailer.conf_changes import format_value
 from engine.zmailer.environment import SchedulerFiles, read_files
-from engine.zmailer.scheduler.mailq_socket import find_mailq_socket
+from engine.zmailer.scheduler.queue_facts import Threads, read_threads
 from tui.cli.setup.setup import Setup
 from tui.session.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
 
 WATCH_SECONDS = 10.0
 """Seconds for which what a scheduler has shown is current: the original one forks for each."""
 
-ANSWER_SECONDS = 3.0
-"""Seconds to wait for an answer: the screen shows `?` meanwhile."""
-
 NO_SCHEDULER = "no scheduler is running: its agents deliver"
 
 TITLES = {"queue": "thread", "kind": "channel", "group": "host"}
 
-SHOWN_SETTINGS = ("maxring", "maxthr", "maxchannel", "retries", "interval", "expiry", "overfeed")
-
-Threads = Mapping[tuple[str, str], ThreadView]
+SHOWN_SETTINGS = (
+    "queueonly",
+    "maxring",
+    "maxthr",
+    "maxchannel",
+    "retries",
+    "interval",
+    "expiry",
+    "overfeed",
+)
 
 
 class SpoolWatch:
@@ -128,7 +126,7 @@ def _clause_rows(conf: SchedulerConf, channel: str, host: str) -> tuple[str, lis
         return "(no clause)", [("clause", "none matches: it is not delivered")]
     last = match.clauses[-1]
     said = " ".join(
-        f"{name}={_words(name, match.settings[name].value)}"
+        name if name == "queueonly" else f"{name}={_words(name, match.settings[name].value)}"
         for name in SHOWN_SETTINGS
         if name in match.settings and match.settings[name].line
     )
@@ -144,44 +142,6 @@ def _clause_rows(conf: SchedulerConf, channel: str, host: str) -> tuple[str, lis
 def _words(name: str, value: Value) -> str:
     is_time = name in ("interval", "expiry") and isinstance(value, int)
     return format_rough_duration(value) if is_time else format_value(value)  # type: ignore[arg-type]
-
-
-def read_threads(found: SchedulerFiles, clock: Callable[[], float]) -> Threads:
-    """Ask the running scheduler for its threads, by MAILQ.
-
-    Raises:
-        StoreError: it does not answer, or the configuration has no way to it.
-    """
-    with closing(MailqClient(find_server(found), clock, seconds=ANSWER_SECONDS)) as client:
-        groups = client.threads()[0] if client.find_version() == 2 else client.dump().groups
-        return {(one.channel, one.host): one for group in groups for one in group.threads}
-
-
-def find_server(found: SchedulerFiles) -> ServerAddress:
-    """Where the scheduler of a configuration listens, with a user who may see its threads.
-
-    Raises:
-        Unavailable: it is not known.
-    """
-    if found.conf is None or found.conf.errors:
-        raise Unavailable(found.problem or f"{found.conf_path}: has errors")
-    params = found.conf.params
-    path, host, port = find_mailq_socket(found.conf, found.environ)
-    if host and ipaddress.ip_address(host).is_unspecified:
-        host = LOOPBACK
-    address = ServerAddress(path or f"{host}:{port}", path, host, port)
-    if "authfile" not in params:
-        return address
-    users, _ = acl.read_users(str(params["authfile"].value))
-    wanted = {Right.TT, Right.QQ}
-    user = next((one for one in users if wanted & one.rights and _admits(one, host)), None)
-    if user is None:
-        raise Unavailable(f"authfile {params['authfile'].value}: no user may see the threads")
-    return address._replace(user=user.name, password=user.password)
-
-
-def _admits(user: acl.MailqUser, host: str) -> bool:
-    return user.fits(ipaddress.ip_address(host) if host else None)
 
 
 def _rows(
@@ -233,8 +193,8 @@ def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
 
 
 def complete_mailq_place(setup: Setup, place: Place) -> Place:
-    """The `Place` of a scheduler by MAILQ: it alone decides when its agents start."""
-    return place._replace(claim_obstacle=lambda kind: "its scheduler starts the agents")
+    """The `Place` of a scheduler by MAILQ; each task has the reason why its agents do not start."""
+    return place._replace(claim_obstacle=lambda kind: "")
 
 
 def complete_place(setup: Setup, place: Place) -> Place:
