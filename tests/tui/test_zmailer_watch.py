@@ -41,9 +41,13 @@ class BusyQueue(SampleQueue):
         seen = super().view(with_jobs=with_jobs)
         return seen._replace(
             groups=tuple(
-                group._replace(threads=tuple(map(self._busy, group.threads)))
+                group._replace(
+                    threads=tuple(map(self._busy, group.threads)),
+                    idle=(2, 2) if group.channel == "smtp" else (0, 0),
+                )
                 for group in seen.groups
-            )
+            ),
+            totals=seen.totals._replace(agents=3, idle=2),
         )
 
     def _busy(self, thread: ThreadView) -> ThreadView:
@@ -90,11 +94,13 @@ def test_a_running_scheduler_shows_agents_and_pending_reasons(running: Setup) ->
     assert (figures.has_worker, len(figures.workers), watch.obstacle("smtp")) == (True, 1, "")
     rows = dict(figures.rows)
     assert rows["scheduler"].endswith("the original one")
-    assert rows["threads"] == "3, 2 pending; 1 agents"
-    (agent,) = figures.connected
-    assert (agent.name, agent.text) == (
-        "PID 77",
-        "smtp/a.test: STUFF OF=2 UF=5 HA=3s FA=1s",
+    assert rows["threads"] == "3, 2 pending; 3 agents, 2 idle"
+    assert [(agent.name, agent.text) for agent in figures.connected] == [
+        ("PID 77", "smtp/a.test: STUFF OF=2 UF=5 HA=3s FA=1s"),
+        ("2 idle", "smtp/*: IDLE, for the next thread of its ring"),
+    ]
+    assert figures.warnings == (
+        "hold/ns:c.test/any: 1 recipient never delivered: no clause of scheduler.conf matches",
     )
     busy, waiting, unknown = facts.values()
     assert (busy.ring, busy.agents, busy.pending) == ("smtp/a.test", 1, "")

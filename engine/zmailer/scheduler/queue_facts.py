@@ -6,6 +6,7 @@ import ipaddress
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from typing import NamedTuple
 
 from engine.mailq import acl, pending
 from engine.mailq.acl import Right
@@ -64,15 +65,31 @@ def _admits(user: acl.MailqUser, host: str) -> bool:
     return user.fits(ipaddress.ip_address(host) if host else None)
 
 
-def read_threads(found: SchedulerFiles, clock: Callable[[], float]) -> Threads:
-    """Ask the running scheduler for its threads.
+class ShownQueue(NamedTuple):
+    """What a scheduler shows of its threads and agents."""
+
+    threads: Threads = {}
+    agents: int = 0
+    """All that run, also idle ones."""
+    idle: Mapping[str, int] = {}
+    """How many agents of each clause and channel have no thread now, by CHANNEL/HOST of the clause;
+    0 is missing."""
+
+
+def read_queue(found: SchedulerFiles, clock: Callable[[], float]) -> ShownQueue:
+    """Ask the running scheduler for its threads and agents.
 
     Raises:
         StoreError: it does not answer, or the configuration has no way to it.
     """
     with closing(MailqClient(find_server(found), clock, seconds=ANSWER_SECONDS)) as client:
-        groups = client.threads()[0] if client.find_version() == 2 else client.dump().groups
-        return _by_name(groups, ClauseTable(_conf(found)))
+        if client.find_version() == 2:
+            groups, totals = client.threads()
+        else:
+            view = client.dump()
+            groups, totals = view.groups, view.totals
+        idle = {f"{one.channel}/{one.host}": one.idle[0] for one in groups if one.idle[0]}
+        return ShownQueue(_by_name(groups, ClauseTable(_conf(found))), totals.agents, idle)
 
 
 def _conf(found: SchedulerFiles) -> SchedulerConf:

@@ -16,13 +16,15 @@ from engine.model import ConnectedWorker, attempts_allowed
 from engine.policy import format_rough_duration
 from engine.store import StoreError, Unavailable
 from engine.stores.zmailer import agents
-from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.folders import TRANSPORT, PostofficeFolders
 from engine.stores.zmailer.scheduler_conf import SchedulerConf, Value, find_settings
 from engine.zmailer import spool_controls
 from engine.zmailer.conf_changes import format_value
 from engine.zmailer.environment import SchedulerFiles, read_files
-from engine.zmailer.scheduler.queue_facts import Threads, read_threads
+from engine.zmailer.scheduler.queue_facts import ShownQueue, Threads, read_queue
+from engine.zmailer.undeliverable import why_undeliverable
 from tui.cli.setup.setup import Setup
+from tui.format.present import format_count
 from tui.session.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
 
 WATCH_SECONDS = 10.0
@@ -52,7 +54,7 @@ class SpoolWatch:
         self._due = float("-inf")
         self._figures = WholeQueueFigures()
         self._files = SchedulerFiles({}, "", None)
-        self._threads: Threads = {}
+        self._shown = ShownQueue()
         self._is_frozen = False
 
     def figures(self) -> WholeQueueFigures:
@@ -88,22 +90,24 @@ class SpoolWatch:
             scheduler = agents.find_scheduler(folders.fd, folders.transport_status)
             is_ours = scheduler is not None and agents.is_ours(folders.fd)
             self._is_frozen = is_frozen = spool_controls.is_frozen(folders)
-        self._threads, why = {}, ""
+            transport = f"{folders.root}/{TRANSPORT}"
+        self._shown, why = ShownQueue(), ""
         if scheduler is not None:
             try:
-                self._threads = read_threads(self._files, self._clock)
+                self._shown = read_queue(self._files, self._clock)
             except StoreError as error:
                 why = str(error)
+        found, shown, is_running = self._files, self._shown, scheduler is not None
         self._figures = WholeQueueFigures(
-            tuple(_rows(scheduler, is_ours, is_frozen, self._files, self._threads, why)),
-            tuple(_warnings(scheduler is not None, is_frozen, self._files)),
+            tuple(_rows(scheduler, is_ours, is_frozen, found, shown, why)),
+            tuple(_warnings(is_running, is_frozen, found, shown.threads, transport)),
             workers=() if scheduler is None else (scheduler,),
             has_worker=scheduler is not None,
-            connected=tuple(_workers(self._threads, self._clock())),
+            connected=tuple(_workers(shown, self._clock())),
         )
 
     def _facts_of(self, channel: str, host: str) -> GroupFacts:
-        view, conf = self._threads.get((channel, host)), self._files.conf
+        view, conf = self._shown.threads.get((channel, host)), self._files.conf
         ring, rows = ("?", []) if conf is None else _clause_rows(conf, channel, host)
         if view is None:
             return GroupFacts(ring, rows=tuple(rows))
@@ -149,7 +153,7 @@ def _rows(
     is_ours: bool,
     is_frozen: bool,
     found: SchedulerFiles,
-    threads: Threads,
+    shown: ShownQueue,
     why: str,
 ) -> Iterator[tuple[str, str]]:
     if scheduler is None:
@@ -163,12 +167,15 @@ def _rows(
     if why:
         yield "threads", f"? {why}"
         return
-    running = sum(len(one.agents) for one in threads.values())
-    stopped = sum(1 for one in threads.values() if _pending(one))
-    yield "threads", f"{len(threads):,}, {stopped:,} pending; {running:,} agents"
+    stopped = sum(1 for one in shown.threads.values() if _pending(one))
+    idle = sum(shown.idle.values())
+    agents = f"{format_count(shown.agents, 'agent')}, {idle:,} idle"
+    yield "threads", f"{len(shown.threads):,}, {stopped:,} pending; {agents}"
 
 
-def _warnings(is_running: bool, is_frozen: bool, found: SchedulerFiles) -> Iterator[str]:
+def _warnings(
+    is_running: bool, is_frozen: bool, found: SchedulerFiles, threads: Threads, transport: str
+) -> Iterator[str]:
     if not is_running:
         yield NO_SCHEDULER
     if is_frozen:
@@ -176,13 +183,34 @@ def _warnings(is_running: bool, is_frozen: bool, found: SchedulerFiles) -> Itera
     if found.conf is not None and found.conf.errors:
         first = found.conf.errors[0]
         yield f"{found.conf_path}:{first.line}: {first.text}: the scheduler would not start"
+    elif found.conf is not None:
+        yield from _never_delivered(found.conf, found.environ, threads, transport)
 
 
-def _workers(threads: Threads, now: float) -> Iterator[ConnectedWorker]:
+def _never_delivered(
+    conf: SchedulerConf, environ: Mapping[str, str], threads: Threads, transport: str
+) -> Iterator[str]:
+    """One warning for each channel and reason that stops its mail for good."""
+    stopped: dict[tuple[str, str], list[ThreadView]] = {}
     for (channel, host), view in threads.items():
+        match = find_settings(conf, channel, host)
+        if why := why_undeliverable(match, channel, host, environ, transport):
+            stopped.setdefault((channel, why), []).append(view)
+    for (channel, why), views in stopped.items():
+        where = f"{channel}/{views[0].host}" if len(views) == 1 else f"{len(views):,} of {channel}"
+        amount = format_count(sum(view.recipients for view in views), "recipient")
+        yield f"{where}: {amount} never delivered: {why}"
+
+
+def _workers(shown: ShownQueue, now: float) -> Iterator[ConnectedWorker]:
+    for (channel, host), view in shown.threads.items():
         for one in view.agents:
             words = f"{channel}/{host}: {_agent_words(one, view, now)}"
             yield ConnectedWorker(f"PID {one.pid}", "", (channel,), 0.0, words)
+    for clause, count in shown.idle.items():
+        channel = clause.partition("/")[0]
+        words = f"{clause}: IDLE, for the next thread of its ring"
+        yield ConnectedWorker(f"{count:,} idle", "", (channel,), 0.0, words)
 
 
 def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
