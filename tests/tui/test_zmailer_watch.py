@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,6 +109,30 @@ def test_a_running_scheduler_shows_agents_and_pending_reasons(running: Setup) ->
     assert ("settings", "maxring=5") in busy.rows
     assert (waiting.ring, waiting.agents, waiting.pending) == ("smtp/*", 0, ">MaxRing")
     assert (unknown.ring, unknown.agents) == ("(no clause)", None)
+
+
+def test_failures_of_finished_messages_are_counted(running: Setup, spool: Spool) -> None:
+    """They are in the statistics log, by thread, with a warning if they are many and young; without
+    a log they are unknown, not 0."""
+    watch = SpoolWatch(running, lambda: NOW)
+    assert dict(watch.figures().rows)["failures"].startswith("? no statistics log: option -l")
+    assert watch.figures().failed is None
+    log = spool.root.parent / "statistics"
+    config = spool.root.parent / "config.yaml"
+    config.write_text(config.read_text().replace("}}", f", statistics: {log}}}}}"))
+    lines = ["ok3 smtp/a.test"] * 4 + ["error smtp/b.test"] * 4 + ["expire smtp/a.test"]
+    log.write_text("".join(f"S1001AbmK1I4JTrjU8 0 2 {line}\n" for line in lines))
+    os.utime(log, (NOW - 60, NOW - 60))
+    setup = setup_for(queue_config.load_config(str(config), {}), str(spool.root), {})
+
+    figures = SpoolWatch(setup, lambda: NOW).figures()
+    assert dict(figures.rows)["failures"] == (
+        "5 of the last 9 ended (56%): smtp/b.test 4, smtp/a.test 1; as of 1m ago"
+    )
+    assert figures.failed == 5
+    said = "5 of the last 9 recipients failed, 4 of them for smtp/b.test"
+    assert said in figures.warnings
+    assert said not in SpoolWatch(setup, lambda: NOW + 7200).figures().warnings
 
 
 def test_of_a_stopped_spool_only_what_is_known_is_shown(spool: Spool) -> None:

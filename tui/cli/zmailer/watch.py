@@ -21,11 +21,15 @@ from engine.stores.zmailer.scheduler_conf import SchedulerConf, Value, find_sett
 from engine.zmailer import spool_controls
 from engine.zmailer.conf_changes import format_value
 from engine.zmailer.environment import SchedulerFiles, read_files
+from engine.zmailer.failures import OLD_SECONDS, EndsReader, RecentEnds, find_statistics_log
 from engine.zmailer.scheduler.queue_facts import ShownQueue, Threads, read_queue
 from engine.zmailer.undeliverable import why_undeliverable
 from tui.cli.setup.setup import Setup
 from tui.format.present import format_count
 from tui.session.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
+
+MAX_SHOWN_THREADS = 3
+"""Threads with failures that are named."""
 
 WATCH_SECONDS = 10.0
 """Seconds for which what a scheduler has shown is current: the original one forks for each."""
@@ -55,7 +59,21 @@ class SpoolWatch:
         self._figures = WholeQueueFigures()
         self._files = SchedulerFiles({}, "", None)
         self._shown = ShownQueue()
+        self._ends: EndsReader | None = None
         self._is_frozen = False
+
+    def _read_ends(self, scheduler: int | None) -> RecentEnds | str:
+        """How the last recipients have ended; why that is not known."""
+        own: str = self._setup.settings.statistics
+        path = own or ("" if scheduler is None else find_statistics_log(scheduler))
+        if not path:
+            return "no statistics log: option -l of the scheduler, or stores.zmailer.statistics"
+        if self._ends is None or self._ends.path != path:
+            self._ends = EndsReader(path)
+        try:
+            return self._ends.read()
+        except OSError as error:
+            return f"{path}: {error.strerror or error}"
 
     def figures(self) -> WholeQueueFigures:
         """The scheduler, its configuration and its agents.
@@ -98,9 +116,13 @@ class SpoolWatch:
             except StoreError as error:
                 why = str(error)
         found, shown, is_running = self._files, self._shown, scheduler is not None
+        ends, now = self._read_ends(scheduler), self._clock()
+        rows = _rows(scheduler, is_ours, is_frozen, found, shown, why)
+        warnings = _warnings(is_running, is_frozen, found, shown.threads, transport)
         self._figures = WholeQueueFigures(
-            tuple(_rows(scheduler, is_ours, is_frozen, found, shown, why)),
-            tuple(_warnings(is_running, is_frozen, found, shown.threads, transport)),
+            (*rows, ("failures", _failure_words(ends, now))),
+            (*warnings, *_failure_warnings(ends, now)),
+            failed=None if isinstance(ends, str) else ends.total_failed,
             workers=() if scheduler is None else (scheduler,),
             has_worker=scheduler is not None,
             connected=tuple(_workers(shown, self._clock())),
@@ -200,6 +222,27 @@ def _never_delivered(
         where = f"{channel}/{views[0].host}" if len(views) == 1 else f"{len(views):,} of {channel}"
         amount = format_count(sum(view.recipients for view in views), "recipient")
         yield f"{where}: {amount} never delivered: {why}"
+
+
+def _failure_words(ends: RecentEnds | str, now: float) -> str:
+    if isinstance(ends, str):
+        return f"? {ends}"
+    if not ends.ended:
+        return "? the statistics log is empty"
+    share = f"{ends.failed:,} of the last {ends.ended:,} ended ({ends.failed / ends.ended:.0%})"
+    some = [f"{thread} {count:,}" for thread, count in ends.by_thread.items()]
+    where = f": {', '.join(some[:MAX_SHOWN_THREADS])}" if some else ""
+    others = len(some) - MAX_SHOWN_THREADS
+    more = f" and {format_count(others, 'thread')}" if others > 0 else ""
+    return f"{share}{where}{more}; as of {format_rough_duration(max(0.0, now - ends.written))} ago"
+
+
+def _failure_warnings(ends: RecentEnds | str, now: float) -> Iterator[str]:
+    """A warning if many of the last recipients failed, and not long ago."""
+    if not isinstance(ends, str) and ends.is_alarming and now - ends.written < OLD_SECONDS:
+        worst, count = next(iter(ends.by_thread.items()))
+        share = f"{ends.failed:,} of the last {ends.ended:,} recipients failed"
+        yield f"{share}, {count:,} of them for {worst}"
 
 
 def _workers(shown: ShownQueue, now: float) -> Iterator[ConnectedWorker]:
