@@ -109,6 +109,10 @@ def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run
     assert why.returncode == 0, why.stderr
     rows = [line.split() for line in why.stdout.splitlines()]
     assert ["maxring", "2", "line", "2"] in rows and ["overfeed", "150", "default"] in rows
+    assert ["expiry2", "86400", "default"] in rows
+    path.write_text("smtp/* expiry2=0 command=smtp\n")
+    why = spooldeck("zmailer", "why", "smtp/x", "--conf", str(path))
+    assert "expiry2           0 (a day) " in why.stdout
     path.write_text(f"smtp/*\n  command={tmp_path}/none\nhold/*\n  command=hold\n")
     lost = spooldeck("zmailer", "check", str(path), MAILBIN=str(tmp_path))
     assert lost.stdout.splitlines()[:2] == [

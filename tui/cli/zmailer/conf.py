@@ -173,7 +173,8 @@ def why(setup: Setup, arguments: argparse.Namespace) -> int:
     for clause in match.clauses:
         print(f"line {clause.line}: {safe_line(clause.pattern)}")
     for name, one in sorted(match.settings.items()):
-        print(f"  {name:17} {_show(one):40} {f'line {one.line}' if one.line else 'default'}")
+        shown = _show(one) + " (a day)" * (name == "expiry2" and one.value == 0)
+        print(f"  {name:17} {shown:40} {f'line {one.line}' if one.line else 'default'}")
     if match.warning:
         print(f"warning: {match.warning}")
     if "command" in match.settings:
