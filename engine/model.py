@@ -137,6 +137,10 @@ STALLED_KEY = "stalled?"
 """Key in `Task.extra` of an active task that has lost its worker by all signs: which sign."""
 
 
+WAITS_KEY = "waits"
+"""Key in `Task.extra` of a pending task: why it does not start, besides its due time."""
+
+
 AttemptLimit: TypeAlias = Callable[[Task], int | None]
 """Returns the maximum number of attempts of a task; None if there is none, or it is unknown."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from engine import schedules, verbs
-from engine.model import STALLED_KEY, Lease, LockEvidence, State, Task, Verdict
+from engine.model import STALLED_KEY, WAITS_KEY, Lease, LockEvidence, State, Task, Verdict
 from engine.schedules import Schedule
 from engine.text.safe import safe_line
 
@@ -270,6 +270,8 @@ def _blocking_reasons(task: Task, now: float, about: Circumstances) -> Iterator[
         # The first attempt has no backoff; its error field contains the reason for the wait.
         why = safe_line(task.error) if task.error.startswith(verbs.WAITING_PREFIX) else "backoff"
         yield f"{why} until {format_deadline(task.due or 0.0, now)}"
+    if reason := task.extra.get(WAITS_KEY):
+        yield safe_line(reason)
     yield from _handler_problem(task, about)
     if about.lock is not None and about.lock.verdict in _BLOCKING_VERDICTS:
         yield _BLOCKING_VERDICTS[about.lock.verdict](about.lock)

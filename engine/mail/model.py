@@ -42,6 +42,9 @@ class NotSent(MailError):
         `rejected_550`: a-z, 0-9, `_` and `.`, at most 40 characters."""
         super().__init__(text)
         self.reason, self.word = reason, word
+        self.reply = ""
+        """The answer of the server in one line, with its addresses, for the sender of the mail; ""
+        if it gave none."""
         self.permanent = permanent
         """True if another attempt with the same mail must fail too."""
 

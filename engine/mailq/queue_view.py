@@ -174,3 +174,21 @@ class SchedulerView(NamedTuple):
     """The lists `Channels` and `Hosts` of a dump in the order of their server; (): the order of the
     jobs."""
     counters: tuple[CounterView, ...] = ()
+
+
+ROUNDING_SECONDS = 1.5
+"""A report has whole seconds from now: two times that differ by less are the same."""
+
+
+def has_changed(old: ThreadView, new: ThreadView) -> bool:
+    """True if a thread differs in more than its age, and the rounding of its times."""
+    if _without_times(old) != _without_times(new):
+        return True
+    if (old.wakeup is None) is not (new.wakeup is None):
+        return True
+    moved = abs((old.wakeup or 0.0) - (new.wakeup or 0.0)) > ROUNDING_SECONDS
+    return moved or [a[:1] + a[3:] for a in old.agents] != [a[:1] + a[3:] for a in new.agents]
+
+
+def _without_times(thread: ThreadView) -> ThreadView:
+    return thread._replace(oldest_at=0.0, wakeup=None, agents=())

@@ -94,7 +94,8 @@ class FlowSeries(NamedTuple):
     outward: tuple[float | None, ...] = ()
     """Tasks removed per second."""
     dead: tuple[float | None, ...] = ()
-    """Growth of the dead-letter queue in tasks per second; a smaller one counts as 0."""
+    """Growth of the dead-letter queue in tasks per second, and failed tasks that were removed; a
+    smaller one counts as 0."""
     backlog: tuple[float | None, ...] = ()
     """Mean number of pending tasks."""
 
@@ -109,6 +110,8 @@ class Sample(NamedTuple):
     left: float
     """Tasks that were finished or removed since then."""
     counts: Mapping[State, int]
+    failed: int | None = 0
+    """Tasks that failed and were removed since then; None: unknown."""
 
     @property
     def waiting(self) -> int:
@@ -136,24 +139,36 @@ class FlowHistory:
         self._samples: list[Sample] = []
         self._earlier: Sequence[Sample] = ()
         self._seen = (0, 0)
+        self._failed: int | None = None
+        """The last total of failed tasks that were removed."""
+        self._gone = 0
+        """Those since the history began."""
         self._returned = 0
         """Tasks that are no longer DONE, but neither removed nor done again yet."""
         self._means: dict[tuple[float, int], float | None] = {}  # of complete cells
         self._drain: tuple[float, float, float, Drain] = 0.0, 0.0, 0.0, Drain(Trend.UNKNOWN)
 
-    def add(self, now: float, came: int, left: int, counts: Mapping[State, int]) -> None:
-        """Add the counts at `now`, from a complete scan only.
+    def add(
+        self,
+        now: float,
+        came: int,
+        left: int,
+        counts: Mapping[State, int],
+        failed: int | None = 0,
+    ) -> None:
+        """Add the counts at `now`, from a complete scan only. `failed`: the failed ones among those
+        that left, where they are in no state; None: unknown.
 
-        `came` and `left` only grow; if one is lower than before, its counter restarted at 0. A task
-        leaves once: when it is DONE, or when it is removed and was not. If the clock was set back,
-        the history is emptied: its times would repeat.
+        `came`, `left` and `failed` only grow; if one is lower than before, its counter restarted at
+        0. A task leaves once: when it is DONE, or when it is removed and was not. If the clock was
+        set back, the history is emptied: its times would repeat.
         """
         before = self._samples[-1] if self._samples else None
         if before is not None and now < before.when:
             self._samples, before, self.last_ran = [], None, None
             self._means.clear()
         if before is None:
-            sample = Sample(now, 0, 0, dict(counts))
+            sample = Sample(now, 0, 0, dict(counts), None if failed is None else self._gone)
         elif now - before.when < _OFTEN:
             return
         else:
@@ -165,8 +180,11 @@ class FlowHistory:
                 self.last_ran = now
             own = before.counts if before.counts == counts else dict(counts)
             came_since = before.came + _more(self._seen[0], came)
-            sample = Sample(now, came_since, before.left + max(0, ended), own)
-        self._seen = came, left
+            if failed is not None and self._failed is not None:
+                self._gone += _more(self._failed, failed)
+            gone = None if failed is None else self._gone
+            sample = Sample(now, came_since, before.left + max(0, ended), own, gone)
+        self._seen, self._failed = (came, left), failed
         self._samples.append(sample)
         self._join()
         old = bisect_left(self._samples, now - HISTORY_SECONDS, key=attrgetter("when"))
@@ -306,13 +324,19 @@ class FlowHistory:
         first = self._samples[max(0, min(start - 1, minute_before))]
         if (seconds := last.when - first.when) <= 0:
             return None, None, None, backlog
-        died = [one.counts.get(State.DEAD, 0) for one in (first, last)]
         return (
             (last.came - first.came) / seconds,
             (last.left - first.left) / seconds,
-            max(0, died[1] - died[0]) / seconds,
+            _died(first, last),
             backlog,
         )
+
+    def died(self, now: float) -> float | None:
+        """Return the tasks that died per second in the last minute; None if unknown."""
+        samples = self._since(now - RATE_WINDOW_SECONDS)
+        if not self._fresh(now, RATE_WINDOW_SECONDS) or len(samples) < 2:
+            return None
+        return _died(samples[0], samples[-1])
 
     def growth(self, state: State, now: float, over: float = HISTORY_SECONDS) -> Growth | None:
         """Return the growth of a state with the seconds that were measured."""
@@ -322,6 +346,14 @@ class FlowHistory:
         first, last = samples[0], samples[-1]
         tasks = last.counts.get(state, 0) - first.counts.get(state, 0)
         return Growth(tasks, last.when - first.when)
+
+
+def _died(first: Sample, last: Sample) -> float | None:
+    """Tasks that died per second from one sample to another, also those that were removed then."""
+    if first.failed is None or last.failed is None:
+        return None
+    grown = last.counts.get(State.DEAD, 0) - first.counts.get(State.DEAD, 0)
+    return (max(0, grown) + last.failed - first.failed) / (last.when - first.when)
 
 
 def _more(before: int, now: int) -> int:

@@ -26,7 +26,8 @@ class ClauseSettings(NamedTuple):
     expiry: float | None = 3 * DAY_SECONDS
     """Age in seconds at which a recipient that was tried fails; None: never."""
     expiry2: float = 0.0
-    """Seconds after `expiry` at which one that was never tried fails; 0: a day."""
+    """Seconds after `expiry` at which one that was never tried fails; 0: a day, as in ZMailer
+    3.0.1."""
     idlemax: float = 0.0
     """Seconds after which an idle agent is ended; 0: three intervals."""
     maxta: int = 0

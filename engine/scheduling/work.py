@@ -89,7 +89,7 @@ class WorkTable:
 
     def refuse(self, thread: Thread, reason: str, until: float) -> None:
         """No agent could be started for a thread: it tries again at a time."""
-        thread.pending = reason
+        thread.pending, thread.wake = reason, until
         self.table.timers.set_wake(thread, until)
 
     def assign(self, agent: AgentWork, thread: Thread) -> None:

@@ -39,6 +39,8 @@ class ZmailerSettings(NamedTuple):
     """The scheduler.conf; "": the one in MAILSHARE."""
     log: str = ""
     """The log of the scheduler (-L); "": `scheduler` in LOGDIR."""
+    statistics: str = ""
+    """The statistics log of the scheduler (-l); "": that of the running one."""
 
 
 def parse_settings(value: object, at: ConfigLocation) -> ZmailerSettings:

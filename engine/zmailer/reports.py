@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import NamedTuple
+from zlib import crc32
 
 from engine.mail import header
 from engine.mail.message.bounce import ascii_address
@@ -151,8 +152,10 @@ def compose_report(
     has_body = "failed" in counts and (
         is_double or fields.returns == b"FULL" or (settings.returns_body and not fields.returns)
     )
-    ident = message.spool_id
-    boundary = f"=_{ident}_{int(now)}"
+    # Of one second there may be a report for each of several recipients.
+    rows_sum = crc32(repr([(one.recipient.offset, one.action) for one in wanted]).encode())
+    ident = f"{message.spool_id}.{int(now)}.{rows_sum:x}"
+    boundary = f"=_{ident}"
     # A line of the message that ends the part before its end would show it cut.
     while boundary.encode() in message.start:
         boundary += "_"
@@ -256,7 +259,7 @@ def _headers(
         "From": f"Mail Delivery System <postmaster@{settings.host}>",
         "To": to,
         "Date": format_datetime(datetime.fromtimestamp(int(now), UTC)),
-        "Message-ID": f"<{ident}.{int(now)}.report@{settings.host}>",
+        "Message-ID": f"<{ident}.report@{settings.host}>",
         "Auto-Submitted": "auto-replied",
     }
     lines = [_field(name, one) for name, one in defaults.items() if name.lower() not in has]

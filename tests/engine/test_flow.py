@@ -115,6 +115,21 @@ def test_a_task_that_begins_or_is_done_shows_that_something_runs() -> None:
     assert ran == [None, NOW + 1, NOW + 1, NOW + 1, NOW + 4, NOW + 4]
 
 
+def test_failed_tasks_that_leave_have_died() -> None:
+    """Growth of the dead-letter queue and failed tasks that were removed count together; while the
+    latter are unknown, so is the rate. What failed before the first sample does not count."""
+    flow = FlowHistory()
+    for second in range(11):
+        flow.add(NOW + second, 0, 0, {State.DEAD: second}, 500 + 2 * second)
+    assert flow.died(NOW + 10) == 3.0
+    assert flow.series(NOW + 10, 600, 10).dead[-1] == 3.0
+    flow.add(NOW + 11, 0, 0, {State.DEAD: 11}, None)
+    assert flow.died(NOW + 11) is None
+    flow.add(NOW + 12, 0, 0, {State.DEAD: 11}, 900)
+    assert flow.died(NOW + 12) == pytest.approx(31 / 12)
+    assert FlowHistory().died(NOW) is None
+
+
 def test_a_queue_is_dry_and_a_state_grows() -> None:
     """No output is known only after two minutes in which no task left; growth is that of ten
     minutes, or since the first look; a backlog that jumps by bursts, and goes down, drains."""

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
@@ -716,6 +717,32 @@ def test_a_link_in_place_of_our_folder_is_named(kannader: Path, open_kannader: O
     with pytest.raises(Unavailable, match="hold"):
         store.swap(task, verbs.hold(task, NOW))
     assert found(store, task.id) == task
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_mail_in_a_folder_of_the_queue_is_queued(
+    kannader: Path, open_kannader: Opener, depth: int
+) -> None:
+    """Kannader walks folders below `queue`, and sends what is in them: its mail is no orphan after
+    an hour, and cannot be discarded; a problem names the folder."""
+    later = time.time() + 7200
+    store = open_kannader(lambda: later)
+    task = send(store)
+    link = kannader / "queue" / task.id
+    below = kannader / "queue" / "/".join(["sub", "deep"][:depth])
+    below.mkdir(parents=True)
+    (below / task.id).symlink_to("../" * depth + str(link.readlink()))
+    mail = link.resolve().parent
+    link.unlink()
+
+    assert problems_in(store) == {
+        "queue/sub": "a folder with links to a mail, which Kannader sends: move them to queue"
+    }
+    assert store.recover() == []
+    with pytest.raises(Unsupported, match="not an orphaned mail"):
+        store.control("discard", f"data/{mail.name}")
+    (below / task.id).unlink()
+    assert "orphaned mail (complete)" in str(problems_in(store))
 
 
 def test_a_doubled_link_is_a_problem_and_sent_once(kannader: Path, open_kannader: Opener) -> None:

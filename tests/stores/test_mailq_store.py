@@ -13,13 +13,13 @@ from engine import verbs
 from engine.config.place_address import parse_address
 from engine.mailq.connection import ServerAddress
 from engine.mailq.job_text import ThreadJobs
-from engine.mailq.queue_view import AgentView, JobView, JobWait, ThreadView
-from engine.model import Missing, Move, State, Task
+from engine.mailq.queue_view import AgentView, JobView, JobWait, ThreadView, has_changed
+from engine.model import WAITS_KEY, Missing, Move, State, Task
 from engine.operations.execute import apply_plan
 from engine.operations.plans import freeze_shared_plan
 from engine.store import Gone, Unavailable, Unsupported
 from engine.stores.mailq import MailqStore, parse_place, polling
-from engine.stores.mailq.polling import ThreadPoller, has_changed
+from engine.stores.mailq.polling import ThreadPoller
 from engine.stores.mailq.tasks import last_line, parse_id, tasks_of
 from tests.mailq.mailq_peers import (
     NOW,
@@ -113,6 +113,34 @@ def test_the_jobs_that_were_fed_last_are_running() -> None:
 
     states = {t.payload: t.state for t in tasks_of(ThreadJobs(thread, tuple(jobs)), NOW)}
     assert [path for path, state in states.items() if state is State.ACTIVE] == ["2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "wait", "word", "due", "why"),
+    [
+        (">MaxRing", JobWait.UNKNOWN, "limited", NOW - 5, ">MaxRing: all agents of its ring"),
+        ("QueueOnly", JobWait.RETRY, "queueonly", None, "QueueOnly: queueonly: only ETRN"),
+        ("ConfBUG:NoCmdDefined!", JobWait.INACTIVE, "inactive", None, "ConfBUG:NoCmdDefined!: its"),
+        ("System:New!", JobWait.INACTIVE, "inactive", None, "System:New!"),
+        (
+            "",
+            JobWait.CHANNEL,
+            "inactive",
+            NOW - 5,
+            "no agent: a limit of its channel, or queueonly",
+        ),
+        ("", JobWait.UNKNOWN, "", NOW - 5, "ready: its scheduler starts the agents"),
+    ],
+)
+def test_a_task_shows_why_it_waits(
+    reason: str, wait: JobWait, word: str, due: float | None, why: str
+) -> None:
+    """It has the reason of its thread with an explanation, and a time only if time starts it."""
+    thread = ThreadView("etrn", "a", 1, 1, 0, NOW - 50, pending=reason)
+    jobs = (JobView("7", "etrn", "a", (1,), wait=wait, wakeup=NOW - 5),)
+    (task,) = tasks_of(ThreadJobs(thread, jobs), NOW)
+    assert (task.word, task.due) == (word, due)
+    assert task.extra[WAITS_KEY].startswith(why)
 
 
 def test_a_diagnostic_is_split_at_cr() -> None:

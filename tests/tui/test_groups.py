@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from engine.index.group_counts import GroupTable, TaskGroup
+from engine.index.schema import STATES
 from engine.model import State, Task
 from tests.tui.desks import Desk, a_desk
 from tests.tui.queues import Run
@@ -23,10 +25,15 @@ from tests.tui.spools import (
     some_tasks,
 )
 from tui.format import keys
+from tui.groups.group_lines import GroupColumns, group_values
 from tui.groups.groups_screen import GroupsScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
 from tui.screens.target import Target
+from tui.session.place import GroupFacts
+
+NOT_BY_TIME = GroupFacts("etrn/*", 0, None, "QueueOnly")
+"""What is known of a thread that no time starts."""
 
 ODD = 'say "x" \x1b[2J|y'
 """The name of a kind, as another program may choose it."""
@@ -194,3 +201,19 @@ def test_the_command_prints_the_groups(root: str, spooldeck: Run) -> None:
     assert none.stdout == "no task here has a destination; expected --by kind\n"
     wrong = spooldeck("groups", str(root), "--by", "colour")
     assert wrong.returncode == 64
+
+
+def test_a_group_that_no_time_starts_has_its_reason() -> None:
+    """In its row and in JSON it has the reason once, and no next time; a time 0 is now."""
+    counts = tuple(int(state is State.PENDING) for state in STATES)
+    group = TaskGroup("etrn/e", counts, NOW - 60, None, "waits: QueueOnly: only ETRN", None, 1)
+    words, facts = {State.PENDING: "waiting"}, {"etrn/e": NOT_BY_TIME}
+    table = GroupTable(by="queue", groups=(group,))
+    columns = GroupColumns(table, words, State.PENDING, 100, "thread", facts)
+    row = "".join(text for text, _ in columns.row(group, NOW))
+    assert row.split()[-6:] == ["1m", "-", "waits:", "QueueOnly:", "only", "ETRN"]
+
+    (values,) = group_values("queue", [group], words, facts)
+    assert (values["next_due"], values["pending"], values["agents"]) == (None, "QueueOnly", 0)
+    (values,) = group_values("queue", [group._replace(next_due=0.0)], words)
+    assert (values["next_due"], values["next_due_at"]) == (0.0, None)

@@ -48,6 +48,8 @@ def test_the_commands_work_on_a_spool(spool: Spool, spooldeck: Run) -> None:
         return {word: number for word, number in tasks.items() if number}
 
     assert counts() == {"waiting": 3, "locked": 1}
+    listed = run("queue", "list").splitlines()
+    assert ["local/-", "rayan"] in [one.split(" | ")[4:6] for one in listed]
     shown = run("groups")
     assert "smtp/mx.example" in shown and "local/-" in shown
     assert "4 tasks by channel, 2 groups" in run("groups", "--by", "channel")
@@ -107,6 +109,23 @@ def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run
     assert why.returncode == 0, why.stderr
     rows = [line.split() for line in why.stdout.splitlines()]
     assert ["maxring", "2", "line", "2"] in rows and ["overfeed", "150", "default"] in rows
+    assert ["expiry2", "86400", "default"] in rows
+    path.write_text("smtp/* expiry2=0 command=smtp\n")
+    why = spooldeck("zmailer", "why", "smtp/x", "--conf", str(path))
+    assert "expiry2           0 (a day) " in why.stdout
+    path.write_text(f"smtp/*\n  command={tmp_path}/none\nhold/*\n  command=hold\n")
+    lost = spooldeck("zmailer", "check", str(path), MAILBIN=str(tmp_path))
+    assert lost.stdout.splitlines()[:2] == [
+        f"{path}:2:1: warning: smtp/*: never delivered on this host: {tmp_path}/none: no such "
+        "program",
+        f"{path}:4:1: warning: hold/*: never delivered on this host: {tmp_path}/ta/hold: no such "
+        "program",
+    ]
+    assert (lost.returncode, lost.stdout.splitlines()[-1]) == (
+        0,
+        "2 clauses, no errors, 2 warnings",
+    )
+    path.write_text("smtp/* command=smtp\n")
     none = spooldeck("zmailer", "why", "uucp/x", "--conf", str(path))
     assert (none.returncode, none.stdout.splitlines()[-1]) == (1, "no command: nothing delivers it")
 
@@ -210,7 +229,7 @@ def test_the_doctor_names_what_stops_mail(spool: Spool, tmp_path: Path, spooldec
         ".scheduler.notify: is not a socket",
         "1 recipient locked by agents that have ended",
         "4 recipients waiting",
-        "smtp/other.example: no clause with a command: 1 recipient",
+        "smtp/other.example: never delivered: no clause of scheduler.conf matches: 1 recipient",
         "queue/1009: a message without its control file: never delivered",
         "transport/A/1005: in a folder that its number does not lead to",
         "not in hash folders",

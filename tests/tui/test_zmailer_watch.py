@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from engine.config.validators import ConfigLocation
 from engine.mailq.queue_view import AgentView, SchedulerView, ThreadView
 from engine.store import Unavailable
 from engine.zmailer.environment import ZmailerSettings, read_files
+from engine.zmailer.scheduler.queue_facts import find_server
 from tests.mailq.mailq_peers import SampleQueue, serving
 from tests.stores.zmailed import Spool, recipient
 from tests.tui.desks import a_desk
@@ -21,7 +23,7 @@ from tests.zmailer.test_spool_controls import scheduler
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
-from tui.cli.zmailer.watch import SpoolWatch, find_server
+from tui.cli.zmailer.watch import SpoolWatch
 
 NOW = 1_795_170_000.0
 CONF = """PARAMmailqsock=UNIX:{folder}/mailq.sock
@@ -40,9 +42,13 @@ class BusyQueue(SampleQueue):
         seen = super().view(with_jobs=with_jobs)
         return seen._replace(
             groups=tuple(
-                group._replace(threads=tuple(map(self._busy, group.threads)))
+                group._replace(
+                    threads=tuple(map(self._busy, group.threads)),
+                    idle=(2, 2) if group.channel == "smtp" else (0, 0),
+                )
                 for group in seen.groups
-            )
+            ),
+            totals=seen.totals._replace(agents=3, idle=2),
         )
 
     def _busy(self, thread: ThreadView) -> ThreadView:
@@ -89,11 +95,13 @@ def test_a_running_scheduler_shows_agents_and_pending_reasons(running: Setup) ->
     assert (figures.has_worker, len(figures.workers), watch.obstacle("smtp")) == (True, 1, "")
     rows = dict(figures.rows)
     assert rows["scheduler"].endswith("the original one")
-    assert rows["threads"] == "3, 2 pending; 1 agents"
-    (agent,) = figures.connected
-    assert (agent.name, agent.text) == (
-        "PID 77",
-        "smtp/a.test: STUFF OF=2 UF=5 HA=3s FA=1s",
+    assert rows["threads"] == "3, 2 pending; 3 agents, 2 idle"
+    assert [(agent.name, agent.text) for agent in figures.connected] == [
+        ("PID 77", "smtp/a.test: STUFF OF=2 UF=5 HA=3s FA=1s"),
+        ("2 idle", "smtp/*: IDLE, for the next thread of its ring"),
+    ]
+    assert figures.warnings == (
+        "hold/ns:c.test/any: 1 recipient never delivered: no clause of scheduler.conf matches",
     )
     busy, waiting, unknown = facts.values()
     assert (busy.ring, busy.agents, busy.pending) == ("smtp/a.test", 1, "")
@@ -101,6 +109,30 @@ def test_a_running_scheduler_shows_agents_and_pending_reasons(running: Setup) ->
     assert ("settings", "maxring=5") in busy.rows
     assert (waiting.ring, waiting.agents, waiting.pending) == ("smtp/*", 0, ">MaxRing")
     assert (unknown.ring, unknown.agents) == ("(no clause)", None)
+
+
+def test_failures_of_finished_messages_are_counted(running: Setup, spool: Spool) -> None:
+    """They are in the statistics log, by thread, with a warning if they are many and young; without
+    a log they are unknown, not 0."""
+    watch = SpoolWatch(running, lambda: NOW)
+    assert dict(watch.figures().rows)["failures"].startswith("? no statistics log: option -l")
+    assert watch.figures().failed is None
+    log = spool.root.parent / "statistics"
+    config = spool.root.parent / "config.yaml"
+    config.write_text(config.read_text().replace("}}", f", statistics: {log}}}}}"))
+    lines = ["ok3 smtp/a.test"] * 4 + ["error smtp/b.test"] * 4 + ["expire smtp/a.test"]
+    log.write_text("".join(f"S1001AbmK1I4JTrjU8 0 2 {line}\n" for line in lines))
+    os.utime(log, (NOW - 60, NOW - 60))
+    setup = setup_for(queue_config.load_config(str(config), {}), str(spool.root), {})
+
+    figures = SpoolWatch(setup, lambda: NOW).figures()
+    assert dict(figures.rows)["failures"] == (
+        "5 of the last 9 ended (56%): smtp/b.test 4, smtp/a.test 1; as of 1m ago"
+    )
+    assert figures.failed == 5
+    said = "5 of the last 9 recipients failed, 4 of them for smtp/b.test"
+    assert said in figures.warnings
+    assert said not in SpoolWatch(setup, lambda: NOW + 7200).figures().warnings
 
 
 def test_of_a_stopped_spool_only_what_is_known_is_shown(spool: Spool) -> None:

@@ -90,24 +90,25 @@ def answers(lines: list[AgentLine]) -> list[tuple[str, bytes]]:
 
 
 def test_each_recipient_has_its_outcome(post: Post) -> None:
-    """In one transaction: accepted, deferred, refused; tags and diagnostics are in the file."""
+    """In one transaction: accepted, deferred, refused; tags and diagnostics are in the file, with
+    the server's own words, as the sender gets them in the report."""
     users = [recipient(host=LOOPBACK, user=f"{name}@d.example") for name in ("ok", "later", "no")]
     users.append("N NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;no@d.example\n")
     users.append(recipient(host="other.example"))
     path = post.put(*users)
     log: list[str] = []
-    with Server(rcpt=["", "450 4.2.1 later", "550 5.1.1 unknown"]) as server:
+    with Server(rcpt=["", "450 4.2.1 later", "550 5.1.1 no@d.example (unknown)"]) as server:
         lines = post.serve(smtp(server.port, log.append), LOOPBACK)
 
     assert answers(lines) == [
         ("ok3", b"250 2.0.0 accepted"),
-        ("deferred", b"450 4.2.1 later - RCPT"),
-        ("error2", b"550 5.1.1 unknown - RCPT"),
+        ("deferred", b"450 4.2.1 later"),
+        ("error2", b"550 5.1.1 no@d.example (unknown)"),
     ]
     deferred = lines[1]
     assert isinstance(deferred, AgentAnswer)
     assert deferred.notary == (
-        *(b"later@d.example", b"delayed", b"4.2.1", b"smtp; 450 (4.2.1 later - RCPT)"),
+        *(b"later@d.example", b"delayed", b"4.2.1", b"smtp; 450 4.2.1 later"),
         *(b"dns; 127.0.0.1", b"smtp[9]"),
     )
     (mail,) = server.mails
@@ -124,7 +125,7 @@ def test_each_recipient_has_its_outcome(post: Post) -> None:
     (diagnostic,) = post.spool.lines(path, "d")
     at = path.read_bytes().index(b"r-")
     assert diagnostic.startswith(f"d {at}:")
-    assert "\x01failed\x015.1.1\x01smtp; 550 (5.1.1 unknown - RCPT)\x01" in diagnostic
+    assert "\x01failed\x015.1.1\x01smtp; 550 5.1.1 no@d.example (unknown)\x01" in diagnostic
     assert len(log) == 3
 
 
@@ -134,7 +135,7 @@ def test_a_success_that_is_asked_for_is_recorded(post: Post) -> None:
     with Server() as server:
         assert answers(post.serve(smtp(server.port), LOOPBACK)) == [("ok2", b"250 2.0.0 accepted")]
 
-    assert "\x01relayed\x012.0.0\x01smtp; 250 (" in post.spool.lines(path, "d")[0]
+    assert "\x01relayed\x012.0.0\x01smtp; 250 2.0.0 accepted" in post.spool.lines(path, "d")[0]
 
 
 def test_a_host_that_is_not_reached_ends_the_work_on_it(post: Post) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import email.policy
+import re
 from email.message import EmailMessage
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -119,6 +120,21 @@ def test_a_report_is_what_rfc_3464_describes(tmp_path: Path) -> None:
     }
     assert original.get_content_type() == "message/rfc822"
     assert b"Subject: a report\n\nall of it\n" in original.as_bytes()
+
+
+def test_each_report_of_a_second_has_its_own_message_id(tmp_path: Path) -> None:
+    """Reports about different recipients of a message differ in Message-ID and boundary; one that
+    is made again after a kill has the same, so that readers drop the second."""
+    entry = entry_of(tmp_path)
+    (row,) = find_unreported(entry.data, entry.control.recipients)
+    other = row._replace(recipient=row.recipient._replace(offset=row.recipient.offset + 1))
+    message = ReportedMessage("1001", entry.data, entry.control.sender, FIRST * 10**9, BODY)
+    made = [compose_report(message, [one], FORM, SETTINGS, NOW) for one in (row, other, row)]
+    heads = [one.head for one in made if one is not None]
+    ids = [re.findall(rb'Message-ID: (\S+)|boundary="(\S+)"', head) for head in heads]
+    assert ids[0] == ids[2]
+    assert not {*ids[0]} & {*ids[1]}
+    assert [len(found) for found in ids] == [2, 2, 2]
 
 
 @pytest.mark.parametrize(

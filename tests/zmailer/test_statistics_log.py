@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
+from engine.stores.zmailer import names
 from engine.system.syslog_handler import MAIL, format_message
 from engine.zmailer import syslog_lines
+from engine.zmailer.failures import EndsReader, find_statistics_log
 from engine.zmailer.statistics_log import StatisticsLine, format_line, parse_line
+
+NOW = 1_795_170_000
 
 NEW = "S3309638AbmKTJ5Ym690J 0 20 error2 smtp/[127.0.0.1]\n"
 OLD = "812876256 90401-2 0 5 ok smtp/((mx1)(mx2 mx3))\n"
@@ -30,6 +37,47 @@ def test_both_forms_are_read_and_the_new_one_is_written() -> None:
 def test_what_is_no_line_is_not_read(text: str) -> None:
     """A torn or foreign line gives none."""
     assert parse_line(text) is None
+
+
+def test_the_ends_of_recipients_are_counted_as_they_are_logged(tmp_path: Path) -> None:
+    """Failures by thread, of the last ends; of a log that was rotated the new one, from its start;
+    a line without its end counts when it is complete."""
+    path, spool_id = tmp_path / "statistics", names.spool_id(7, NOW * 10**9)
+    reader = EndsReader(str(path))
+    with pytest.raises(FileNotFoundError):
+        reader.read()
+
+    def line(state: str, thread: str) -> str:
+        return f"{spool_id} 0 2 {state} {thread}\n"
+
+    path.write_text(line("ok3", "smtp/a") + line("error", "smtp/a") + "no line\n")
+    os.utime(path, (NOW, NOW))
+    ends = reader.read()
+    assert ends == (2, 1, {"smtp/a": 1}, 1, NOW)
+    assert not ends.is_alarming
+    with path.open("a") as log:
+        log.write(line("error2", "smtp/b") * 3 + line("expire", "smtp/b")[:-3])
+    assert reader.read()[:4] == (5, 4, {"smtp/b": 3, "smtp/a": 1}, 4)
+    with path.open("a") as log:
+        log.write("/b\n")
+    assert reader.read().total_failed == 5
+    path.rename(tmp_path / "statistics.1")
+    path.write_text(line("expire", "smtp/b"))
+    ends = reader.read()
+    assert (ends.total_failed, ends.failed, ends.is_alarming) == (6, 6, True)
+
+
+def test_the_log_of_a_running_scheduler_is_that_of_its_option() -> None:
+    """From its command line, of either program; a relative path is not known."""
+
+    def found(*words: str) -> str:
+        return find_statistics_log(7, lambda path: "\0".join([*words, ""]).encode())
+
+    assert found("/usr/lib/zmailer/scheduler", "-l", "/var/log/stat") == "/var/log/stat"
+    assert found("python3", "spooldeck", "zmailer", "scheduler", "-vl/log/stat") == "/log/stat"
+    assert found("scheduler", "-l", "stat") == ""
+    assert found("scheduler", "-?") == found("other") == found("scheduler") == ""
+    assert find_statistics_log(2**30) == ""
 
 
 def test_syslog_lines_have_the_words_and_the_priority_of_the_program() -> None:

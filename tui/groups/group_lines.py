@@ -100,11 +100,13 @@ class GroupColumns:
         facts = self._facts.get(group.name, GroupFacts())
         wakeup = facts.wakeup if group.next_due is None else group.next_due
         next_run = _next_due(group._replace(next_due=wakeup), now)
+        if wakeup is None and facts.pending:
+            next_run = "-", "muted"  # no time starts it
         times = (_oldest(group, now), next_run) if self._times else ()
         known = {PAYLOADS: _payloads(group), AGENTS: _agents(facts)}
         more = [known[column] for column in self._more]
         error = safe_line(group.error)
-        if facts.pending:
+        if facts.pending and facts.pending not in error:
             error = f"{safe_line(facts.pending)}{'; ' if error else ''}{error}"
         cells = [
             (name_of(group.name), "accent" if group.name else "muted"),
@@ -199,6 +201,8 @@ def detail_lines(
         due = "? unknown"
         if wakeup is not None:
             due = "now" if wakeup <= now else present.format_time(wakeup, now)
+        elif facts and facts.pending:
+            due = f"- {safe_line(facts.pending)}"
         ages.append(("next due", due))
     if group.error:
         when = "" if group.error_at is None else f"{present.format_time(group.error_at, now)}: "
@@ -282,19 +286,35 @@ def summary(table: GroupTable, titles: Mapping[str, str]) -> str:
 
 
 def group_values(
-    by: str, groups: Sequence[TaskGroup], states: Mapping[State, str]
+    by: str,
+    groups: Sequence[TaskGroup],
+    states: Mapping[State, str],
+    facts: Mapping[str, GroupFacts] = NO_FACTS,
 ) -> list[Mapping[str, object]]:
     """Groups for JSON output; times as `task_row.time_fields`."""
-    return [
-        {
-            "by": by,
-            "name": group.name,
-            "total": group.total,
-            "counts": {word: group.count(state) for state, word in states.items()},
-            **time_fields("oldest", group.oldest),
-            **time_fields("next_due", group.next_due),
-            "error": group.error,
-            **time_fields("failed", group.error_at),
-        }
-        for group in groups
-    ]
+    return [_values(by, group, states, facts.get(group.name)) for group in groups]
+
+
+def _values(
+    by: str, group: TaskGroup, states: Mapping[State, str], facts: GroupFacts | None
+) -> Mapping[str, object]:
+    due = group.next_due
+    if facts is not None:
+        due = facts.wakeup if due is None else due
+    known = (
+        {}
+        if facts is None
+        else {"ring": facts.ring, "agents": facts.agents, "pending": facts.pending}
+    )
+    return {
+        "by": by,
+        "name": group.name,
+        "total": group.total,
+        "counts": {word: group.count(state) for state, word in states.items()},
+        **time_fields("oldest", group.oldest),
+        **time_fields("next_due", due),
+        **({"next_due_at": None} if due == 0 else {}),  # due since ever, at no time
+        "error": group.error,
+        **time_fields("failed", group.error_at),
+        **known,
+    }

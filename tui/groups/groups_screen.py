@@ -124,7 +124,8 @@ class GroupsScreen(GroupActions[TaskGroup]):
 
     def values_of(self, groups: Sequence[TaskGroup]) -> list[Mapping[str, object]]:
         """Groups for JSON and export."""
-        return view.group_values(self._read.table.by, groups, self.live.inspector.states)
+        states, read = self.live.inspector.states, self._read
+        return view.group_values(read.table.by, groups, states, read.facts)
 
     def row_of(self, group: TaskGroup) -> Line:
         """The row of a group, for copying."""

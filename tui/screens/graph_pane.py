@@ -8,7 +8,7 @@ from contextlib import suppress
 from engine.model import State
 from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import UnreadableRecording
-from engine.monitor.throughput import HISTORY_SECONDS, RATE_WINDOW_SECONDS, FlowSeries
+from engine.monitor.throughput import HISTORY_SECONDS, FlowSeries
 from engine.store import Unavailable
 from tui.format.flow_graph import (
     AXIS_CELLS,
@@ -37,10 +37,8 @@ def latest_flow(live: PlaceSession, now: float) -> LatestFlow:
     """
     if not live.inspector.latest.is_complete:
         return LAST_OF_LINES
-    grown = live.flow.growth(State.DEAD, now, RATE_WINDOW_SECONDS)
-    died = max(0, grown.tasks) / grown.seconds if grown and grown.seconds else None
     waiting = live.inspector.latest.counts.get(State.PENDING, 0)
-    return LatestFlow(live.flow.rates(now), died, waiting)
+    return LatestFlow(live.flow.rates(now), live.flow.died(now), waiting)
 
 
 class GraphPane:

@@ -114,6 +114,9 @@ class WholeQueueFigures(NamedTuple):
     """True if a worker of any program runs here; None if unknown, or for a place with a lock."""
     connected: tuple[ConnectedWorker, ...] = ()
     """The workers that a server lists, which may be on other hosts."""
+    failed: int | None = 0
+    """Tasks that failed and left the store, counted since any moment; None if unknown, 0 where
+    failed tasks stay."""
     abandoned: frozenset[str] = frozenset()
     """Ids of claimed tasks whose worker has ended, as far as known; only without a lock."""
 

@@ -755,7 +755,9 @@ def _add_counts(live: PlaceSession) -> None:
     latest, now = live.inspector.latest, live.clock()
     if latest.is_complete:
         live.count_samples.append((now, latest.counts))
-        live.flow.add(now, latest.appeared, latest.departed, latest.counts)
+        figures = live.readings.queue_figures
+        failed = None if figures.unknown else figures.failed
+        live.flow.add(now, latest.appeared, latest.departed, latest.counts, failed)
 
 
 def lease_workers(live: PlaceSession) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from engine.locks.token_buckets import (
     count_with_tokens,
     token_after,
 )
-from engine.model import LockEvidence, State, Task
+from engine.model import WAITS_KEY, LockEvidence, State, Task
 from engine.monitor import metrics_check, prometheus
 from engine.monitor.alerts import Alert, AlertKind
 from engine.monitor.forecast import ExpectedStart, expected_start
@@ -86,7 +86,7 @@ async def outlook(live: PlaceSession, task: Task, now: float) -> TaskOutlook:
     if live.estimate_drain(now).trend is Trend.STALLED:
         obstacle = obstacle or "queue is stalled"
     if task.due is None:
-        obstacle = obstacle or "no due time is known"
+        obstacle = obstacle or task.extra.get(WAITS_KEY) or "no due time is known"
     rates = live.flow.rates(now)
     tokens = () if isinstance(live.readings.tokens, str) else live.readings.tokens
     start = expected_start(

@@ -678,10 +678,15 @@ class _SmtpSession:
         if 200 <= code < 300:
             return
         text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else reply
-        text = f"{code} {' '.join(text.split())} - {self._doing}"
-        raise failure_reasons.failure_from_word(
-            _word_for_code(code, word), failure_reasons.redact_text(text, self._secrets)
+        text = f"{code} {' '.join(text.split())}"
+        failure = failure_reasons.failure_from_word(
+            _word_for_code(code, word),
+            failure_reasons.redact_text(f"{text} - {self._doing}", self._secrets),
         )
+        for secret in self._secrets:
+            text = text.replace(secret, "...")
+        failure.reply = safe_line(text)
+        raise failure
 
     @property
     def _secrets(self) -> tuple[str, ...]:

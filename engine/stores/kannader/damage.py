@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Container, Iterator, Set
 from enum import StrEnum
 from itertools import islice
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from engine.model import Problem, State
 from engine.stores.kannader import mail_format, sidecar
 from engine.stores.kannader.enqueue import EnqueueRecord
+from engine.stores.kannader.folder import MailFolder
 from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
 from engine.stores.kannader.spool import (
     QUARANTINE_DIR,
@@ -102,6 +104,10 @@ def find_link_damage(spool: KannaderSpool, name: str, state: State) -> Damage | 
         OSError: it cannot be read now.
     """
     where = f"{STATES[state]}/{name}"
+    if count := sum(1 for _ in nested_targets(spool.states[state], name)):
+        mails = "a mail" if count == 1 else f"{count:,} mails"
+        what = f"a folder with links to {mails}, which Kannader sends: move them to {STATES[state]}"
+        return Damage(where, what, RepairAction.REPORT, state)
     try:
         _, text = read_link(name, spool.states[state])
         mail_format.require_id(name)
@@ -300,9 +306,36 @@ def quarantined_targets(spool: KannaderSpool, without: str = "") -> Iterator[Lin
             continue  # its target is not in this spool
 
 
+def nested_targets(folder: MailFolder, name: str) -> Iterator[LinkTarget]:
+    """Yield the targets of the links in a folder below a state folder: Kannader walks it, and sends
+    them."""
+    try:
+        if not stat.S_ISDIR(os.stat(name, dir_fd=folder.fd, follow_symlinks=False).st_mode):
+            return
+        for _, folders, others, below in os.fwalk(name, dir_fd=folder.fd):
+            for each in (*folders, *others):  # a link to a folder is among the folders
+                try:
+                    target = mail_format.parse_nested_target(os.readlink(each, dir_fd=below))
+                except OSError:
+                    continue  # no link, or it has moved
+                if target is not None:
+                    yield target
+    except OSError:
+        return  # it has moved, or cannot be read: the scan reports that
+
+
+def hidden_targets(spool: KannaderSpool, without: str = "") -> Iterator[LinkTarget]:
+    """Yield the targets of links that are no tasks: those in folders below a state folder, and the
+    quarantined ones except that of this name. Their data is in use."""
+    for folder in spool.states.values():
+        for name in folder.iter_folders():
+            yield from nested_targets(folder, name)
+    yield from quarantined_targets(spool, without)
+
+
 def linked_targets(spool: KannaderSpool, without: str = "") -> set[LinkTarget]:
     """Every recipient that a link leads to, without the quarantined link of this name."""
-    return {link.target for link in spool.iter_links()} | set(quarantined_targets(spool, without))
+    return {link.target for link in spool.iter_links()} | set(hidden_targets(spool, without))
 
 
 def sole_target(spool: KannaderSpool, name: str) -> LinkTarget | None:

@@ -113,6 +113,22 @@ class MailFolder:
         except OSError as error:
             raise Unavailable(f"{self.path}: {error.strerror}") from error
 
+    def iter_folders(self) -> Iterator[str]:
+        """Yield the names of the folders in it, by the type in its own entries (d_type).
+
+        Raises:
+            Unavailable: it cannot be read.
+        """
+        if not self.exists():
+            return
+        try:
+            with os.scandir(self.fd) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        yield entry.name
+        except OSError as error:
+            raise Unavailable(f"{self.path}: {error.strerror}") from error
+
     def count_links(self) -> int:
         """The number of symbolic links, by the type in the folder's own entries (d_type).
 

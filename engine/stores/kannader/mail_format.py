@@ -28,6 +28,7 @@ CONTENTS, SCHEDULE, METADATA = "contents", "schedule", "metadata"
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 is_uuid = re.compile(_UUID).fullmatch
 _match_link = re.compile(rf"\.\./data/({_UUID})/({_UUID})").fullmatch
+_match_nested = re.compile(rf"(?:\.\./)+data/({_UUID})/({_UUID})").fullmatch
 is_draft = re.compile(rf"(?:{SCHEDULE}|{METADATA})\.{_UUID}").fullmatch
 """Matches a draft that is to be renamed over a schedule or metadata file."""
 
@@ -108,6 +109,13 @@ def parse_link_target(text: str) -> LinkTarget:
     if found is None:
         raise Refused(f"a link to {text[:120]!r}, expected ../data/<uuid>/<uuid>")
     return LinkTarget(found[1], found[2])
+
+
+def parse_nested_target(text: str) -> LinkTarget | None:
+    """The target of a link in a folder below a state folder, which has more `../`; None if it is
+    another one."""
+    found = _match_nested(text)
+    return LinkTarget(found[1], found[2]) if found else None
 
 
 # ---- JSON

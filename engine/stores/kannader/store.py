@@ -235,7 +235,7 @@ class KannaderStore:
             again = set(damage.find_duplicates(spool))
             found = [one for one in found if one in again]
         found += [*damage.find_quarantined(spool, known), *damage.find_interrupted(spool)]
-        known.update(damage.quarantined_targets(spool))
+        known.update(damage.hidden_targets(spool))
         found += damage.find_orphans(spool, known, self._clock())
         yield from {problem.where: problem for problem in (one.problem for one in found)}.values()
 

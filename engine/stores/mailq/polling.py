@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from engine.mailq.queue_view import ThreadView
+from engine.mailq.queue_view import ThreadView, has_changed
 from engine.stores.mailq.source import ThreadSource
 from engine.stores.mailq.tasks import tasks_of
 
@@ -13,22 +13,6 @@ POLL_SECONDS = 1.0
 """Seconds between two polls."""
 COST_FACTOR = 10
 """The pause after a poll is at least so many times as long as the poll."""
-ROUNDING_SECONDS = 1.5
-"""A report has whole seconds from now: two times that differ by less are the same."""
-
-
-def has_changed(old: ThreadView, new: ThreadView) -> bool:
-    """True if a thread differs in more than its age, and the rounding of its times."""
-    if _without_times(old) != _without_times(new):
-        return True
-    if (old.wakeup is None) is not (new.wakeup is None):
-        return True
-    moved = abs((old.wakeup or 0.0) - (new.wakeup or 0.0)) > ROUNDING_SECONDS
-    return moved or [a[:1] + a[3:] for a in old.agents] != [a[:1] + a[3:] for a in new.agents]
-
-
-def _without_times(thread: ThreadView) -> ThreadView:
-    return thread._replace(oldest_at=0.0, wakeup=None, agents=())
 
 
 class ThreadPoller:

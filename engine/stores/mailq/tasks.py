@@ -8,22 +8,18 @@ from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
+from engine.mailq import pending
 from engine.mailq.job_text import ThreadJobs
-from engine.mailq.queue_view import JobView, JobWait
-from engine.model import Lease, Problem, State, Task
+from engine.mailq.queue_view import JobView, JobWait, ThreadView
+from engine.model import WAITS_KEY, Lease, Problem, State, Task
 from engine.text.safe import clean_error, safe_line
 
 STATES: Mapping[State, str] = {State.PENDING: "waiting", State.ACTIVE: "running"}
 """The states with their words."""
-LIMITED, INACTIVE = "limited", "inactive"
-WORDS: Mapping[str, State] = {LIMITED: State.PENDING, INACTIVE: State.PENDING}
-"""Finer words: due, but too many agents are running; due, and its thread has no agent."""
-_WORDS_OF_WAITS = {
-    JobWait.SLOT: LIMITED,
-    JobWait.CHANNEL: LIMITED,
-    JobWait.THREAD: LIMITED,
-    JobWait.INACTIVE: INACTIVE,
-}
+LIMITED, INACTIVE, QUEUEONLY = "limited", "inactive", "queueonly"
+WORDS: Mapping[str, State] = dict.fromkeys((LIMITED, INACTIVE, QUEUEONLY), State.PENDING)
+"""Finer words: due, but too many agents are running; due, and its thread has no agent; only ETRN
+starts it."""
 _ID = re.compile(r"([^/]+)/(.+?)/((?:[A-Z]/){0,2}\d[^/]*)", re.DOTALL)
 """A host may have slashes. It is in lower case, so it does not end like a path begins."""
 
@@ -65,7 +61,8 @@ def tasks_of(found: ThreadJobs, now: float) -> Iterator[Task]:
     """Make the tasks of the named jobs of a thread, in their order."""
     active = _fed_jobs(found)
     for job in named_jobs(found):
-        yield _task_of(job, now, is_active=job.wait is JobWait.RUNNING or job.path in active)
+        is_active = job.wait is JobWait.RUNNING or job.path in active
+        yield _task_of(job, found.thread, now, is_active=is_active)
 
 
 def _fed_jobs(found: ThreadJobs) -> frozenset[str]:
@@ -87,9 +84,22 @@ def revision(job: JobView) -> str:
     return blake2b(text, digest_size=8).hexdigest()
 
 
-def _task_of(job: JobView, now: float, *, is_active: bool) -> Task:
-    amount = len(job.offsets)
+def _word(job: JobView, thread: ThreadView | None, reason: str) -> str:
+    """The finer word of a waiting job. Version 2 shows `channel` and `thread` also for a thread
+    that waits for something else."""
+    if reason == pending.QUEUE_ONLY:
+        return QUEUEONLY
+    if reason in pending.LIMITS or job.wait is JobWait.SLOT:
+        return LIMITED
+    if job.wait in (JobWait.CHANNEL, JobWait.THREAD):
+        return LIMITED if thread is None or thread.agents else INACTIVE
+    return INACTIVE if job.wait is JobWait.INACTIVE else ""
+
+
+def _task_of(job: JobView, thread: ThreadView | None, now: float, *, is_active: bool) -> Task:
+    amount, outlook = len(job.offsets), pending.job_outlook(job, thread, now)
     extra = {
+        WAITS_KEY: "" if is_active else outlook.why,
         "recipients": str(amount),
         "errors to": safe_line(job.error_address),
         "expires": "" if job.expires_at is None else _stamp(job.expires_at),
@@ -98,7 +108,6 @@ def _task_of(job: JobView, now: float, *, is_active: bool) -> Task:
     lease = None
     if is_active:
         lease = Lease(f"PID {job.pid}" if job.pid else "", job.fed_at or now)
-    is_due = job.wait in (JobWait.INACTIVE, JobWait.SLOT, JobWait.CHANNEL, JobWait.THREAD)
     channel, host = safe_line(job.channel), safe_line(job.host)
     return Task(
         id=task_id(job),
@@ -107,8 +116,8 @@ def _task_of(job: JobView, now: float, *, is_active: bool) -> Task:
         created=0.0,
         queue=f"{channel}/{host}",
         group=host,
-        word="" if is_active else _WORDS_OF_WAITS.get(job.wait, ""),
-        due=0.0 if is_due and job.wakeup is None else job.wakeup,
+        word="" if is_active else _word(job, thread, outlook.reason),
+        due=job.wakeup if is_active else outlook.due,
         attempts=job.attempts,
         description=f"{amount} recipient{'s' * (amount != 1)}",
         destination=host,

@@ -22,7 +22,7 @@ from engine.stores.zmailer.folders import (
     problem_at,
 )
 from engine.stores.zmailer.reading import PREVIEWED, MessageReader
-from engine.stores.zmailer.tasks import items_of, revision_prefix, tasks_of
+from engine.stores.zmailer.tasks import STATES, items_of, revision_prefix, tasks_of
 from engine.system.files import Refused
 
 SAMPLE_FILES = 100
@@ -136,6 +136,13 @@ class SpoolScan:
                         yield problem_at(f"{KEPT}/{TRANSPORT}/{name}", what, seen)
             except (OSError, Refused):
                 continue  # it moved meanwhile, or is shown as a problem itself
+
+    def scan_touched(self, touched: Collection[str]) -> Iterator[Task | Missing | Problem]:
+        """Yield the tasks in the states with these words, and what the other names mean."""
+        by_word = {word: state for state, word in STATES.items()}
+        if wanted := {by_word[name] for name in touched if name in by_word}:
+            yield from self.scan_states(wanted)
+        yield from self.scan_names(name for name in touched if name not in by_word)
 
     def scan_states(self, wanted: Collection[State]) -> Iterator[Task]:
         """Yield all tasks in some states; each file is read once."""

@@ -231,7 +231,7 @@ _EXPANDED = frozenset({"authfile", "mailqsock", "notifysock"})
 DEFAULTS: Mapping[str, Value] = {
     "interval": 60,
     "expiry": 3 * 86400,
-    "expiry2": 0,
+    "expiry2": 86400,  # the man page has 0, which means a day in the program
     "retries": (1, 1, 2, 3, 5, 8, 13, 21, 34),
     **dict.fromkeys(("maxta", "maxchannel", "maxring"), 0),
     "maxthr": 1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from itertools import islice
 
 from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Problem, State, Task
@@ -25,6 +26,7 @@ from engine.store import (
 from engine.stores.zmailer import agents, names, permissions
 from engine.stores.zmailer.changes import LineChanges, MailActions, MoreControls
 from engine.stores.zmailer.folders import FREEZER, KEPT, TRANSPORT, PostofficeFolders
+from engine.stores.zmailer.joined import SchedulerFacts, join
 from engine.stores.zmailer.reading import MessageReader
 from engine.stores.zmailer.scan import SpoolScan
 from engine.stores.zmailer.tasks import STATES
@@ -56,16 +58,21 @@ class ZmailerStore:
         clock: Callable[[], float] = time.time,
         mail: Callable[[PostofficeFolders], MailActions] | None = None,
         more_controls: Callable[[PostofficeFolders], MoreControls] | None = None,
+        facts: SchedulerFacts | None = None,
     ) -> None:
         """Open the folders of a spool, POSTOFFICE. Without `mail`, nothing can be bounced, expired,
-        rerouted or woken.
+        rerouted or woken; `facts` asks a running scheduler for tries and due times.
 
         Raises:
             Unavailable: one is missing or cannot be opened.
         """
         self._clock = clock
-        self._folders = PostofficeFolders(root)
-        self.close = self._folders.close
+        self._folders, self._facts = PostofficeFolders(root), facts
+        opened = ExitStack()
+        opened.callback(self._folders.close)
+        if facts is not None:
+            opened.callback(facts.close)
+        self.close = opened.close
         reader = MessageReader(self._folders)
         self._scan = SpoolScan(self._folders, reader)
         self._changes = LineChanges(self._folders, reader, mail and mail(self._folders))
@@ -114,13 +121,10 @@ class ZmailerStore:
         """
         self._folders.check()
         self._refresh()
-        if touched is None:
-            yield from self._scan.scan_all(self._expect)
-            return
-        by_word = {word: state for state, word in STATES.items()}
-        if wanted := {by_word[name] for name in touched if name in by_word}:
-            yield from self._scan.scan_states(wanted)
-        yield from self._scan.scan_names(name for name in touched if name not in by_word)
+        facts = self._facts if self._scheduler is not None else None
+        scan = self._scan
+        items = scan.scan_all(self._expect) if touched is None else scan.scan_touched(touched)
+        yield from items if facts is None else join(facts, items)
 
     def count_tasks(self) -> dict[State, int]:
         """Count the tasks in each state; every control file is read.

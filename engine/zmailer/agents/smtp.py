@@ -155,7 +155,9 @@ class SmtpAgent:
             default = _STATUS_OF_REASON[error.reason]
         word = b"error2" if is_final else b"deferall" if is_unreached and is_last else b"deferred"
         action = b"failed" if is_final else b"delayed"
-        text = str(error)
+        # Its sender gets the server's own words; only an answer that proves nothing needs ours.
+        own = "" if isinstance(error, InDoubt | BadMail) else error.reply
+        text = own or str(error)
         return AgentOutcome(
             one, word, text, self._notary(one, action, _status(text, default), text, host)
         )
@@ -164,7 +166,7 @@ class SmtpAgent:
         self, one: RecipientLine, action: bytes, status: str, text: str, host: str
     ) -> Notary:
         code = re.match(r"[245][0-9][0-9]\b", text)
-        report = f"smtp; {code[0]} ({text[4:]})" if code else f"x-local; {status[0]}00 ({text})"
+        report = f"smtp; {text}" if code else f"x-local; {status[0]}00 ({text})"
         remote = f"dns; {host}" if host else ""
         return Notary(
             one.quad.user,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from engine.mailq.pending import NEVER_BY_TIME
 from engine.mailq.queue_view import (
     AgentView,
     CounterView,
@@ -152,7 +153,7 @@ class SchedulerQueue:
             None if len(agents) == thread.agents else (thread.agents, len(agents)),
             tuple(agents),
             len(thread.unfed or ()),
-            thread.wake or None,
+            None if reason else thread.wake or None,  # MAILQ has room for one of both
             reason,
             reason == ">MaxChannel",
             reason == ">MaxThr",
@@ -173,7 +174,7 @@ class SchedulerQueue:
     def _jobs(self, thread: Thread) -> Iterator[JobView]:
         now, reason = self._parts.clock(), self._table.ready.reason(thread)
         wait = _WAITS.get(reason, JobWait.INACTIVE)
-        if thread.is_waiting(now):
+        if thread.is_waiting(now) and reason not in NEVER_BY_TIME:
             wait = JobWait.RETRY
         next_fed = thread.unfed[0] if thread.unfed else None
         for job in thread.jobs():
@@ -184,7 +185,7 @@ class SchedulerQueue:
                 job.todo,
                 decode(job.text),
                 JobWait.RUNNING if job.agent else wait,
-                thread.wake or None,
+                thread.wake if wait is JobWait.RETRY else None,
                 job.agent,
                 job is next_fed,
                 _expiry(thread, job),

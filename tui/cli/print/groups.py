@@ -38,7 +38,7 @@ def groups(setup: Setup, arguments: Namespace) -> int:
 
     (table, facts, _), states, titles = scan_once(places, ask)
     if arguments.json:
-        for values in view.group_values(table.by, table.groups, states):
+        for values in view.group_values(table.by, table.groups, states, facts):
             print(task_row.json_line(values), end="")
         if table.others:
             rest = {"by": table.by, "others": table.others, "total": table.other_tasks}

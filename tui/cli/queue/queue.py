@@ -242,7 +242,8 @@ def _csv_line(task: Task, word: str) -> str:
 def _line(task: Task, word: str) -> str:
     due = format_time(task.due) if task.due else "-"
     counted = "-" if (tries := counted_attempts(task)) is None else tries
-    parts = (word, task.id, str(counted), due, task.description, task.error)
+    where = (task.queue, task.destination) if task.queue else ()  # not in the lines of the contract
+    parts = (word, task.id, str(counted), due, *where, task.description, task.error)
     return " | ".join(safe_line(part) for part in parts if part)
 
 

@@ -21,7 +21,6 @@ from tui.cli.setup.setup import Format, Setup, folders_apart, load_function
 if TYPE_CHECKING:
     from engine.stores.zgb import ZgbStore
     from engine.stores.zgb.place import ZgbSettings
-    from engine.stores.zmailer.folders import PostofficeFolders
 
 
 def _open_nftban(setup: Setup) -> Store:
@@ -67,31 +66,8 @@ def _bullmq_settings(said: Any, at: Any) -> Any:
 
 
 def _open_zmailer(setup: Setup) -> Store:
-    from engine.mail.host import this_host
-    from engine.stores.zmailer import ZmailerStore
-    from engine.zmailer.environment import SchedulerFiles, read_files
-    from engine.zmailer.reports import ReportSettings
-    from engine.zmailer.spool_controls import SpoolControls
-    from engine.zmailer.spool_mail import SpoolMail, read_form
-
-    def scheduler_files() -> SchedulerFiles:
-        return read_files(setup.settings, os.environ)
-
-    def mail(folders: PostofficeFolders) -> SpoolMail:
-        settings = ReportSettings(this_host().name)
-        return SpoolMail(
-            folders,
-            time.time,
-            settings,
-            lambda: read_form(scheduler_files().forms),
-            lambda: scheduler_files().notify_socket(setup.place),
-        )
-
-    return ZmailerStore(
-        setup.place,
-        mail=mail,
-        more_controls=lambda folders: SpoolControls(folders, mail(folders), scheduler_files),
-    )
+    store: Store = load_function("zmailer.spool:open_spool")(setup)
+    return store
 
 
 def _zmailer_settings(said: Any, at: Any) -> Any:

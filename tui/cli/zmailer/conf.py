@@ -22,6 +22,7 @@ from engine.stores.zmailer.scheduler_conf import (
 from engine.text.safe import safe_line
 from engine.zmailer.conf_changes import conf_changes, format_value
 from engine.zmailer.environment import ZmailerSettings, parse_settings, read_files
+from engine.zmailer.undeliverable import host_warnings
 from tui.cli.setup.errors import EX_CONFIG, EX_USAGE, fail
 from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
@@ -34,12 +35,14 @@ def zmailer_settings(setup: Setup) -> ZmailerSettings:
 
 
 def _read_conf(setup: Setup, path: str) -> tuple[str, SchedulerConf]:
-    """Read and parse a file; without a path, the configured one or that below MAILSHARE."""
+    """Read and parse a file; without a path, the configured one or that below MAILSHARE. It has
+    warnings also of what is missing on this host."""
     found = read_files(zmailer_settings(setup), os.environ, path)
     if found.conf is None:
         hint = "" if found.conf_path else "; name one with --conf"
         fail(EX_CONFIG if found.conf_path else EX_USAGE, f"{safe_line(found.problem)}{hint}")
-    return found.conf_path, found.conf
+    missing = tuple(host_warnings(found.conf, found.environ))
+    return found.conf_path, found.conf._replace(warnings=(*found.conf.warnings, *missing))
 
 
 def _print_remarks(path: str, remarks: tuple[Remark, ...], word: str) -> None:
@@ -76,7 +79,8 @@ def check(setup: Setup, arguments: argparse.Namespace) -> int:
         print(f"{clause.line:4}  {safe_line(clause.pattern)}  {'  '.join(own) or '(as the next)'}")
     for name, one in conf.params.items():
         print(f"{one.line:4}  PARAM{name}={_show(one)}")
-    print(f"{len(conf.clauses)} clauses, no errors")
+    warned = f", {len(conf.warnings)} warnings" if conf.warnings else ""
+    print(f"{len(conf.clauses)} clauses, no errors{warned}")
     return 0
 
 
@@ -169,7 +173,8 @@ def why(setup: Setup, arguments: argparse.Namespace) -> int:
     for clause in match.clauses:
         print(f"line {clause.line}: {safe_line(clause.pattern)}")
     for name, one in sorted(match.settings.items()):
-        print(f"  {name:17} {_show(one):40} {f'line {one.line}' if one.line else 'default'}")
+        shown = _show(one) + " (a day)" * (name == "expiry2" and one.value == 0)
+        print(f"  {name:17} {shown:40} {f'line {one.line}' if one.line else 'default'}")
     if match.warning:
         print(f"warning: {match.warning}")
     if "command" in match.settings:

@@ -18,12 +18,13 @@ from engine.scheduling.jobs import DAY_SECONDS
 from engine.store import Unavailable
 from engine.stores.zmailer import agents, names
 from engine.stores.zmailer.folders import QUEUE, TRANSPORT, PostofficeFolders
-from engine.stores.zmailer.scheduler_conf import Match, SchedulerConf, find_settings
+from engine.stores.zmailer.scheduler_conf import Match, find_settings
 from engine.text.safe import safe_line
 from engine.zmailer import spool_controls
 from engine.zmailer.environment import SchedulerFiles, read_files
 from engine.zmailer.notify import SOCKET_MODE
 from engine.zmailer.submit import ROUTER, STAGED
+from engine.zmailer.undeliverable import why_undeliverable
 from tui.cli.setup.setup import Setup
 
 ORPHAN_SECONDS = 3600.0
@@ -57,7 +58,7 @@ def check_spool(setup: Setup) -> Iterator[tuple[str, Finding]]:
             return
         tasks = [item for item in items if isinstance(item, Task)]
         yield from (("locks", finding) for finding in _locks(setup, tasks))
-        yield from (("mail", finding) for finding in _mail(setup, tasks, found.conf))
+        yield from (("mail", finding) for finding in _mail(setup, tasks, found))
         yield from (("files", finding) for finding in _files(setup, folders, listed))
         problems = [item for item in items if isinstance(item, Problem)]
         shown = list(list_problems(problems, lambda problem: _command(setup, "status")))
@@ -157,13 +158,14 @@ def _locks(setup: Setup, tasks: Sequence[Task]) -> Iterator[Finding]:
         yield Finding(Grade.OK, f"{_count(len(locked), 'recipient')} locked, by running agents")
 
 
-def _mail(setup: Setup, tasks: Sequence[Task], conf: SchedulerConf | None) -> Iterator[Finding]:
-    """Check that each waiting recipient has a command, and is not too old."""
+def _mail(setup: Setup, tasks: Sequence[Task], found: SchedulerFiles) -> Iterator[Finding]:
+    """Check that each waiting recipient can be delivered, and is not too old."""
     counts = Counter(task.state for task in tasks)
     waiting = f"{_count(counts[State.PENDING], 'recipient')} waiting"
     yield Finding(
         Grade.OK, f"{waiting}, {counts[State.DEAD]:,} failed, {counts[State.HELD]:,} held"
     )
+    conf = found.conf
     if conf is None or conf.errors:
         return
     threads: dict[tuple[str, str], list[Task]] = {}
@@ -171,13 +173,18 @@ def _mail(setup: Setup, tasks: Sequence[Task], conf: SchedulerConf | None) -> It
         if task.state is State.PENDING:
             threads.setdefault((task.kind, task.group), []).append(task)
     matches = {name: find_settings(conf, *name) for name in threads}
-    lost = [name for name, match in matches.items() if "command" not in match.settings]
-    for channel, host in lost[:MAX_LISTED]:
+    folder = f"{setup.place}/{TRANSPORT}"
+    reasons = {
+        name: why_undeliverable(match, *name, found.environ, folder)
+        for name, match in matches.items()
+    }
+    lost = [(name, why) for name, why in reasons.items() if why]
+    for (channel, host), why in lost[:MAX_LISTED]:
         target, number = f"{channel}/{host}", len(threads[channel, host])
-        what = f"{safe_line(target)}: no clause with a command: {_count(number, 'recipient')}"
+        what = f"{safe_line(target)}: never delivered: {why}: {_count(number, 'recipient')}"
         yield Finding(Grade.WARN, what, shlex.join(["spooldeck", "zmailer", "why", target]))
     if len(lost) > MAX_LISTED:
-        more = f"and {len(lost) - MAX_LISTED:,} more threads without a command"
+        more = f"and {len(lost) - MAX_LISTED:,} more threads that are never delivered"
         yield Finding(Grade.WARN, more, "add a clause for them to scheduler.conf")
     yield _overdue(setup, threads, matches)
 

@@ -6,44 +6,48 @@ stopped one, only what the files and the configuration show.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 
-from engine.mailq import acl
-from engine.mailq.acl import Right
-from engine.mailq.client import MailqClient
-from engine.mailq.connection import ServerAddress
 from engine.mailq.queue_view import AgentView, ThreadView
-from engine.mailq.server import LOOPBACK
 from engine.model import ConnectedWorker, attempts_allowed
 from engine.policy import format_rough_duration
 from engine.store import StoreError, Unavailable
 from engine.stores.zmailer import agents
-from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.folders import TRANSPORT, PostofficeFolders
 from engine.stores.zmailer.scheduler_conf import SchedulerConf, Value, find_settings
 from engine.zmailer import spool_controls
 from engine.zmailer.conf_changes import format_value
 from engine.zmailer.environment import SchedulerFiles, read_files
-from engine.zmailer.scheduler.mailq_socket import find_mailq_socket
+from engine.zmailer.failures import OLD_SECONDS, EndsReader, RecentEnds, find_statistics_log
+from engine.zmailer.scheduler.queue_facts import ShownQueue, Threads, read_queue
+from engine.zmailer.undeliverable import why_undeliverable
 from tui.cli.setup.setup import Setup
+from tui.format.present import format_count
 from tui.session.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
+
+MAX_SHOWN_THREADS = 3
+"""Threads with failures that are named."""
 
 WATCH_SECONDS = 10.0
 """Seconds for which what a scheduler has shown is current: the original one forks for each."""
-
-ANSWER_SECONDS = 3.0
-"""Seconds to wait for an answer: the screen shows `?` meanwhile."""
 
 NO_SCHEDULER = "no scheduler is running: its agents deliver"
 
 TITLES = {"queue": "thread", "kind": "channel", "group": "host"}
 
-SHOWN_SETTINGS = ("maxring", "maxthr", "maxchannel", "retries", "interval", "expiry", "overfeed")
-
-Threads = Mapping[tuple[str, str], ThreadView]
+SHOWN_SETTINGS = (
+    "queueonly",
+    "maxring",
+    "maxthr",
+    "maxchannel",
+    "retries",
+    "interval",
+    "expiry",
+    "overfeed",
+)
 
 
 class SpoolWatch:
@@ -54,8 +58,22 @@ class SpoolWatch:
         self._due = float("-inf")
         self._figures = WholeQueueFigures()
         self._files = SchedulerFiles({}, "", None)
-        self._threads: Threads = {}
+        self._shown = ShownQueue()
+        self._ends: EndsReader | None = None
         self._is_frozen = False
+
+    def _read_ends(self, scheduler: int | None) -> RecentEnds | str:
+        """How the last recipients have ended; why that is not known."""
+        own: str = self._setup.settings.statistics
+        path = own or ("" if scheduler is None else find_statistics_log(scheduler))
+        if not path:
+            return "no statistics log: option -l of the scheduler, or stores.zmailer.statistics"
+        if self._ends is None or self._ends.path != path:
+            self._ends = EndsReader(path)
+        try:
+            return self._ends.read()
+        except OSError as error:
+            return f"{path}: {error.strerror or error}"
 
     def figures(self) -> WholeQueueFigures:
         """The scheduler, its configuration and its agents.
@@ -90,22 +108,28 @@ class SpoolWatch:
             scheduler = agents.find_scheduler(folders.fd, folders.transport_status)
             is_ours = scheduler is not None and agents.is_ours(folders.fd)
             self._is_frozen = is_frozen = spool_controls.is_frozen(folders)
-        self._threads, why = {}, ""
+            transport = f"{folders.root}/{TRANSPORT}"
+        self._shown, why = ShownQueue(), ""
         if scheduler is not None:
             try:
-                self._threads = read_threads(self._files, self._clock)
+                self._shown = read_queue(self._files, self._clock)
             except StoreError as error:
                 why = str(error)
+        found, shown, is_running = self._files, self._shown, scheduler is not None
+        ends, now = self._read_ends(scheduler), self._clock()
+        rows = _rows(scheduler, is_ours, is_frozen, found, shown, why)
+        warnings = _warnings(is_running, is_frozen, found, shown.threads, transport)
         self._figures = WholeQueueFigures(
-            tuple(_rows(scheduler, is_ours, is_frozen, self._files, self._threads, why)),
-            tuple(_warnings(scheduler is not None, is_frozen, self._files)),
+            (*rows, ("failures", _failure_words(ends, now))),
+            (*warnings, *_failure_warnings(ends, now)),
+            failed=None if isinstance(ends, str) else ends.total_failed,
             workers=() if scheduler is None else (scheduler,),
             has_worker=scheduler is not None,
-            connected=tuple(_workers(self._threads, self._clock())),
+            connected=tuple(_workers(shown, self._clock())),
         )
 
     def _facts_of(self, channel: str, host: str) -> GroupFacts:
-        view, conf = self._threads.get((channel, host)), self._files.conf
+        view, conf = self._shown.threads.get((channel, host)), self._files.conf
         ring, rows = ("?", []) if conf is None else _clause_rows(conf, channel, host)
         if view is None:
             return GroupFacts(ring, rows=tuple(rows))
@@ -128,7 +152,7 @@ def _clause_rows(conf: SchedulerConf, channel: str, host: str) -> tuple[str, lis
         return "(no clause)", [("clause", "none matches: it is not delivered")]
     last = match.clauses[-1]
     said = " ".join(
-        f"{name}={_words(name, match.settings[name].value)}"
+        name if name == "queueonly" else f"{name}={_words(name, match.settings[name].value)}"
         for name in SHOWN_SETTINGS
         if name in match.settings and match.settings[name].line
     )
@@ -146,50 +170,12 @@ def _words(name: str, value: Value) -> str:
     return format_rough_duration(value) if is_time else format_value(value)  # type: ignore[arg-type]
 
 
-def read_threads(found: SchedulerFiles, clock: Callable[[], float]) -> Threads:
-    """Ask the running scheduler for its threads, by MAILQ.
-
-    Raises:
-        StoreError: it does not answer, or the configuration has no way to it.
-    """
-    with closing(MailqClient(find_server(found), clock, seconds=ANSWER_SECONDS)) as client:
-        groups = client.threads()[0] if client.find_version() == 2 else client.dump().groups
-        return {(one.channel, one.host): one for group in groups for one in group.threads}
-
-
-def find_server(found: SchedulerFiles) -> ServerAddress:
-    """Where the scheduler of a configuration listens, with a user who may see its threads.
-
-    Raises:
-        Unavailable: it is not known.
-    """
-    if found.conf is None or found.conf.errors:
-        raise Unavailable(found.problem or f"{found.conf_path}: has errors")
-    params = found.conf.params
-    path, host, port = find_mailq_socket(found.conf, found.environ)
-    if host and ipaddress.ip_address(host).is_unspecified:
-        host = LOOPBACK
-    address = ServerAddress(path or f"{host}:{port}", path, host, port)
-    if "authfile" not in params:
-        return address
-    users, _ = acl.read_users(str(params["authfile"].value))
-    wanted = {Right.TT, Right.QQ}
-    user = next((one for one in users if wanted & one.rights and _admits(one, host)), None)
-    if user is None:
-        raise Unavailable(f"authfile {params['authfile'].value}: no user may see the threads")
-    return address._replace(user=user.name, password=user.password)
-
-
-def _admits(user: acl.MailqUser, host: str) -> bool:
-    return user.fits(ipaddress.ip_address(host) if host else None)
-
-
 def _rows(
     scheduler: int | None,
     is_ours: bool,
     is_frozen: bool,
     found: SchedulerFiles,
-    threads: Threads,
+    shown: ShownQueue,
     why: str,
 ) -> Iterator[tuple[str, str]]:
     if scheduler is None:
@@ -203,12 +189,15 @@ def _rows(
     if why:
         yield "threads", f"? {why}"
         return
-    running = sum(len(one.agents) for one in threads.values())
-    stopped = sum(1 for one in threads.values() if _pending(one))
-    yield "threads", f"{len(threads):,}, {stopped:,} pending; {running:,} agents"
+    stopped = sum(1 for one in shown.threads.values() if _pending(one))
+    idle = sum(shown.idle.values())
+    agents = f"{format_count(shown.agents, 'agent')}, {idle:,} idle"
+    yield "threads", f"{len(shown.threads):,}, {stopped:,} pending; {agents}"
 
 
-def _warnings(is_running: bool, is_frozen: bool, found: SchedulerFiles) -> Iterator[str]:
+def _warnings(
+    is_running: bool, is_frozen: bool, found: SchedulerFiles, threads: Threads, transport: str
+) -> Iterator[str]:
     if not is_running:
         yield NO_SCHEDULER
     if is_frozen:
@@ -216,13 +205,55 @@ def _warnings(is_running: bool, is_frozen: bool, found: SchedulerFiles) -> Itera
     if found.conf is not None and found.conf.errors:
         first = found.conf.errors[0]
         yield f"{found.conf_path}:{first.line}: {first.text}: the scheduler would not start"
+    elif found.conf is not None:
+        yield from _never_delivered(found.conf, found.environ, threads, transport)
 
 
-def _workers(threads: Threads, now: float) -> Iterator[ConnectedWorker]:
+def _never_delivered(
+    conf: SchedulerConf, environ: Mapping[str, str], threads: Threads, transport: str
+) -> Iterator[str]:
+    """One warning for each channel and reason that stops its mail for good."""
+    stopped: dict[tuple[str, str], list[ThreadView]] = {}
     for (channel, host), view in threads.items():
+        match = find_settings(conf, channel, host)
+        if why := why_undeliverable(match, channel, host, environ, transport):
+            stopped.setdefault((channel, why), []).append(view)
+    for (channel, why), views in stopped.items():
+        where = f"{channel}/{views[0].host}" if len(views) == 1 else f"{len(views):,} of {channel}"
+        amount = format_count(sum(view.recipients for view in views), "recipient")
+        yield f"{where}: {amount} never delivered: {why}"
+
+
+def _failure_words(ends: RecentEnds | str, now: float) -> str:
+    if isinstance(ends, str):
+        return f"? {ends}"
+    if not ends.ended:
+        return "? the statistics log is empty"
+    share = f"{ends.failed:,} of the last {ends.ended:,} ended ({ends.failed / ends.ended:.0%})"
+    some = [f"{thread} {count:,}" for thread, count in ends.by_thread.items()]
+    where = f": {', '.join(some[:MAX_SHOWN_THREADS])}" if some else ""
+    others = len(some) - MAX_SHOWN_THREADS
+    more = f" and {format_count(others, 'thread')}" if others > 0 else ""
+    return f"{share}{where}{more}; as of {format_rough_duration(max(0.0, now - ends.written))} ago"
+
+
+def _failure_warnings(ends: RecentEnds | str, now: float) -> Iterator[str]:
+    """A warning if many of the last recipients failed, and not long ago."""
+    if not isinstance(ends, str) and ends.is_alarming and now - ends.written < OLD_SECONDS:
+        worst, count = next(iter(ends.by_thread.items()))
+        share = f"{ends.failed:,} of the last {ends.ended:,} recipients failed"
+        yield f"{share}, {count:,} of them for {worst}"
+
+
+def _workers(shown: ShownQueue, now: float) -> Iterator[ConnectedWorker]:
+    for (channel, host), view in shown.threads.items():
         for one in view.agents:
             words = f"{channel}/{host}: {_agent_words(one, view, now)}"
             yield ConnectedWorker(f"PID {one.pid}", "", (channel,), 0.0, words)
+    for clause, count in shown.idle.items():
+        channel = clause.partition("/")[0]
+        words = f"{clause}: IDLE, for the next thread of its ring"
+        yield ConnectedWorker(f"{count:,} idle", "", (channel,), 0.0, words)
 
 
 def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
@@ -233,8 +264,8 @@ def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
 
 
 def complete_mailq_place(setup: Setup, place: Place) -> Place:
-    """The `Place` of a scheduler by MAILQ: it alone decides when its agents start."""
-    return place._replace(claim_obstacle=lambda kind: "its scheduler starts the agents")
+    """The `Place` of a scheduler by MAILQ; each task has the reason why its agents do not start."""
+    return place._replace(claim_obstacle=lambda kind: "")
 
 
 def complete_place(setup: Setup, place: Place) -> Place:
