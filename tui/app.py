@@ -15,7 +15,9 @@ from rich.style import Style
 from textual import events
 from textual.binding import Binding
 
+from engine.live.call_thread import DaemonExecutor
 from engine.live.shared_parts import SharedParts
+from engine.locks.lock_file import boot_seconds
 from engine.text.safe import safe_line
 from tui.format import keys
 from tui.format.glyphs import ASCII, Glyphs
@@ -82,6 +84,7 @@ class Console(SafeApp, inherit_bindings=False):
         start_armed: bool = False,
         require_reason: bool = False,
         clock: Callable[[], float] = time.time,
+        uptime: Callable[[], float] = boot_seconds,
         host: str = "",
         glyphs: Glyphs | None = None,
         environment: str = "",
@@ -91,9 +94,10 @@ class Console(SafeApp, inherit_bindings=False):
     ) -> None:
         """Follow these places; `glyphs` default to those of the locale.
 
-        `limit` is for repaints without a key. `first` is the first screen, by its name in the key
-        table. `trouble` returns the latest failure outside the places, or "": it is asked each
-        second and must not block; a new text is shown.
+        `uptime`: seconds on a clock that is never set. `limit` is for repaints without a key.
+        `first` is the first screen, by its name in the key table. `trouble` returns the latest
+        failure outside the places, or "": it is asked each second and must not block; a new text is
+        shown.
 
         Raises:
             BadTheme: there is no such theme.
@@ -105,7 +109,7 @@ class Console(SafeApp, inherit_bindings=False):
         self.glyphs = glyphs_of(os.environ) if glyphs is None else glyphs
         self.set_class(self.glyphs == ASCII, "-ascii")
         self.animation_level = "none"
-        arming = Arming(clock, read_only, start_armed)
+        arming = Arming(uptime, read_only, start_armed)
         self.bandwidth = BandwidthBudget(
             lambda: self.output.bytes_written if self.output else 0,
             limit=limit,
@@ -142,6 +146,7 @@ class Console(SafeApp, inherit_bindings=False):
     def on_mount(self) -> None:
         """Follow each place and show the first screen; restore the terminal at the end."""
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(DaemonExecutor())
         for number, code in SIGNAL_EXIT_CODES.items():
             loop.add_signal_handler(number, partial(self.end, code))
         period, is_shown = (lambda: self.bandwidth.period), partial(_is_shown, self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,6 +15,29 @@ T = TypeVar("T")
 
 CLOSE_TIMEOUT_SECONDS = 1.0
 """Seconds to wait for a thread to end, before it is abandoned."""
+
+
+class DaemonExecutor(ThreadPoolExecutor):
+    """An executor for `asyncio.to_thread` with a daemon thread for each call: one that hangs in
+    disk I/O delays neither another call nor the end of the process."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run a call on a new thread."""
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)  # raised in the caller
+
+        threading.Thread(target=run, name="call", daemon=True).start()
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Wait for no call."""
 
 
 class _Call(NamedTuple):

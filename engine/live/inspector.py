@@ -39,19 +39,22 @@ class Inspector:
         journal: Journal | None = None,
         quota: int | None = None,
         is_shown: Callable[[], bool] = lambda: True,
+        find_silence: Callable[[], str] = str,
         shared: SharedParts | None = None,
     ) -> None:
         """`folder` is the parent of the index's temporary folder; None: chosen by free space.
 
         `journal` records operations; None: no journal. `quota` is the maximum bytes of the trash;
         None: no limit. `is_shown` returns False, on any thread, if no screen shows this place
-        alone: then file events may come later. `shared`: what it shares with other places.
+        alone: then file events may come later. `find_silence` returns for how long a read of the
+        place has hung; "" if none does. `shared`: what it shares with other places.
         """
         self._sync = IndexSync(open_store, folder, self._on_change, is_shown, shared)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: set[asyncio.Future[None]] = set()
         self._reported, self._reported_at = -1, 0.0
         self._closed = False
+        self._find_silence = find_silence
         self._acting = StoreThread("spooldeck-acting", open_store)
         self.queries = IndexQueries(self._sync, clock)
         self.tallies = CachedQueries(self._sync, clock)
@@ -104,8 +107,9 @@ class Inspector:
 
     @property
     def latest(self) -> IndexChanged:
-        """The content of the store, as far as it is known now."""
-        return self._sync.latest
+        """The content of the store, as far as it is known now; unavailable while a read hangs."""
+        silence = self._find_silence()
+        return self._sync.latest._replace(unavailable=silence) if silence else self._sync.latest
 
     async def wait_for_change(self, after: int) -> IndexChanged:
         """Wait until the content is newer than a generation, and return it; at most ten times a

@@ -77,6 +77,7 @@ class AlertKind(StrEnum):
     RECOVERED = "failed tasks that can be sent again"
     LOST = "mail without a task"
     REFUSED = "refused mail"
+    CLOCK = "a clock that was set"
     WARNED = "a warning of the queue"
     PROBLEMS = "problems"
     CONTRADICTION = "metrics that contradict"
@@ -217,6 +218,8 @@ class AlertInputs(NamedTuple):
     """Number of spooled mails without a task that would send them."""
     warnings: tuple[str, ...]
     """Warnings of the queue itself that need an operator."""
+    clock_step: str
+    """When and by how much the clock was set a short time ago; "" if it was not."""
     blocked: Sequence[Blocked]
     dead_clusters: int | None
     """Number of different errors of the dead tasks; None if not counted."""
@@ -437,11 +440,11 @@ def _idle_since(sight: AlertInputs, now: float) -> float | None:
 
 def _transports(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     for way in sight.transports:
-        window = way.judged
+        window = way.find_proof(limits.transport_failures)
         if window is None or window.tally is None or window.share is None:
             continue
         if way.health(limits.transport_failures) is Health.FAILING:
-            ended = window.tally.success + window.tally.failures
+            ended = window.tally.ended
             mails = "1 mail" if ended == 1 else f"{ended:,} mails"
             name = _brief(safe_line(way.name))
             words = f"{name} failed {window.share:.0%} of {mails} in {window.name}"
@@ -536,6 +539,11 @@ def _warned(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
         yield Level.WARN, AlertKind.WARNED, words, None, (Where.CONTROLS, None, words)
 
 
+def _clock(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    if sight.clock_step:
+        yield Level.WARN, AlertKind.CLOCK, sight.clock_step, None, (Where.QUEUE,)
+
+
 def _metrics(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     queue, goal = sight.queue, (Where.QUEUE,)
     if isinstance(queue, Samples):
@@ -566,7 +574,7 @@ def _is_whole(sight: AlertInputs) -> bool:
 _RULES: tuple[_Rule, ...] = (
     *(_unreadable, _lock, _abandoned, _interrupted, _dead, _problems, _oldest, _idle),
     *(_blocked, _full, _limits),
-    *(_transports, _suspended, _destinations, _lost, _refused, _warned, _metrics),
+    *(_transports, _suspended, _destinations, _lost, _refused, _clock, _warned, _metrics),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -83,7 +84,12 @@ def parse_mail_event(line: LogLine) -> MailEvents | None:
     if told.what not in (EventKind.FAILED, EventKind.BURIED):
         return None
     # Only the end of a mail says by which transport; a failed attempt may be followed by another.
-    return MailEvents(name, DeliveryCounts(failures=1 if name else 0), told.error[:_ERROR], told.id)
+    failed = 1 if name else 0
+    counts = DeliveryCounts(failures=failed, refused=failed if _is_bad_address(told.error) else 0)
+    return MailEvents(name, counts, told.error[:_ERROR], told.id)
+
+
+_is_bad_address = re.compile(r"(?:^|\D)5\.1\.[0-9]").search
 
 
 class _Bins:
@@ -113,9 +119,7 @@ class _Bins:
 
 
 def _sum(one: DeliveryCounts, other: DeliveryCounts) -> DeliveryCounts:
-    return DeliveryCounts(
-        one.attempts + other.attempts, one.success + other.success, one.failures + other.failures
-    )
+    return DeliveryCounts(*(a + b for a, b in zip(one, other, strict=True)))
 
 
 class _ErrorKinds:
@@ -338,6 +342,9 @@ class TransportMonitor:
             )
         was, is_now = before.sums.get(name, DeliveryCounts()), latest.sums[name]
         grown = DeliveryCounts(*(b - a for a, b in zip(was, is_now, strict=True)))
+        way = self._ways.get(name)
+        refused = 0 if way is None else way.bins.since(latest.when - window.seconds).refused
+        grown = grown._replace(refused=min(grown.failures, refused))  # no counter has them
         return window._replace(tally=grown, source=source)
 
     # The log

@@ -153,7 +153,15 @@ def _plain(seen: RecordedSample) -> list[object]:
         seen.rates and [round(rate, 3) for rate in seen.rates],
         lock and [str(lock.verdict), lock.pid, lock.since, round(lock.age), lock.reason],
         [[str(a.level), str(a.kind), a.text, a.since, *_target(a.target)] for a in seen.alerts],
-        [[w.name, w.totals, *_ends(w), [x.tally for x in w.windows]] for w in seen.transports],
+        [
+            [
+                w.name,
+                w.totals and w.totals[:3],
+                *_ends(w),
+                [x.tally and x.tally[:3] for x in w.windows],
+            ]
+            for w in seen.transports
+        ],
         tokens if isinstance(tokens, str) else [list(left) for left in tokens],
     ]
 

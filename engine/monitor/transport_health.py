@@ -45,11 +45,18 @@ class Health(StrEnum):
     OK = "ok"
     FAILING = "failing"
     IDLE = "idle"
+    FEW = "few mails"
+    """Most failed, but too few ended to judge it."""
     OVER = "over"
     """It failed, but the reason is known or gone: see `settled`."""
     SUSPENDED = "suspended"
     """An operator suspended it, so its failures raise no alert."""
     UNKNOWN = "unknown"
+
+
+MIN_JUDGED_MAILS = 5
+"""A transport is not called failing before so many mails have ended: one bad mail in one proves
+nothing."""
 
 
 class DeliveryCounts(NamedTuple):
@@ -60,6 +67,13 @@ class DeliveryCounts(NamedTuple):
     """Sent mails."""
     failures: int = 0
     """Mails given up, each perhaps after several attempts."""
+    refused: int = 0
+    """Of these, mails to a bad address (RFC 3463: 5.1.x): the transport itself worked."""
+
+    @property
+    def ended(self) -> int:
+        """Mails sent or given up."""
+        return self.success + self.failures
 
 
 class CountWindow(NamedTuple):
@@ -84,10 +98,11 @@ class CountWindow(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """Share of the finished mails that failed; None if none finished."""
-        if self.tally is None or not (self.tally.success + self.tally.failures):
+        """Share of the finished mails that failed for another reason than a bad address; None if
+        none finished."""
+        if self.tally is None or not self.tally.ended:
             return None
-        return self.tally.failures / (self.tally.success + self.tally.failures)
+        return (self.tally.failures - self.tally.refused) / self.tally.ended
 
 
 class ErrorCluster(NamedTuple):
@@ -155,6 +170,16 @@ class TransportHealth(NamedTuple):
         """The shortest window of at least ten minutes in which a mail finished."""
         return next((w for w in self.windows[TEN_MINUTES:] if w.share is not None), None)
 
+    def find_proof(self, limit: float) -> CountWindow | None:
+        """The shortest window of at least ten minutes that proves that it is failing: enough mails
+        ended, and a share of `limit` failed; None if none does."""
+        judged = self.judged
+        if judged is None or judged.share is None or judged.share < limit:
+            return None
+        if self.name == NO_TRANSPORT:
+            return judged  # one mail that finds no transport proves it
+        return next((w for w in self.windows[TEN_MINUTES:] if _is_proof(w, limit)), None)
+
     @property
     def is_mentioned(self) -> bool:
         """True if log, metrics or records mention it; it need not have been used."""
@@ -169,9 +194,17 @@ class TransportHealth(NamedTuple):
         if window is not None and window.share is not None:
             if window.share < limit:
                 return Health.OK
-            return Health.OVER if self.settled else Health.FAILING
+            if self.settled:
+                return Health.OVER
+            return Health.FEW if self.find_proof(limit) is None else Health.FAILING
         known = any(window.tally is not None for window in self.windows[TEN_MINUTES:])
         return Health.IDLE if known else Health.UNKNOWN
+
+
+def _is_proof(window: CountWindow, limit: float) -> bool:
+    tally, share = window.tally, window.share
+    is_enough = tally is not None and tally.ended >= MIN_JUDGED_MAILS
+    return is_enough and share is not None and share >= limit
 
 
 class SourceReport(NamedTuple):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
+from math import inf
 
 from engine.policy import format_duration, format_time
 from engine.seen_time import RunMoment, SeenTime, note_run
@@ -85,9 +87,57 @@ def describe_step(seen: SeenTime) -> str:
     """When and by how much the clock was set."""
     way = "ahead" if seen.step > 0 else "back"
     return (
-        f"the clock was set {way} by {format_duration(abs(seen.step))} before "
+        f"clock set {way} by {format_duration(abs(seen.step))} before "
         f"{format_time(seen.stepped_at or 0.0)}"
     )
+
+
+class ClockSteps:
+    """The last step of the clock at a place: one that this process saw, else one in the record of
+    the runs."""
+
+    def __init__(
+        self,
+        read: Callable[[float], SeenTime],
+        clock: Callable[[], float] = time.time,
+        uptime: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+    ) -> None:
+        """`read` is `RunClock.read` of the place."""
+        self._read, self._clock, self._uptime = read, clock, uptime
+        self._offset = clock() - uptime()
+        self._seen, self._seen_at = "", -inf
+        self._recorded, self._read_at = "", -inf
+
+    def describe(self) -> str:
+        """The last step of the clock, for `STEP_SHOWN_SECONDS`; "" if none is known. Blocks."""
+        now, uptime = self._clock(), self._uptime()
+        step, self._offset = now - uptime - self._offset, now - uptime
+        if abs(step) >= CLOCK_STEP_SECONDS:
+            self._seen_at = uptime
+            self._seen = describe_step(SeenTime(stepped_at=now, step=step))
+        if uptime - self._seen_at < STEP_SHOWN_SECONDS:
+            return self._seen
+        if uptime - self._read_at >= RECORD_SECONDS:
+            self._read_at, self._recorded = uptime, self._read_record(now)
+        return self._recorded
+
+    def _read_record(self, now: float) -> str:
+        try:
+            seen = self._read(now)
+        except OSError:
+            return ""  # doctor reports what cannot be read
+        at = seen.stepped_at
+        return "" if at is None or now - at >= STEP_SHOWN_SECONDS else describe_step(seen)
+
+
+CLOCK_STEP_SECONDS = 60.0
+"""A difference between clock and uptime that a correction of the time does not make."""
+
+STEP_SHOWN_SECONDS = 86_400.0
+"""Seconds for which a step of the clock is an alert."""
+
+RECORD_SECONDS = 10.0
+"""Seconds between two reads of the record."""
 
 
 def read_moment(now: float) -> RunMoment:

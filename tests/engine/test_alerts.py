@@ -81,9 +81,9 @@ def prom(age: float = 20, ran: float = 20, **gauges: int) -> Samples:
     return Samples(values, NOW - age)
 
 
-def a_way(success: int, failures: int, name: str = "curl") -> TransportHealth:
+def a_way(success: int, failures: int, name: str = "curl", refused: int = 0) -> TransportHealth:
     """A transport with so many results in ten minutes."""
-    tally = DeliveryCounts(success + failures, success, failures)
+    tally = DeliveryCounts(success + failures, success, failures, refused)
     return TransportHealth(
         name, None, (CountWindow("1m", 60), CountWindow("10m", 600, tally), CountWindow("1h", 3600))
     )
@@ -209,6 +209,9 @@ TABLE = [
         "WARN a failing transport: curl failed 62% of 21 mails in 10m -> transports curl",
     ),
     (a_sight(transports=[a_way(0, 0)]), ""),
+    (a_sight(transports=[a_way(0, 4)]), ""),
+    (a_sight(transports=[a_way(0, 5)]), "curl failed 100% of 5 mails in 10m"),
+    (a_sight(transports=[a_way(1, 6, refused=4)]), ""),
     (mail("curl", selected="curl", stopped={}), ""),
     (mail("curl", why_not={"curl": "no relay"}, stopped={}), ""),
     (mail("curl", unknown=DENIED), ""),
@@ -305,6 +308,10 @@ TABLE = [
         a_sight(limits=[LimitUse("open files of PID 77", 1000, 1024)]),
         "WARN a full limit: open files of PID 77 97% full: 1,000 of 1,024 -> queue",
     ),
+    (
+        a_sight(clock_step="clock set back by 3h00m before 2026-11-20 09:42:08Z"),
+        "WARN a clock that was set: clock set back by 3h00m before 2026-11-20 09:42:08Z -> queue",
+    ),
     (unserved(is_sample=True), "no worker running, 12+ tasks are due"),
     (NOTHING_KNOWN._replace(name="/srv/spool"), ""),
 ]
@@ -336,7 +343,7 @@ def test_the_most_urgent_comes_first() -> None:
     growing = {
         "counts": tasks(dead=99, active=1),
         "dead_growth": Growth(50, 600),
-        "transports": [a_way(0, 3)],
+        "transports": [a_way(0, 5)],
     }
     got = find_alerts(due(99, problems=3, lock=STALE, **growing), NOW, Thresholds())
     assert [alert.level for alert in got] == [Level.CRIT, *[Level.WARN] * 5]
@@ -359,7 +366,7 @@ def test_whatever_is_found_stays_one_safe_line() -> None:
     """Foreign text cannot act on a terminal, nor push a line out of its place."""
     lock = LockEvidence(Verdict.UNKNOWN, reason=HOSTILE)
     gone = a_sight(unavailable=HOSTILE, lock=lock, queue=HOSTILE)
-    there = a_sight(lock=lock, transports=[a_way(0, 1, HOSTILE)], queue=HOSTILE)
+    there = a_sight(lock=lock, transports=[a_way(0, 5, HOSTILE)], queue=HOSTILE)
     got = [*find_alerts(gone, NOW, Thresholds()), *find_alerts(there, NOW, Thresholds())]
     assert {alert.kind for alert in got} >= {
         AlertKind.UNREADABLE,
@@ -418,7 +425,7 @@ def much_is_wrong(root: Path) -> None:
     a_stale_lock(root)
     (root / "queue" / "pending" / "broken.task").write_text("TASK_ID=$(id)\n")
     shift = NOW - time.time()
-    lines = [attempt(shift + 60, "curl") + given_up(shift + 59, "421 later", "curl")] * 3
+    lines = [attempt(shift + 60, "curl") + given_up(shift + 59, "421 later", "curl")] * 5
     said = "No mail system available, spooling for later"
     (root / "log").mkdir(exist_ok=True)
     (root / "log" / "mail.log").write_text("".join(lines))
@@ -453,7 +460,7 @@ def a_new_task(root: Path) -> None:
 
 MUCH = (
     *("1 task in work, but no worker running", "11 dead (limit 10)"),
-    *("1 problem", "stale lock: PID", "curl failed 100% of 3 mails in 10m"),
+    *("1 problem", "stale lock: PID", "curl failed 100% of 5 mails in 10m"),
     *("no transport available for 1 mail in 10m", "queue.prom differs: pending 7, counted 0"),
 )
 SPOOLS: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [

@@ -218,7 +218,7 @@ def test_the_mail_counters_agree_with_the_metrics(tmp_path: Path) -> None:
     assert transport_health.read_totals(
         prometheus.read_metrics(metrics_path)
     ) == transport_health.read_totals(first)
-    assert transport_health.read_totals(first)["curl"] == (1, 1, 0)
+    assert transport_health.read_totals(first)["curl"][:3] == (1, 1, 0)
 
 
 ENDS = {

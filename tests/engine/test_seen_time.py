@@ -9,7 +9,7 @@ import pytest
 
 from engine.seen_time import RunMoment, SeenTime, note_run
 from engine.system import files
-from engine.system.run_clock import RECORD, RunClock, read_seen_time
+from engine.system.run_clock import RECORD, ClockSteps, RunClock, read_seen_time
 
 NOW, HOUR, DAY = 1_795_200_000.0, 3600.0, 86400.0
 
@@ -53,6 +53,21 @@ def test_a_step_is_remembered_with_its_size() -> None:
     assert seen.age(NOW) == 60
 
 
+def test_a_step_that_a_process_sees_is_known_for_a_day() -> None:
+    """A clock that is set while a console runs is reported, also a step of minutes; the record of
+    the runs has those from before."""
+    clock, uptime = [NOW], [500.0]
+    recorded = SeenTime(stepped_at=NOW - HOUR, step=2 * HOUR)
+    steps = ClockSteps(lambda now: recorded, lambda: clock[0], lambda: uptime[0])
+    assert steps.describe() == "clock set ahead by 2h00m before 2026-11-20 17:40:00Z"
+    clock[0], uptime[0] = NOW + 59, 559.0
+    assert "2h00m" in steps.describe()
+    clock[0], uptime[0] = NOW - 3 * HOUR, 560.0
+    assert steps.describe().startswith("clock set back by 3h01m before 2026-")
+    clock[0], uptime[0] = NOW + DAY, 560.0 + DAY + 3 * HOUR
+    assert steps.describe() == ""
+
+
 def test_the_record_is_read_again_and_a_damaged_one_has_seen_nothing(tmp_path: Path) -> None:
     """A second process goes on where the first ended, and logs a step once."""
     logged: list[str] = []
@@ -69,7 +84,7 @@ def test_the_record_is_read_again_and_a_damaged_one_has_seen_nothing(tmp_path: P
     assert clock().age(NOW - DAY, NOW + 8 * DAY) == 0
     assert clock().age(NOW - DAY, NOW + 8 * DAY) == 0
     (line,) = logged
-    assert line.startswith("the clock was set ahead by 7d23h before 2026-")
+    assert line.startswith("clock set ahead by 7d23h before 2026-")
     (tmp_path / RECORD).write_text("no record\n")
     assert read_seen_time(str(tmp_path), "") == SeenTime()
 

@@ -263,11 +263,17 @@ def test_errors_are_told_by_their_kind(post: Post) -> None:
 
 
 def test_a_transport_fails_by_its_share() -> None:
-    """Judged by the ten minutes, or the hour, in which mails last came to an end."""
+    """Judged by the ten minutes, or the hour, in which mails last came to an end, once five have;
+    mails to bad addresses count as done."""
     for lately, hour, health in (
         (DeliveryCounts(4, 3, 1), DeliveryCounts(9, 0, 9), Health.OK),
-        (DeliveryCounts(4, 2, 2), DeliveryCounts(9, 9, 2), Health.FAILING),
-        (DeliveryCounts(), DeliveryCounts(3, 0, 1), Health.FAILING),
+        (DeliveryCounts(6, 3, 3), DeliveryCounts(9, 9, 3), Health.FAILING),
+        (DeliveryCounts(4, 2, 2), DeliveryCounts(9, 9, 2), Health.FEW),
+        (DeliveryCounts(1, 0, 1), DeliveryCounts(9, 2, 5), Health.FAILING),
+        (DeliveryCounts(), DeliveryCounts(3, 0, 1), Health.FEW),
+        (DeliveryCounts(), DeliveryCounts(9, 0, 9), Health.FAILING),
+        (DeliveryCounts(9, 0, 9, 5), None, Health.OK),
+        (DeliveryCounts(9, 0, 9, 4), None, Health.FAILING),
         (DeliveryCounts(), DeliveryCounts(3, 1, 0), Health.OK),
         (DeliveryCounts(2, 0, 0), DeliveryCounts(2, 0, 0), Health.IDLE),
         (DeliveryCounts(), None, Health.IDLE),
@@ -290,6 +296,10 @@ def test_a_line_says_what_it_says() -> None:
         (missed(0, "rc 1 = bad"), ("", DeliveryCounts(), "rc 1 = bad")),
         (sent(0, "curl"), ("curl", DeliveryCounts(0, 1), "")),
         (given_up(0, "rc 1 = bad", "curl"), ("curl", DeliveryCounts(0, 0, 1), "rc 1 = bad")),
+        (
+            given_up(0, "550 5.1.1 user unknown", "curl"),
+            ("curl", DeliveryCounts(0, 0, 1, 1), "550 5.1.1 user unknown"),
+        ),
         (line(0, "ERROR", nowhere), ("none", DeliveryCounts(0, 0, 1), nowhere)),
         (line(0, "INFO", "Mail spooled to queue: 20261120T094604Z-mail_send-2f72c807"), None),
         (line(0, "INFO", "Processing task: 20261120T094604Z-mail_send-2f72c807 (x)"), None),
@@ -356,7 +366,7 @@ def test_hostile_lines_are_no_more_than_lines(post: Post) -> None:
 def test_mail_that_found_no_transport_is_news_while_it_is_not_known_why() -> None:
     """A suspension explains it, and a transport that is there again ends it; one that fails
     is failing until it is suspended."""
-    window = CountWindow("10m", 600, DeliveryCounts(4, 0, 4))
+    window = CountWindow("10m", 600, DeliveryCounts(5, 0, 5))
     lately = (CountWindow("1m", 60), window, CountWindow("1h", 3600))
     seen = MailHealth(
         (TransportHealth(NO_TRANSPORT, None, lately), TransportHealth("curl", None, lately))

@@ -205,7 +205,9 @@ def a_console(
 ) -> Console:
     """A console on some places, on a machine called mx1; it opens on the first one's queue."""
     usual: dict[str, object] = {"glyphs": ASCII, "first": keys.LIST, "host": "mx1"}
-    return Console(places, clock=clock or Clock(), **{**usual, **fields})  # type: ignore[arg-type]
+    time = clock or Clock()
+    usual["uptime"] = time
+    return Console(places, clock=time, **{**usual, **fields})  # type: ignore[arg-type]
 
 
 PATIENCE = 60.0

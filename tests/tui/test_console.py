@@ -24,6 +24,7 @@ from tests.tui.desks import Desk, a_desk, clock_of
 from tests.tui.spools import (
     NOW,
     PATIENCE,
+    Clock,
     a_console,
     a_memory,
     a_place,
@@ -43,7 +44,7 @@ from tui.plan.screen import PlanScreen
 from tui.queue.filter_line import FilterLine
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.console_context import ARMED_SECONDS
+from tui.screens.console_context import ARMED_SECONDS, Arming
 from tui.screens.help import HelpScreen
 from tui.screens.quit import QuitScreen
 from tui.session.place import Place
@@ -542,6 +543,18 @@ async def test_arming_ends() -> None:
         await desk.press("!")
         clock.now += ARMED_SECONDS
         await desk.until(lambda: "OBSERVE" in desk.line("top-line"))
+
+
+def test_an_ended_arming_does_not_come_back() -> None:
+    """The time is that of a clock that is never set; after the end only the key arms again."""
+    uptime = Clock(100.0)
+    arming = Arming(uptime, armed=True)
+    uptime.now += ARMED_SECONDS
+    assert not arming.is_armed
+    arming.extend()
+    assert not arming.is_armed
+    arming.toggle()
+    assert arming.seconds_left == ARMED_SECONDS
 
 
 @pytest.mark.parametrize("key", ["c", "enter", "R"], ids=["clusters", "task", "plan"])

@@ -255,9 +255,9 @@ def a_broken_file(root: Path) -> None:
 
 
 def a_failing_transport(root: Path) -> None:
-    """Three mails that curl could not send."""
+    """Five mails that curl could not send."""
     shift = NOW - time.time()
-    lines = [attempt(shift + 60, "curl") + given_up(shift + 59, "421 later", "curl")] * 3
+    lines = [attempt(shift + 60, "curl") + given_up(shift + 59, "421 later", "curl")] * 5
     (root / "log" / "mail.log").write_text("".join(lines))
 
 
@@ -266,7 +266,7 @@ ALL: list[tuple[Callable[[Path], None], str, type, str]] = [
     (a_broken_file, "1 problem", QueueScreen, "broken.task"),
     (nothing_ran, "nothing has run for 31m", QueueScreen, "[pending 1]"),
     (a_stale_lock, "stale lock: PID", LockScreen, "STALE"),
-    (a_failing_transport, "curl failed 100% of 3 mails in 10m", TransportsScreen, "curl"),
+    (a_failing_transport, "curl failed 100% of 5 mails in 10m", TransportsScreen, "curl"),
     (nothing_was_written, "queue.prom not written for 31m", QueueScreen, "[pending"),
     (metrics_are_none, "queue.prom: cannot parse", QueueScreen, "[pending"),
     (

@@ -120,7 +120,8 @@ def unrouted(tmp_path: Path) -> Mail:
 def failing(made: Mail) -> Mail:
     """Let postfix send, and curl fail."""
     made.say(attempt(300), sent(300), attempt(20), sent(20))
-    made.say(attempt(200, "curl"), given_up(199, "connect_timeout mx7.example.net 25", "curl"))
+    lost = attempt(200, "curl") + given_up(199, "connect_timeout mx7.example.net 25", "curl")
+    made.say(*[lost] * 5)
     return made
 
 
@@ -168,10 +169,10 @@ async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
     """A mail that is sent heals; counters that begin again and a log that rotates lose nothing."""
     mail = unrouted
     async with mail.screen() as desk:
-        assert " ! curl           FAILING          1     0  100%" in desk.rows
+        assert " ! curl           FAILING          5     0  100%" in desk.rows
         mail.log.rename(mail.log.with_suffix(".log.1"))
-        mail.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(2)), attempt(0, "msmtp"))
-        healed = "  curl           OK               3     2   33%"
+        mail.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(6)), attempt(0, "msmtp"))
+        healed = "  curl           OK              11     6   45%"
         await desk.until(lambda: healed in desk.rows and "msmtp" in desk.rows)
 
         mail.count({"exim": (9, 9, 0)}, ago=1)
@@ -591,7 +592,7 @@ def test_the_plain_twin_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
     """`spooldeck transports` prints the screen's lines, safely, and ends with 1 where one fails."""
     mail = Mail(tmp_path / "spool")
     shift = NOW - time.time()
-    mail.say(attempt(shift + 50, RED), given_up(shift + 49, "550 5.1.1 user unknown", RED))
+    mail.say(*[attempt(shift + 50, RED) + given_up(shift + 49, "554 refused", RED)] * 5)
     mail.count({RED: (7, 5, 2)})
     plain, told = (spooldeck("transports", str(mail.root), *words) for words in ([], ["--json"]))
 
@@ -602,7 +603,7 @@ def test_the_plain_twin_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
     (way,) = [way for way in ways if way["transport"] == RED]
     assert {other["used"] for other in ways if other != way} == {"barred"}
     assert (way["state"], way["used"]) == ("failing", "-")
-    assert way["totals"] == {"attempts": 7, "success": 5, "failures": 2}
+    assert way["totals"] == {"attempts": 7, "success": 5, "failures": 2, "refused": 0}
     assert way["windows"]["1h"]["failed_share"] == 1.0
     assert way["errors"][0]["pattern"] == "550 5.1.1 user unknown"
 

@@ -694,21 +694,24 @@ class Totals(NamedTuple):
     pending: int
     rates: Rates | None
     """Tasks per second; None if unknown for a place."""
+    is_partial: bool = False
+    """True if the tasks of a place are not counted, as it cannot be read now."""
 
 
 def totals_parts(totals: Totals, width: int) -> list[Line]:
     """The totals for the header, the most important first; nothing for what there is none of.
     Only a wall also has the totals that make no alarm.
     """
+    more = "+" if totals.is_partial else ""
     counts = [("dead", totals.dead, ""), ("stuck", totals.stuck, "error")]
     counts += [("workers", totals.workers, "")]
     if is_wall := width >= WALL_COLUMNS:
         counts += [("places", totals.places, ""), ("pending", totals.pending, "")]
-    parts: list[Line] = [
-        ((f"{name} ", look or "muted"), (f"{number:,}  ", look or "strong"))
-        for name, number, look in counts
-        if number
-    ]
+    parts: list[Line] = []
+    for name, number, look in counts:
+        sign = more if name in ("dead", "pending") else ""
+        if number:
+            parts.append(((f"{name} ", look or "muted"), (f"{number:,}{sign}  ", look or "strong")))
     if is_wall and totals.rates is not None:
         for name, rate in (("in", totals.rates.inward), ("out", totals.rates.outward)):
             parts.append(((f"{name} ", "muted"), (f"{format_rate(rate)}/s  ", "strong")))

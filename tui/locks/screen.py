@@ -16,7 +16,7 @@ from tui.locks.examination import READING_LOGS
 from tui.locks.panes import LockPanes
 from tui.operations.worker_screen import show_worker_plan
 from tui.plan import planning
-from tui.screens.base import TOO_EARLY, key_bindings
+from tui.screens.base import PASTED, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.target import SCREEN_TARGETS
 from tui.session.place_session import PlaceSession
@@ -178,7 +178,7 @@ class LockScreen(LockFollower):
         edges, word = self._inspector.edges, self._inspector.states.get(State.ACTIVE, "")
         reason = self.verbs_refusal() or verb_refusal(edges, verb, State.ACTIVE, word)
         if self.hasty:
-            self.say(TOO_EARLY)
+            self.say(PASTED)
         elif reason:
             self.say(f"{verb}: {reason}")
         elif asyncio.get_running_loop().time() - self._slipped < CURSOR_CHANGE_SECONDS:

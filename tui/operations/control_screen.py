@@ -17,7 +17,7 @@ from tui.format.present import BLANK_LINE, Line
 from tui.operations import control_lines as view
 from tui.plan.acting_screen import control_refusal
 from tui.plan.confirm_screen import ConfirmScreen
-from tui.screens.base import TOO_EARLY, BaseScreen, key_bindings
+from tui.screens.base import PASTED, BaseScreen, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
@@ -30,7 +30,7 @@ def show_control_plan(
     face: BaseScreen, live: PlaceSession, around: ConsoleContext, name: str, target: str = ""
 ) -> None:
     """Open the plan for a control, or show why it is not possible."""
-    why = TOO_EARLY if face.hasty else control_refusal(live, around, name, target)
+    why = PASTED if face.hasty else control_refusal(live, around, name, target)
     if why:
         face.say(why)
         return

@@ -16,7 +16,7 @@ from engine.verbs import VERBS
 from tui.format import keys, present
 from tui.operations.undo_plans import show_undo
 from tui.plan.planning import preparing
-from tui.screens.base import TOO_EARLY
+from tui.screens.base import PASTED
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
 from tui.session.runners import RunningOperation
@@ -45,7 +45,7 @@ class OrderScreen(ListScreen):
     def _may_send_more(self, what: str) -> bool:
         arming = self.around.arming
         if self.hasty:
-            self.say(TOO_EARLY)
+            self.say(PASTED)
         elif arming.read_only:
             self.say("read only: started with --read-only")
         elif not arming.is_armed:

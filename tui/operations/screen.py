@@ -18,7 +18,7 @@ from tui.operations import undo_plans
 from tui.operations.lines import ListedOperation
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.plan.planning import preparing
-from tui.screens.base import TOO_EARLY, Copy, key_bindings
+from tui.screens.base import PASTED, Copy, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
 from tui.screens.target import Target
@@ -211,7 +211,7 @@ class OperationsScreen(ListScreen):
         if self.around.arming.read_only:
             self.say("read only: started with --read-only")
         elif self.hasty:
-            self.say(TOO_EARLY)
+            self.say(PASTED)
         elif here is None:
             self.say(self.no_row_reason("no operation here"))
         elif open_ and not here.operation.is_interrupted:
@@ -274,7 +274,7 @@ def _show_way_back(face: OperationsScreen) -> None:
         return
     why_not = place.why_no_destinations if "://" in here.switched else place.why_no_mail
     if face.hasty or why_not(read_only):
-        face.say(TOO_EARLY if face.hasty else why_not(read_only))
+        face.say(PASTED if face.hasty else why_not(read_only))
     else:
         face.go(Target(keys.SUSPEND, id=here.switched))
 

@@ -10,7 +10,7 @@ from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
 from tui.plan.confirm_screen import ConfirmScreen
-from tui.screens.base import TOO_EARLY, BaseScreen, key_bindings
+from tui.screens.base import PASTED, BaseScreen, key_bindings
 from tui.screens.console_context import ConsoleContext
 from tui.session.place_session import PlaceSession
 
@@ -27,7 +27,7 @@ def show_worker_plan(face: BaseScreen, live: PlaceSession, around: ConsoleContex
     elif not live.place.worker_command:
         face.say("this place has no worker command")
     elif face.hasty:
-        face.say(TOO_EARLY)
+        face.say(PASTED)
     else:
         screen = WorkerScreen(live, around)
 

@@ -274,7 +274,9 @@ def transport_lines(
 _CHIPS = {Health.FAILING: "chip-error", Health.SUSPENDED: "chip-warn"}
 """States that need a hand."""
 
-_URGENCY = tuple(map(Health, ("failing", "suspended", "unknown", "over", "ok", "idle")))
+_URGENCY = tuple(
+    map(Health, ("failing", "suspended", "unknown", "few mails", "over", "ok", "idle"))
+)
 """The states of a transport, the most urgent first."""
 
 

@@ -7,7 +7,7 @@ import time
 from tui.format import present
 from tui.format.present import Line
 from tui.plan.plan_page import PlanPage, PlanWords
-from tui.screens.base import TOO_EARLY
+from tui.screens.base import PASTED, TOO_EARLY
 from tui.terminal.paste_detector import Confirming
 
 LEAST_COLUMNS, LEAST_LINES = 60, 15
@@ -87,7 +87,7 @@ class ConfirmScreen(PlanPage, Confirming[None]):
         """Arm or disarm; the plan stays open."""
         self.clear_message()
         if self.hasty:
-            self.say(TOO_EARLY)
+            self.say(PASTED)
             return
         self._arming.toggle()
         self._typed = ""
@@ -135,7 +135,7 @@ class ConfirmScreen(PlanPage, Confirming[None]):
 
     def _refusal(self) -> str:
         if self.refuses_key():
-            return TOO_EARLY
+            return PASTED if self.hasty else TOO_EARLY
         if settled := self.why_not_applicable():
             return settled
         if self._arming.read_only:

@@ -7,7 +7,7 @@ from engine.operations.notes import DELETE_INPUT, note_problem, notes_of, parse_
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.format import present
-from tui.screens.base import TOO_EARLY, BaseScreen
+from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.text_prompt import AskScreen
 from tui.session.place_session import PlaceSession
@@ -17,7 +17,7 @@ def prompt_for_note(
     face: BaseScreen, live: PlaceSession, around: ConsoleContext, task: Task | None
 ) -> None:
     """Prompt for a note on a task and write it, or show why that is not possible."""
-    why = note_refusal(live, around) or (TOO_EARLY if face.hasty else "")
+    why = note_refusal(live, around) or (PASTED if face.hasty else "")
     if task is None:
         why = why or "a note is for one task: \\ clears the marks"
     if why or task is None:

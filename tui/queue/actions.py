@@ -13,7 +13,7 @@ from tui.format import keys, task_row
 from tui.format.export import ExportTable, RowSink
 from tui.plan.acting_screen import pause_control
 from tui.queue.scope import QueueScope
-from tui.screens.base import TOO_EARLY, Copy
+from tui.screens.base import PASTED, Copy
 from tui.screens.target import Target
 
 
@@ -129,7 +129,7 @@ class QueueActions(QueueLinks):
     def action_arm(self) -> None:
         """Arm or disarm."""
         if self.hasty:
-            self.say(TOO_EARLY)
+            self.say(PASTED)
             return
         self.say(self._arming.toggle())
         self._paint_header()

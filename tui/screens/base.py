@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from tui.format.export import ExportTable
     from tui.screens.palette_commands import PaletteCommand
 
-TOO_EARLY = "pasted input ignored"
-"""Message for refused keys: a pasted burst, or a confirming key before its plan was on screen for
-300 ms."""
+PASTED = "pasted input ignored"
+"""Message for keys that came as a pasted burst."""
+
+TOO_EARLY = "too early: press again"
+"""Message for a confirming key before its plan was on screen for 300 ms."""
 
 
 def key_bindings(screen: str) -> list[BindingType]:

@@ -20,6 +20,7 @@ class Arming:
     def __init__(
         self, clock: Callable[[], float], read_only: bool = False, armed: bool = False
     ) -> None:
+        """`clock` only goes forward: a clock that is set must neither disarm nor arm again."""
         self._clock = clock
         self.read_only = read_only
         self._until = clock() + ARMED_SECONDS if armed and not read_only else 0.0
@@ -27,9 +28,7 @@ class Arming:
     @property
     def seconds_left(self) -> float:
         """Remaining seconds armed; 0 in OBSERVE."""
-        left = self._until - self._clock()
-        # If the clock was set back, do not stay armed for longer than one period.
-        return left if 0 < left <= ARMED_SECONDS else 0.0
+        return max(0.0, self._until - self._clock())
 
     @property
     def is_armed(self) -> bool:

@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from engine.text.safe import safe_line
 from tui.format import keys, present
 from tui.format.present import Line
-from tui.screens.base import TOO_EARLY, BaseScreen
+from tui.screens.base import PASTED, BaseScreen
 from tui.screens.console_context import ConsoleContext
 from tui.screens.top_line import TopLine
 from tui.screens.two_panes import TwoPanes, frame_panes
@@ -227,7 +227,7 @@ class ListScreen(ListPage):
 
     def action_arm(self) -> None:
         """Arm or disarm."""
-        self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
+        self.say(PASTED if self.hasty else self.around.arming.toggle())
         self.paint()
 
     def action_reread(self) -> None:

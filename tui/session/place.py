@@ -169,6 +169,8 @@ class Place(NamedTuple):
     disk of the tasks first; blocks."""
     max_pending: int | None = None
     """Number of pending tasks from which no more are added; None without such a limit."""
+    clock_step: Callable[[], str] = str
+    """Describes the last step of the clock, if it was a short time ago; "" if not; blocks."""
     host: Callable[[], HostFigures | None] = lambda: None
     """Reads the disk that has its tasks and the load of its host; None if unknown."""
     argv: tuple[str, ...] = ()

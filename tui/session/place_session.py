@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from engine.destinations import watch
@@ -40,6 +41,7 @@ from engine.monitor.throughput import (
     FlowHistory,
     Rates,
     Trend,
+    format_duration,
 )
 from engine.monitor.transport_health import MailBacklog, MailRoutes, mark_explained
 from engine.operations.execute import RefusalCheck, always_allowed
@@ -77,6 +79,10 @@ task is queued, and both are removed after sending.
 
 MAX_REMEMBERED_TASKS = 10_000
 """Maximum number of tasks whose destination is remembered."""
+
+HANG_SECONDS = 10.0
+"""Seconds after which a read of lock, metrics and logs counts as hanging; it takes milliseconds,
+but the first one of a long log some seconds."""
 
 MAX_CLUSTERS_AGE_SECONDS = 120.0
 """Age from which a number of error clusters counts as unknown."""
@@ -137,12 +143,15 @@ class PlaceSession:
         """Time of opening, epoch seconds UTC."""
         quota = None if place.trash is None else place.trash.quota
         self._is_shown = True
+        self._reading_since: float | None = None
+        """When the read that runs now began (`time.monotonic`); None if none runs."""
         self.inspector = Inspector(
             place.open,
             clock=clock,
             journal=place.journal,
             quota=quota,
             is_shown=lambda: self._is_shown,
+            find_silence=self.find_silence,
             shared=shared,
         )
         self.worker = WorkerProcess(place.worker_command)
@@ -224,6 +233,14 @@ class PlaceSession:
         reports = self.place.queue_figures is not None or self.place.tokens is not None
         return reports or bool(self.inspector.controls)
 
+    def find_silence(self) -> str:
+        """For how long a read of the place has hung; "" if none does. The file system of another
+        host, or a disk, may never answer."""
+        if self._reading_since is None:
+            return ""
+        seconds = monotonic() - self._reading_since
+        return f"no answer for {format_duration(seconds)}" if seconds >= HANG_SECONDS else ""
+
     @property
     def is_operating(self) -> bool:
         """True while an operation, a lock recovery or a test mail of this console runs here."""
@@ -245,6 +262,8 @@ class PlaceSession:
         """Start what is due now. The counts of a place that is not shown are noted at each turn,
         also if nothing else is read."""
         self._is_shown = is_shown
+        if self.find_silence():
+            self.evaluate_alerts()
         if self.has_readings and not is_shown:
             _add_counts(self)
             if self.inspector.latest.generation != self._evaluated:
@@ -273,13 +292,15 @@ class PlaceSession:
             due = next_turn(time(), HIDDEN_READ_SECONDS, self.number)
             quiet_due = next_turn(time(), QUIET_READ_SECONDS, self.number)
             try:
+                self._reading_since = monotonic()
                 found = await self._watch_thread.run(self._watch.read_all)
+                self._reading_since = None
                 self.readings = found._replace(destinations=self._watch.destinations)
             except Unavailable:
                 if not self._closed:
                     raise
                 return  # closed before the call
-            self._note_lock()
+            _note_lock(self)
             if self.worker.has_ended:
                 self.messages.append(await asyncio.to_thread(self.worker.describe_end))
             _add_counts(self)
@@ -289,13 +310,6 @@ class PlaceSession:
             waiters, self._waiters = self._waiters, []
             _settle(waiters)
             await self._turns.wait(is_due)
-
-    def _note_lock(self) -> None:
-        lock = self.readings.lock
-        if lock is None or lock.verdict is not Verdict.FREE:
-            self.free_since = None
-        elif self.free_since is None:
-            self.free_since = self.clock()
 
     @property
     def lacks_worker(self) -> bool:
@@ -557,7 +571,7 @@ class PlaceSession:
         """Evaluate the alert rules again."""
         self._evaluated = self.inspector.latest.generation
         # Until lock, metrics and logs were read, missing values are no alarm.
-        if self.has_readings:
+        if self.has_readings or self.find_silence():
             self.alerts = find_alerts(self.alert_inputs(), self.clock(), self.place.alerts)
 
     def alert_inputs(self) -> AlertInputs:
@@ -750,6 +764,15 @@ def seen_destinations(live: PlaceSession) -> tuple[SeenDestination, ...]:
     return live.joined[2]
 
 
+def _note_lock(live: PlaceSession) -> None:
+    """Note since when the lock of a place has been free."""
+    lock = live.readings.lock
+    if lock is None or lock.verdict is not Verdict.FREE:
+        live.free_since = None
+    elif live.free_since is None:
+        live.free_since = live.clock()
+
+
 def _add_counts(live: PlaceSession) -> None:
     """Add the present counts to the samples of a place."""
     latest, now = live.inspector.latest, live.clock()
@@ -775,8 +798,11 @@ def count_totals(sessions: Sequence[PlaceSession], now: float) -> Totals:
     """The totals of several places at `now` (epoch seconds UTC)."""
     workers = sum(count_lease_workers(live) for live in sessions if live.place.has_leases)
     locks = [live.readings.lock for live in sessions]
-    counts = [live.inspector.latest.counts for live in sessions]
-    return sum_totals(counts, locks, [live.flow.rates(now) for live in sessions], workers)
+    known = [live for live in sessions if not live.inspector.latest.unavailable]
+    counts = [live.inspector.latest.counts for live in known]
+    rates = [live.flow.rates(now) for live in known]
+    totals = sum_totals(counts, locks, rates, workers)
+    return totals._replace(places=len(sessions), is_partial=len(known) < len(sessions))
 
 
 def sum_totals(

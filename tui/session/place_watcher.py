@@ -87,6 +87,8 @@ class PlaceReadings(NamedTuple):
     refusals: Refusals | str = Refusals()
     """Mails that were refused for good or lost, of those in the delivery records; or why the
     records cannot be read."""
+    clock_step: str = ""
+    """When and by how much the clock was set; "" if it was not."""
     mail_obstacle: str = ""
     """Why no mail can be sent, and time alone will not change it; "" if it can."""
     free_tasks: Mapping[str, int] = {}
@@ -227,6 +229,7 @@ class PlaceWatcher:
             host=self._place.host(),
             journal_changed=0 if journal is None else folder_mtime(journal.folder),
             refusals=self._refusals,
+            clock_step=self._place.clock_step(),
             mail_obstacle=obstacle,
             free_tasks=self._place.free_tasks(),
             limits=tuple(limit_open_files(lock, facts.workers)),

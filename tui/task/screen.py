@@ -12,7 +12,7 @@ from tui.format import keys, present, task_row
 from tui.plan import planning
 from tui.plan.acting_screen import TASK_JUST_CHANGED
 from tui.plan.planning import VerbRequest
-from tui.screens.base import TOO_EARLY, Copy
+from tui.screens.base import PASTED, Copy
 from tui.screens.target import Target
 from tui.task.page import WITHOUT_CLOCK, TaskPage
 from tui.widgets.picker import Picker
@@ -60,7 +60,7 @@ class TaskScreen(TaskPage):
 
     def action_arm(self) -> None:
         """Arm or disarm."""
-        self.say(TOO_EARLY if self.hasty else self.around.arming.toggle())
+        self.say(PASTED if self.hasty else self.around.arming.toggle())
 
     def action_open(self) -> None:
         """Open the parent or the child under the cursor."""

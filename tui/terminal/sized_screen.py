@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual._compositor import CompositorMap
 from textual.app import App
 from textual.events import Resize
 from textual.geometry import Size
@@ -17,8 +18,23 @@ class SizedScreen(Screen[ScreenResultType]):
     undoes the other: the screen is laid out for both in turn without end, and answers no key.
     """
 
+    _painted_map: CompositorMap | None = None
+    """Where each widget was at the last layout that was painted."""
+
     def _screen_resized(self, size: Size) -> None:
         super()._screen_resized(self.app.size)
+
+    def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
+        """Lay out the screen and paint what moved.
+
+        A pane that appears makes Textual 8.2 compute the new places of all widgets before the
+        layout. The layout then finds that nothing has moved and paints nothing: old lines stayed on
+        the terminal. So it is compared with the places that were painted.
+        """
+        if self._painted_map is not None:
+            self._compositor._full_map = self._painted_map
+        super()._refresh_layout(size, scroll)
+        self._painted_map = self._compositor._full_map
 
 
 class SizedModalScreen(SizedScreen[ScreenResultType], ModalScreen[ScreenResultType]):

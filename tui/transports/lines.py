@@ -29,6 +29,7 @@ LOOKS = {
     Health.FAILING: "error",
     Health.IDLE: "muted",
     Health.OVER: "muted",
+    Health.FEW: "",
     Health.UNKNOWN: "unknown",
     Health.SUSPENDED: "warn",
 }
@@ -38,6 +39,7 @@ STATE_RUNS: dict[Health, Run] = {
     Health.FAILING: (" FAILING ", "chip-error"),
     Health.IDLE: (" idle", "muted"),
     Health.OVER: (" over", "muted"),
+    Health.FEW: (" few mails", ""),
     Health.UNKNOWN: (" ?", "unknown"),
     Health.SUSPENDED: (" SUSPENDED ", "chip-warn"),
 }
@@ -248,7 +250,7 @@ def transport_rows(
 
 _RANK = {
     **{Health.FAILING: 0, Health.SUSPENDED: 0, Health.OK: 1},
-    **{Health.UNKNOWN: 2, Health.OVER: 3, Health.IDLE: 4},
+    **{Health.UNKNOWN: 2, Health.OVER: 3, Health.FEW: 0, Health.IDLE: 4},
 }
 
 

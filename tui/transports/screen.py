@@ -15,7 +15,7 @@ from tui.format import keys, present
 from tui.format.present import Line
 from tui.plan.acting_screen import PlanningScreen
 from tui.plan.planning import VerbRequest
-from tui.screens.base import TOO_EARLY, Copy, key_bindings
+from tui.screens.base import PASTED, Copy, key_bindings
 from tui.screens.target import Target
 from tui.transports import destination_lines
 from tui.transports import lines as view
@@ -138,7 +138,7 @@ class TransportsScreen(PlanningScreen, TransportTable):
         is_mail = self.destination is None and action != "probe"
         refusal = self._refusal(action) if is_mail else self._destination_refusal(action)
         if self.hasty or refusal:
-            self.say(TOO_EARLY if self.hasty else refusal)
+            self.say(PASTED if self.hasty else refusal)
         else:
             self.go(target)
 

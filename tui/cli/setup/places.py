@@ -14,6 +14,7 @@ from engine.policy import RetryPolicy
 from engine.store import Store, Unavailable
 from engine.stores.detect import find_queue_folder
 from engine.system.host import count_free_tasks, read_host_figures
+from engine.system.run_clock import ClockSteps
 from tui.cli.setup.errors import (
     EX_UNAVAILABLE,
     CommandError,
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
     from tui.session.place import Place
 
 
+OPEN_SECONDS = 3.0
+"""Seconds to wait for the places: reading what they are takes milliseconds."""
+
+NO_ANSWER = "no answer when opened: start the console again once its file system answers"
+
+
 def open_places(setup: Setup, names: Sequence[str]) -> list[Place]:
     """The named places; without names, the configured ones, else the installed queue.
 
@@ -44,20 +51,37 @@ def open_places(setup: Setup, names: Sequence[str]) -> list[Place]:
 
 
 def make_places(setup: Setup, names: Sequence[str]) -> list[Place]:
-    """The `Place` of each name; one that cannot be used among several is shown with the reason.
+    """The `Place` of each name; one that cannot be used among several is shown with the reason, and
+    so is one whose file system does not answer: each is opened on a thread of its own.
 
     Raises:
         CommandError: the only one cannot be used.
     """
-    places = []
-    for name in names:
+    from concurrent.futures import wait
+
+    from engine.live.call_thread import DaemonExecutor
+
+    places, executor = [], DaemonExecutor()
+    opening = [executor.submit(make_place, setup, name) for name in names]
+    wait(opening, OPEN_SECONDS)
+    for name, opened in zip(names, opening, strict=True):
         try:
-            places.append(make_place(setup, name))
+            places.append(opened.result() if opened.done() else _unusable_place(name, NO_ANSWER))
         except CommandError as error:
             if len(names) == 1:
                 raise
             places.append(_unusable_place(name, str(error)))
     return places
+
+
+def _may_exist(name: str) -> bool:
+    from concurrent.futures import wait
+
+    from engine.live.call_thread import DaemonExecutor
+
+    found = DaemonExecutor().submit(os.path.lexists, name)
+    wait([found], OPEN_SECONDS)
+    return not found.done() or found.result()
 
 
 def _unusable_place(name: str, why: str) -> Place:
@@ -77,7 +101,7 @@ def place_names(setup: Setup, names: Sequence[str]) -> list[str]:
     """
     chosen = [*names] or [*default_places(setup.config, os.environ)] or _installed(setup)
     # A missing place among several is shown as such; the others are opened.
-    if names and not any(is_url(name) or os.path.lexists(name) for name in chosen):
+    if names and not any(is_url(name) or _may_exist(name) for name in chosen):
         fail(EX_UNAVAILABLE, describe_missing(chosen[0]))
     # Only URLs without their passwords leave this function.
     return [find_address(setup.config, name).text if is_url(name) else name for name in chosen]
@@ -141,6 +165,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         has_dlq=False,
         location=shown,
         host=partial(read_host_figures, here.place),
+        clock_step=ClockSteps(here.run_clock().read).describe,
         free_tasks=partial(count_free_tasks, written),
         retention_days=here.queue.retention_days,
         logs=(here.log_path, *config.logs),

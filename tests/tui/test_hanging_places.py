@@ -1,0 +1,102 @@
+"""A place whose file system never answers: it is seen, and delays no other place and no exit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.config import queue_config
+from engine.live.call_thread import DaemonExecutor
+from engine.model import LockEvidence
+from engine.monitor.alerts import AlertKind
+from engine.store import Unavailable
+from tests.tui.desks import a_desk
+from tests.tui.spools import a_memory, a_place, free, make_spool, some_tasks
+from tui.cli.setup import places as opening
+from tui.cli.setup.place_formats import setup_for
+from tui.format import keys
+from tui.overview.screen import OverviewScreen
+from tui.session import place_session
+
+
+@pytest.fixture
+def answers() -> Iterator[threading.Event]:
+    """Set when the file system answers; at the end it does, so that threads end."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+async def test_a_hang_is_an_alert_with_its_age_and_ends(
+    answers: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a read hangs, the place has no numbers but the reason with the seconds, in its row, as
+    an alert and in the totals; once it answers, the numbers are back."""
+    monkeypatch.setattr(place_session, "HANG_SECONDS", 0.2)
+    answers.set()
+
+    def lock() -> LockEvidence:
+        answers.wait()
+        return free()
+
+    hung = a_place(a_memory(some_tasks()), name="hung", lock=lock)
+    well = a_place(a_memory(some_tasks(dead=3)), name="well", lock=free)
+    async with a_desk(hung, well, first=keys.OVERVIEW, size=(120, 40)) as desk:
+        await desk.opens(OverviewScreen)
+        await desk.until(lambda: "dead 15 " in desk.line("top-line"))
+        live = desk.console.sessions[0]
+
+        answers.clear()
+        await desk.sees("no answer for 0s")
+        await desk.until(lambda: AlertKind.UNREADABLE in [alert.kind for alert in live.alerts])
+        await desk.until(lambda: "dead 3+ " in desk.line("top-line"))
+        assert live.inspector.latest.unavailable
+
+        answers.set()
+        await desk.until(lambda: "dead 15 " in desk.line("top-line"))
+        assert not live.inspector.latest.unavailable
+
+
+def test_a_hung_place_delays_no_other_at_the_start(
+    tmp_path: Path, answers: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Places that answer are opened; the one that does not is shown with the reason."""
+    for name in ("hung", "well"):
+        make_spool(tmp_path / name, [])
+    names = [str(tmp_path / "hung"), str(tmp_path / "well")]
+    setup = setup_for(queue_config.load_config(None, {}), names[1], os.environ)
+    detect = setup_for
+
+    def slow(config: queue_config.Config, place: str, *more: object) -> object:
+        if place == names[0]:
+            answers.wait()
+        return detect(config, place, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("tui.cli.setup.places.setup_for", slow)
+    monkeypatch.setattr(opening, "OPEN_SECONDS", 0.5)
+    hung, well = opening.make_places(setup, names)
+    with pytest.raises(Unavailable, match="no answer when opened"):
+        hung.open()
+    well.open().close()
+
+
+def test_a_hung_call_delays_no_other_and_not_the_end(answers: threading.Event) -> None:
+    """Calls off the event loop have a thread each; the loop ends while one of them hangs."""
+
+    async def work() -> list[str]:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(DaemonExecutor())
+        hanging = [asyncio.create_task(asyncio.to_thread(answers.wait)) for _ in range(99)]
+        found = await asyncio.to_thread(lambda: "answer")
+        return [found, *("done" for task in hanging if task.done())]
+
+    began = time.monotonic()
+    assert asyncio.run(work()) == ["answer"]
+    assert not answers.is_set()
+    assert time.monotonic() - began < 60
