@@ -178,7 +178,9 @@ class AlertInputs(NamedTuple):
     """States the place has, with the store's own names for them."""
     counts: Mapping[State, int]
     complete: bool
-    """True once every state was scanned completely."""
+    """True once all tasks were counted; `counts` are at least so many before."""
+    is_scanned: bool
+    """True once all tasks were read; `problems` are at least so many before."""
     unavailable: str
     """Why the place cannot be read now; "" if it can."""
     problems: int
@@ -303,7 +305,7 @@ def _dead(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     clusters = "" if not sorts else " in 1 cluster" if sorts == 1 else f" in {sorts:,} clusters"
     more = f", +{grown:,} in {_span(growth)}" if growth is not None and grown > 0 else ""
     limit = f" (limit {limits.dlq:,})" if dead > limits.dlq else ""
-    words = f"{dead:,} dead{clusters}{more or limit}"
+    words = f"{dead:,}{'' if sight.complete else '+'} dead{clusters}{more or limit}"
     kind = AlertKind.DEAD if dead > limits.dlq else AlertKind.GROWING
     yield Level.WARN, kind, words, None, (Where.STATE, State.DEAD)
 
@@ -316,7 +318,9 @@ def _span(growth: Growth) -> str:
 
 def _problems(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if sight.problems and not sight.unavailable:
-        words = "1 problem" if sight.problems == 1 else f"{sight.problems:,} problems"
+        is_one = sight.problems == 1 and sight.is_scanned
+        number = f"{sight.problems:,}{'' if sight.is_scanned else '+'}"
+        words = "1 problem" if is_one else f"{number} problems"
         yield Level.WARN, AlertKind.PROBLEMS, words, None, (Where.PROBLEMS,)
 
 

@@ -694,19 +694,24 @@ class Totals(NamedTuple):
     pending: int
     rates: Rates | None
     """Tasks per second; None if unknown for a place."""
+    dead_word: str = "dead"
+    """What the stores call dead tasks, if all agree."""
+    is_partial: bool = False
+    """True while tasks of a place are still counted: there are at least so many."""
 
 
 def totals_parts(totals: Totals, width: int) -> list[Line]:
     """The totals for the header, the most important first; nothing for what there is none of.
     Only a wall also has the totals that make no alarm.
     """
-    counts = [("dead", totals.dead, ""), ("stuck", totals.stuck, "error")]
-    counts += [("workers", totals.workers, "")]
+    more = "+" if totals.is_partial else ""
+    counts = [(totals.dead_word, totals.dead, "", more), ("stuck", totals.stuck, "error", "")]
+    counts += [("workers", totals.workers, "", "")]
     if is_wall := width >= WALL_COLUMNS:
-        counts += [("places", totals.places, ""), ("pending", totals.pending, "")]
+        counts += [("places", totals.places, "", ""), ("pending", totals.pending, "", more)]
     parts: list[Line] = [
-        ((f"{name} ", look or "muted"), (f"{number:,}  ", look or "strong"))
-        for name, number, look in counts
+        ((f"{name} ", look or "muted"), (f"{number:,}{plus}  ", look or "strong"))
+        for name, number, look, plus in counts
         if number
     ]
     if is_wall and totals.rates is not None:

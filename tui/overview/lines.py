@@ -80,7 +80,7 @@ def live_line(
         live.place.name,
         live.inspector.states,
         latest.counts,
-        latest.is_complete,
+        latest.is_counted,
         latest.unavailable,
         waiting.due if known and waiting is not None else None,
         waiting.oldest if known and waiting is not None else None,

@@ -197,7 +197,9 @@ def totals(seen: Sequence[PlaceSnapshot]) -> Totals | None:
         return None
     counts, locks = [queue.counts for queue in queues], [moment.lock for moment in seen]
     rates = [queue.rates for queue in queues]
-    return sum_totals(counts, locks, rates, sum(moment.lease_workers for moment in seen))
+    workers = sum(moment.lease_workers for moment in seen)
+    totals = sum_totals(counts, locks, rates, workers, [queue.words for queue in queues])
+    return totals._replace(is_partial=not all(queue.complete for queue in queues))
 
 
 # As lines

@@ -571,7 +571,8 @@ class PlaceSession:
         tasks = TaskFacts(
             states=self.inspector.states,
             counts=latest.counts,
-            complete=latest.is_complete,
+            complete=latest.is_counted,
+            is_scanned=latest.is_complete,
             unavailable=latest.unavailable,
             problems=latest.problems,
             oldest=waiting.oldest,
@@ -773,8 +774,13 @@ def count_totals(sessions: Sequence[PlaceSession], now: float) -> Totals:
     """The totals of several places at `now` (epoch seconds UTC)."""
     workers = sum(count_lease_workers(live) for live in sessions if live.place.has_leases)
     locks = [live.readings.lock for live in sessions]
-    counts = [live.inspector.latest.counts for live in sessions]
-    return sum_totals(counts, locks, [live.flow.rates(now) for live in sessions], workers)
+    latest = [live.inspector.latest for live in sessions]
+    totals = sum_totals(
+        *([each.counts for each in latest], locks, [live.flow.rates(now) for live in sessions]),
+        workers,
+        [live.inspector.states for live in sessions],
+    )
+    return totals._replace(is_partial=not all(each.is_counted for each in latest))
 
 
 def sum_totals(
@@ -782,8 +788,10 @@ def sum_totals(
     locks: Sequence[LockEvidence | None],
     rates: Sequence[Rates | None],
     without_lock: int,
+    states: Sequence[Mapping[State, str]],
 ) -> Totals:
     """The totals from one value of each place; `without_lock`: workers of places without a lock."""
+    called = {words[State.DEAD] for words in states if State.DEAD in words}
     verdicts = [lock.verdict for lock in locks if lock is not None]
     stuck = verdicts.count(Verdict.STUCK)
     workers = verdicts.count(Verdict.HELD) + stuck + without_lock
@@ -795,4 +803,5 @@ def sum_totals(
         len(counts),
         sum(each.get(State.PENDING, 0) for each in counts),
         Rates(*map(sum, zip(*known, strict=True))) if len(known) == len(rates) > 0 else None,
+        safe_line(called.pop()) if len(called) == 1 and called != {"dlq"} else "dead",
     )

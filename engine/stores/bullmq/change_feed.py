@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from engine.model import TaskCounts
 from engine.store import StoreError
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.place import RedisPlace, task_id
@@ -61,6 +62,10 @@ class ChangeFeed:
         """True while the server has our XREAD."""
         self._count_due = time.monotonic() + COUNT_SECONDS
         self._find_due = 0.0
+
+    def counts(self) -> TaskCounts | None:
+        """What was counted last; None before the first `wait`."""
+        return self._counts.total if self._last else None
 
     def wait(self, seconds: float) -> Collection[str] | None:
         """See `ChangeSource.wait`.

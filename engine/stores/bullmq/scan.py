@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, pairwise
 from typing import Self
 
-from engine.model import Missing, Problem, State, Task
+from engine.model import Missing, Problem, State, Task, TaskCounts
 from engine.store import StoreError, Unsupported
 from engine.stores.bullmq.connection import Connection, ScriptCall, pack, script
 from engine.stores.bullmq.place import RedisPlace, split_id, task_id
@@ -114,6 +114,7 @@ class QueueCounts:
         self.queues: dict[str, dict[str, int]] = {
             queue: dict(zip(PLACES, islice(numbers, len(PLACES)), strict=True)) for queue in queues
         }
+        self.total = TaskCounts(self.by_state(), self.by_word())
 
     def by_state(self) -> dict[State, int]:
         """The number of jobs in each state."""

@@ -119,7 +119,7 @@ class BullmqStore:
             self.controls: Mapping[str, Control] = controls.LazyControls(self._list_controls)
             self._controls_due = 0.0
             feed = ChangeFeed(self._connection, place, self._queues)
-            self.changes = ChangeSource(wait=feed.wait)
+            self.changes = ChangeSource(wait=feed.wait, counts=feed.counts)
             self.expected_tasks = 0
         except BaseException:
             self.close()

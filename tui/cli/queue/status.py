@@ -170,6 +170,7 @@ def task_facts(tasks: TaskSummary) -> TaskFacts:
         states=tasks.states,
         counts=tasks.counts,
         complete=True,
+        is_scanned=tasks.read is None,
         unavailable="",
         problems=len(tasks.problems),
         oldest=tasks.oldest,
