@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import redis
 
 from engine.config import place_address, queue_config
 from engine.model import Missing, Problem, Task
-from engine.stores.bullmq import BullmqStore
+from engine.stores.bullmq import BullmqStore, scan
 from tests.redis_server import TestServer
 from tests.stores.jobs import write_failed, write_waiting
 from tests.tui.desks import a_desk
+from tui.cli import main
 from tui.cli.setup import place_formats
 from tui.cli.setup.places import open_places
 from tui.format import keys
@@ -25,6 +27,23 @@ def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
     """Another program's connection to the test's database."""
     with redis_server.client() as other:
         yield other
+
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command; its output and errors."""
+    monkeypatch.setattr(place_address, "ROOT_STATE_FOLDER", str(tmp_path / "state" / "spooldeck"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def run(*argv: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main([*argv]) == code, capsys.readouterr()
+        return "".join(capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture
@@ -84,3 +103,68 @@ async def test_counts_are_exact_while_the_first_scan_runs(
         going.release(10_000)
         await desk.until(lambda: live.inspector.latest.is_complete)
         await desk.sees("waiting 700", "failed 701")
+
+
+def test_a_wrong_prefix_or_database_is_named(
+    client: redis.Redis, redis_server: TestServer, redis_url: str, run: Run
+) -> None:
+    """Without a queue at its address a place needs attention: other prefixes with queues of BullMQ
+    are named, not those of other programs, else the databases that have keys."""
+    client.hset("app:mails:meta", "version", "bullmq:5.81.5")
+    client.hset("my:jobs:sums:meta", "opts.maxLenEvents", 10000)
+    client.hset("user:7:meta", "colour", "red")
+    words = "no queue with prefix bull; this database has queues with prefix app, my:jobs"
+    assert f"attention {words}\n" in run("status", redis_url, code=1)
+    said = run("doctor", redis_url, code=1)
+    assert words in said
+    assert "?prefix=app" in said
+    assert "no queue" not in run("status", redis_server.place(prefix="my:jobs"), code=1)
+
+    empty = redis_server.place(9)
+    words = "no queue with prefix bull in database 9; keys are in database 0"
+    assert f"attention {words}\n" in run("status", empty, code=1)
+    assert words in run("doctor", empty, code=1)
+
+
+def test_queues_that_are_not_shown_are_named(
+    client: redis.Redis, redis_url: str, redis_server: TestServer, run: Run
+) -> None:
+    """A queue of Bull with its jobs, and a prefix for queues with a colon in their names: their
+    keys are no problems, also beside a queue that is shown."""
+    write_waiting(client, "1", "sales")
+    client.set("bull:classic:id", 2)
+    for ident in "12":
+        client.hset(f"bull:classic:{ident}", mapping={"name": "n", "timestamp": 5})
+        client.zadd("bull:classic:failed", {ident: 5})
+    write_waiting(client, "1", "sales:cancel", timestamp=round(time.time() * 1000))
+    said = run("status", redis_url, code=1)
+    assert "queues of Bull, not BullMQ, are not shown: classic (2 jobs)" in said
+    assert "queues with a colon in their names are not shown: prefix bull:sales" in said
+    assert "problem" not in said
+    assert "waiting 1" in said
+    doctor = run("doctor", redis_url, code=1)
+    assert "?prefix=bull:sales" in doctor
+    assert "in no list" not in doctor
+    within = run("status", redis_server.place(prefix="bull:sales"), code=1)
+    assert "waiting 1" in within
+
+
+async def test_new_queues_and_an_emptied_server_are_seen_soon(
+    client: redis.Redis, open_place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that another program makes is counted without a full scan being asked for, and no
+    alert of it stays once all keys are deleted."""
+    write_failed(client, "f1", "one")
+    monkeypatch.setattr(scan, "FIND_SECONDS", scan.FIND_SECONDS / 5)
+    async with a_desk(open_place(), size=(120, 40), first=keys.OVERVIEW) as desk:
+        await desk.sees("failed 1")
+        for number in range(20):
+            write_failed(client, f"f{number}", "two")
+            write_waiting(client, f"w{number}", "two")
+        await desk.sees("failed 21", "21 dead", "jobs wait without a worker: two")
+        client.flushdb()
+        await desk.sees("no queue with prefix bull")
+        await desk.until(lambda: "without a worker" not in desk.text)
+        await desk.until(lambda: "failed 21" not in desk.text)
+        write_waiting(client, "w1", "three")
+        await desk.sees("jobs wait without a worker: three")

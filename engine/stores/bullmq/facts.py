@@ -12,7 +12,7 @@ from engine.model import ConnectedWorker
 from engine.policy import format_rough_duration
 from engine.store import StoreError
 from engine.stores.bullmq.connection import Connection
-from engine.stores.bullmq.place import RedisPlace
+from engine.stores.bullmq.place import DEFAULT_PREFIX, RedisPlace
 from engine.stores.bullmq.scan import KnownQueues, QueueCounts, count_orphans
 from engine.text.safe import safe_line
 
@@ -20,6 +20,8 @@ SAFE_POLICY = "noeviction"
 """The only value of maxmemory-policy with which no job is deleted for lack of memory."""
 FULL_SHARE = 0.9
 """Share of the memory limit from which it is reported."""
+MAX_PREFIXES = 20
+"""Other prefixes that are examined."""
 MAX_SHOWN = 5
 """Queues that are named one by one."""
 
@@ -48,6 +50,18 @@ class QueueFacts(NamedTuple):
     """When a scheduler's next job is due, in epoch seconds UTC."""
 
 
+class OtherQueues(NamedTuple):
+    """Queues of a database that the place does not show."""
+
+    prefixes: tuple[str, ...] = ()
+    """Other prefixes of BullMQ queues: those that begin with the place's own and a colon, and all
+    if the place has no queue."""
+    bull: tuple[tuple[str, int], ...] = ()
+    """Queues of Bull, not BullMQ, each with the number of its jobs."""
+    databases: tuple[str, ...] = ()
+    """Other databases of the server with keys."""
+
+
 class QueueServerState(NamedTuple):
     """A server and its queues at one moment."""
 
@@ -58,6 +72,9 @@ class QueueServerState(NamedTuple):
     """The workers of these queues, as far as the server says."""
     orphans: Mapping[str, int] = {}
     """By queue: jobs that are in none of its lists and sets."""
+    prefix: str = DEFAULT_PREFIX
+    database: int = 0
+    others: OtherQueues = OtherQueues()
 
     @property
     def without_worker(self) -> list[str]:
@@ -75,15 +92,20 @@ class QueueServerState(NamedTuple):
 
 
 def read_state(
-    connection: Connection, place: RedisPlace, orphans: Mapping[str, int] | None = None
+    connection: Connection,
+    place: RedisPlace,
+    orphans: Mapping[str, int] | None = None,
+    known: KnownQueues | None = None,
 ) -> QueueServerState:
-    """Read the facts. Without known orphans all keys are searched for them.
+    """Read the facts. Without known orphans all keys are searched for them; `known` queues are
+    searched again only if they are old.
 
     Raises:
         StoreError: the server cannot be read.
     """
     settings = dict(connection.read_facts().facts)
-    queues = KnownQueues(connection, place).names()
+    known = known or KnownQueues(connection, place)
+    queues = known.names()
     counts = QueueCounts(connection, place, queues).queues
     asked: list[Sequence[Any]] = [
         ("HMGET", f"{place.base(q)}meta", "paused", "version") for q in queues
@@ -111,7 +133,40 @@ def read_state(
         )
     if orphans is None:
         orphans = count_orphans(connection, place, counts)
-    return QueueServerState(settings, found, workers or (), orphans)
+    database = place.options.get("db")
+    return QueueServerState(
+        settings,
+        found,
+        workers or (),
+        orphans,
+        place.prefix,
+        database if isinstance(database, int) else 0,
+        _read_others(connection, place, known, settings),
+    )
+
+
+def _read_others(
+    connection: Connection, place: RedisPlace, known: KnownQueues, settings: Mapping[str, str]
+) -> OtherQueues:
+    """The queues that the place does not show; other prefixes only if it shows none, or if they are
+    within its own."""
+    own = f"{place.prefix}:"
+    prefixes = sorted(p for p in known.others if p.startswith(own) or not known.names())
+    prefixes = prefixes[:MAX_PREFIXES]
+    asked = [("HMGET", f"{known.others[p]}:meta", "version", "opts.maxLenEvents") for p in prefixes]
+    settled = connection.call_all(asked) if asked else []
+    prefixes = [
+        prefix
+        for prefix, meta in zip(prefixes, settled, strict=True)
+        if not isinstance(meta, StoreError) and any(meta)
+    ]
+    jobs = QueueCounts(connection, place, known.of_bull).queues
+    databases = settings.get("databases", "").split()
+    return OtherQueues(
+        tuple(prefixes),
+        tuple((queue, sum(max(0, n) for n in jobs[queue].values())) for queue in known.of_bull),
+        tuple(name for name in databases if name != str(place.options.get("db"))),
+    )
 
 
 def _first_score(answer: Any) -> float | None:
@@ -198,6 +253,7 @@ class ServerWarning(NamedTuple):
 
 def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
     """What an operator should change."""
+    yield from _warn_of_others(state)
     policy = state.settings.get("maxmemory_policy", SAFE_POLICY)
     if policy != SAFE_POLICY:
         yield ServerWarning(
@@ -235,6 +291,33 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
             f"programs of BullMQ {list_names(state.versions)} use this server",
             "update the older ones",
         )
+
+
+def _warn_of_others(state: QueueServerState) -> Iterator[ServerWarning]:
+    prefixes, bull, databases = state.others
+    if bull:
+        named = list_names(f"{name} ({count:,} jobs)" for name, count in bull)
+        yield ServerWarning(f"queues of Bull, not BullMQ, are not shown: {named}", "use BullMQ")
+    within = [each for each in prefixes if each.startswith(f"{state.prefix}:")]
+    if within:
+        yield ServerWarning(
+            f"queues with a colon in their names are not shown: prefix {list_names(within)}",
+            f"open them as a place of their own: ?prefix={safe_line(within[0])}",
+        )
+    if state.queues or within or bull:
+        return
+    place = f"no queue with prefix {safe_line(state.prefix)}"
+    if prefixes:
+        yield ServerWarning(
+            f"{place}; this database has queues with prefix {list_names(prefixes)}",
+            f"correct the address of the place: ?prefix={safe_line(prefixes[0])}",
+        )
+        return
+    elsewhere = f"; keys are in database {list_names(databases)}" if databases else ""
+    yield ServerWarning(
+        f"{place} in database {state.database}{elsewhere}",
+        "correct prefix or database in the address, or add a first job",
+    )
 
 
 def list_names(names: Iterable[str]) -> str:

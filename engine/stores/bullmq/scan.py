@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, pairwise
 from typing import Self
 
@@ -36,8 +36,15 @@ IDS_PER_PAGE = 5000
 PREVIEW_COUNT = 50
 """Jobs of each place of a queue that a full scan yields first, unsorted."""
 MAX_PREVIEW = 200
-FIND_SECONDS = 60.0
+FIND_SECONDS = 2.0
 """Seconds between two searches for new queues."""
+FIND_COST_FACTOR = 20
+"""Minimum time to the next search, in multiples of the last one's duration."""
+MAX_OTHERS = 1000
+"""Queues of all prefixes that one search notes."""
+_META, _ID = ":meta", ":id"
+_META_OR_ID = "*[:e][it][ad]"
+"""A pattern of the keys with one of these ends, and of few others: one SCAN finds both."""
 KEYS_PER_STEP = 5000
 """Keys that one step of a SCAN visits."""
 MAX_SUSPECTS = 1000
@@ -53,14 +60,20 @@ class KnownQueues:
         self._connection, self._place = connection, place
         self._names: list[str] = []
         self._due = 0.0
+        self.others: Mapping[str, str] = {}
+        """Other prefixes that may have queues in this database, each with the start of the keys of
+        one; also those that begin with ours, as the names of queues here have no colon."""
+        self.of_bull: Sequence[str] = ()
+        """Queues of our prefix that have a counter of Bull, and not the settings of BullMQ."""
 
-    def names(self, max_age: float = FIND_SECONDS) -> list[str]:
-        """The names, sorted; searched again if they are older than so many seconds.
+    def names(self, *, fresh: bool = False) -> list[str]:
+        """The names, sorted; searched again after `FIND_SECONDS` or `FIND_COST_FACTOR` times as
+        long as the last search took, or if they must be `fresh`.
 
         Raises:
             StoreError: the server cannot be read.
         """
-        if not self._names or time.monotonic() >= self._due - FIND_SECONDS + max_age:
+        if fresh or time.monotonic() >= self._due:
             for _ in self.find():
                 pass
         return self._names
@@ -71,21 +84,41 @@ class KnownQueues:
         Raises:
             StoreError: the server cannot be read.
         """
-        start, end = f"{self._place.prefix}:", ":meta"
+        spent, began, start = 0.0, time.monotonic(), f"{self._place.prefix}:"
         found = set(self._connection.call("SMEMBERS", self._place.queues_key))
+        bases, counters = set[str](), set[str]()
         yield sorted(found)
-        for keys in scan_keys(self._connection, f"{escape_pattern(start)}*{end}"):
-            names = {key[len(start) : -len(end)] for key in keys}
-            fresh = {n for n in names - found if n and ":" not in n and n.isprintable()}
+        for keys in scan_keys(self._connection, _META_OR_ID):
+            met = {key.removesuffix(_META) for key in keys if key.endswith(_META)}
+            bases |= set(islice(met, max(0, MAX_OTHERS - len(bases))))
+            counters |= {key.removesuffix(_ID) for key in keys if key.endswith(_ID)}
+            own = {base.removeprefix(start) for base in met if base.startswith(start)}
+            fresh = {name for name in own - found if is_queue_name(name)}
             if fresh:
                 found |= fresh
+                spent += time.monotonic() - began
                 yield sorted(fresh)
-        self._names, self._due = sorted(found), time.monotonic() + FIND_SECONDS
+                began = time.monotonic()
+        self.others = {
+            base.rpartition(":")[0]: base
+            for base in bases
+            if ":" in base and not (base.startswith(start) and is_queue_name(base[len(start) :]))
+        }
+        bull = (base.removeprefix(start) for base in counters - bases if base.startswith(start))
+        self.of_bull = sorted(name for name in bull if is_queue_name(name) and name not in found)
+        self._names, ended = sorted(found), time.monotonic()
+        spent += ended - began
+        self._due = ended + max(FIND_SECONDS, FIND_COST_FACTOR * spent)
 
     def add(self, names: Iterable[str]) -> None:
         """Add queues that were just made, if the others are known."""
         if self._names:
             self._names = sorted({*self._names, *names})
+
+
+def is_queue_name(text: str) -> bool:
+    """True if a queue of this name is shown: BullMQ from version 5 on refuses a colon."""
+    return bool(text) and ":" not in text and text.isprintable()
 
 
 def scan_keys(connection: Connection, pattern: str) -> Iterator[list[str]]:
@@ -209,8 +242,9 @@ class RedisScan:
                     group = STATES[PLACES[name].state]
                     yield from (i for i in self._rows(queue, group, ids) if isinstance(i, Task))
 
-    def everything(self, counts: QueueCounts) -> Iterator[ScanItem]:
-        """Each state sorted by id, then the problems of more than one row."""
+    def everything(self, counts: QueueCounts, others: Collection[str] = ()) -> Iterator[ScanItem]:
+        """Each state sorted by id, then the problems of more than one row; `others` are prefixes
+        of other queues."""
         with _JobNames() as names:
             problems = [_odd_key(self._place, queue, name) for queue, name in counts.odd_keys()]
             for state in STATES:
@@ -220,7 +254,7 @@ class RedisScan:
                 yield from self._sorted_rows(names, state)
             yield from problems
             yield from self._doubles(names)
-            yield from self._orphans(names)
+            yield from self._orphans(names, counts, others)
 
     def _list(
         self, names: _JobNames, counts: QueueCounts, state: State, word: str = ""
@@ -304,15 +338,18 @@ class RedisScan:
         for name in suspects[:MAX_SUSPECTS]:
             yield from self._problems_of(name)
 
-    def _orphans(self, names: _JobNames) -> Iterator[Problem]:
+    def _orphans(
+        self, names: _JobNames, counts: QueueCounts, others: Collection[str]
+    ) -> Iterator[Problem]:
         """The job hashes that are in no list or set; they are listed only if there are too many."""
+        foreign = tuple(f"{prefix}:" for prefix in others)
         count = count_hashes(self._connection, self._place).total()
         if count <= self._different - self._without_hash:
             return
         start = len(self._place.prefix) + 1
         for _, keys in _job_hashes(self._connection, self._place, "keys"):
-            parts = (key[start:].partition(":") for key in keys)
-            names.add_hashes(task_id(queue, ident) for queue, _, ident in parts)
+            parts = (key[start:].partition(":") for key in keys if not key.startswith(foreign))
+            names.add_hashes(task_id(q, ident) for q, _, ident in parts if q in counts.queues)
         for name in islice(names.unlisted(), MAX_SUSPECTS):
             yield from self._problems_of(name)
 
@@ -354,6 +391,9 @@ def find_orphans(connection: Connection, place: RedisPlace, queue: str) -> list[
     base, found = place.base(queue), set[str]()
     for _, keys in _job_hashes(connection, place, "keys", base):
         found.update(key.removeprefix(base) for key in keys)
+    # A queue whose name begins with this one's and a colon has its keys here too.
+    others = tuple(name.removesuffix("meta") for name in found if name.endswith(":meta"))
+    found = {name for name in found if not name.startswith(others)}
     for name, at in PLACES.items():
         if not at.is_ours:
             words = ["LRANGE" if at.is_list else "ZRANGE", base + name, 0, -1]

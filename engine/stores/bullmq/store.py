@@ -177,7 +177,7 @@ class BullmqStore:
                 yield from scan.preview(QueueCounts(self._connection, self.place, found))
             self.controls = self._list_controls()
             counts = QueueCounts(self._connection, self.place, self._queues.names())
-            for item in scan.everything(counts):
+            for item in scan.everything(counts, self._queues.others):
                 self.expected_tasks = scan.expected_tasks
                 yield item
             return
@@ -303,7 +303,7 @@ class BullmqStore:
         """
         present = self._list_controls()
         done = controls.run_control(self._connection, self.place, present, name, target, value)
-        self._queues.names(max_age=0.0)
+        self._queues.names(fresh=True)
         self.controls = self._list_controls()
         return done
 

@@ -11,14 +11,15 @@ from engine.store import StoreError, Unavailable
 from engine.stores.bullmq import facts, parse_place
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.repeats import Repeats
+from engine.stores.bullmq.scan import KnownQueues
 from engine.text.safe import safe_line
 from tui.cli.formats.bullmq_worker import handled_queues
 from tui.cli.queue.doctor import check_store
 from tui.cli.setup.setup import Setup
 from tui.session.place import Place, WholeQueueFigures
 
-FIGURES_SECONDS = 10.0
-"""Seconds for which the facts on screen are current."""
+FIGURES_SECONDS = 2.0
+"""Seconds for which the facts on screen are current: as long as the queues that are listed."""
 ORPHAN_SECONDS, ORPHAN_COST_FACTOR = 60.0, 100
 """Least seconds between two searches for jobs in no list, and how many times as long as it took:
 a search visits all keys."""
@@ -30,6 +31,7 @@ class ServerWatch:
     def __init__(self, setup: Setup) -> None:
         self._address = setup.address
         self._connection: Connection | None = None
+        self._queues: KnownQueues | None = None
         self._figures = WholeQueueFigures()
         self._due = self._orphans_due = 0.0
         self._orphans: Mapping[str, int] | None = None
@@ -45,9 +47,11 @@ class ServerWatch:
         place = parse_place(self._address)
         if self._connection is None:
             self._connection = Connection(place)
+            self._queues = KnownQueues(self._connection, place)
         start = time.monotonic()
         is_search = start >= self._orphans_due
-        state = facts.read_state(self._connection, place, None if is_search else self._orphans)
+        known = None if is_search else self._orphans
+        state = facts.read_state(self._connection, place, known, self._queues)
         if is_search:
             self._orphans, took = state.orphans, time.monotonic() - start
             wait = FIGURES_SECONDS if state.orphans else ORPHAN_SECONDS
