@@ -400,7 +400,14 @@ class IndexSync:
             if self._stopping:
                 return
             self._dirty |= index.end_scan()
-            self._mark_available()
+            if self.latest.unavailable or not self.latest.is_complete:
+                self._halted = False  # only a complete full scan proves that it is available
+                self._update(
+                    lambda latest: latest._replace(
+                        unavailable="", is_complete=True, is_stopped=False
+                    )
+                )
+                self._dirty = True
             self._publish()
             self._build_indexes(index, near)
         finally:
@@ -434,7 +441,11 @@ class IndexSync:
                     continue
                 some.append(item)
                 if len(some) >= enough or time.monotonic() - shown > MAX_BATCH_SECONDS:
-                    self._publish_expected(wide.expected_tasks)
+                    expected = wide.expected_tasks
+                    if not self.latest.is_complete and expected != self.latest.expected_tasks:
+                        with self._latest_lock:
+                            self.latest = self.latest._replace(expected_tasks=expected)
+                        self._dirty = True
                     self._count_changes(index.add_scanned(some))
                     self._look_up_changed(index, near)
                     if not rows:  # the first tasks are shown before the others wait
@@ -448,12 +459,6 @@ class IndexSync:
         self._copy_facts(wide)
         self._look_up_changed(index, near)
         return whole
-
-    def _publish_expected(self, count: int) -> None:
-        """Publish how many tasks the first full scan will find."""
-        if not self.latest.is_complete and count != self.latest.expected_tasks:
-            self._update(lambda latest: latest._replace(expected_tasks=count))
-            self._dirty = True
 
     def _publish_stopped(self) -> None:
         if self.latest.is_stopped != self._halted:
@@ -510,15 +515,6 @@ class IndexSync:
             self._dirty = True
         if store.controls != self.controls:
             self.controls = dict(store.controls)
-            self._dirty = True
-
-    def _mark_available(self) -> None:
-        """Mark the store as available: only a complete full scan proves that."""
-        if self.latest.unavailable or not self.latest.is_complete:
-            self._halted = False
-            self._update(
-                lambda latest: latest._replace(unavailable="", is_complete=True, is_stopped=False)
-            )
             self._dirty = True
 
     def _publish(self) -> None:
