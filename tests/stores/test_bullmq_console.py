@@ -12,8 +12,8 @@ import redis
 from engine.config import place_address, queue_config
 from engine.model import Missing, Problem, Task
 from engine.stores.bullmq import BullmqStore, scan
-from tests.redis_server import TestServer
-from tests.stores.jobs import write_failed, write_waiting
+from tests.redis_server import TestServer, running_server
+from tests.stores.jobs import write_failed, write_hash, write_waiting
 from tests.tui.desks import a_desk
 from tui.cli import main
 from tui.cli.setup import place_formats
@@ -168,3 +168,59 @@ async def test_new_queues_and_an_emptied_server_are_seen_soon(
         await desk.until(lambda: "failed 21" not in desk.text)
         write_waiting(client, "w1", "three")
         await desk.sees("jobs wait without a worker: three")
+
+
+def test_jobs_that_wait_in_vain_are_named(client: redis.Redis, redis_url: str, run: Run) -> None:
+    """Without a worker: a delayed job that is due, not one of later or a marker of BullMQ 4. Active
+    jobs without a lock, and a parent whose children have all failed, not one with another child."""
+    now = round(time.time() * 1000)
+    for queue in ("old", "late", "stopped", "flow"):
+        client.hset(f"bull:{queue}:meta", "version", "bullmq:5.81.5")
+    write_hash(client, "bull:old:1", delay=3_600_000, timestamp=now)
+    client.zadd("bull:old:delayed", {"1": (now + 3_600_000) * 4096})
+    client.lpush("bull:old:wait", f"0:{now + 3_600_000}")
+    write_hash(client, "bull:late:1", delay=1000, timestamp=now)
+    client.zadd("bull:late:delayed", {"1": (now - 60_000) * 4096})
+    for ident in "123":
+        write_hash(client, f"bull:stopped:{ident}", processedOn=now, timestamp=now)
+        client.lpush("bull:stopped:active", ident)
+    client.set("bull:stopped:3:lock", "x")
+    for parent, children in (("p1", ("c1", "c2")), ("p2", ("c3", "c4"))):
+        write_hash(client, f"bull:flow:{parent}", timestamp=now)
+        client.zadd("bull:flow:waiting-children", {parent: now})
+        client.sadd(f"bull:flow:{parent}:dependencies", *(f"bull:flow:{c}" for c in children))
+    for child in ("c1", "c2", "c3"):
+        write_failed(client, child, "flow", parentKey="bull:flow:p1", timestamp=now)
+    write_waiting(client, "c4", "flow", timestamp=now)
+    for command in ("status", "doctor"):
+        said = run(command, redis_url, code=1)
+        assert "jobs wait without a worker: flow, late\n" in said
+        assert "active jobs that no worker has locked: stopped 2\n" in said
+        assert "parents wait for children that have all failed: flow 1\n" in said
+
+
+def test_a_replica_without_its_primary_is_named(run: Run) -> None:
+    """What it shows is old or nothing: that needs attention."""
+    with running_server("--replicaof", "127.0.0.1 1") as server:
+        said = run("status", server.place(), code=1)
+        assert "this replica has no connection to its primary: what it shows is old" in said
+
+
+def test_absurd_times_are_unknown(client: redis.Redis, redis_url: str, run: Run) -> None:
+    """Times before 1970, after 2100 or in microseconds make no age, no alert and no date."""
+    now = round(time.time() * 1000)
+    client.config_set("appendonly", "yes")
+    for number, stamp in enumerate((-1, "1e300", now * 1000, "nan", "x")):
+        write_failed(client, f"f{number}", timestamp=stamp, finishedOn=stamp)
+        write_waiting(client, f"w{number}", timestamp=stamp)
+        write_hash(client, f"bull:mails:d{number}", timestamp=stamp)
+    client.zadd("bull:mails:delayed", {"d1": 1e300, "d2": now * 4096.0 * 1000})
+    said = run("status", redis_url, code=1)
+    client.config_set("appendonly", "no")
+    for word in ("nothing has run", "oldest", "epoch", "20784d"):
+        assert word not in said
+    lines = [json.loads(line) for line in run("queue", "list", redis_url, "--json").splitlines()]
+    assert len(lines) == 12
+    assert {(line["created"], line["created_at"]) for line in lines} == {(None, None)}
+    assert {line["due_at"] for line in lines if line["id"].startswith("mails/d")} == {None}
+    assert not any("dead_since" in line for line in lines)

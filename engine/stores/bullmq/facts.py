@@ -6,12 +6,13 @@ import base64
 import binascii
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from engine.model import ConnectedWorker
 from engine.policy import format_rough_duration
 from engine.store import StoreError
-from engine.stores.bullmq.connection import Connection
+from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.place import DEFAULT_PREFIX, RedisPlace
 from engine.stores.bullmq.scan import KnownQueues, QueueCounts, count_orphans
 from engine.text.safe import safe_line
@@ -20,6 +21,8 @@ SAFE_POLICY = "noeviction"
 """The only value of maxmemory-policy with which no job is deleted for lack of memory."""
 FULL_SHARE = 0.9
 """Share of the memory limit from which it is reported."""
+EXAMINED = 200
+"""Active jobs, and parents, that are examined one by one of each queue."""
 MAX_PREFIXES = 20
 """Other prefixes that are examined."""
 MAX_SHOWN = 5
@@ -48,6 +51,12 @@ class QueueFacts(NamedTuple):
     schedulers: int
     next_run: float | None
     """When a scheduler's next job is due, in epoch seconds UTC."""
+    overdue: int = 0
+    """Delayed jobs whose time has come."""
+    without_lock: int = 0
+    """Active jobs that no worker has locked, of the first `EXAMINED`."""
+    hopeless_parents: int = 0
+    """Jobs that wait for children of which all that are left have failed; of `EXAMINED`."""
 
 
 class OtherQueues(NamedTuple):
@@ -82,7 +91,7 @@ class QueueServerState(NamedTuple):
         return [
             queue.name
             for queue in self.queues
-            if queue.waiting and queue.workers == 0 and not queue.is_paused
+            if (queue.waiting or queue.overdue) and queue.workers == 0 and not queue.is_paused
         ]
 
     @property
@@ -94,11 +103,12 @@ class QueueServerState(NamedTuple):
 def read_state(
     connection: Connection,
     place: RedisPlace,
+    now: float,
     orphans: Mapping[str, int] | None = None,
     known: KnownQueues | None = None,
 ) -> QueueServerState:
-    """Read the facts. Without known orphans all keys are searched for them; `known` queues are
-    searched again only if they are old.
+    """Read the facts at `now` (epoch seconds UTC). Without known orphans all keys are searched for them;
+    `known` queues are searched again only if they are old.
 
     Raises:
         StoreError: the server cannot be read.
@@ -115,6 +125,8 @@ def read_state(
     answers = connection.call_all(asked) if asked else []
     metas, numbers, nexts = (answers[n * len(queues) : (n + 1) * len(queues)] for n in range(3))
     workers = _read_workers(connection, place, queues)
+    words = [round(now * 1000), EXAMINED, place.prefix, *map(place.base, queues)]
+    waits = iter(connection.run(ScriptCall(script("waits", reads_only=True), [], words)))
     found = []
     for queue, meta, number, following in zip(queues, metas, numbers, nexts, strict=True):
         paused, version = (None, None) if isinstance(meta, StoreError) else meta
@@ -129,6 +141,7 @@ def read_state(
                 safe_line(version or "").removeprefix("bullmq:"),
                 number if isinstance(number, int) else 0,
                 _first_score(following),
+                *islice(waits, 3),
             )
         )
     if orphans is None:
@@ -281,9 +294,25 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
             f"{shlex.quote(safe_line(queue))}",
             is_severe=True,
         )
+    if state.settings.get("master_link_status", "up") != "up":
+        yield ServerWarning(
+            "this replica has no connection to its primary: what it shows is old, or missing",
+            "open the primary, or repair the connection",
+            is_severe=True,
+        )
     if state.without_worker:
         yield ServerWarning(
             f"jobs wait without a worker: {list_names(state.without_worker)}", "start their workers"
+        )
+    if lost := [f"{q.name} {q.without_lock:,}" for q in state.queues if q.without_lock]:
+        yield ServerWarning(
+            f"active jobs that no worker has locked: {list_names(lost)}",
+            "a worker of the queue returns them within a minute, or spooldeck release",
+        )
+    if parents := [f"{q.name} {q.hopeless_parents:,}" for q in state.queues if q.hopeless_parents]:
+        yield ServerWarning(
+            f"parents wait for children that have all failed: {list_names(parents)}",
+            "spooldeck replay --state failed puts the children back",
         )
     majors = {version.partition(".")[0] for version in state.versions}
     if len(majors) > 1:

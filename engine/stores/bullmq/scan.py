@@ -14,7 +14,13 @@ from typing import Self
 from engine.model import Missing, Problem, State, Task, TaskCounts
 from engine.store import StoreError, Unsupported
 from engine.stores.bullmq.connection import Connection, ScriptCall, pack, script
-from engine.stores.bullmq.place import RedisPlace, split_id, task_id
+from engine.stores.bullmq.place import (
+    RedisPlace,
+    job_of,
+    job_text,
+    split_id,
+    task_id,
+)
 from engine.stores.bullmq.row import (
     OLD_MARKER,
     ORPHAN,
@@ -22,6 +28,7 @@ from engine.stores.bullmq.row import (
     STATES,
     WORDS,
     destination_pattern,
+    is_usual,
     read_page,
 )
 from engine.system.sorted_names import SortedNames
@@ -194,7 +201,7 @@ class RedisScan:
         by_queue: dict[str, list[str]] = {}
         for name in names:
             parts = split_id(name)
-            if parts is None or not name.isprintable():
+            if parts is None:
                 yield Missing(name)
             else:
                 by_queue.setdefault(parts[0], []).append(parts[1])
@@ -216,7 +223,7 @@ class RedisScan:
         """All jobs of a state, or of one word of it, sorted by id."""
         with _JobNames() as names:
             counts = QueueCounts(self._connection, self._place, queues)
-            yield from self._list(names, counts, state, word)
+            self._list(names, counts, state, word)
             yield from self._sorted_rows(names, state)
 
     def ends(self, counts: QueueCounts, number: int) -> Iterator[ScanItem]:
@@ -248,7 +255,7 @@ class RedisScan:
         with _JobNames() as names:
             problems = [_odd_key(self._place, queue, name) for queue, name in counts.odd_keys()]
             for state in STATES:
-                problems += self._list(names, counts, state)
+                self._list(names, counts, state)
             self.expected_tasks = sum(names.counts.values())
             for state in STATES:
                 yield from self._sorted_rows(names, state)
@@ -256,11 +263,8 @@ class RedisScan:
             yield from self._doubles(names)
             yield from self._orphans(names, counts, others)
 
-    def _list(
-        self, names: _JobNames, counts: QueueCounts, state: State, word: str = ""
-    ) -> list[Problem]:
-        """Add the ids of a state to the names; return the entries that are no jobs."""
-        problems = []
+    def _list(self, names: _JobNames, counts: QueueCounts, state: State, word: str = "") -> None:
+        """Add the ids of a state to the names."""
         for queue, numbers in counts.queues.items():
             quoted = task_id(queue, "")
             for name, number in numbers.items():
@@ -269,14 +273,10 @@ class RedisScan:
                     continue
                 start = 0
                 while ids := self._ids(queue, name, start, start + IDS_PER_PAGE - 1):
-                    odd = _odd_ids(ids)
-                    jobs = [i for i in ids if i not in odd] if odd else ids
-                    names.add(state, [quoted + ident for ident in jobs])
-                    problems += [_odd_entry(self._place, queue, name, i) for i in odd]
+                    names.add(state, [quoted + text for text in _job_texts(ids)])
                     start += IDS_PER_PAGE
                     if len(ids) < IDS_PER_PAGE:
                         break
-        return problems
 
     def _ids(self, queue: str, name: str, start: int, end: int) -> list[str]:
         at = PLACES[name]
@@ -305,12 +305,10 @@ class RedisScan:
                 [(first, iter(unique))] if is_one else groupby(unique, _queue_prefix)
             ):
                 queue, _ = split_id(f"{prefix}x") or ("", "")
-                ids = [name[len(prefix) :] for name in some]
-                if not queue or ids[:1] == [""]:  # an empty id is the first in order
-                    odd = ids if not queue else ids[:1]
-                    what = "its id is empty or has a null character"
-                    yield from (Problem(prefix + ident, what, state) for ident in odd)
-                    ids = ids[len(odd) :]
+                ids = [job_of(name[len(prefix) :]) for name in some]
+                if ids[:1] == [""]:  # the first in order
+                    yield Problem(prefix, "its id is empty", state)
+                    del ids[0]
                 yield from self._rows(queue, STATES[state], ids)
 
     def _rows(self, queue: str, group: str, ids: Sequence[str]) -> Iterator[ScanItem]:
@@ -437,12 +435,12 @@ def _queue_prefix(name: str) -> str:
     return name[: name.find("/") + 1]
 
 
-def _odd_ids(ids: Sequence[str]) -> set[str]:
-    """The entries of a list or set that are no ids of jobs."""
+def _job_texts(ids: Sequence[str]) -> Sequence[str]:
+    """The jobs among the entries of a list or set, as in the ids of tasks."""
     text = "/".join(ids)
-    if text.isprintable() and OLD_MARKER not in text:
-        return set()  # as usual
-    return {i for i in ids if not i.isprintable() or i.startswith(OLD_MARKER)}
+    if is_usual(text) and OLD_MARKER not in text:
+        return ids  # as usual
+    return [job_text(ident) for ident in ids if not ident.startswith(OLD_MARKER)]
 
 
 def _odd_key(place: RedisPlace, queue: str, name: str) -> Problem:
@@ -450,13 +448,6 @@ def _odd_key(place: RedisPlace, queue: str, name: str) -> Problem:
     base = place.kept(queue) if at.is_ours else place.base(queue)
     kind = "list" if at.is_list else "sorted set"
     return Problem(base + name, f"is no {kind}: BullMQ cannot use it", at.state)
-
-
-def _odd_entry(place: RedisPlace, queue: str, name: str, entry: str) -> Problem:
-    what = "its id has unprintable characters"
-    if entry.startswith(OLD_MARKER):
-        what = "a marker of an old BullMQ version: a worker removes it"
-    return Problem(f"{place.base(queue)}{name} {entry}", what, PLACES[name].state)
 
 
 class _JobNames(SortedNames):

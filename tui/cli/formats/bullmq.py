@@ -51,7 +51,9 @@ class ServerWatch:
         start = time.monotonic()
         is_search = start >= self._orphans_due
         known = None if is_search else self._orphans
-        state = facts.read_state(self._connection, place, known, self._queues)
+        state = facts.read_state(
+            self._connection, place, time.time(), known, self._queues
+        )
         if is_search:
             self._orphans, took = state.orphans, time.monotonic() - start
             wait = FIGURES_SECONDS if state.orphans else ORPHAN_SECONDS
@@ -78,7 +80,7 @@ def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
     try:
         place = parse_place(setup.address)
         with closing(Connection(place)) as connection:
-            state = facts.read_state(connection, place)
+            state = facts.read_state(connection, place, time.time())
             gate = Repeats(connection, place).gate
             closed = {name: gate(name)[0] for name in handled_queues(setup)}
     except Unavailable as error:
