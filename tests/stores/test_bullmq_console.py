@@ -14,6 +14,7 @@ from engine.model import Missing, Problem, Task
 from engine.stores.bullmq import BullmqStore, scan
 from tests.redis_server import TestServer, running_server
 from tests.stores.jobs import write_failed, write_hash, write_waiting
+from tests.stores.node_packages import NodeProgram
 from tests.tui.desks import a_desk
 from tui.cli import main
 from tui.cli.setup import place_formats
@@ -207,10 +208,10 @@ def test_a_replica_without_its_primary_is_named(run: Run) -> None:
 
 
 def test_absurd_times_are_unknown(client: redis.Redis, redis_url: str, run: Run) -> None:
-    """Times before 1970, after 2100 or in microseconds make no age, no alert and no date."""
+    """Times before 2000, after 2100 or in another unit make no age, no alert and no date."""
     now = round(time.time() * 1000)
     client.config_set("appendonly", "yes")
-    for number, stamp in enumerate((-1, "1e300", now * 1000, "nan", "x")):
+    for number, stamp in enumerate((-1, "1e300", now * 1000, now // 1000, "x")):
         write_failed(client, f"f{number}", timestamp=stamp, finishedOn=stamp)
         write_waiting(client, f"w{number}", timestamp=stamp)
         write_hash(client, f"bull:mails:d{number}", timestamp=stamp)
@@ -224,3 +225,62 @@ def test_absurd_times_are_unknown(client: redis.Redis, redis_url: str, run: Run)
     assert {(line["created"], line["created_at"]) for line in lines} == {(None, None)}
     assert {line["due_at"] for line in lines if line["id"].startswith("mails/d")} == {None}
     assert not any("dead_since" in line for line in lines)
+
+
+def kinds_of(run: Run, url: str) -> dict[str, dict[str, object]]:
+    """The rows of `kinds`, by queue."""
+    rows = json.loads(run("kinds", url, "--json"))["kinds"]
+    return {row["kind"]: row for row in rows}
+
+
+def test_runs_of_any_worker_are_measured(client: redis.Redis, redis_url: str, run: Run) -> None:
+    """Rates, failures, waits and runs by the finished jobs of ten minutes; of jobs that are all
+    younger by that time. Unknown with the reason, not 0, where completed jobs are not kept."""
+    now = round(time.time() * 1000)
+    client.hset("bull:gone:meta", "version", "bullmq:5.81.5")
+    for queue, age in (("mails", 3_600_000), ("young", 120_000)):
+        client.hset(f"bull:{queue}:meta", "version", "bullmq:5.81.5")
+        for number in range(1, 21):
+            ended = now - (age if number == 1 else 100_000 - number * 1000)
+            began = ended - number * 100
+            failed = {"failedReason": "no"} if number % 5 == 0 else {}
+            ident, times = f"j{number}", {"processedOn": began, "finishedOn": ended}
+            write_hash(
+                client,
+                f"bull:{queue}:{ident}",
+                **times,
+                **failed,
+                timestamp=began - 5000,
+                delay=2000,
+                atm=1,
+            )
+            client.zadd(f"bull:{queue}:{'failed' if failed else 'completed'}", {ident: ended})
+    write_waiting(client, "1", "gone", timestamp=now)
+    write_failed(client, "2", "gone", timestamp=now, finishedOn=now)
+    found = kinds_of(run, redis_url)
+    mails, young, gone = found["mails"], found["young"], found["gone"]
+    assert (mails["per_minute"], mails["failures_share"]) == (1.9, 0.211)
+    assert young["per_minute"] == pytest.approx(10.0, rel=0.1)
+    assert (mails["run_p50"], mails["run_p95"]) == (1.1, 2.0)
+    assert (mails["wait_p50"], mails["wait_p95"]) == (3.0, 3.0)
+    assert mails["source"] == "jobs"
+    assert (gone["per_minute"], gone["failures_share"]) == (None, None)
+    assert gone["unknown"] == "no completed job is kept, and no metrics of BullMQ"
+
+
+def test_metrics_of_node_workers_are_read(
+    client: redis.Redis, redis_server: TestServer, redis_url: str, run: Run
+) -> None:
+    """A queue whose jobs are removed when they are done has the rate of BullMQ's own metrics."""
+    program = NodeProgram("5.81.5", redis_server.url.removeprefix("redis+unix://"))
+    try:
+        jobs = [[{}, {"removeOnComplete": True, "removeOnFail": True}]] * 30
+        program("add", "mails", jobs)
+        program("work", "mails", "ok", 0, 20_000, {"metrics": {"maxDataPoints": 60}})
+    finally:
+        program.close()
+    assert client.zcard("bull:mails:completed") == 0
+    found = kinds_of(run, redis_url)["mails"]
+    assert found["source"] == "metrics"
+    assert found["per_minute"] == pytest.approx(30, rel=0.5)
+    assert found["failures_share"] == 0

@@ -10,6 +10,7 @@ from engine.destinations.destination import Destination
 from engine.locks.process_stats import ProcessStats
 from engine.locks.token_buckets import BucketState
 from engine.model import AttemptLimit, ConnectedWorker, LockEvidence, attempts_allowed
+from engine.monitor.latency import KindFigures
 from engine.monitor.recorder import RecorderLocation
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.operations.journal import Journal, Who
@@ -114,6 +115,8 @@ class WholeQueueFigures(NamedTuple):
     """True if a worker of any program runs here; None if unknown, or for a place with a lock."""
     connected: tuple[ConnectedWorker, ...] = ()
     """The workers that a server lists, which may be on other hosts."""
+    kinds: tuple[KindFigures, ...] | None = None
+    """Figures of each kind of task by its finished tasks; None: only the logs have them."""
     abandoned: frozenset[str] = frozenset()
     """Ids of claimed tasks whose worker has ended, as far as known; only without a lock."""
 

@@ -14,6 +14,7 @@ from engine.policy import format_rough_duration
 from engine.store import StoreError
 from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.place import DEFAULT_PREFIX, RedisPlace
+from engine.stores.bullmq.row import MAX_TIME_MS
 from engine.stores.bullmq.scan import KnownQueues, QueueCounts, count_orphans
 from engine.text.safe import safe_line
 
@@ -107,8 +108,8 @@ def read_state(
     orphans: Mapping[str, int] | None = None,
     known: KnownQueues | None = None,
 ) -> QueueServerState:
-    """Read the facts at `now` (epoch seconds UTC). Without known orphans all keys are searched for them;
-    `known` queues are searched again only if they are old.
+    """Read the facts at `now` (epoch seconds UTC). Without known orphans all keys are searched for
+    them; `known` queues are searched again only if they are old.
 
     Raises:
         StoreError: the server cannot be read.
@@ -354,3 +355,123 @@ def list_names(names: Iterable[str]) -> str:
     shown = [*names]
     more = f" and {len(shown) - MAX_SHOWN} more" if len(shown) > MAX_SHOWN else ""
     return safe_line(", ".join(shown[:MAX_SHOWN]) + more)
+
+
+class QueueRuns(NamedTuple):
+    """The jobs of a queue that finished in the last minutes, by workers of any program."""
+
+    queue: str
+    has_tasks: bool
+    """True if jobs wait or run."""
+    counts: tuple[int, int] | None
+    """How many completed and how many failed in `window` seconds; None if that is unknown."""
+    window: float
+    source: str
+    """Where the counts are from: `jobs` or `metrics`."""
+    waits: Sequence[float]
+    """Seconds from due to start of the last ones that had one attempt."""
+    runs: Sequence[float]
+    """Seconds of the last attempt of the last ones."""
+
+
+def read_runs(
+    connection: Connection, place: RedisPlace, queues: Sequence[str], now: float, seconds: float
+) -> list[QueueRuns]:
+    """Read the runs of the last `seconds` before `now` (epoch seconds UTC) of each queue: counts
+    from BullMQ's metrics, else from the finished jobs that are kept; times from those.
+
+    Raises:
+        StoreError: the server cannot be read.
+    """
+    counts = QueueCounts(connection, place, queues).queues
+    least, asked = round((now - seconds) * 1000), list[Sequence[Any]]()
+    most = max(1, min(RUNS_READ, MAX_RUNS_READ // max(1, len(queues))))
+    for queue in queues:
+        base = place.base(queue)
+        for end in _ENDS:
+            asked += [
+                ("ZCOUNT", base + end, least, "+inf"),
+                ("ZRANGE", base + end, 0, 0, "WITHSCORES"),
+                ("ZREVRANGEBYSCORE", base + end, "+inf", least, "LIMIT", 0, most),
+                ("HMGET", f"{base}metrics:{end}", "count", "prevCount", "prevTS"),
+                ("LRANGE", f"{base}metrics:{end}:data", 0, round(seconds) // 60),
+            ]
+    answers = iter(connection.call_all(asked) if asked else [])
+    found = []
+    for queue in queues:
+        ends = [_FinishedJobs(*islice(answers, 5)) for _ in _ENDS]
+        ids = [f"{place.base(queue)}{ident}" for end in ends for ident in end.known_ids]
+        words = ("processedOn", "finishedOn", "timestamp", "delay", "attemptsMade", "atm")
+        jobs = connection.call_all(("HMGET", key, *words) for key in ids) if ids else []
+        runs, waits = list[float](), list[float]()
+        for job in jobs:
+            times = [None] * 6 if isinstance(job, StoreError) else job
+            began, ended, made, delay = (_milliseconds(value) for value in times[:4])
+            if began and ended and began <= ended:
+                runs.append((ended - began) / 1000)
+            if began and made and (times[4] or times[5] or "1") == "1":
+                waits.append(max(0.0, (began - made - delay) / 1000))
+        has_tasks = any(counts[queue][name] > 0 for name in _UNFINISHED)
+        found.append(QueueRuns(queue, has_tasks, *_count_ends(ends, now, seconds), waits, runs))
+    return found
+
+
+RUNS_READ, MAX_RUNS_READ = 100, 2000
+"""Completed jobs, and failed ones, of a queue whose times are read, the last ones; and of all."""
+_ENDS = ("completed", "failed")
+_UNFINISHED = ("wait", "paused", "prioritized", "delayed", "waiting-children", "active")
+
+
+class _FinishedJobs(NamedTuple):
+    """The answers of the server about the completed or the failed jobs of a queue."""
+
+    count: Any
+    first: Any
+    ids: Any
+    metrics: Any
+    minutes: Any
+
+    @property
+    def known_ids(self) -> Sequence[str]:
+        return [] if isinstance(self.ids, StoreError) else self.ids
+
+
+def _count_ends(
+    ends: Sequence[_FinishedJobs], now: float, seconds: float
+) -> tuple[tuple[int, int] | None, float, str]:
+    """Completed and failed jobs, the seconds in which they finished, and the source."""
+    measured = [_count_by_metrics(end, now, seconds) for end in ends]
+    if any(each is not None for each in measured):
+        window = max(each[1] for each in measured if each is not None)
+        completed, failed = (0 if each is None else each[0] for each in measured)
+        return (completed, failed), window, "metrics"
+    oldest = _first_score(ends[0].first)
+    if any(isinstance(end.count, StoreError) for end in ends) or oldest is None:
+        return None, seconds, ""  # completed jobs are removed, or none ever was
+    # If all that are kept are newer, older ones of the window may have been removed.
+    window = min(seconds, max(1.0, now - oldest))
+    return (ends[0].count, ends[1].count), window, "jobs"
+
+
+def _count_by_metrics(end: _FinishedJobs, now: float, seconds: float) -> tuple[int, float] | None:
+    """Jobs and seconds by the points of BullMQ, one a minute, the newest first; the jobs of the
+    newest minute are in no point yet."""
+    if isinstance(end.metrics, StoreError) or isinstance(end.minutes, StoreError):
+        return None
+    total, before, newest = (_milliseconds(value) for value in end.metrics)
+    if not newest:
+        return None
+    gap = int(now // 60 - newest // 60_000)
+    whole = max(0, round(seconds) // 60 - 1 - gap)
+    points = [_milliseconds(value) for value in end.minutes[:whole]]
+    jobs = round(sum(points) + (total - before if gap * 60 < seconds else 0))
+    return max(0, jobs), max(60.0, min(seconds, (gap + len(points)) * 60 + now % 60))
+
+
+def _milliseconds(value: Any) -> float:
+    """A stored number; 0.0 if it is none, or no time."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return number if 0 <= number <= MAX_TIME_MS else 0.0

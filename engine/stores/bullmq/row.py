@@ -82,8 +82,8 @@ MAX_DELAY_SECONDS = 365 * DAY_SECONDS
 
 ORPHAN = "a job that is in no list and no set of its queue: control recover puts it back"
 
-MAX_TIME_MS = 4_102_444_800_000
-"""2100-01-01: a later time is a mistake, such as microseconds."""
+MIN_TIME_MS, MAX_TIME_MS = 946_684_800_000, 4_102_444_800_000
+"""2000-01-01 and 2100-01-01: other times are mistakes, such as seconds or microseconds."""
 
 OLD_MARKER = "0:"
 """Begins an entry of old BullMQ versions that is no job."""
@@ -117,12 +117,12 @@ def parse_lease(token: str, processed_by: str, since: float, until: float) -> Le
 
 
 def _seconds(milliseconds: object) -> float:
-    """Epoch seconds of a stored time; 0.0 if it is none, or before 1970 or after 2100."""
+    """Epoch seconds of a stored time; 0.0 if it is none, or before 2000 or after 2100."""
     try:
         number = float(milliseconds)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return 0.0
-    return number / 1000 if 0 < number <= MAX_TIME_MS else 0.0
+    return number / 1000 if MIN_TIME_MS <= number <= MAX_TIME_MS else 0.0
 
 
 def _number(text: object) -> int:
@@ -215,7 +215,7 @@ def _read_columns(
 
 
 def _created(stamp: object) -> float:
-    if isinstance(stamp, str) and len(stamp) < 14 and stamp.isdecimal():
+    if isinstance(stamp, str) and len(stamp) == 13 and stamp.isdecimal() and stamp < "4":
         return int(stamp) / 1000
     return _seconds(stamp)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 
 from engine.doctor.finding import Finding, Grade
+from engine.monitor.latency import KindFigures, percentile
+from engine.monitor.throughput import HISTORY_SECONDS
 from engine.store import StoreError, Unavailable
 from engine.stores.bullmq import facts, parse_place
 from engine.stores.bullmq.connection import Connection
@@ -25,6 +27,10 @@ ORPHAN_SECONDS, ORPHAN_COST_FACTOR = 60.0, 100
 a search visits all keys."""
 
 
+KINDS_SECONDS, KINDS_COST_FACTOR = 10.0, 50
+"""Seconds between two reads of finished jobs, also as a multiple of the last one's duration."""
+
+
 class ServerWatch:
     """Facts about a server, read at most once in `FIGURES_SECONDS`, on a connection of its own."""
 
@@ -32,6 +38,8 @@ class ServerWatch:
         self._address = setup.address
         self._connection: Connection | None = None
         self._queues: KnownQueues | None = None
+        self._kinds: tuple[KindFigures, ...] = ()
+        self._kinds_due = 0.0
         self._figures = WholeQueueFigures()
         self._due = self._orphans_due = 0.0
         self._orphans: Mapping[str, int] | None = None
@@ -50,24 +58,52 @@ class ServerWatch:
             self._queues = KnownQueues(self._connection, place)
         start = time.monotonic()
         is_search = start >= self._orphans_due
-        known = None if is_search else self._orphans
-        state = facts.read_state(
-            self._connection, place, time.time(), known, self._queues
-        )
+        orphans = None if is_search else self._orphans
+        state = facts.read_state(self._connection, place, time.time(), orphans, self._queues)
         if is_search:
             self._orphans, took = state.orphans, time.monotonic() - start
             wait = FIGURES_SECONDS if state.orphans else ORPHAN_SECONDS
             self._orphans_due = start + max(wait, ORPHAN_COST_FACTOR * took)
         warnings = tuple(warning.what for warning in facts.find_warnings(state))
+        if time.monotonic() >= self._kinds_due:
+            names = [queue.name for queue in state.queues]
+            began = time.monotonic()
+            runs = facts.read_runs(self._connection, place, names, time.time(), HISTORY_SECONDS)
+            self._kinds = kinds_by_jobs(runs)
+            spent = time.monotonic() - began
+            self._kinds_due = time.monotonic() + max(KINDS_SECONDS, KINDS_COST_FACTOR * spent)
         known = [queue.workers for queue in state.queues if queue.workers is not None]
         self._figures = WholeQueueFigures(
             tuple(facts.describe_state(state, time.time())),
             warnings,
             has_worker=any(known) if known else None,
             connected=tuple(state.workers),
+            kinds=self._kinds,
         )
         self._due = time.monotonic() + FIGURES_SECONDS
         return self._figures
+
+
+def kinds_by_jobs(found: Iterable[facts.QueueRuns]) -> tuple[KindFigures, ...]:
+    """The figures of the queues in which jobs finished, wait or run, the busiest first."""
+    kinds = [_kind_of(one) for one in found if one.has_tasks or one.runs or any(one.counts or ())]
+    return tuple(sorted(kinds, key=lambda one: (-(one.per_minute or 0.0), one.kind)))
+
+
+def _kind_of(one: facts.QueueRuns) -> KindFigures:
+    completed, failed = one.counts or (0, 0)
+    total = completed + failed
+    why = "" if one.runs or not total else "no finished job with its times is kept"
+    why = why if one.counts is not None else "no completed job is kept, and no metrics of BullMQ"
+    return KindFigures(
+        safe_line(one.queue),
+        None if one.counts is None else 60 * total / one.window,
+        failed / total if total else None,
+        *(percentile(one.waits, 0.5), percentile(one.waits, 0.95)),
+        *(percentile(one.runs, 0.5), percentile(one.runs, 0.95)),
+        one.source,
+        why,
+    )
 
 
 def complete_place(setup: Setup, place: Place) -> Place:
