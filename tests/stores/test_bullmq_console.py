@@ -284,3 +284,49 @@ def test_metrics_of_node_workers_are_read(
     assert found["source"] == "metrics"
     assert found["per_minute"] == pytest.approx(30, rel=0.5)
     assert found["failures_share"] == 0
+
+
+def test_an_accepted_warning_needs_no_attention(
+    client: redis.Redis, redis_url: str, run: Run, tmp_path: Path
+) -> None:
+    """It stays visible, marked as accepted, and `status` and `overview` end with 0; another warning
+    of its kind, and one at another place, are not accepted."""
+    client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
+    config = tmp_path / "accepted.yaml"
+
+    def accept(**more: str) -> None:
+        known = {"kind": "a warning of the queue", "text": "appendonly is off", **more}
+        config.write_text(json.dumps({"alerts": {"accepted": [known]}}))
+
+    def status(code: int) -> str:
+        return run("--config", str(config), "status", redis_url, code=code)
+
+    accept(place=redis_url)
+    text = "appendonly is off: a crash of the server loses the last changes"
+    said = status(0)
+    assert f"accepted  {text}\n" in said
+    assert "OK        nothing needs attention" in said
+    row = json.loads(run("--config", str(config), "status", redis_url, "--json"))
+    assert (row["attention"], row["accepted"]) == ([], [text])
+    shown = run("--config", str(config), "overview", redis_url)
+    assert "accepted: appendonly is off" in shown
+    write_waiting(client, "1", timestamp=round(time.time() * 1000))
+    assert "attention jobs wait without a worker: mails" in status(1)
+    client.delete("bull:mails:wait", "bull:mails:1")
+    accept(place="redis://elsewhere/0")
+    assert f"attention {text}" in status(1)
+
+
+def test_accepted_alerts_are_checked(run: Run, tmp_path: Path) -> None:
+    """An unknown kind, a critical one, a missing kind and an unknown key are each named."""
+    config = tmp_path / "accepted.yaml"
+    for item, words in (
+        ({"kind": "dead task"}, "not 'dead task'"),
+        ({"kind": "nothing runs"}, "not 'nothing runs'"),
+        ({"place": "/x"}, "alerts.accepted.0: "),
+        ({"kind": "dead tasks", "why": "x"}, "alerts.accepted.0"),
+    ):
+        config.write_text(json.dumps({"alerts": {"accepted": [item]}}))
+        said = run("--config", str(config), "status", str(tmp_path), code=78)
+        assert words in said
+        assert said.count("\n") == 1

@@ -23,7 +23,7 @@ from typing import NamedTuple
 _TABLE = """
 status, queue status | queue text, tasks number{}, sampled number?, oldest_pending_age number?, \
 stalled flag, kinds figures[]?, lock lock?, mail mails?, facts text{}, problems problem[], \
-attention text[], forecasts forecast{}
+attention text[], accepted text[], forecasts forecast{}
 overview | places place[]
 overview --at | places past[]
 workers | workers worker[]

@@ -14,7 +14,7 @@ from engine.logs.log_filter import INFO, LEVEL_RANKS, WARN
 from engine.logs.log_tail import LogLine
 from engine.logs.task_events import EventKind, parse_event
 from engine.model import State, count_by_words
-from engine.monitor.alerts import Level
+from engine.monitor.alerts import Level, needs_attention
 from engine.monitor.forecast import Forecast, drain_with_rate_limit
 from engine.monitor.throughput import Drain, Rates, Trend
 from engine.policy import format_time
@@ -91,7 +91,7 @@ def live_line(
         if known
         else Drain(Trend.UNKNOWN),
         live.flow.sparkline(now, cells),
-        live.alerts[0].level if live.alerts else "",
+        live.alerts[0].level if needs_attention(live.alerts) else "",
         count_by_words(latest.counts, latest.words, live.inspector.states, live.inspector.words),
         tuple(live.inspector.words),
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from engine.destinations.watch import SeenDestination
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State
-from engine.monitor.alerts import Alert, is_stalled
+from engine.monitor.alerts import Alert, is_stalled, needs_attention
 from engine.monitor.forecast import Forecast, ForecastInputs, drain_with_rate_limit, make_forecasts
 from engine.monitor.latency import KindFigures
 from engine.monitor.mail_monitor import parse_mail_event
@@ -148,7 +148,7 @@ def recorded_snapshot(
         found.rates if known else None,
         drain_with_rate_limit(basis.pace, forecasts) if known else Drain(Trend.UNKNOWN),
         past.sparkline(at, cells),
-        found.alerts[0].level if found.alerts else "",
+        found.alerts[0].level if needs_attention(found.alerts) else "",
     )
     return PlaceSnapshot(
         queue,

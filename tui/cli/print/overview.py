@@ -13,6 +13,7 @@ from typing import NamedTuple
 from engine.index.age_table import BOUNDS_MINUTES, Ages, summarize_ages
 from engine.model import State
 from engine.monitor import forecast
+from engine.monitor.alerts import needs_attention
 from engine.monitor.throughput import MIN_RATE_SECONDS
 from engine.store import Unavailable
 from engine.text.safe import safe_line
@@ -66,7 +67,7 @@ def overview(setup: Setup, arguments: Namespace) -> int:
         print_lines(_page(looks, now, width))
     if any(look.table is None for look in looks):
         return UNREADABLE
-    return ATTENTION if any(look.live.alerts for look in looks) else OK
+    return ATTENTION if any(needs_attention(look.live.alerts) for look in looks) else OK
 
 
 async def _wait_for_rates(live: PlaceSession) -> None:
