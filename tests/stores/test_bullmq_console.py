@@ -20,6 +20,7 @@ from tui.cli import main
 from tui.cli.setup import place_formats
 from tui.cli.setup.places import open_places
 from tui.format import keys
+from tui.format.table import short_names
 from tui.session.place import Place
 
 
@@ -330,3 +331,47 @@ def test_accepted_alerts_are_checked(run: Run, tmp_path: Path) -> None:
         said = run("--config", str(config), "status", str(tmp_path), code=78)
         assert words in said
         assert said.count("\n") == 1
+
+
+async def test_each_queue_has_a_line_in_the_overview(
+    client: redis.Redis, open_place: Callable[..., Place]
+) -> None:
+    """Below the line of the server, with its counts; Enter opens its tasks."""
+    for number in range(3):
+        write_waiting(client, f"w{number}", "mails")
+        write_failed(client, f"f{number}", "sums")
+    async with a_desk(open_place(), size=(120, 40), first=keys.OVERVIEW) as desk:
+        await desk.until(lambda: desk.cells("mails")[:3] == ["3", "0", "0"])
+        assert desk.cells("sums")[:3] == ["0", "0", "3"]
+        await desk.press("tab")
+        await desk.until(lambda: desk.console.screen.focused is not None)
+        while "kind=sums" not in desk.text:
+            await desk.press("down", "enter")
+        await desk.sees("kind=sums", "failed 3")
+
+
+def test_the_queue_is_a_grouping_and_all_groups_can_be_listed(
+    client: redis.Redis, redis_url: str, run: Run
+) -> None:
+    """`--by queue` groups by queue; the largest 200 are listed, and with `--all` the others too."""
+    with client.pipeline() as many:
+        for number in range(203):
+            write_waiting(many, "1", f"q{number:03}")
+        many.execute()
+    said = run("groups", redis_url, "--by", "queue")
+    assert "QUEUE" in said.splitlines()[0]
+    assert "(3 others, 3 tasks): groups --all lists them" in said
+    assert "203 tasks by queue, 203 groups" in said
+    whole = run("groups", redis_url, "--by", "queue", "--all")
+    assert "others" not in whole
+    assert all(f"q{number:03}" in whole for number in range(203))
+
+
+def test_places_on_servers_are_named_by_the_server() -> None:
+    """Not by the number of the database, which is there if it is not 0."""
+    assert short_names(["redis://ann@db.example:6380/0", "redis://db2/3", "/var/spool/mail"]) == [
+        "db.example:6380",
+        "db2/3",
+        "mail",
+    ]
+    assert short_names(["redis://h/0?prefix=a", "redis://h/0"]) == ["h?prefix=a", "h"]

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
+from engine import policy
 from engine.locks.token_buckets import BucketState
 from engine.model import (
     ATTEMPTS_ALLOWED_KEY,
@@ -332,8 +333,8 @@ def _active_time(task: Task, now: float) -> Run:
 
 
 def _dead(task: Task, now: float) -> Run:
-    since = task.extra.get("dead_since", "")
-    return (format_duration(now - float(since)), "") if _is_number(since) else ("?", "unknown")
+    since = policy.died_at(task)
+    return ("?", "unknown") if since is None else (format_duration(now - since), "")
 
 
 def _is_number(text: str) -> bool:

@@ -9,7 +9,7 @@ from engine.config.queue_config import Thresholds, Trash
 from engine.destinations.destination import Destination
 from engine.locks.process_stats import ProcessStats
 from engine.locks.token_buckets import BucketState
-from engine.model import AttemptLimit, ConnectedWorker, LockEvidence, attempts_allowed
+from engine.model import AttemptLimit, ConnectedWorker, LockEvidence, State, attempts_allowed
 from engine.monitor.latency import KindFigures
 from engine.monitor.recorder import RecorderLocation
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
@@ -115,6 +115,8 @@ class WholeQueueFigures(NamedTuple):
     """True if a worker of any program runs here; None if unknown, or for a place with a lock."""
     connected: tuple[ConnectedWorker, ...] = ()
     """The workers that a server lists, which may be on other hosts."""
+    queues: tuple[tuple[str, Mapping[State, int]], ...] = ()
+    """Each queue of a server with its counts; () if the place is one queue."""
     kinds: tuple[KindFigures, ...] | None = None
     """Figures of each kind of task by its finished tasks; None: only the logs have them."""
     abandoned: frozenset[str] = frozenset()
@@ -246,7 +248,9 @@ class Place(NamedTuple):
     @property
     def no_lock(self) -> str:
         """Text shown instead of a lock."""
-        return f"no lock file ({self.claims})" if self.has_leases else "this place has no lock"
+        if not self.has_leases:
+            return "this place has no lock"
+        return f"no {'queue lock' if '://' in self.location else 'lock file'} ({self.claims})"
 
     def why_no_unlock(self, read_only: bool) -> str:
         """Why the lock cannot be freed on screen; "" if it can."""

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from engine.model import ConnectedWorker
+from engine.model import ConnectedWorker, State
 from engine.policy import format_rough_duration
 from engine.store import StoreError
 from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.place import DEFAULT_PREFIX, RedisPlace
 from engine.stores.bullmq.row import MAX_TIME_MS
-from engine.stores.bullmq.scan import KnownQueues, QueueCounts, count_orphans
+from engine.stores.bullmq.scan import KnownQueues, QueueCounts, count_orphans, count_states
 from engine.text.safe import safe_line
 
 SAFE_POLICY = "noeviction"
@@ -58,6 +58,7 @@ class QueueFacts(NamedTuple):
     """Active jobs that no worker has locked, of the first `EXAMINED`."""
     hopeless_parents: int = 0
     """Jobs that wait for children of which all that are left have failed; of `EXAMINED`."""
+    counts: Mapping[State, int] = {}
 
 
 class OtherQueues(NamedTuple):
@@ -130,6 +131,7 @@ def read_state(
     waits = iter(connection.run(ScriptCall(script("waits", reads_only=True), [], words)))
     found = []
     for queue, meta, number, following in zip(queues, metas, numbers, nexts, strict=True):
+        due, unlocked, parents = islice(waits, 3)
         paused, version = (None, None) if isinstance(meta, StoreError) else meta
         waiting = [max(0, counts[queue][name]) for name in ("wait", "paused", "prioritized")]
         found.append(
@@ -142,7 +144,8 @@ def read_state(
                 safe_line(version or "").removeprefix("bullmq:"),
                 number if isinstance(number, int) else 0,
                 _first_score(following),
-                *islice(waits, 3),
+                *(due, unlocked, parents),
+                count_states(counts[queue]),
             )
         )
     if orphans is None:

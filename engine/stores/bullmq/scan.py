@@ -158,10 +158,9 @@ class QueueCounts:
 
     def by_state(self) -> dict[State, int]:
         """The number of jobs in each state."""
-        counts = dict.fromkeys(STATES, 0)
+        counts = Counter(dict.fromkeys(STATES, 0))
         for numbers in self.queues.values():
-            for name, number in numbers.items():
-                counts[PLACES[name].state] += max(0, number)
+            counts.update(count_states(numbers))
         return counts
 
     def by_word(self) -> dict[str, int]:
@@ -177,6 +176,14 @@ class QueueCounts:
         """Queue and place of each key of a wrong type."""
         for queue, numbers in self.queues.items():
             yield from ((queue, name) for name, number in numbers.items() if number < 0)
+
+
+def count_states(numbers: Mapping[str, int]) -> dict[State, int]:
+    """The number of jobs in each state, from that in each place."""
+    counts = dict.fromkeys(STATES, 0)
+    for name, number in numbers.items():
+        counts[PLACES[name].state] += max(0, number)
+    return counts
 
 
 class RedisScan:

@@ -18,7 +18,7 @@ from engine.text.safe import safe_line
 from tui.cli.formats.bullmq_worker import handled_queues
 from tui.cli.queue.doctor import check_store
 from tui.cli.setup.setup import Setup
-from tui.session.place import Place, WholeQueueFigures
+from tui.session.place import Place, PlaceGroups, WholeQueueFigures
 
 FIGURES_SECONDS = 2.0
 """Seconds for which the facts on screen are current: as long as the queues that are listed."""
@@ -79,6 +79,7 @@ class ServerWatch:
             has_worker=any(known) if known else None,
             connected=tuple(state.workers),
             kinds=self._kinds,
+            queues=tuple((safe_line(queue.name), queue.counts) for queue in state.queues),
         )
         self._due = time.monotonic() + FIGURES_SECONDS
         return self._figures
@@ -108,7 +109,8 @@ def _kind_of(one: facts.QueueRuns) -> KindFigures:
 
 def complete_place(setup: Setup, place: Place) -> Place:
     """The `Place` of a server, with the facts about it."""
-    return place._replace(queue_figures=ServerWatch(setup).read)
+    groups = PlaceGroups({"kind": "queue"}, lambda queues: {})
+    return place._replace(queue_figures=ServerWatch(setup).read, groups=groups)
 
 
 def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
