@@ -310,6 +310,14 @@ Edges: TypeAlias = Mapping[tuple[State | None, State | None], Edge]
 """From state and to state -> edge. None as from state: a new task; as to state: a deletion."""
 
 
+class TaskCounts(NamedTuple):
+    """The number of all tasks at one moment, counted without reading them."""
+
+    states: Mapping[State, int]
+    words: Mapping[str, int]
+    """By those of the store's words that are finer than a state."""
+
+
 class ChangeSource(NamedTuple):
     """How to learn that a store has changed and must be scanned again."""
 
@@ -329,6 +337,9 @@ class ChangeSource(NamedTuple):
     revisions: Callable[[], Iterator[tuple[str, State, str]]] | None = None
     """Yields name, state and revision of all tasks, unsorted, without reading any; None if that
     costs as much as a full scan. The name is as a scan accepts it, and that of a task is its id."""
+    counts: Callable[[], TaskCounts | None] | None = None
+    """Returns the counts that the last `wait` made, None before the first; None: only a scan
+    counts the tasks."""
     can_interleave: bool = False
     """True if names can be looked up in the instance of the store whose full scan is running. For a
     name of many tasks it may then yield only those that have changed since it yielded them."""

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from engine import policy
 from engine.config import validators
+from engine.config.alert_kinds import AcceptedAlert, check_accepted
 from engine.config.nftban_variables import (
     LOG_DIR,
     RUN_DIR,
@@ -165,6 +166,8 @@ class Thresholds(NamedTuple):
     """Minutes without a run while tasks are due: three periods of a slow timer."""
     transport_failures: float = 0.5
     """Share of failed mails from which a transport counts as failing."""
+    accepted: tuple[AcceptedAlert, ...] = ()
+    """Warnings that need no attention."""
 
 
 class Trash(NamedTuple):
@@ -524,6 +527,7 @@ _ALERTS: Mapping[str, validators.Check] = {
     "oldest": validators.check_duration,
     "idle": validators.number_check(1, "minutes"),
     "transport_failures": validators.check_share,
+    "accepted": validators.list_check(check_accepted),
 }
 
 _TRASH: Mapping[str, validators.Check] = {

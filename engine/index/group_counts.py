@@ -78,7 +78,7 @@ SELECT {{column}}, {_COUNTS}, min(created),
        min(CASE WHEN state={STATE_NUMBERS[State.PENDING]} THEN due END),
        {{payloads}}, count(*) OVER (), sum(count(*)) OVER ()
 FROM task NOT INDEXED WHERE {{met}} GROUP BY {{column}}
-ORDER BY {{first}} count(*) DESC, {{column}} LIMIT {MAX_GROUPS}"""
+ORDER BY {{first}} count(*) DESC, {{column}} LIMIT {{most}}"""
 # SQLite takes a bare column from the row of the maximum only if there is one maximum in the query.
 _ERRORS = """
 SELECT {column}, error, max(coalesce(died, created)) FROM task NOT INDEXED
@@ -93,9 +93,10 @@ def query_groups(
     first: State | None = None,
     *,
     counts_payloads: bool = False,
+    most: int = MAX_GROUPS,
 ) -> GroupTable:
     """Group the tasks that match a query at `now` (epoch seconds UTC); the largest groups first, of
-    tasks in the state `first` if there is one.
+    tasks in the state `first` if there is one; `most` groups, -1: all.
 
     Without `by`, the first key of `GROUP_COLUMNS` with more than one group is used.
     """
@@ -109,7 +110,7 @@ def query_groups(
     column = GROUP_COLUMNS[by]
     order = "" if first is None else f"sum(state={STATE_NUMBERS[first]}) DESC,"
     payloads = "count(DISTINCT payload)" if counts_payloads else "NULL"
-    form = _GROUPS.format(column=column, met=met, first=order, payloads=payloads)
+    form = _GROUPS.format(column=column, met=met, first=order, payloads=payloads, most=most)
     rows = reader.fetch(form, values)
     if not rows:
         return GroupTable(by, groupings)

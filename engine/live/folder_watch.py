@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection
 
 from engine.live.shared_watch import SharedFolderWatch, WatchedFolders
-from engine.model import ChangeSource
+from engine.model import ChangeSource, TaskCounts
 from engine.store import ReadableStore, Unavailable
 from engine.system import mounts
 
@@ -27,9 +27,11 @@ class FolderWatch:
         everything: Callable[[], None],
         is_shown: Callable[[], bool] = lambda: True,
         shared: SharedFolderWatch | None = None,
+        counted: Callable[[TaskCounts], None] = lambda counts: None,
     ) -> None:
-        """Calls `touched` with names, or `everything` for a full scan, on another thread. Unless
-        the place `is_shown`, events are noticed up to half a second later.
+        """Calls `touched` with names, `everything` for a full scan, or `counted` with new counts of
+        the change source, on another thread. Unless the place `is_shown`, events are noticed up to
+        half a second later.
 
         A change source that waits gets a thread and a store of its own, from `open_store`. Folders
         are followed by `shared`; those on a file system that may stop answering, by a thread of
@@ -41,6 +43,7 @@ class FolderWatch:
         self._everything = everything
         self._is_shown = is_shown
         self._shared = shared
+        self._counted = counted
         self._leave: Callable[[], None] = lambda: None
         self._stopped = threading.Event()
         self._ready = threading.Event()
@@ -85,11 +88,16 @@ class FolderWatch:
         wait = store.changes.wait
         if wait is None:
             return
-        names = wait(0.0)  # from here on it collects changes
-        self._ready.set()
-        self._pass_on(None if missed else names)
+        names, counts = wait(0.0), store.changes.counts  # from here on it collects changes
+        last: TaskCounts | None = None
         while not self._stopped.is_set():
-            self._pass_on(wait(POLL_SECONDS))
+            if counts is not None and (now := counts()) is not None and now is not last:
+                self._counted(now)
+                last = now
+            self._ready.set()
+            self._pass_on(None if missed else names)
+            missed = False
+            names = wait(POLL_SECONDS)
 
     def _pass_on(self, names: Collection[str] | None) -> None:
         if names is None:

@@ -22,7 +22,7 @@ from engine.index.schema import CHUNK_ROWS
 from engine.index.writer import IndexDelta, Writer
 from engine.live.folder_watch import FolderWatch
 from engine.live.shared_parts import SharedParts
-from engine.model import Edges, Missing, Problem, State, Task
+from engine.model import Edges, Missing, Problem, State, Task, TaskCounts
 from engine.store import Control, ReadableStore, Unavailable
 from engine.system.temp_dir import TempDir
 
@@ -71,6 +71,8 @@ class IndexChanged(NamedTuple):
     problems: int = 0
     is_complete: bool = False
     """True if a full scan has ended at least once."""
+    is_counted: bool = False
+    """True if `counts` are of all tasks: after a full scan, or as the store has counted them."""
     unavailable: str = ""
     """Why the store cannot be reached now; "" if it can."""
     appeared: int = 0
@@ -83,6 +85,22 @@ class IndexChanged(NamedTuple):
     """True if the operator stopped the first full scan: only a part is shown."""
     words: Mapping[str, int] = {}
     """Number of tasks by those of the store's words that are finer than a state."""
+    indexed: int = 0
+    """How many tasks the index has: fewer than `counts` while the first scan runs."""
+
+
+def _with_counts(
+    latest: IndexChanged, indexed: TaskCounts, counted: TaskCounts | None
+) -> IndexChanged:
+    """The next generation: with what the index has once a full scan has ended, until then with what
+    the store has counted, if it has."""
+    counts = indexed if counted is None or latest.is_complete else counted
+    return latest._replace(
+        generation=latest.generation + 1,
+        counts=counts.states,
+        words=counts.words,
+        is_counted=latest.is_complete or counted is not None,
+    )
 
 
 class IndexSync:
@@ -118,6 +136,10 @@ class IndexSync:
         self._arranged = False
         self._dirty = False
         self._names: set[str] = set()
+        self._latest_lock = threading.Lock()
+        """Held while `latest` is replaced, by this object's thread or that of the watch."""
+        self._counted: TaskCounts | None = None
+        """What the store has counted during the first scan."""
         self._looked_up_in_scan: set[str] | None = None
         self._is_scan_wanted = True
         self._is_check_wanted = False
@@ -225,6 +247,7 @@ class IndexSync:
                 lambda: self._requests.put(partial(self._want_scan, is_check=True)),
                 self._is_shown,
                 self._shared.folders,
+                self._note_counts,
             )
             stack.callback(watch.stop)
             watch.start(WATCH_START_TIMEOUT_SECONDS)
@@ -377,7 +400,14 @@ class IndexSync:
             if self._stopping:
                 return
             self._dirty |= index.end_scan()
-            self._mark_available()
+            if self.latest.unavailable or not self.latest.is_complete:
+                self._halted = False  # only a complete full scan proves that it is available
+                self._update(
+                    lambda latest: latest._replace(
+                        unavailable="", is_complete=True, is_stopped=False
+                    )
+                )
+                self._dirty = True
             self._publish()
             self._build_indexes(index, near)
         finally:
@@ -411,7 +441,11 @@ class IndexSync:
                     continue
                 some.append(item)
                 if len(some) >= enough or time.monotonic() - shown > MAX_BATCH_SECONDS:
-                    self._publish_expected(wide.expected_tasks)
+                    expected = wide.expected_tasks
+                    if not self.latest.is_complete and expected != self.latest.expected_tasks:
+                        with self._latest_lock:
+                            self.latest = self.latest._replace(expected_tasks=expected)
+                        self._dirty = True
                     self._count_changes(index.add_scanned(some))
                     self._look_up_changed(index, near)
                     if not rows:  # the first tasks are shown before the others wait
@@ -426,15 +460,9 @@ class IndexSync:
         self._look_up_changed(index, near)
         return whole
 
-    def _publish_expected(self, count: int) -> None:
-        """Publish how many tasks the first full scan will find."""
-        if not self.latest.is_complete and count != self.latest.expected_tasks:
-            self.latest = self.latest._replace(expected_tasks=count)
-            self._dirty = True
-
     def _publish_stopped(self) -> None:
         if self.latest.is_stopped != self._halted:
-            self.latest = self.latest._replace(is_stopped=self._halted)
+            self._update(lambda latest: latest._replace(is_stopped=self._halted))
             self._dirty = True
 
     def _look_up_unseen(self, index: Writer, near: ReadableStore) -> None:
@@ -464,7 +492,7 @@ class IndexSync:
         now = time.monotonic()
         self._departing.update((ident, now) for ident in sighting.departed)
         if came:
-            self.latest = self.latest._replace(appeared=self.latest.appeared + came)
+            self._update(lambda latest: latest._replace(appeared=latest.appeared + came))
 
     def _debounce_departures(self) -> None:
         long_ago = time.monotonic() - DEPARTURE_DELAY_SECONDS
@@ -477,7 +505,7 @@ class IndexSync:
             del self._departing[ident]
         if gone:
             self._dirty = True
-            self.latest = self.latest._replace(departed=self.latest.departed + len(gone))
+            self._update(lambda latest: latest._replace(departed=latest.departed + len(gone)))
 
     def _copy_facts(self, store: ReadableStore) -> None:
         """Copy the store's states, words, edges and controls, which it re-reads at each scan."""
@@ -489,39 +517,48 @@ class IndexSync:
             self.controls = dict(store.controls)
             self._dirty = True
 
-    def _mark_available(self) -> None:
-        """Mark the store as available: only a complete full scan proves that."""
-        if self.latest.unavailable or not self.latest.is_complete:
-            self._halted = False
-            self.latest = self.latest._replace(unavailable="", is_complete=True, is_stopped=False)
-            self._dirty = True
-
     def _publish(self) -> None:
         """Publish the changes, if there are any."""
         if not self._dirty or self._index is None:
             return
         self._dirty = False
-        index, latest = self._index, self.latest
+        index = self._index
         counts = {s: index.count(s) for s in State if s in self.states or index.count(s)}
-        self.latest = latest._replace(
-            generation=latest.generation + 1,
-            counts=counts,
-            words={
-                word: tasks
-                for (state, word), tasks in (index.word_counts() if self.words else {}).items()
-                if self.words.get(word) is state
-            },
-            problems=index.problems,
+        words = {
+            word: tasks
+            for (state, word), tasks in (index.word_counts() if self.words else {}).items()
+            if self.words.get(word) is state
+        }
+        found = TaskCounts(counts, words)
+        self._update(
+            lambda latest: _with_counts(latest, found, self._counted)._replace(
+                problems=index.problems, indexed=index.total
+            )
         )
         self._tell()
+
+    def _note_counts(self, counts: TaskCounts) -> None:
+        """Publish what the store has counted, on the thread of the watch."""
+        self._counted = counts
+        if not self.latest.is_complete and not self._stopping:
+            self._update(
+                lambda latest: _with_counts(latest, TaskCounts(latest.counts, latest.words), counts)
+            )
+            self._tell()
+
+    def _update(self, change: Callable[[IndexChanged], IndexChanged]) -> None:
+        """Replace `latest`, on any thread."""
+        with self._latest_lock:
+            self.latest = change(self.latest)
 
     def _mark_unavailable(self, why: str) -> None:
         """Publish once why the store is unavailable; its return starts a full scan."""
         self._halted = False
         if why != self.latest.unavailable and not self._stopping:
-            generation = self.latest.generation + 1
-            self.latest = self.latest._replace(
-                generation=generation, unavailable=why, is_stopped=False
+            self._update(
+                lambda latest: latest._replace(
+                    generation=latest.generation + 1, unavailable=why, is_stopped=False
+                )
             )
             self._tell()
         for done in self._scan_waiters:

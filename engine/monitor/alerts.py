@@ -9,10 +9,11 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from engine.config.alert_kinds import AlertKind as AlertKind
 from engine.config.queue_config import Thresholds
 from engine.destinations.watch import DestinationState, SeenDestination
 from engine.logs.task_events import NO_TRANSPORT
@@ -53,36 +54,8 @@ class Level(StrEnum):
     CRIT = "CRIT"
     """No task is processed until an operator acts."""
     WARN = "WARN"
-
-
-class AlertKind(StrEnum):
-    """Subject of an alert, the most urgent first. The values are stored by the flight recorder."""
-
-    STUCK = "stuck lock"
-    UNREADABLE = "unreadable"
-    FULL = "a full disk"
-    LIMIT = "a full limit"
-    IDLE = "nothing runs"
-    STALE = "stale lock"
-    UNKNOWN_LOCK = "unknown lock"
-    ABANDONED = "in work without a worker"
-    INTERRUPTED = "an interrupted operation"
-    GROWING = "more dead tasks"
-    DEAD = "dead tasks"
-    OLDEST = "an old task"
-    BLOCKED = "tasks that no worker can run"
-    TRANSPORT = "a failing transport"
-    SUSPENDED = "a suspended transport"
-    UNHEALTHY = "an unhealthy destination"
-    RECOVERED = "failed tasks that can be sent again"
-    LOST = "mail without a task"
-    REFUSED = "refused mail"
-    CLOCK = "a clock that was set"
-    WARNED = "a warning of the queue"
-    PROBLEMS = "problems"
-    CONTRADICTION = "metrics that contradict"
-    OLD_METRICS = "old metrics"
-    BAD_METRICS = "unreadable metrics"
+    INFO = "info"
+    """A warning that the configuration accepts (`alerts.accepted`); sorted last."""
 
 
 class Where(StrEnum):
@@ -179,7 +152,9 @@ class AlertInputs(NamedTuple):
     """States the place has, with the store's own names for them."""
     counts: Mapping[State, int]
     complete: bool
-    """True once every state was scanned completely."""
+    """True once all tasks were counted; `counts` are at least so many before."""
+    is_scanned: bool
+    """True once all tasks were read; `problems` are at least so many before."""
     unavailable: str
     """Why the place cannot be read now; "" if it can."""
     problems: int
@@ -236,12 +211,21 @@ class AlertInputs(NamedTuple):
 
 def find_alerts(sight: AlertInputs, now: float, limits: Thresholds) -> tuple[Alert, ...]:
     """Return the alerts of one place, the most urgent first."""
-    found = [
-        Alert(level, what, _short(words), since, Goal(sight.name, *goal))
-        for rule in _RULES
-        for level, what, words, since, goal in rule(sight, now, limits)
-    ]
+    found = []
+    for rule in _RULES:
+        for level, what, words, since, goal in rule(sight, now, limits):
+            accepted = any(
+                one.kind == what and words.startswith(one.text) for one in limits.accepted
+            )
+            if accepted and level is Level.WARN:
+                level, words = Level.INFO, f"accepted: {words}"
+            found.append(Alert(level, what, _short(words), since, Goal(sight.name, *goal)))
     return tuple(sorted(found, key=lambda alert: (alert.level, _ORDER[alert.kind])))
+
+
+def needs_attention(alerts: Iterable[Alert]) -> bool:
+    """True if one of the alerts is not accepted."""
+    return any(alert.level is not Level.INFO for alert in alerts)
 
 
 _ORDER = {what: number for number, what in enumerate(AlertKind)}
@@ -306,7 +290,7 @@ def _dead(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     clusters = "" if not sorts else " in 1 cluster" if sorts == 1 else f" in {sorts:,} clusters"
     more = f", +{grown:,} in {_span(growth)}" if growth is not None and grown > 0 else ""
     limit = f" (limit {limits.dlq:,})" if dead > limits.dlq else ""
-    words = f"{dead:,} dead{clusters}{more or limit}"
+    words = f"{dead:,}{'' if sight.complete else '+'} dead{clusters}{more or limit}"
     kind = AlertKind.DEAD if dead > limits.dlq else AlertKind.GROWING
     yield Level.WARN, kind, words, None, (Where.STATE, State.DEAD)
 
@@ -319,7 +303,9 @@ def _span(growth: Growth) -> str:
 
 def _problems(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
     if sight.problems and not sight.unavailable:
-        words = "1 problem" if sight.problems == 1 else f"{sight.problems:,} problems"
+        is_one = sight.problems == 1 and sight.is_scanned
+        number = f"{sight.problems:,}{'' if sight.is_scanned else '+'}"
+        words = "1 problem" if is_one else f"{number} problems"
         yield Level.WARN, AlertKind.PROBLEMS, words, None, (Where.PROBLEMS,)
 
 

@@ -191,15 +191,15 @@ def forecast_dead_letters(
     if growth is None or growth.seconds < RATE_WINDOW_SECONDS:
         why = "needs one minute of data"
         return _unknown(ForecastTopic.DEAD, f"time until {name} passes {limit:,}", why, numbers)
-    span = format_rough_duration(growth.seconds)
-    if growth.tasks <= 0:
+    span, grown = format_rough_duration(growth.seconds), growth.tasks if dead else 0
+    if grown <= 0:  # what came has left again, at once if a server was emptied
         words = f"{name} does not pass {limit:,}: no growth in {span}"
         return Forecast(
             ForecastTopic.DEAD, f"{name} does not grow", words, None, "", False, numbers
         )
-    seconds = (limit + 1 - dead) * growth.seconds / growth.tasks
+    seconds = (limit + 1 - dead) * growth.seconds / grown
     when = format_rough_duration(seconds)
-    words = f"{name} passes {limit:,} in {when}: it has {dead:,}, +{growth.tasks:,} in {span}"
+    words = f"{name} passes {limit:,} in {when}: it has {dead:,}, +{grown:,} in {span}"
     brief = f"{name} over {limit:,} in {when}"
     return Forecast(ForecastTopic.DEAD, brief, words, seconds, "", True, numbers)
 

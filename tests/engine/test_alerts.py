@@ -63,7 +63,7 @@ HOSTILE = "\x1b]0;x\x07" + "A" * 500
 
 def a_sight(**fields: object) -> AlertInputs:
     """A place without any fault but the named ones."""
-    well = NOTHING_KNOWN._replace(name="/srv/spool", states=STATES, complete=True)
+    well = NOTHING_KNOWN._replace(name="/srv/spool", states=STATES, complete=True, is_scanned=True)
     return well._replace(lock=LockEvidence(Verdict.FREE))._replace(**fields)  # type: ignore[arg-type]
 
 

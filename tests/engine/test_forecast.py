@@ -99,6 +99,12 @@ def test_no_bucket_is_outrun(waiting: int, seconds: float, per_hour: int, tokens
         assert found.seconds * per_hour / 3600 + tokens >= waiting - 1e-3
 
 
+def test_an_emptied_queue_does_not_grow() -> None:
+    """What came and has left again is no growth of a dead-letter queue without tasks."""
+    found = forecast_dead_letters(0, 10, Growth(20, 600.0))
+    assert (found.is_serious, found.sentence) == (False, "DLQ does not pass 10: no growth in 10m")
+
+
 def test_when_the_dead_are_too_many() -> None:
     """It is over when there is one more than the threshold, as the alert has it; a minute is needed
     to tell how they grow."""

@@ -9,7 +9,7 @@ const queueOf = (name) => (queues[name] ??= new Queue(name, { connection }));
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // Run a worker until no job waits any more, at least `least` ms; the ids in the order in which they ran.
-async function work(name, how, least, most) {
+async function work(name, how, least, most, more = {}) {
   const queue = queueOf(name);
   const ran = [];
   const run = async (job) => {
@@ -17,7 +17,7 @@ async function work(name, how, least, most) {
     if (how === 'fail') throw new Error('broken in Node');
     return null;
   };
-  const options = { connection, concurrency: 1, lockDuration: 30000, stalledInterval: 30000, drainDelay: 1 };
+  const options = { connection, concurrency: 1, lockDuration: 30000, stalledInterval: 30000, drainDelay: 1, ...more };
   const worker = new Worker(name, run, options);
   worker.on('error', () => {});
   const start = Date.now();

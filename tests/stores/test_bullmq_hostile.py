@@ -18,7 +18,7 @@ from engine.config.place_address import parse_address
 from engine.model import Move, Problem, State, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsupported
 from engine.stores.bullmq import BullmqStore, connection
-from engine.stores.bullmq.place import RedisPlace, parse_place
+from engine.stores.bullmq.place import RedisPlace, parse_place, split_id, task_id
 from engine.system.answer_limit import AnswerLimit
 from tests.redis_server import TestServer
 from tests.stores.jobs import (
@@ -86,14 +86,13 @@ def test_a_job_in_two_places_is_one_task_and_a_problem(
 
 
 def test_a_marker_of_an_old_version_is_no_job(client: redis.Redis, open_bullmq: Opener) -> None:
-    """It stays where it is, as a problem: a worker removes it."""
+    """It is neither a task nor a problem, is not counted, and stays where it is."""
     write_waiting(client, "1")
     client.rpush("bull:mails:wait", "0:1795170000000")
-    tasks, problems = scanned(open_bullmq())
-    assert set(tasks) == {"mails/1"}
-    assert problems == {
-        "bull:mails:wait 0:1795170000000": "a marker of an old BullMQ version: a worker removes it"
-    }
+    store = open_bullmq()
+    tasks, problems = scanned(store)
+    assert (set(tasks), problems) == ({"mails/1"}, {})
+    assert store.count_tasks()[State.PENDING] == 1
     assert client.lrange("bull:mails:wait", 0, -1) == ["1", "0:1795170000000"]
 
 
@@ -126,16 +125,47 @@ def test_five_mebibytes_of_data_are_not_read_by_a_scan(
 
 
 def test_control_bytes_are_made_safe(client: redis.Redis, open_bullmq: Opener) -> None:
-    """ESC in a name and a reason reaches no screen; a job whose id has one is a problem."""
+    """ESC in a name and a reason reaches no screen."""
     write_failed(client, "1", name="a\x1b[2Jb", failedReason="no\x1b]0;x\x07\nsecond line")
-    client.lpush("bull:mails:wait", "9\x1b[2J")
-    write_hash(client, "bull:mails:9\x1b[2J")
-    tasks, problems = scanned(open_bullmq())
+    tasks, _ = scanned(open_bullmq())
     task = tasks["mails/1"]
     assert all(text.isprintable() for text in (task.group, task.description, task.error))
     assert "second line" in task.error
-    assert set(tasks) == {"mails/1"}
-    assert set(problems.values()) == {"its id has unprintable characters"}
+
+
+ODD_IDS = {
+    "9\x1b[2J": "mails/%:9%1B;[2J",
+    "a\nb\tc%A;": "mails/%:a%A;b%9;c%25;A;",
+    "\u202egpj": "mails/%:%202E;gpj",
+    "n\0ul": "mails/%:n%0;ul",
+    "%:1": "mails/%:%25;:1",
+    "50%": "mails/50%",
+}
+
+
+@pytest.mark.parametrize("verb", ["purge", "retry"])
+def test_odd_ids_are_tasks(client: redis.Redis, open_bullmq: Opener, verb: str) -> None:
+    """A job whose id is no printable text is a task with a printable id, and no problem; a verb and
+    its undo change exactly it."""
+    for ident in ODD_IDS:
+        write_failed(client, ident)
+    assert all(split_id(name) == ("mails", ident) for ident, name in ODD_IDS.items())
+    store, before = open_bullmq(), everything(client)
+    tasks, problems = scanned(store)
+    assert (set(tasks), problems) == ({*ODD_IDS.values()}, {})
+    changed = {}
+    for task in tasks.values():
+        image, part = store.read(task), store.read(task, "data")
+        assert part == b"{}"
+        store.swap(task, getattr(verbs, verb)(task, NOW))
+        changed[task.id] = found(store, task.id), image
+    assert task_id("mails", "\udcff") == "mails/%:%DCFF;"  # a byte that is no UTF-8
+    assert client.zcard("bull:mails:failed") == 0
+    for now, image in changed.values():
+        again = store.restore_image(now, image, State.DEAD)
+        (outcome,) = store.swap_all([Move(now, again, image)])
+        assert outcome.error is None
+    assert everything(client) == before
 
 
 def test_bytes_that_are_no_text_are_shown(client: redis.Redis, open_bullmq: Opener) -> None:
@@ -250,8 +280,8 @@ def test_an_empty_id_hides_no_neighbour(client: redis.Redis, open_bullmq: Opener
     assert {item.id for item in items} == {"a/1", "a/2", "b/1", "b/2"}
     problems = scanned(open_bullmq())[1]
     assert problems == {
-        "a/": "its id is empty or has a null character",
-        "b/": "its id is empty or has a null character",
+        "a/": "its id is empty",
+        "b/": "its id is empty",
     }
 
 

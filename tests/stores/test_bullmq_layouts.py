@@ -236,11 +236,11 @@ def test_jobs_in_no_list_are_a_warning_of_their_own(client: redis.Redis, redis_u
     client.hset("bull:reports:repeat:tick", mapping={"name": "tick", "ic": 1})
     place = parse_place(parse_address(redis_url))
     with closing(Connection(place)) as connection:
-        assert facts.read_state(connection, place).orphans == {}
+        assert facts.read_state(connection, place, NOW).orphans == {}
         for number in range(2):
             write_hash(client, f"bull:mails:lost{number}")
         client.hset("bull:other:1", "name", "of a queue without settings")
-        state = facts.read_state(connection, place)
+        state = facts.read_state(connection, place, NOW)
     assert state.orphans == {"mails": 2}
     (warning,) = (w for w in facts.find_warnings(state) if "no list" in w.what)
     assert warning.what.startswith("mails: 2 jobs are in no list")

@@ -115,7 +115,7 @@ def test_workers_are_the_clients_of_a_queue(
     write_hash(client, "bull:mails:5")
     place = parse_place(parse_address(redis_url))
     with closing(Connection(place)) as connection:
-        state = facts.read_state(connection, place)
+        state = facts.read_state(connection, place, time.time())
     for other in others:
         other.close()
     assert {queue.name: queue.workers for queue in state.queues} == {"mails": 0, "sums": 2}

@@ -141,7 +141,7 @@ def fill(program: NodeProgram, store: BullmqStore, client: redis.Redis, queue: s
         ("dp", {**LATER, "priority": 6}),
     ):
         trial.theirs(name, options)
-    store._queues.names(max_age=0.0)  # else it is found a minute later
+    store._queues.names(fresh=True)  # else it is found two seconds later
     return trial
 
 

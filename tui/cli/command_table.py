@@ -100,6 +100,7 @@ groups @place @filter @state @json | print.groups:groups +listing | tasks by que
         destination: counts by state, oldest, next due, last error
     --by WORD | queue, kind, group or destination; for ZMailer also channel, host, thread or ring;
         default: the first of them with several groups
+    --all | list all groups, not only the 200 largest
 clusters @place @filter @state @json | print.clusters:clusters +listing | failed tasks grouped by
         error, and whether each error still happens
 workers @places @rows @json | print.workers:workers | workers and their tasks, the worst first; exit

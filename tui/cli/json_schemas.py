@@ -23,7 +23,7 @@ from typing import NamedTuple
 _TABLE = """
 status, queue status | queue text, tasks number{}, sampled number?, oldest_pending_age number?, \
 stalled flag, kinds figures[]?, lock lock?, mail mails?, facts text{}, problems problem[], \
-attention text[], forecasts forecast{}
+attention text[], accepted text[], forecasts forecast{}
 overview | places place[]
 overview --at | places past[]
 workers | workers worker[]
@@ -104,10 +104,12 @@ lease | owner text, since time, until time?
 mail | id text, to text, subject text, created time, sent time?, transport text?, in_doubt time?, \
 refused text?, task text?, task_state text?, error text?
 row | id text, state text, rev text, odd text, bytes number?, outcome text
-place | place text, unavailable text, tasks number{}?, complete flag, due number?, \
+place | place text, queues queued[], unavailable text, tasks number{}?, complete flag, \
+due number?, \
 oldest_pending_age number?, in_per_second number?, out_per_second number?, course text, stalled \
 flag, drain_seconds number?, drained time?, alerts alert[], workers worker[], kinds kind[], host \
 host?, forecasts forecast{}, tokens bucket[]?, ages object?
+queued | queue text, tasks number{}
 past | place text, unavailable text, tasks number{}?, complete flag, due number?, \
 oldest_pending_age number?, in_per_second number?, out_per_second number?, course text, stalled \
 flag, drain_seconds number?, drained time?, alerts alert[], lock lock?, forecasts forecast{}, \

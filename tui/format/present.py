@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from rich.cells import cell_len, set_cell_size
 
+from engine import policy
 from engine.locks.token_buckets import BucketState
 from engine.model import (
     ATTEMPTS_ALLOWED_KEY,
@@ -332,8 +333,8 @@ def _active_time(task: Task, now: float) -> Run:
 
 
 def _dead(task: Task, now: float) -> Run:
-    since = task.extra.get("dead_since", "")
-    return (format_duration(now - float(since)), "") if _is_number(since) else ("?", "unknown")
+    since = policy.died_at(task)
+    return ("?", "unknown") if since is None else (format_duration(now - since), "")
 
 
 def _is_number(text: str) -> bool:
@@ -694,8 +695,10 @@ class Totals(NamedTuple):
     pending: int
     rates: Rates | None
     """Tasks per second; None if unknown for a place."""
+    dead_word: str = "dead"
+    """What the stores call dead tasks, if all agree."""
     is_partial: bool = False
-    """True if the tasks of a place are not counted, as it cannot be read now."""
+    """True while tasks of a place are not counted, or it cannot be read now."""
 
 
 def totals_parts(totals: Totals, width: int) -> list[Line]:
@@ -703,15 +706,15 @@ def totals_parts(totals: Totals, width: int) -> list[Line]:
     Only a wall also has the totals that make no alarm.
     """
     more = "+" if totals.is_partial else ""
-    counts = [("dead", totals.dead, ""), ("stuck", totals.stuck, "error")]
-    counts += [("workers", totals.workers, "")]
+    counts = [(totals.dead_word, totals.dead, "", more), ("stuck", totals.stuck, "error", "")]
+    counts += [("workers", totals.workers, "", "")]
     if is_wall := width >= WALL_COLUMNS:
-        counts += [("places", totals.places, ""), ("pending", totals.pending, "")]
-    parts: list[Line] = []
-    for name, number, look in counts:
-        sign = more if name in ("dead", "pending") else ""
-        if number:
-            parts.append(((f"{name} ", look or "muted"), (f"{number:,}{sign}  ", look or "strong")))
+        counts += [("places", totals.places, "", ""), ("pending", totals.pending, "", more)]
+    parts: list[Line] = [
+        ((f"{name} ", look or "muted"), (f"{number:,}{plus}  ", look or "strong"))
+        for name, number, look, plus in counts
+        if number
+    ]
     if is_wall and totals.rates is not None:
         for name, rate in (("in", totals.rates.inward), ("out", totals.rates.outward)):
             parts.append(((f"{name} ", "muted"), (f"{format_rate(rate)}/s  ", "strong")))

@@ -47,7 +47,7 @@ def first_scan_line(
     """Progress of the first scan of a store, `seconds` after its start; () once it has ended."""
     if change.is_complete or change.unavailable or not states:
         return ()
-    seen = sum(change.counts.values())
+    seen = change.indexed
     if change.is_stopped:
         return ((f" stopped at {present.format_count(seen, 'task')}; r continues", "warn"),)
     room = width - present.width_of(STOP_HINT)

@@ -16,13 +16,22 @@ TABLE_MARGIN_CELLS = 3
 
 
 def short_names(queues: Sequence[str]) -> list[str]:
-    """Short names of places: the last part of each path; the whole path if two are equal."""
-    last = [name.rstrip("/").rpartition("/")[2] or name for name in queues]
+    """Short names of places: the last part of each path, and the server of a URL, with its database
+    if that is not 0; the whole name if two are equal."""
+    last = [_short_name(name) for name in queues]
     times = Counter(last)
     return [
         safe_line(short if times[short] == 1 else whole)
         for short, whole in zip(last, queues, strict=True)
     ]
+
+
+def _short_name(name: str) -> str:
+    scheme, separator, rest = name.partition("://")
+    if separator and not scheme.endswith("unix"):
+        server, question, query = rest.rpartition("@")[2].partition("?")
+        return f"{server.removesuffix('/0').rstrip('/')}{question}{query}" or name
+    return name.rstrip("/").rpartition("/")[2] or name
 
 
 def format_amount(number: int, width: int) -> str:

@@ -58,8 +58,9 @@ def task_row(task: Task, word: str) -> dict[str, object]:
 
 def time_fields(name: str, when: float | None) -> dict[str, object]:
     """A time for JSON output: epoch seconds UTC as `name`, and RFC 3339 as `name`_at."""
-    text = None if when is None else format_time(when).replace(" ", "T")
-    return {name: None if when is None else round(when, 3), f"{name}_at": text}
+    text = "" if when is None else format_time(when).replace(" ", "T")
+    at = None if not text or text.startswith("epoch") else text
+    return {name: None if when is None else round(when, 3), f"{name}_at": at}
 
 
 def with_times(values: Mapping[str, object], *names: str) -> dict[str, object]:

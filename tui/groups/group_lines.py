@@ -238,6 +238,7 @@ def others_line(table: GroupTable, width: int) -> list[Line]:
     if not table.others:
         return []
     text = f"   ({table.others:,} others, {present.format_count(table.other_tasks, 'task')})"
+    text += ": groups --all lists them"
     return [present.cut_line(((text, "muted"),), width)]
 
 

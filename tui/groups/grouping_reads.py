@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from engine.index.group_counts import GroupTable
+from engine.index.group_counts import MAX_GROUPS, GroupTable
 from engine.index.schema import Query
 from engine.model import State
 from tui.groups.group_lines import merge_rings
@@ -26,9 +26,14 @@ class GroupsRead(NamedTuple):
 
 
 async def read_groups(
-    live: PlaceSession, query: Query, by: str, first: State | None = None
+    live: PlaceSession,
+    query: Query,
+    by: str,
+    first: State | None = None,
+    most: int = MAX_GROUPS,
 ) -> GroupsRead:
-    """The groups of a query's tasks; those with the most tasks in the state `first` come first.
+    """The groups of a query's tasks, `most` of them, -1: all; those with the most tasks in the
+    state `first` come first.
 
     `by` is a key of `GROUP_COLUMNS`, the place's word for a ring, or "" for the default.
 
@@ -37,7 +42,7 @@ async def read_groups(
     """
     own = live.place.groups
     is_ring = own is not None and by == own.ring
-    table = await read_group_table(live, query, "queue" if is_ring else by, first)
+    table = await read_group_table(live, query, "queue" if is_ring else by, first, most)
     if own is None or "queue" not in table.groupings:
         return GroupsRead(table)
     facts: Mapping[str, GroupFacts] = {}

@@ -11,7 +11,7 @@ from tui.format.present import Line, Run
 from tui.format.task_row import time_fields
 from tui.screens.target import Target
 
-CHIPS = {Level.CRIT: "chip-error", Level.WARN: "chip-warn"}
+CHIPS = {Level.CRIT: "chip-error", Level.WARN: "chip-warn", Level.INFO: "muted"}
 
 _ORDER = {what: number for number, what in enumerate(AlertKind)}
 

@@ -63,7 +63,7 @@ class FocusedPanes(FreezableScreen):
         if target is not None:
             return self._lives[target.place - 1]
         key = self._queue_list.key
-        return self._lives[int(key) - 1] if key else self._lives[0]
+        return self._lives[int(key.partition("/")[0]) - 1] if key else self._lives[0]
 
     @property
     def _table(self) -> PlaceReads | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 from typing import NamedTuple, TypeAlias
@@ -14,7 +14,7 @@ from engine.logs.log_filter import INFO, LEVEL_RANKS, WARN
 from engine.logs.log_tail import LogLine
 from engine.logs.task_events import EventKind, parse_event
 from engine.model import State, count_by_words
-from engine.monitor.alerts import Level
+from engine.monitor.alerts import Level, needs_attention
 from engine.monitor.forecast import Forecast, drain_with_rate_limit
 from engine.monitor.throughput import Drain, Rates, Trend
 from engine.policy import format_time
@@ -64,6 +64,10 @@ class PlaceLine(NamedTuple):
     """
     fine_words: Sequence[str] = ()
     """The words that are finer than a state."""
+    parts: tuple[tuple[str, Mapping[State, int]], ...] = ()
+    """The queues of a server with their counts."""
+    is_part: bool = False
+    """True for one of those: only its counts are known."""
 
 
 def live_line(
@@ -80,7 +84,7 @@ def live_line(
         live.place.name,
         live.inspector.states,
         latest.counts,
-        latest.is_complete,
+        latest.is_counted,
         latest.unavailable,
         waiting.due if known and waiting is not None else None,
         waiting.oldest if known and waiting is not None else None,
@@ -91,10 +95,35 @@ def live_line(
         if known
         else Drain(Trend.UNKNOWN),
         live.flow.sparkline(now, cells),
-        live.alerts[0].level if live.alerts else "",
+        live.alerts[0].level if needs_attention(live.alerts) else "",
         count_by_words(latest.counts, latest.words, live.inspector.states, live.inspector.words),
         tuple(live.inspector.words),
+        live.readings.queue_figures.queues if known else (),
     )
+
+
+def count_rows(queues: Iterable[PlaceLine]) -> int:
+    """The lines of places and of their queues."""
+    return sum(1 + min(MAX_PARTS, len(queue.parts)) for queue in queues)
+
+
+MAX_PARTS = 20
+"""Queues of a server that have a line."""
+
+
+def part_lines(
+    queues: Sequence[PlaceLine], number: int, now: float, width: int
+) -> Iterator[tuple[str, Line]]:
+    """Yield the name and the line of each queue of a place, those with the most dead and pending
+    tasks first, in the columns of all places."""
+    form, place = table_layout(queues, width), queues[number]
+    busiest = sorted(
+        place.parts,
+        key=lambda part: (-part[1].get(State.DEAD, 0), -part[1].get(State.PENDING, 0), part[0]),
+    )
+    for name, counts in busiest[:MAX_PARTS]:
+        part = PlaceLine(place.number, name, place.words, counts, complete=True, is_part=True)
+        yield name, place_row(part, f" {name}", form, now, width)
 
 
 Cell: TypeAlias = Callable[[PlaceLine, float], Run]
@@ -320,6 +349,7 @@ def _short_error(queue: PlaceLine) -> str:
     return within.lstrip("/: ") if within != queue.unavailable else within
 
 
+_PART_COLUMNS = ("PEND", "WORK", "DLQ", "HELD")
 _ALERT_LOOKS = {Level.CRIT: "error", Level.WARN: "warn", "": ""}
 
 
@@ -340,7 +370,8 @@ def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, wid
         return present.cut_line((*lead, *cells, (safe_line(_short_error(queue)), "unknown")), width)
     runs: list[Run] = []
     for column in form.columns:
-        text, look = column.cell(queue, now)
+        is_blank = queue.is_part and column.title not in _PART_COLUMNS
+        text, look = ("", "") if is_blank else column.cell(queue, now)
         runs += [(present.fit_text(text, column.width, right=True), look), (" ", "")]
     text, look = _spark_cell(queue, now)
     tail = [(text[-form.spark :], look)] if form.spark else []

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from textual.app import ComposeResult
 
+from engine.index.filter_language import format_term
 from engine.store import Unavailable
 from engine.text.safe import safe_line
 from tui.format import keys, present
@@ -228,7 +229,8 @@ class OverviewScreen(SteadyOverview):
         outlook = [] if frame.is_wall else outlook  # it has a pane for all places
         other = other_place(self._lives, self._reads, data) if frame.is_wall else None
         needs = PaneNeeds(
-            *(len(self._lives), len(self._alerts), age_rows(self._table), len(outlook)),
+            *(view.count_rows(moment.queue for moment in self._seen), len(self._alerts)),
+            *(age_rows(self._table), len(outlook)),
             kinds.height - 1,  # below the titles
             0 if other is None else age_rows(self._reads.of(other)),
             self._pane_set.lines_needed(sides, is_wall=frame.is_wall),
@@ -240,11 +242,16 @@ class OverviewScreen(SteadyOverview):
         self._show_alerts(width - boxed)
         queues = [moment.queue for moment in self._seen]
         head, rows = view.place_table(queues, now, left, self._drawn_rows)
-        choices = [Choice(str(q.number), line) for q, line in zip(queues, rows, strict=True)]
+        choices, targets = list[Choice](), dict[str, Target]()
+        for at, (queue, line) in enumerate(zip(queues, rows, strict=True)):
+            choices.append(Choice(str(queue.number), line))
+            targets[choices[-1].key] = Target(keys.LIST, place=queue.number)
+            for name, part in view.part_lines(queues, at, now, left):
+                choices.append(Choice(f"{queue.number}/{name}", part))
+                only = format_term("kind", "=", name)
+                targets[choices[-1].key] = Target(keys.LIST, place=queue.number, filter=only)
         self._queue_list.show_rows(choices, [head] if frame.inside(frame.queues) > 1 else [])
-        self._pane_set.targets[QUEUES] = {
-            f"{q.number}": Target(keys.LIST, place=q.number) for q in queues
-        }
+        self._pane_set.targets[QUEUES] = targets
         self._queue_list.show_frame(
             Frame("Queues", amount=f"{len(queues)}"), focused=self._pane == QUEUES
         )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from engine.destinations.watch import SeenDestination
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State
-from engine.monitor.alerts import Alert, is_stalled
+from engine.monitor.alerts import Alert, is_stalled, needs_attention
 from engine.monitor.forecast import Forecast, ForecastInputs, drain_with_rate_limit, make_forecasts
 from engine.monitor.latency import KindFigures
 from engine.monitor.mail_monitor import parse_mail_event
@@ -148,7 +148,7 @@ def recorded_snapshot(
         found.rates if known else None,
         drain_with_rate_limit(basis.pace, forecasts) if known else Drain(Trend.UNKNOWN),
         past.sparkline(at, cells),
-        found.alerts[0].level if found.alerts else "",
+        found.alerts[0].level if needs_attention(found.alerts) else "",
     )
     return PlaceSnapshot(
         queue,
@@ -197,7 +197,9 @@ def totals(seen: Sequence[PlaceSnapshot]) -> Totals | None:
         return None
     counts, locks = [queue.counts for queue in queues], [moment.lock for moment in seen]
     rates = [queue.rates for queue in queues]
-    return sum_totals(counts, locks, rates, sum(moment.lease_workers for moment in seen))
+    workers = sum(moment.lease_workers for moment in seen)
+    totals = sum_totals(counts, locks, rates, workers, [queue.words for queue in queues])
+    return totals._replace(is_partial=not all(queue.complete for queue in queues))
 
 
 # As lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+from engine import policy
 from engine.model import State, Task
 from engine.operations.plans import Row
 from engine.replay.settings import RemainderPolicy, ReplayPace, phase_sizes
@@ -64,8 +65,8 @@ def _columns(facts: PlanFacts, sight: PlanView, width: int) -> Iterator[tuple[Co
         return one.now.answer.value, present.STILL_LOOKS[one.now.answer]
 
     def died(task: Task) -> str:
-        text = task.extra.get("dead_since", "")
-        return age(float(text)) if text.isascii() and text.isdigit() else "?"
+        when = policy.died_at(task)
+        return "?" if when is None else age(when)
 
     def name(row: Row, task: Task | None) -> Run:
         return present.short_id(row.id), "ghost" if is_out(row) else "accent"

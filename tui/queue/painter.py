@@ -160,7 +160,7 @@ class QueuePanes(QueueView):
     def _paint_figures(self) -> None:
         """The states as bars; without room for them one line, where the metrics file differs."""
         change, now, readings = self._change, self._clock(), self.live.readings
-        complete = change.is_complete and not change.unavailable
+        complete = change.is_counted and not change.unavailable
         samples = self.live.count_samples
         ours = OwnCounts(self.inspector.states, change.counts, complete, samples)
         warning = metrics_pane.metrics_warning(readings.queue, ours, now)
@@ -227,7 +227,7 @@ class QueuePainter(QueuePanes):
             [*states].index(self.inspector.words[word]): f"{tasks:,} {word}"
             for word, tasks in change.words.items()
         }
-        complete = change.is_complete
+        complete = change.is_counted
         line = present.tab_line(names, counts, self._tab, complete, self.size.width, within)
         self._tab_line.show([line])
 

@@ -206,9 +206,10 @@ class QueueView(PlanningScreen):
 
     def _empty_text(self) -> str:
         where = present.state_name(self.inspector.states[self.state]) if self.state else ""
-        if not self._change.is_complete:
-            return f"no {where} tasks yet: first scan running"
         amount = self._change.counts.get(self.state, 0) if self.state else 0
+        if not self._change.is_complete:
+            known = f"{amount:,} {where}" if amount else f"no {where} tasks yet"
+            return f"{known}: first scan running"
         if self._filter.filter and amount:
             tasks = present.format_count(amount, "task")
             return f"0 of {tasks} match in {where}: Esc clears the filter"

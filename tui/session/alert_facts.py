@@ -25,7 +25,9 @@ class TaskFacts(NamedTuple):
     states: Mapping[State, str]
     counts: Mapping[State, int]
     complete: bool
-    """True once every state was scanned completely."""
+    """True once all were counted."""
+    is_scanned: bool
+    """True once all were read."""
     unavailable: str
     """Why the place cannot be read now; "" if it can."""
     problems: int
@@ -49,6 +51,7 @@ NO_TASKS = TaskFacts(
     states={},
     counts={},
     complete=False,
+    is_scanned=False,
     unavailable="",
     problems=0,
     oldest=None,
@@ -84,6 +87,7 @@ def make_alert_inputs(
         states=tasks.states,
         counts=tasks.counts,
         complete=tasks.complete,
+        is_scanned=tasks.is_scanned,
         unavailable=tasks.unavailable,
         problems=tasks.problems,
         lock=readings.lock,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.index import filter_language
 from engine.index.age_table import Ages
 from engine.index.filter_language import NO_FILTER, Filter
-from engine.index.group_counts import GroupTable, query_groups
+from engine.index.group_counts import MAX_GROUPS, GroupTable, query_groups
 from engine.index.schema import Query
 from engine.model import State
 from tui.session.place_session import PlaceSession
@@ -63,18 +63,25 @@ async def query_due_kinds(live: PlaceSession) -> Ages:
 
 
 async def read_group_table(
-    live: PlaceSession, query: Query, by: str, first: State | None = None
+    live: PlaceSession,
+    query: Query,
+    by: str,
+    first: State | None = None,
+    most: int = MAX_GROUPS,
 ) -> GroupTable:
-    """The groups of a query's tasks; those with the most tasks in the state `first` come first.
+    """The groups of a query's tasks, `most` of them, -1: all; those with the most tasks in the
+    state `first` come first.
 
     Raises:
         Unavailable: the place was closed.
     """
     now, nothing = live.clock(), GroupTable()
-    key = ("groups", query, by, first)
+    key = ("groups", query, by, first, most)
     shares = live.place.groups is not None and live.place.groups.share_payloads
     return await live.inspector.tallies.ask(
         key,
-        lambda reader: query_groups(reader, query, by, now, first, counts_payloads=shares),
+        lambda reader: query_groups(
+            reader, query, by, now, first, counts_payloads=shares, most=most
+        ),
         nothing,
     )

@@ -9,7 +9,8 @@ from engine.config.queue_config import Thresholds, Trash
 from engine.destinations.destination import Destination
 from engine.locks.process_stats import ProcessStats
 from engine.locks.token_buckets import BucketState
-from engine.model import AttemptLimit, ConnectedWorker, LockEvidence, attempts_allowed
+from engine.model import AttemptLimit, ConnectedWorker, LockEvidence, State, attempts_allowed
+from engine.monitor.latency import KindFigures
 from engine.monitor.recorder import RecorderLocation
 from engine.monitor.transport_health import MailBacklog, MailRoutes, TransportSuspension
 from engine.operations.journal import Journal, Who
@@ -117,6 +118,10 @@ class WholeQueueFigures(NamedTuple):
     failed: int | None = 0
     """Tasks that failed and left the store, counted since any moment; None if unknown, 0 where
     failed tasks stay."""
+    queues: tuple[tuple[str, Mapping[State, int]], ...] = ()
+    """Each queue of a server with its counts; () if the place is one queue."""
+    kinds: tuple[KindFigures, ...] | None = None
+    """Figures of each kind of task by its finished tasks; None: only the logs have them."""
     abandoned: frozenset[str] = frozenset()
     """Ids of claimed tasks whose worker has ended, as far as known; only without a lock."""
 
@@ -248,7 +253,9 @@ class Place(NamedTuple):
     @property
     def no_lock(self) -> str:
         """Text shown instead of a lock."""
-        return f"no lock file ({self.claims})" if self.has_leases else "this place has no lock"
+        if not self.has_leases:
+            return "this place has no lock"
+        return f"no {'queue lock' if '://' in self.location else 'lock file'} ({self.claims})"
 
     def why_no_unlock(self, read_only: bool) -> str:
         """Why the lock cannot be freed on screen; "" if it can."""

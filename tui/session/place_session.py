@@ -585,7 +585,8 @@ class PlaceSession:
         tasks = TaskFacts(
             states=self.inspector.states,
             counts=latest.counts,
-            complete=latest.is_complete,
+            complete=latest.is_counted,
+            is_scanned=latest.is_complete,
             unavailable=latest.unavailable,
             problems=latest.problems,
             oldest=waiting.oldest,
@@ -799,10 +800,17 @@ def count_totals(sessions: Sequence[PlaceSession], now: float) -> Totals:
     workers = sum(count_lease_workers(live) for live in sessions if live.place.has_leases)
     locks = [live.readings.lock for live in sessions]
     known = [live for live in sessions if not live.inspector.latest.unavailable]
-    counts = [live.inspector.latest.counts for live in known]
-    rates = [live.flow.rates(now) for live in known]
-    totals = sum_totals(counts, locks, rates, workers)
-    return totals._replace(places=len(sessions), is_partial=len(known) < len(sessions))
+    totals = sum_totals(
+        [live.inspector.latest.counts for live in known],
+        locks,
+        [live.flow.rates(now) for live in known],
+        workers,
+        [live.inspector.states for live in known],
+    )
+    is_partial = len(known) < len(sessions) or not all(
+        live.inspector.latest.is_counted for live in known
+    )
+    return totals._replace(places=len(sessions), is_partial=is_partial)
 
 
 def sum_totals(
@@ -810,8 +818,10 @@ def sum_totals(
     locks: Sequence[LockEvidence | None],
     rates: Sequence[Rates | None],
     without_lock: int,
+    states: Sequence[Mapping[State, str]],
 ) -> Totals:
     """The totals from one value of each place; `without_lock`: workers of places without a lock."""
+    called = {words[State.DEAD] for words in states if State.DEAD in words}
     verdicts = [lock.verdict for lock in locks if lock is not None]
     stuck = verdicts.count(Verdict.STUCK)
     workers = verdicts.count(Verdict.HELD) + stuck + without_lock
@@ -823,4 +833,5 @@ def sum_totals(
         len(counts),
         sum(each.get(State.PENDING, 0) for each in counts),
         Rates(*map(sum, zip(*known, strict=True))) if len(known) == len(rates) > 0 else None,
+        safe_line(called.pop()) if len(called) == 1 and called != {"dlq"} else "dead",
     )

@@ -207,6 +207,7 @@ class PlaceWatcher:
         events.read_new(now)
         unread = self._read_notes()
         facts, obstacle = self._read_facts()
+        logged = events.latency.figures(now) if events.is_read else None
         lock, journal = read_lock(self._place), self._place.journal
         if self._is_watched is None:
             where = self._place.location  # or the URL of a server
@@ -224,7 +225,7 @@ class PlaceWatcher:
             routes=routes,
             queue_figures=facts,
             runs=self._see_runs(queue),
-            kinds=events.latency.figures(now) if events.is_read else None,
+            kinds=logged if facts.kinds is None else facts.kinds,
             destinations=self._read_registry(),
             host=self._place.host(),
             journal_changed=0 if journal is None else folder_mtime(journal.folder),

@@ -194,6 +194,10 @@ def kind_figures(live: PlaceSession, now: float) -> tuple[KindFigures, ...]:
     """
     kinds = dict(live.waiting_kinds)
     kinds.update((task.kind, 0) for task in live.active if task.kind not in kinds)
+    if live.readings.queue_figures.kinds is not None:  # of workers of any program
+        known = live.readings.queue_figures.kinds
+        missing = sorted(kinds.keys() - {one.kind for one in known})
+        return (*known, *(KindFigures(kind, unknown=NOT_COUNTED) for kind in missing))
     rates = live.flow.rates(now, HISTORY_SECONDS)
     output = live.recorded_output if rates is None else rates.outward
     logged: Sequence[KindFigures] | None = live.readings.kinds

@@ -14,11 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from engine.model import TaskCounts
 from engine.store import StoreError
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.place import RedisPlace, task_id
 from engine.stores.bullmq.row import PLACES, STATES
-from engine.stores.bullmq.scan import FIND_SECONDS, KnownQueues, QueueCounts
+from engine.stores.bullmq.scan import KnownQueues, QueueCounts
 
 COUNT_SECONDS = 1.0
 """Seconds between two counts."""
@@ -60,7 +61,11 @@ class ChangeFeed:
         self._is_waiting = False
         """True while the server has our XREAD."""
         self._count_due = time.monotonic() + COUNT_SECONDS
-        self._find_due = 0.0
+        self._is_new_named = False
+
+    def counts(self) -> TaskCounts | None:
+        """What was counted last; None before the first `wait`."""
+        return self._counts.total if self._last else None
 
     def wait(self, seconds: float) -> Collection[str] | None:
         """See `ChangeSource.wait`.
@@ -88,10 +93,9 @@ class ChangeFeed:
 
     def _start(self) -> None:
         """Find the queues, and where their streams were when this object was made."""
-        self._queues = self._known.names()
+        self._queues = self._known.names(fresh=True)
         self._counts = QueueCounts(self._connection, self._place, self._queues)
         self._add_streams({self._place.stream: ""} | self._streams_of(self._queues))
-        self._find_due = time.monotonic() + FIND_SECONDS
 
     def _streams_of(self, queues: Iterable[str]) -> dict[str, str]:
         return {f"{self._place.base(queue)}events": queue for queue in queues}
@@ -151,7 +155,7 @@ class ChangeFeed:
         if not queue or not job:
             return set()
         if queue not in self._counts.queues:
-            self._find_due = 0.0  # a new queue, in our own stream
+            self._is_new_named = True  # in our own stream
         name = task_id(queue, job)
         self._named.setdefault(queue, set()).add(name)
         return {name}
@@ -181,11 +185,9 @@ class ChangeFeed:
         return names if self._find_new_queues() else None
 
     def _find_new_queues(self) -> bool:
-        """Look for new queues once a minute; False if there is one, or one has gone."""
-        if time.monotonic() < self._find_due:
-            return True
-        self._find_due = time.monotonic() + FIND_SECONDS
-        found = self._known.names(max_age=0.0)
+        """Look for new queues every few seconds; False if there is one, or one has gone."""
+        found = self._known.names(fresh=self._is_new_named)
+        self._is_new_named = False
         if found == self._queues:
             return True
         self._add_streams(self._streams_of(queue for queue in found if queue not in self._queues))

@@ -447,8 +447,10 @@ class Connection:
             raise Unavailable(f"{self._place.text}: Redis {version}, expected 6.2 or newer")
         self._has_read_only_scripts = numbers >= (7, 0)
         names = ("maxmemory_policy", "aof_enabled", "used_memory", "maxmemory", "valkey_version")
-        facts = tuple((name, str(info[name])) for name in names if name in info)
-        return ServerFacts(version, str(info.get("role", "")), facts)
+        wanted = (*names, "master_link_status")
+        facts = tuple((name, str(info[name])) for name in wanted if name in info)
+        databases = " ".join(name[2:] for name in info if re.fullmatch("db[0-9]+", name))
+        return ServerFacts(version, str(info.get("role", "")), (*facts, ("databases", databases)))
 
     def explain(self, error: Exception | str) -> StoreError:
         """The store error of a redis-py error, or of the text of one within a script; after that of

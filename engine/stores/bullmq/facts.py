@@ -6,20 +6,26 @@ import base64
 import binascii
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
-from engine.model import ConnectedWorker
+from engine.model import ConnectedWorker, State
 from engine.policy import format_rough_duration
 from engine.store import StoreError
-from engine.stores.bullmq.connection import Connection
-from engine.stores.bullmq.place import RedisPlace
-from engine.stores.bullmq.scan import KnownQueues, QueueCounts, count_orphans
+from engine.stores.bullmq.connection import Connection, ScriptCall, script
+from engine.stores.bullmq.place import DEFAULT_PREFIX, RedisPlace
+from engine.stores.bullmq.row import MAX_TIME_MS
+from engine.stores.bullmq.scan import KnownQueues, QueueCounts, count_orphans, count_states
 from engine.text.safe import safe_line
 
 SAFE_POLICY = "noeviction"
 """The only value of maxmemory-policy with which no job is deleted for lack of memory."""
 FULL_SHARE = 0.9
 """Share of the memory limit from which it is reported."""
+EXAMINED = 200
+"""Active jobs, and parents, that are examined one by one of each queue."""
+MAX_PREFIXES = 20
+"""Other prefixes that are examined."""
 MAX_SHOWN = 5
 """Queues that are named one by one."""
 
@@ -46,6 +52,25 @@ class QueueFacts(NamedTuple):
     schedulers: int
     next_run: float | None
     """When a scheduler's next job is due, in epoch seconds UTC."""
+    overdue: int = 0
+    """Delayed jobs whose time has come."""
+    without_lock: int = 0
+    """Active jobs that no worker has locked, of the first `EXAMINED`."""
+    hopeless_parents: int = 0
+    """Jobs that wait for children of which all that are left have failed; of `EXAMINED`."""
+    counts: Mapping[State, int] = {}
+
+
+class OtherQueues(NamedTuple):
+    """Queues of a database that the place does not show."""
+
+    prefixes: tuple[str, ...] = ()
+    """Other prefixes of BullMQ queues: those that begin with the place's own and a colon, and all
+    if the place has no queue."""
+    bull: tuple[tuple[str, int], ...] = ()
+    """Queues of Bull, not BullMQ, each with the number of its jobs."""
+    databases: tuple[str, ...] = ()
+    """Other databases of the server with keys."""
 
 
 class QueueServerState(NamedTuple):
@@ -58,6 +83,9 @@ class QueueServerState(NamedTuple):
     """The workers of these queues, as far as the server says."""
     orphans: Mapping[str, int] = {}
     """By queue: jobs that are in none of its lists and sets."""
+    prefix: str = DEFAULT_PREFIX
+    database: int = 0
+    others: OtherQueues = OtherQueues()
 
     @property
     def without_worker(self) -> list[str]:
@@ -65,7 +93,7 @@ class QueueServerState(NamedTuple):
         return [
             queue.name
             for queue in self.queues
-            if queue.waiting and queue.workers == 0 and not queue.is_paused
+            if (queue.waiting or queue.overdue) and queue.workers == 0 and not queue.is_paused
         ]
 
     @property
@@ -75,15 +103,21 @@ class QueueServerState(NamedTuple):
 
 
 def read_state(
-    connection: Connection, place: RedisPlace, orphans: Mapping[str, int] | None = None
+    connection: Connection,
+    place: RedisPlace,
+    now: float,
+    orphans: Mapping[str, int] | None = None,
+    known: KnownQueues | None = None,
 ) -> QueueServerState:
-    """Read the facts. Without known orphans all keys are searched for them.
+    """Read the facts at `now` (epoch seconds UTC). Without known orphans all keys are searched for
+    them; `known` queues are searched again only if they are old.
 
     Raises:
         StoreError: the server cannot be read.
     """
     settings = dict(connection.read_facts().facts)
-    queues = KnownQueues(connection, place).names()
+    known = known or KnownQueues(connection, place)
+    queues = known.names()
     counts = QueueCounts(connection, place, queues).queues
     asked: list[Sequence[Any]] = [
         ("HMGET", f"{place.base(q)}meta", "paused", "version") for q in queues
@@ -93,8 +127,11 @@ def read_state(
     answers = connection.call_all(asked) if asked else []
     metas, numbers, nexts = (answers[n * len(queues) : (n + 1) * len(queues)] for n in range(3))
     workers = _read_workers(connection, place, queues)
+    words = [round(now * 1000), EXAMINED, place.prefix, *map(place.base, queues)]
+    waits = iter(connection.run(ScriptCall(script("waits", reads_only=True), [], words)))
     found = []
     for queue, meta, number, following in zip(queues, metas, numbers, nexts, strict=True):
+        due, unlocked, parents = islice(waits, 3)
         paused, version = (None, None) if isinstance(meta, StoreError) else meta
         waiting = [max(0, counts[queue][name]) for name in ("wait", "paused", "prioritized")]
         found.append(
@@ -107,11 +144,46 @@ def read_state(
                 safe_line(version or "").removeprefix("bullmq:"),
                 number if isinstance(number, int) else 0,
                 _first_score(following),
+                *(due, unlocked, parents),
+                count_states(counts[queue]),
             )
         )
     if orphans is None:
         orphans = count_orphans(connection, place, counts)
-    return QueueServerState(settings, found, workers or (), orphans)
+    database = place.options.get("db")
+    return QueueServerState(
+        settings,
+        found,
+        workers or (),
+        orphans,
+        place.prefix,
+        database if isinstance(database, int) else 0,
+        _read_others(connection, place, known, settings),
+    )
+
+
+def _read_others(
+    connection: Connection, place: RedisPlace, known: KnownQueues, settings: Mapping[str, str]
+) -> OtherQueues:
+    """The queues that the place does not show; other prefixes only if it shows none, or if they are
+    within its own."""
+    own = f"{place.prefix}:"
+    prefixes = sorted(p for p in known.others if p.startswith(own) or not known.names())
+    prefixes = prefixes[:MAX_PREFIXES]
+    asked = [("HMGET", f"{known.others[p]}:meta", "version", "opts.maxLenEvents") for p in prefixes]
+    settled = connection.call_all(asked) if asked else []
+    prefixes = [
+        prefix
+        for prefix, meta in zip(prefixes, settled, strict=True)
+        if not isinstance(meta, StoreError) and any(meta)
+    ]
+    jobs = QueueCounts(connection, place, known.of_bull).queues
+    databases = settings.get("databases", "").split()
+    return OtherQueues(
+        tuple(prefixes),
+        tuple((queue, sum(max(0, n) for n in jobs[queue].values())) for queue in known.of_bull),
+        tuple(name for name in databases if name != str(place.options.get("db"))),
+    )
 
 
 def _first_score(answer: Any) -> float | None:
@@ -198,6 +270,7 @@ class ServerWarning(NamedTuple):
 
 def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
     """What an operator should change."""
+    yield from _warn_of_others(state)
     policy = state.settings.get("maxmemory_policy", SAFE_POLICY)
     if policy != SAFE_POLICY:
         yield ServerWarning(
@@ -226,9 +299,25 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
             f"{shlex.quote(safe_line(queue))}",
             is_severe=True,
         )
+    if state.settings.get("master_link_status", "up") != "up":
+        yield ServerWarning(
+            "this replica has no connection to its primary: what it shows is old, or missing",
+            "open the primary, or repair the connection",
+            is_severe=True,
+        )
     if state.without_worker:
         yield ServerWarning(
             f"jobs wait without a worker: {list_names(state.without_worker)}", "start their workers"
+        )
+    if lost := [f"{q.name} {q.without_lock:,}" for q in state.queues if q.without_lock]:
+        yield ServerWarning(
+            f"active jobs that no worker has locked: {list_names(lost)}",
+            "a worker of the queue returns them within a minute, or spooldeck release",
+        )
+    if parents := [f"{q.name} {q.hopeless_parents:,}" for q in state.queues if q.hopeless_parents]:
+        yield ServerWarning(
+            f"parents wait for children that have all failed: {list_names(parents)}",
+            "spooldeck replay --state failed puts the children back",
         )
     majors = {version.partition(".")[0] for version in state.versions}
     if len(majors) > 1:
@@ -238,8 +327,155 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
         )
 
 
+def _warn_of_others(state: QueueServerState) -> Iterator[ServerWarning]:
+    prefixes, bull, databases = state.others
+    if bull:
+        named = list_names(f"{name} ({count:,} jobs)" for name, count in bull)
+        yield ServerWarning(f"queues of Bull, not BullMQ, are not shown: {named}", "use BullMQ")
+    within = [each for each in prefixes if each.startswith(f"{state.prefix}:")]
+    if within:
+        yield ServerWarning(
+            f"queues with a colon in their names are not shown: prefix {list_names(within)}",
+            f"open them as a place of their own: ?prefix={safe_line(within[0])}",
+        )
+    if state.queues or within or bull:
+        return
+    place = f"no queue with prefix {safe_line(state.prefix)}"
+    if prefixes:
+        yield ServerWarning(
+            f"{place}; this database has queues with prefix {list_names(prefixes)}",
+            f"correct the address of the place: ?prefix={safe_line(prefixes[0])}",
+        )
+        return
+    elsewhere = f"; keys are in database {list_names(databases)}" if databases else ""
+    yield ServerWarning(
+        f"{place} in database {state.database}{elsewhere}",
+        "correct prefix or database in the address, or add a first job",
+    )
+
+
 def list_names(names: Iterable[str]) -> str:
     """The first names, and how many more there are."""
     shown = [*names]
     more = f" and {len(shown) - MAX_SHOWN} more" if len(shown) > MAX_SHOWN else ""
     return safe_line(", ".join(shown[:MAX_SHOWN]) + more)
+
+
+class QueueRuns(NamedTuple):
+    """The jobs of a queue that finished in the last minutes, by workers of any program."""
+
+    queue: str
+    has_tasks: bool
+    """True if jobs wait or run."""
+    counts: tuple[int, int] | None
+    """How many completed and how many failed in `window` seconds; None if that is unknown."""
+    window: float
+    source: str
+    """Where the counts are from: `jobs` or `metrics`."""
+    waits: Sequence[float]
+    """Seconds from due to start of the last ones that had one attempt."""
+    runs: Sequence[float]
+    """Seconds of the last attempt of the last ones."""
+
+
+def read_runs(
+    connection: Connection, place: RedisPlace, queues: Sequence[str], now: float, seconds: float
+) -> list[QueueRuns]:
+    """Read the runs of the last `seconds` before `now` (epoch seconds UTC) of each queue: counts
+    from BullMQ's metrics, else from the finished jobs that are kept; times from those.
+
+    Raises:
+        StoreError: the server cannot be read.
+    """
+    counts = QueueCounts(connection, place, queues).queues
+    least, asked = round((now - seconds) * 1000), list[Sequence[Any]]()
+    most = max(1, min(RUNS_READ, MAX_RUNS_READ // max(1, len(queues))))
+    for queue in queues:
+        base = place.base(queue)
+        for end in _ENDS:
+            asked += [
+                ("ZCOUNT", base + end, least, "+inf"),
+                ("ZRANGE", base + end, 0, 0, "WITHSCORES"),
+                ("ZREVRANGEBYSCORE", base + end, "+inf", least, "LIMIT", 0, most),
+                ("HMGET", f"{base}metrics:{end}", "count", "prevCount", "prevTS"),
+                ("LRANGE", f"{base}metrics:{end}:data", 0, round(seconds) // 60),
+            ]
+    answers = iter(connection.call_all(asked) if asked else [])
+    found = []
+    for queue in queues:
+        ends = [_FinishedJobs(*islice(answers, 5)) for _ in _ENDS]
+        ids = [f"{place.base(queue)}{ident}" for end in ends for ident in end.known_ids]
+        words = ("processedOn", "finishedOn", "timestamp", "delay", "attemptsMade", "atm")
+        jobs = connection.call_all(("HMGET", key, *words) for key in ids) if ids else []
+        runs, waits = list[float](), list[float]()
+        for job in jobs:
+            times = [None] * 6 if isinstance(job, StoreError) else job
+            began, ended, made, delay = (_milliseconds(value) for value in times[:4])
+            if began and ended and began <= ended:
+                runs.append((ended - began) / 1000)
+            if began and made and (times[4] or times[5] or "1") == "1":
+                waits.append(max(0.0, (began - made - delay) / 1000))
+        has_tasks = any(counts[queue][name] > 0 for name in _UNFINISHED)
+        found.append(QueueRuns(queue, has_tasks, *_count_ends(ends, now, seconds), waits, runs))
+    return found
+
+
+RUNS_READ, MAX_RUNS_READ = 100, 2000
+"""Completed jobs, and failed ones, of a queue whose times are read, the last ones; and of all."""
+_ENDS = ("completed", "failed")
+_UNFINISHED = ("wait", "paused", "prioritized", "delayed", "waiting-children", "active")
+
+
+class _FinishedJobs(NamedTuple):
+    """The answers of the server about the completed or the failed jobs of a queue."""
+
+    count: Any
+    first: Any
+    ids: Any
+    metrics: Any
+    minutes: Any
+
+    @property
+    def known_ids(self) -> Sequence[str]:
+        return [] if isinstance(self.ids, StoreError) else self.ids
+
+
+def _count_ends(
+    ends: Sequence[_FinishedJobs], now: float, seconds: float
+) -> tuple[tuple[int, int] | None, float, str]:
+    """Completed and failed jobs, the seconds in which they finished, and the source."""
+    measured = [_count_by_metrics(end, now, seconds) for end in ends]
+    if any(each is not None for each in measured):
+        window = max(each[1] for each in measured if each is not None)
+        completed, failed = (0 if each is None else each[0] for each in measured)
+        return (completed, failed), window, "metrics"
+    oldest = _first_score(ends[0].first)
+    if any(isinstance(end.count, StoreError) for end in ends) or oldest is None:
+        return None, seconds, ""  # completed jobs are removed, or none ever was
+    # If all that are kept are newer, older ones of the window may have been removed.
+    window = min(seconds, max(1.0, now - oldest))
+    return (ends[0].count, ends[1].count), window, "jobs"
+
+
+def _count_by_metrics(end: _FinishedJobs, now: float, seconds: float) -> tuple[int, float] | None:
+    """Jobs and seconds by the points of BullMQ, one a minute, the newest first; the jobs of the
+    newest minute are in no point yet."""
+    if isinstance(end.metrics, StoreError) or isinstance(end.minutes, StoreError):
+        return None
+    total, before, newest = (_milliseconds(value) for value in end.metrics)
+    if not newest:
+        return None
+    gap = int(now // 60 - newest // 60_000)
+    whole = max(0, round(seconds) // 60 - 1 - gap)
+    points = [_milliseconds(value) for value in end.minutes[:whole]]
+    jobs = round(sum(points) + (total - before if gap * 60 < seconds else 0))
+    return max(0, jobs), max(60.0, min(seconds, (gap + len(points)) * 60 + now % 60))
+
+
+def _milliseconds(value: Any) -> float:
+    """A stored number; 0.0 if it is none, or no time."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return number if 0 <= number <= MAX_TIME_MS else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -203,18 +204,45 @@ def parse_place(address: Address, settings: BullmqSettings | None = None) -> Red
     )
 
 
+ODD_ID = "%:"
+"""Begins the part of a task's id that is for a job whose id is no printable text."""
+
+
 def task_id(queue: str, job: str) -> str:
-    """The id of a task: QUEUE/JOB, with / and % in the queue's name as %2F and %25."""
+    """The id of a task: QUEUE/JOB, with / and % in the queue's name as %2F and %25, and JOB as in
+    `job_text`."""
     if "/" in queue or "%" in queue:
         queue = queue.replace("%", "%25").replace("/", "%2F")
-    return f"{queue}/{job}"
+    return f"{queue}/{job_text(job)}"
+
+
+def job_text(job: str) -> str:
+    """The id of a job as printable text: itself, or `ODD_ID` and each sign that is not printable
+    as %HEX;."""
+    if job.isprintable() and not job.startswith(ODD_ID):
+        return job
+    signs = (s if s.isprintable() and s != "%" else f"%{ord(s):X};" for s in job)
+    return ODD_ID + "".join(signs)
+
+
+def job_of(text: str) -> str:
+    """The id of a job of its `job_text`."""
+    if not text.startswith(ODD_ID):
+        return text
+    hexes = re.compile(r"%([0-9A-F]{1,6});")
+    return hexes.sub(lambda sign: _sign_of(sign[1]), text.removeprefix(ODD_ID))
+
+
+def _sign_of(number: str) -> str:
+    return chr(int(number, 16)) if int(number, 16) <= sys.maxunicode else "?"
 
 
 def split_id(ident: str) -> tuple[str, str] | None:
     """Queue and job of a task id; None if it has no such form."""
     queue, slash, job = ident.partition("/")
-    if not slash or not queue or not job or ":" in queue or "\0" in ident:
+    if not slash or not queue or not job or ":" in queue or not ident.isprintable():
         return None
+    job = job_of(job)
     if "%" in queue:
         queue = queue.replace("%2F", "/").replace("%25", "%")
     return (queue, job) if task_id(queue, job) == ident else None

@@ -25,7 +25,7 @@ from engine.model import (
 )
 from engine.policy import DAY_SECONDS, RetryPolicy, retries_of
 from engine.schedules import Schedule, parse_schedule
-from engine.stores.bullmq.place import RedisPlace, task_id
+from engine.stores.bullmq.place import ODD_ID, RedisPlace, job_text, task_id
 from engine.text.safe import clean_error, safe_line
 
 T = TypeVar("T")
@@ -82,6 +82,9 @@ MAX_DELAY_SECONDS = 365 * DAY_SECONDS
 
 ORPHAN = "a job that is in no list and no set of its queue: control recover puts it back"
 
+MIN_TIME_MS, MAX_TIME_MS = 946_684_800_000, 4_102_444_800_000
+"""2000-01-01 and 2100-01-01: other times are mistakes, such as seconds or microseconds."""
+
 OLD_MARKER = "0:"
 """Begins an entry of old BullMQ versions that is no job."""
 
@@ -114,12 +117,12 @@ def parse_lease(token: str, processed_by: str, since: float, until: float) -> Le
 
 
 def _seconds(milliseconds: object) -> float:
-    """Epoch seconds of a stored time; 0.0 if it is none."""
+    """Epoch seconds of a stored time; 0.0 if it is none, or before 2000 or after 2100."""
     try:
         number = float(milliseconds)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return 0.0
-    return number / 1000 if isfinite(number) else 0.0
+    return number / 1000 if MIN_TIME_MS <= number <= MAX_TIME_MS else 0.0
 
 
 def _number(text: object) -> int:
@@ -132,11 +135,18 @@ def _number(text: object) -> int:
 def due_of_score(score: str) -> float | None:
     """When a delayed job is due, in epoch seconds UTC; None if its score is no time."""
     number = float(score)
-    return int(number) // 4096 / 1000 if isfinite(number) else None
+    if not isfinite(number) or number > 4096 * MAX_TIME_MS:
+        return None
+    return max(0.0, int(number) // 4096 / 1000)
 
 
 _make_task: Callable[[Iterable[object]], Task] = partial(tuple.__new__, Task)
 """A third of the time of a call of `Task`."""
+
+
+def is_usual(ids: str) -> bool:
+    """True if each of the joined ids of jobs is itself a part of the id of a task."""
+    return ids.isprintable() and ODD_ID not in ids
 
 
 def read_page(
@@ -147,7 +157,7 @@ def read_page(
     count, plain_ids, columns, others = json.loads(answer)
     columns, others = columns or [], others or []
     plain_ids = plain_ids or ids[:count]
-    if columns and not "".join(ids).isprintable():
+    if columns and not is_usual("".join(ids)):
         wide = (each if isinstance(each, list) else repeat(each) for each in columns[:9])
         named = columns[10] if isinstance(columns[10], list) else repeat(columns[10])
         others += [
@@ -161,7 +171,7 @@ def read_page(
     found += read_rows(place, queue, others, now)
     if columns:
         quoted = task_id(queue, "")
-        order = {quoted + ident: n for n, ident in enumerate(ids)}
+        order = {quoted + job_text(ident): n for n, ident in enumerate(ids)}
         found.sort(key=lambda item: order.get(item.id if isinstance(item, Task) else "", -1))
     return count, sum(not row[3] for row in others), found
 
@@ -205,7 +215,7 @@ def _read_columns(
 
 
 def _created(stamp: object) -> float:
-    if isinstance(stamp, str) and len(stamp) < 16 and stamp.isdecimal():
+    if isinstance(stamp, str) and len(stamp) == 13 and stamp.isdecimal() and stamp < "4":
         return int(stamp) / 1000
     return _seconds(stamp)
 
@@ -217,7 +227,8 @@ def _due(place: str, score: str) -> float | None:
 @lru_cache(maxsize=1024)
 def _plain_extra(most: str | bool, failed_at: str) -> Mapping[str, str]:
     found = _attempts_allowed(most) if isinstance(most, str) else EMPTY
-    return {**found, "dead_since": f"{_seconds(failed_at):.3f}"} if failed_at else found
+    since = _seconds(failed_at)
+    return {**found, "dead_since": f"{since:.3f}"} if since else found
 
 
 def _same(value: T) -> T:
@@ -236,7 +247,7 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
     quoted, kind = task_id(queue, ""), safe_line(queue)
     found: list[Task | Problem] = []
     for row in rows:
-        if len(row) < 14 or not row[1] or not row[0].isprintable():
+        if len(row) < 14 or not row[1]:
             found += _problem(place.base(queue), quoted, row)
             continue
         (
@@ -255,6 +266,7 @@ def read_rows(place: RedisPlace, queue: str, rows: list[Row], now: float) -> lis
             more,
             to,
         ) = row
+        ident = job_text(ident)
         state, word, _, _ = PLACES[where]
         due: float | None = 0.0
         error, lease = "", None
@@ -398,8 +410,8 @@ def _extra(
 ) -> Mapping[str, str]:
     found: dict[str, str] = dict(known)
     was = str(more.get("was") or "").partition(" ")[0]
-    if "failed" in (place, was) and "finishedOn" in more:
-        found["dead_since"] = f"{_seconds(more['finishedOn']):.3f}"
+    if "failed" in (place, was) and (since := _seconds(more.get("finishedOn"))):
+        found["dead_since"] = f"{since:.3f}"
     if place == "active" and not lock:
         found[STALLED_KEY] = "no lock"
     if place in ("held", "trash"):
@@ -426,12 +438,10 @@ _EXTRA_NAMES = {
 def _problem(base: str, quoted: str, row: Row) -> Iterator[Problem]:
     ident, where, _, rev = row[:4]
     state = PLACES[where].state if where else None
-    name = quoted + ident
-    if not ident.isprintable():
-        yield Problem(name, "its id has unprintable characters", state)
-    elif rev:
+    name = quoted + job_text(ident)
+    if rev:
         # Named by its key: a look for the id alone cannot tell it from a job deep in a long list.
-        yield Problem(base + ident, ORPHAN)
+        yield Problem(base + job_text(ident), ORPHAN)
     elif where:
         what = f"is in {where}, but has no data" if not row[4] else "its key is no hash"
         yield Problem(name, what, state)

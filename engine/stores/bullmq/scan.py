@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, pairwise
 from typing import Self
 
-from engine.model import Missing, Problem, State, Task
+from engine.model import Missing, Problem, State, Task, TaskCounts
 from engine.store import StoreError, Unsupported
 from engine.stores.bullmq.connection import Connection, ScriptCall, pack, script
-from engine.stores.bullmq.place import RedisPlace, split_id, task_id
+from engine.stores.bullmq.place import (
+    RedisPlace,
+    job_of,
+    job_text,
+    split_id,
+    task_id,
+)
 from engine.stores.bullmq.row import (
     OLD_MARKER,
     ORPHAN,
@@ -22,6 +28,7 @@ from engine.stores.bullmq.row import (
     STATES,
     WORDS,
     destination_pattern,
+    is_usual,
     read_page,
 )
 from engine.system.sorted_names import SortedNames
@@ -36,8 +43,15 @@ IDS_PER_PAGE = 5000
 PREVIEW_COUNT = 50
 """Jobs of each place of a queue that a full scan yields first, unsorted."""
 MAX_PREVIEW = 200
-FIND_SECONDS = 60.0
+FIND_SECONDS = 2.0
 """Seconds between two searches for new queues."""
+FIND_COST_FACTOR = 20
+"""Minimum time to the next search, in multiples of the last one's duration."""
+MAX_OTHERS = 1000
+"""Queues of all prefixes that one search notes."""
+_META, _ID = ":meta", ":id"
+_META_OR_ID = "*[:e][it][ad]"
+"""A pattern of the keys with one of these ends, and of few others: one SCAN finds both."""
 KEYS_PER_STEP = 5000
 """Keys that one step of a SCAN visits."""
 MAX_SUSPECTS = 1000
@@ -53,14 +67,20 @@ class KnownQueues:
         self._connection, self._place = connection, place
         self._names: list[str] = []
         self._due = 0.0
+        self.others: Mapping[str, str] = {}
+        """Other prefixes that may have queues in this database, each with the start of the keys of
+        one; also those that begin with ours, as the names of queues here have no colon."""
+        self.of_bull: Sequence[str] = ()
+        """Queues of our prefix that have a counter of Bull, and not the settings of BullMQ."""
 
-    def names(self, max_age: float = FIND_SECONDS) -> list[str]:
-        """The names, sorted; searched again if they are older than so many seconds.
+    def names(self, *, fresh: bool = False) -> list[str]:
+        """The names, sorted; searched again after `FIND_SECONDS` or `FIND_COST_FACTOR` times as
+        long as the last search took, or if they must be `fresh`.
 
         Raises:
             StoreError: the server cannot be read.
         """
-        if not self._names or time.monotonic() >= self._due - FIND_SECONDS + max_age:
+        if fresh or time.monotonic() >= self._due:
             for _ in self.find():
                 pass
         return self._names
@@ -71,21 +91,41 @@ class KnownQueues:
         Raises:
             StoreError: the server cannot be read.
         """
-        start, end = f"{self._place.prefix}:", ":meta"
+        spent, began, start = 0.0, time.monotonic(), f"{self._place.prefix}:"
         found = set(self._connection.call("SMEMBERS", self._place.queues_key))
+        bases, counters = set[str](), set[str]()
         yield sorted(found)
-        for keys in scan_keys(self._connection, f"{escape_pattern(start)}*{end}"):
-            names = {key[len(start) : -len(end)] for key in keys}
-            fresh = {n for n in names - found if n and ":" not in n and n.isprintable()}
+        for keys in scan_keys(self._connection, _META_OR_ID):
+            met = {key.removesuffix(_META) for key in keys if key.endswith(_META)}
+            bases |= set(islice(met, max(0, MAX_OTHERS - len(bases))))
+            counters |= {key.removesuffix(_ID) for key in keys if key.endswith(_ID)}
+            own = {base.removeprefix(start) for base in met if base.startswith(start)}
+            fresh = {name for name in own - found if is_queue_name(name)}
             if fresh:
                 found |= fresh
+                spent += time.monotonic() - began
                 yield sorted(fresh)
-        self._names, self._due = sorted(found), time.monotonic() + FIND_SECONDS
+                began = time.monotonic()
+        self.others = {
+            base.rpartition(":")[0]: base
+            for base in bases
+            if ":" in base and not (base.startswith(start) and is_queue_name(base[len(start) :]))
+        }
+        bull = (base.removeprefix(start) for base in counters - bases if base.startswith(start))
+        self.of_bull = sorted(name for name in bull if is_queue_name(name) and name not in found)
+        self._names, ended = sorted(found), time.monotonic()
+        spent += ended - began
+        self._due = ended + max(FIND_SECONDS, FIND_COST_FACTOR * spent)
 
     def add(self, names: Iterable[str]) -> None:
         """Add queues that were just made, if the others are known."""
         if self._names:
             self._names = sorted({*self._names, *names})
+
+
+def is_queue_name(text: str) -> bool:
+    """True if a queue of this name is shown: BullMQ from version 5 on refuses a colon."""
+    return bool(text) and ":" not in text and text.isprintable()
 
 
 def scan_keys(connection: Connection, pattern: str) -> Iterator[list[str]]:
@@ -114,13 +154,13 @@ class QueueCounts:
         self.queues: dict[str, dict[str, int]] = {
             queue: dict(zip(PLACES, islice(numbers, len(PLACES)), strict=True)) for queue in queues
         }
+        self.total = TaskCounts(self.by_state(), self.by_word())
 
     def by_state(self) -> dict[State, int]:
         """The number of jobs in each state."""
-        counts = dict.fromkeys(STATES, 0)
+        counts = Counter(dict.fromkeys(STATES, 0))
         for numbers in self.queues.values():
-            for name, number in numbers.items():
-                counts[PLACES[name].state] += max(0, number)
+            counts.update(count_states(numbers))
         return counts
 
     def by_word(self) -> dict[str, int]:
@@ -136,6 +176,14 @@ class QueueCounts:
         """Queue and place of each key of a wrong type."""
         for queue, numbers in self.queues.items():
             yield from ((queue, name) for name, number in numbers.items() if number < 0)
+
+
+def count_states(numbers: Mapping[str, int]) -> dict[State, int]:
+    """The number of jobs in each state, from that in each place."""
+    counts = dict.fromkeys(STATES, 0)
+    for name, number in numbers.items():
+        counts[PLACES[name].state] += max(0, number)
+    return counts
 
 
 class RedisScan:
@@ -160,7 +208,7 @@ class RedisScan:
         by_queue: dict[str, list[str]] = {}
         for name in names:
             parts = split_id(name)
-            if parts is None or not name.isprintable():
+            if parts is None:
                 yield Missing(name)
             else:
                 by_queue.setdefault(parts[0], []).append(parts[1])
@@ -182,7 +230,7 @@ class RedisScan:
         """All jobs of a state, or of one word of it, sorted by id."""
         with _JobNames() as names:
             counts = QueueCounts(self._connection, self._place, queues)
-            yield from self._list(names, counts, state, word)
+            self._list(names, counts, state, word)
             yield from self._sorted_rows(names, state)
 
     def ends(self, counts: QueueCounts, number: int) -> Iterator[ScanItem]:
@@ -208,24 +256,22 @@ class RedisScan:
                     group = STATES[PLACES[name].state]
                     yield from (i for i in self._rows(queue, group, ids) if isinstance(i, Task))
 
-    def everything(self, counts: QueueCounts) -> Iterator[ScanItem]:
-        """Each state sorted by id, then the problems of more than one row."""
+    def everything(self, counts: QueueCounts, others: Collection[str] = ()) -> Iterator[ScanItem]:
+        """Each state sorted by id, then the problems of more than one row; `others` are prefixes
+        of other queues."""
         with _JobNames() as names:
             problems = [_odd_key(self._place, queue, name) for queue, name in counts.odd_keys()]
             for state in STATES:
-                problems += self._list(names, counts, state)
+                self._list(names, counts, state)
             self.expected_tasks = sum(names.counts.values())
             for state in STATES:
                 yield from self._sorted_rows(names, state)
             yield from problems
             yield from self._doubles(names)
-            yield from self._orphans(names)
+            yield from self._orphans(names, counts, others)
 
-    def _list(
-        self, names: _JobNames, counts: QueueCounts, state: State, word: str = ""
-    ) -> list[Problem]:
-        """Add the ids of a state to the names; return the entries that are no jobs."""
-        problems = []
+    def _list(self, names: _JobNames, counts: QueueCounts, state: State, word: str = "") -> None:
+        """Add the ids of a state to the names."""
         for queue, numbers in counts.queues.items():
             quoted = task_id(queue, "")
             for name, number in numbers.items():
@@ -234,14 +280,10 @@ class RedisScan:
                     continue
                 start = 0
                 while ids := self._ids(queue, name, start, start + IDS_PER_PAGE - 1):
-                    odd = _odd_ids(ids)
-                    jobs = [i for i in ids if i not in odd] if odd else ids
-                    names.add(state, [quoted + ident for ident in jobs])
-                    problems += [_odd_entry(self._place, queue, name, i) for i in odd]
+                    names.add(state, [quoted + text for text in _job_texts(ids)])
                     start += IDS_PER_PAGE
                     if len(ids) < IDS_PER_PAGE:
                         break
-        return problems
 
     def _ids(self, queue: str, name: str, start: int, end: int) -> list[str]:
         at = PLACES[name]
@@ -270,12 +312,10 @@ class RedisScan:
                 [(first, iter(unique))] if is_one else groupby(unique, _queue_prefix)
             ):
                 queue, _ = split_id(f"{prefix}x") or ("", "")
-                ids = [name[len(prefix) :] for name in some]
-                if not queue or ids[:1] == [""]:  # an empty id is the first in order
-                    odd = ids if not queue else ids[:1]
-                    what = "its id is empty or has a null character"
-                    yield from (Problem(prefix + ident, what, state) for ident in odd)
-                    ids = ids[len(odd) :]
+                ids = [job_of(name[len(prefix) :]) for name in some]
+                if ids[:1] == [""]:  # the first in order
+                    yield Problem(prefix, "its id is empty", state)
+                    del ids[0]
                 yield from self._rows(queue, STATES[state], ids)
 
     def _rows(self, queue: str, group: str, ids: Sequence[str]) -> Iterator[ScanItem]:
@@ -303,15 +343,18 @@ class RedisScan:
         for name in suspects[:MAX_SUSPECTS]:
             yield from self._problems_of(name)
 
-    def _orphans(self, names: _JobNames) -> Iterator[Problem]:
+    def _orphans(
+        self, names: _JobNames, counts: QueueCounts, others: Collection[str]
+    ) -> Iterator[Problem]:
         """The job hashes that are in no list or set; they are listed only if there are too many."""
+        foreign = tuple(f"{prefix}:" for prefix in others)
         count = count_hashes(self._connection, self._place).total()
         if count <= self._different - self._without_hash:
             return
         start = len(self._place.prefix) + 1
         for _, keys in _job_hashes(self._connection, self._place, "keys"):
-            parts = (key[start:].partition(":") for key in keys)
-            names.add_hashes(task_id(queue, ident) for queue, _, ident in parts)
+            parts = (key[start:].partition(":") for key in keys if not key.startswith(foreign))
+            names.add_hashes(task_id(q, ident) for q, _, ident in parts if q in counts.queues)
         for name in islice(names.unlisted(), MAX_SUSPECTS):
             yield from self._problems_of(name)
 
@@ -353,6 +396,9 @@ def find_orphans(connection: Connection, place: RedisPlace, queue: str) -> list[
     base, found = place.base(queue), set[str]()
     for _, keys in _job_hashes(connection, place, "keys", base):
         found.update(key.removeprefix(base) for key in keys)
+    # A queue whose name begins with this one's and a colon has its keys here too.
+    others = tuple(name.removesuffix("meta") for name in found if name.endswith(":meta"))
+    found = {name for name in found if not name.startswith(others)}
     for name, at in PLACES.items():
         if not at.is_ours:
             words = ["LRANGE" if at.is_list else "ZRANGE", base + name, 0, -1]
@@ -396,12 +442,12 @@ def _queue_prefix(name: str) -> str:
     return name[: name.find("/") + 1]
 
 
-def _odd_ids(ids: Sequence[str]) -> set[str]:
-    """The entries of a list or set that are no ids of jobs."""
+def _job_texts(ids: Sequence[str]) -> Sequence[str]:
+    """The jobs among the entries of a list or set, as in the ids of tasks."""
     text = "/".join(ids)
-    if text.isprintable() and OLD_MARKER not in text:
-        return set()  # as usual
-    return {i for i in ids if not i.isprintable() or i.startswith(OLD_MARKER)}
+    if is_usual(text) and OLD_MARKER not in text:
+        return ids  # as usual
+    return [job_text(ident) for ident in ids if not ident.startswith(OLD_MARKER)]
 
 
 def _odd_key(place: RedisPlace, queue: str, name: str) -> Problem:
@@ -409,13 +455,6 @@ def _odd_key(place: RedisPlace, queue: str, name: str) -> Problem:
     base = place.kept(queue) if at.is_ours else place.base(queue)
     kind = "list" if at.is_list else "sorted set"
     return Problem(base + name, f"is no {kind}: BullMQ cannot use it", at.state)
-
-
-def _odd_entry(place: RedisPlace, queue: str, name: str, entry: str) -> Problem:
-    what = "its id has unprintable characters"
-    if entry.startswith(OLD_MARKER):
-        what = "a marker of an old BullMQ version: a worker removes it"
-    return Problem(f"{place.base(queue)}{name} {entry}", what, PLACES[name].state)
 
 
 class _JobNames(SortedNames):

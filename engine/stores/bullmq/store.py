@@ -118,7 +118,7 @@ class BullmqStore:
             self.controls: Mapping[str, Control] = controls.LazyControls(self._list_controls)
             self._controls_due = 0.0
             feed = ChangeFeed(self._connection, place, self._queues)
-            self.changes = ChangeSource(wait=feed.wait)
+            self.changes = ChangeSource(wait=feed.wait, counts=feed.counts)
             self.expected_tasks = 0
         except BaseException:
             self.close()
@@ -163,7 +163,7 @@ class BullmqStore:
                 yield from scan.preview(QueueCounts(self._connection, self.place, found))
             self.controls = self._list_controls()
             counts = QueueCounts(self._connection, self.place, self._queues.names())
-            for item in scan.everything(counts):
+            for item in scan.everything(counts, self._queues.others):
                 self.expected_tasks = scan.expected_tasks
                 yield item
             return
@@ -289,7 +289,7 @@ class BullmqStore:
         """
         present = self._list_controls()
         done = controls.run_control(self._connection, self.place, present, name, target, value)
-        self._queues.names(max_age=0.0)
+        self._queues.names(fresh=True)
         self.controls = self._list_controls()
         return done
 

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 
 from engine.doctor.finding import Finding, Grade
+from engine.monitor.latency import KindFigures, percentile
+from engine.monitor.throughput import HISTORY_SECONDS
 from engine.store import StoreError, Unavailable
 from engine.stores.bullmq import facts, parse_place
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.repeats import Repeats
+from engine.stores.bullmq.scan import KnownQueues
 from engine.text.safe import safe_line
 from tui.cli.formats.bullmq_worker import handled_queues
 from tui.cli.queue.doctor import check_store
 from tui.cli.setup.setup import Setup
-from tui.session.place import Place, WholeQueueFigures
+from tui.session.place import Place, PlaceGroups, WholeQueueFigures
 
-FIGURES_SECONDS = 10.0
-"""Seconds for which the facts on screen are current."""
+FIGURES_SECONDS = 2.0
+"""Seconds for which the facts on screen are current: as long as the queues that are listed."""
 ORPHAN_SECONDS, ORPHAN_COST_FACTOR = 60.0, 100
 """Least seconds between two searches for jobs in no list, and how many times as long as it took:
 a search visits all keys."""
+
+
+KINDS_SECONDS, KINDS_COST_FACTOR = 10.0, 50
+"""Seconds between two reads of finished jobs, also as a multiple of the last one's duration."""
 
 
 class ServerWatch:
@@ -30,6 +37,9 @@ class ServerWatch:
     def __init__(self, setup: Setup) -> None:
         self._address = setup.address
         self._connection: Connection | None = None
+        self._queues: KnownQueues | None = None
+        self._kinds: tuple[KindFigures, ...] = ()
+        self._kinds_due = 0.0
         self._figures = WholeQueueFigures()
         self._due = self._orphans_due = 0.0
         self._orphans: Mapping[str, int] | None = None
@@ -45,28 +55,62 @@ class ServerWatch:
         place = parse_place(self._address)
         if self._connection is None:
             self._connection = Connection(place)
+            self._queues = KnownQueues(self._connection, place)
         start = time.monotonic()
         is_search = start >= self._orphans_due
-        state = facts.read_state(self._connection, place, None if is_search else self._orphans)
+        orphans = None if is_search else self._orphans
+        state = facts.read_state(self._connection, place, time.time(), orphans, self._queues)
         if is_search:
             self._orphans, took = state.orphans, time.monotonic() - start
             wait = FIGURES_SECONDS if state.orphans else ORPHAN_SECONDS
             self._orphans_due = start + max(wait, ORPHAN_COST_FACTOR * took)
         warnings = tuple(warning.what for warning in facts.find_warnings(state))
+        if time.monotonic() >= self._kinds_due:
+            names = [queue.name for queue in state.queues]
+            began = time.monotonic()
+            runs = facts.read_runs(self._connection, place, names, time.time(), HISTORY_SECONDS)
+            self._kinds = kinds_by_jobs(runs)
+            spent = time.monotonic() - began
+            self._kinds_due = time.monotonic() + max(KINDS_SECONDS, KINDS_COST_FACTOR * spent)
         known = [queue.workers for queue in state.queues if queue.workers is not None]
         self._figures = WholeQueueFigures(
             tuple(facts.describe_state(state, time.time())),
             warnings,
             has_worker=any(known) if known else None,
             connected=tuple(state.workers),
+            kinds=self._kinds,
+            queues=tuple((safe_line(queue.name), queue.counts) for queue in state.queues),
         )
         self._due = time.monotonic() + FIGURES_SECONDS
         return self._figures
 
 
+def kinds_by_jobs(found: Iterable[facts.QueueRuns]) -> tuple[KindFigures, ...]:
+    """The figures of the queues in which jobs finished, wait or run, the busiest first."""
+    kinds = [_kind_of(one) for one in found if one.has_tasks or one.runs or any(one.counts or ())]
+    return tuple(sorted(kinds, key=lambda one: (-(one.per_minute or 0.0), one.kind)))
+
+
+def _kind_of(one: facts.QueueRuns) -> KindFigures:
+    completed, failed = one.counts or (0, 0)
+    total = completed + failed
+    why = "" if one.runs or not total else "no finished job with its times is kept"
+    why = why if one.counts is not None else "no completed job is kept, and no metrics of BullMQ"
+    return KindFigures(
+        safe_line(one.queue),
+        None if one.counts is None else 60 * total / one.window,
+        failed / total if total else None,
+        *(percentile(one.waits, 0.5), percentile(one.waits, 0.95)),
+        *(percentile(one.runs, 0.5), percentile(one.runs, 0.95)),
+        one.source,
+        why,
+    )
+
+
 def complete_place(setup: Setup, place: Place) -> Place:
     """The `Place` of a server, with the facts about it."""
-    return place._replace(queue_figures=ServerWatch(setup).read)
+    groups = PlaceGroups({"kind": "queue"}, lambda queues: {})
+    return place._replace(queue_figures=ServerWatch(setup).read, groups=groups)
 
 
 def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
@@ -74,7 +118,7 @@ def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
     try:
         place = parse_place(setup.address)
         with closing(Connection(place)) as connection:
-            state = facts.read_state(connection, place)
+            state = facts.read_state(connection, place, time.time())
             gate = Repeats(connection, place).gate
             closed = {name: gate(name)[0] for name in handled_queues(setup)}
     except Unavailable as error:

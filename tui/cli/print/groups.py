@@ -7,7 +7,7 @@ import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
-from engine.index.group_counts import GROUP_COLUMNS
+from engine.index.group_counts import GROUP_COLUMNS, MAX_GROUPS
 from engine.model import State
 from engine.store import Unavailable
 from engine.text.safe import safe_line
@@ -22,7 +22,7 @@ from tui.session.place_session import PlaceSession
 
 
 def groups(setup: Setup, arguments: Namespace) -> int:
-    """Print one line for each group, the largest first, and the number of the others."""
+    """Print one line for each group, the largest first; without --all the rest as one line."""
     places = chosen_places(setup, [arguments.place] if arguments.place else [])[:1]
 
     async def ask(
@@ -32,8 +32,9 @@ def groups(setup: Setup, arguments: Namespace) -> int:
         if live.inspector.latest.unavailable:
             raise Unavailable(live.inspector.latest.unavailable)
         own, titles = live.place.groups, live.place.group_titles
+        most = -1 if arguments.all else MAX_GROUPS
         by = _grouping(arguments.by, titles, [] if own is None else [own.ring])
-        found = await read_groups(live, state_query(live, arguments), by)
+        found = await read_groups(live, state_query(live, arguments), by, None, most)
         return found, dict(live.inspector.states), titles
 
     (table, facts, _), states, titles = scan_once(places, ask)

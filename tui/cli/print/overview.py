@@ -13,6 +13,7 @@ from typing import NamedTuple
 from engine.index.age_table import BOUNDS_MINUTES, Ages, summarize_ages
 from engine.model import State
 from engine.monitor import forecast
+from engine.monitor.alerts import needs_attention
 from engine.monitor.throughput import MIN_RATE_SECONDS
 from engine.store import Unavailable
 from engine.text.safe import safe_line
@@ -66,7 +67,7 @@ def overview(setup: Setup, arguments: Namespace) -> int:
         print_lines(_page(looks, now, width))
     if any(look.table is None for look in looks):
         return UNREADABLE
-    return ATTENTION if any(look.live.alerts for look in looks) else OK
+    return ATTENTION if any(needs_attention(look.live.alerts) for look in looks) else OK
 
 
 async def _wait_for_rates(live: PlaceSession) -> None:
@@ -100,10 +101,13 @@ def _page(looks: Sequence[OverviewReport], now: float, width: int) -> list[Line]
     called = dict(zip([live.place.name for live in lives], names, strict=True))
     alerts = alert_view.sort_alerts([alert for live in lives for alert in live.alerts])
     cells = view.table_layout((), width).spark or view.SPARKLINE_CELLS
-    head, rows = view.place_table([view.live_line(live, now, cells) for live in lives], now, width)
+    shown = [view.live_line(live, now, cells) for live in lives]
+    head, rows = view.place_table(shown, now, width)
     found = alert_view.alert_lines(alerts, called, width, keys_shown=False)
     lines = [*map(present.bracket_chips, found)] or [alert_view.no_alerts_line(True)]
-    lines += [BLANK_LINE, head, *rows]
+    lines += [BLANK_LINE, head]
+    for at, row in enumerate(rows):
+        lines += [row, *(line for _, line in view.part_lines(shown, at, now, width))]
     for look, name in zip(looks, names, strict=True):
         lines += _ages(look, name, width)
         forecasts = look.live.forecasts()
@@ -133,7 +137,12 @@ def _ages(look: OverviewReport, name: str, width: int) -> list[Line]:
 
 def _as_row(look: OverviewReport, now: float) -> dict[str, object]:
     """Task counts per age, by upper bounds in minutes; the last count has no bound."""
-    row = view.place_values(view.live_line(look.live, now, view.SPARKLINE_CELLS), now)
+    line = view.live_line(look.live, now, view.SPARKLINE_CELLS)
+    row = view.place_values(line, now)
+    row["queues"] = [
+        {"queue": name, "tasks": {line.words[state]: n for state, n in counts.items()}}
+        for name, counts in line.parts
+    ]
     row["alerts"] = [alert_view.alert_row(alert) for alert in look.live.alerts]
     workers = worker_rows(look.live, now)
     row["workers"] = [worker_lines.worker_values(worker, now) for worker in workers]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from engine.logs.log_filter import parse_typed_time
 from engine.model import LockEvidence
 from engine.monitor import forecast
+from engine.monitor.alerts import needs_attention
 from engine.monitor.recorded_history import MissingSpan, RecordedHistory
 from engine.monitor.recorder import DAY_SECONDS, UnreadableRecording, read_samples
 from engine.monitor.recorder import EncodedSample as Recorded
@@ -55,7 +56,7 @@ def print_past_overview(places: Sequence[Place], arguments: Namespace) -> int:
         print_lines(_page(there, limits, at, now, width))
     if any(isinstance(each.recorded, MissingSpan) or each.queue.unavailable for each in there):
         return UNREADABLE
-    return ATTENTION if any(each.alerts for each in there) else OK
+    return ATTENTION if any(needs_attention(each.alerts) for each in there) else OK
 
 
 def _recorded_history(place: Place, at: float) -> RecordedHistory:

@@ -17,10 +17,12 @@ from engine.model import Problem, State, Task, Verdict, count_by_words, fold_pro
 from engine.monitor.alerts import (
     Alert,
     AlertKind,
+    Level,
     Unfinished,
     count_refusals,
     find_alerts,
     is_stalled,
+    needs_attention,
     recent_refusals,
 )
 from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forecasts
@@ -105,7 +107,7 @@ def status(setup: Setup, arguments: Namespace) -> int:
         print(json.dumps(_as_row(place, found)))
     else:
         print("\n".join(_as_text(place, found)))
-    return ATTENTION if found.alerts else OK
+    return ATTENTION if needs_attention(found.alerts) else OK
 
 
 def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus:
@@ -171,6 +173,7 @@ def task_facts(tasks: TaskSummary) -> TaskFacts:
         states=tasks.states,
         counts=tasks.counts,
         complete=True,
+        is_scanned=tasks.read is None,
         unavailable="",
         problems=len(tasks.problems),
         oldest=tasks.oldest,
@@ -310,8 +313,18 @@ def _as_text(place: Place, found: PlaceStatus) -> list[str]:
     lines += [
         f"{lead:<9} {each.sentence}" for lead, each in zip(leads, found.forecasts, strict=False)
     ]
-    lines += [f"attention {_in_full(alert)}" for alert in found.alerts]
-    return lines if found.alerts else [*lines, "OK        nothing needs attention"]
+    urgent, accepted = _divide(found.alerts)
+    lines += [f"attention {text}" for text in urgent]
+    lines += [f"accepted  {text}" for text in accepted]
+    return lines if urgent else [*lines, "OK        nothing needs attention"]
+
+
+def _divide(alerts: Sequence[Alert]) -> tuple[list[str], list[str]]:
+    """The texts of the alerts that need attention, and of those that the configuration accepts."""
+    texts: tuple[list[str], list[str]] = [], []
+    for alert in alerts:
+        texts[alert.level is Level.INFO].append(_in_full(alert).removeprefix("accepted: "))
+    return texts
 
 
 def _in_full(alert: Alert) -> str:
@@ -349,6 +362,7 @@ def _stopped(readings: PlaceReadings) -> Sequence[TransportSuspension]:
 def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
     tasks, readings = found.tasks, found.readings
     lock, heap = readings.lock, readings.sending.backlog
+    urgent, accepted = _divide(found.alerts)
     spooled = heap if isinstance(heap, MailBacklog) else None
     mail = {
         "spooled": None if spooled is None else spooled.mails,
@@ -372,6 +386,7 @@ def _as_row(place: Place, found: PlaceStatus) -> dict[str, object]:
         "mail": None if place.mail is None else mail,
         "facts": dict(readings.queue_figures.rows),
         "problems": [{"where": one.where, "what": one.what} for one in tasks.problems],
-        "attention": [_in_full(alert) for alert in found.alerts],
+        "attention": urgent,
+        "accepted": accepted,
         "forecasts": as_row(found.forecasts),
     }

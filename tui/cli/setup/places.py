@@ -173,7 +173,9 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         worker_command=() if form.why_unworkable(here.settings) else (*argv, *form.work_command),
         command=("spooldeck", "--root", shown, *settings),
         max_attempts=_attempt_limit(here.retry_policy()),
-        alerts=config.alerts,
+        alerts=config.alerts._replace(
+            accepted=tuple(a for a in config.alerts.accepted if a.place in ("", name, shown))
+        ),
         claim_obstacle=partial(_why_unworkable, form.why_unworkable(here.settings)),
         recording=here.recorder_slot(),
         trash=config.trash,

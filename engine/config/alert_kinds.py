@@ -1,0 +1,70 @@
+"""The subjects of alerts, and the warnings that an operator accepts (`alerts.accepted`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from engine.config import validators
+from engine.config.validators import Check, ConfigLocation
+
+
+class AlertKind(StrEnum):
+    """Subject of an alert, the most urgent first. The values are stored by the flight recorder."""
+
+    STUCK = "stuck lock"
+    UNREADABLE = "unreadable"
+    FULL = "a full disk"
+    LIMIT = "a full limit"
+    IDLE = "nothing runs"
+    STALE = "stale lock"
+    UNKNOWN_LOCK = "unknown lock"
+    ABANDONED = "in work without a worker"
+    INTERRUPTED = "an interrupted operation"
+    GROWING = "more dead tasks"
+    DEAD = "dead tasks"
+    OLDEST = "an old task"
+    BLOCKED = "tasks that no worker can run"
+    TRANSPORT = "a failing transport"
+    SUSPENDED = "a suspended transport"
+    UNHEALTHY = "an unhealthy destination"
+    RECOVERED = "failed tasks that can be sent again"
+    LOST = "mail without a task"
+    REFUSED = "refused mail"
+    CLOCK = "a clock that was set"
+    WARNED = "a warning of the queue"
+    PROBLEMS = "problems"
+    CONTRADICTION = "metrics that contradict"
+    OLD_METRICS = "old metrics"
+    BAD_METRICS = "unreadable metrics"
+
+
+class AcceptedAlert(NamedTuple):
+    """A warning that stays visible and needs no attention."""
+
+    kind: str
+    place: str = ""
+    """As in `places` or on the command line; "" for all places."""
+    text: str = ""
+    """How the text of the alert begins; "" for each alert of the kind."""
+
+
+_CRITICAL = {AlertKind.STUCK, AlertKind.UNREADABLE, AlertKind.FULL, AlertKind.IDLE}
+_ACCEPTED: Mapping[str, Check] = {
+    "kind": validators.choice_check(*(str(kind) for kind in AlertKind if kind not in _CRITICAL)),
+    "place": validators.check_text,
+    "text": validators.check_text,
+}
+
+
+def check_accepted(value: object, at: ConfigLocation) -> AcceptedAlert:
+    """An item of `alerts.accepted`.
+
+    Raises:
+        ConfigError: a value is invalid, or it has no kind.
+    """
+    said = validators.check_mapping(value, at, _ACCEPTED)
+    if "kind" not in said:
+        raise at.wrong_value("kind, and place or text if it is not for all", value)
+    return AcceptedAlert(**said)
