@@ -10,10 +10,8 @@ from engine.delivery.network_errors import DeliveryError
 from engine.destinations.destination import Destination, mark_success, origin_of
 from engine.destinations.registry import update
 from engine.federation.envelope import BadEnvelope
-from engine.federation.keys import PeerKeys
+from engine.federation.keys import ENCRYPTION, SIGNING, PeerKeys
 from engine.federation.parts import (
-    ENCRYPTION,
-    SIGNING,
     FederationParts,
     keys_of,
     own_headers,

@@ -20,6 +20,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from engine.federation.envelope import KEY_BYTES, BadEnvelope, decode, encode
 from engine.system import files
 
+SIGNING, ENCRYPTION = "publicKey", "encryptionPublicKey"
+"""Keys of the free JSON of a destination: its public keys in base64, as /discover names them."""
+
 PUBLIC, PRIVATE = "FEDERATION_PUBLIC_KEY", "FEDERATION_PRIVATE_KEY"
 ENCRYPTION_PUBLIC = "FEDERATION_ENCRYPTION_PUBLIC_KEY"
 ENCRYPTION_PRIVATE = "FEDERATION_ENCRYPTION_PRIVATE_KEY"

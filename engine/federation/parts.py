@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from engine.delivery.http_client import Answer
 from engine.delivery.network_errors import CANCELLED, OWN_LIMIT, DeliveryError
 from engine.destinations.destination import Destination
 from engine.destinations.registry import Registry
-from engine.federation.keys import OwnKeys, PeerKeys
+from engine.federation.keys import ENCRYPTION, SIGNING, OwnKeys, PeerKeys
 from engine.federation.profile import POLICIES, Policy, Profile
+from engine.federation.shared_tables import SharedTables
 from engine.schedules import Schedule, linear
 from engine.work.handlers import Lacking, Postponed
-
-if TYPE_CHECKING:
-    from engine.federation.shared_tables import SharedTables
-
-SIGNING, ENCRYPTION = "publicKey", "encryptionPublicKey"
-"""Keys of the free JSON of a destination: its public keys in base64, as /discover names them."""
 
 PROBES = linear(300.0, 600.0, limit=5)
 """5, 15, 25, 35 and 45 minutes before the five probes."""

@@ -33,8 +33,8 @@ from engine.federation.jobs import (
     delivery_job,
     probe_id,
 )
-from engine.federation.keys import PeerKeys
-from engine.federation.parts import ENCRYPTION, SIGNING, FederationParts, Timeouts
+from engine.federation.keys import ENCRYPTION, SIGNING, PeerKeys
+from engine.federation.parts import FederationParts, Timeouts
 from engine.federation.profile import PROFILES
 from engine.model import State, Task
 from engine.work.handlers import Context, Failed, Fatal, HandlerResult, Postponed, Retry

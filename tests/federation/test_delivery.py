@@ -8,7 +8,7 @@ import pytest
 
 from engine.federation.envelope import encode
 from engine.federation.jobs import FOLLOW
-from engine.federation.parts import ENCRYPTION, SIGNING
+from engine.federation.keys import ENCRYPTION, SIGNING
 from engine.store import Unavailable
 from tests.federation import peers
 from tests.federation.peers import Fault, Peer

@@ -13,7 +13,7 @@ from engine.delivery.http_client import Answer
 from engine.delivery.network_errors import DeliveryError
 from engine.federation.health import plan_missing_probes
 from engine.federation.jobs import FOLLOW, probe_id, probe_job
-from engine.federation.parts import SIGNING
+from engine.federation.keys import SIGNING
 from engine.federation.profile import POLICIES
 from engine.federation.relay import MAX_SWEEP, find_relay
 from engine.schedules import linear

@@ -441,7 +441,8 @@ def _forget(registry: Registry | None, server: str) -> int:
     from engine.destinations.destination import origin_of
     from engine.destinations.registry import update
     from engine.federation.envelope import fingerprint
-    from engine.federation.parts import ENCRYPTION, SIGNING, keys_of
+    from engine.federation.keys import ENCRYPTION, SIGNING
+    from engine.federation.parts import keys_of
 
     if registry is None:
         fail(EX_CONFIG, "federation: needs destinations, such as sqlite:///PATH")
