@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 
-from engine.system.supervisor import OWN_LIMITS
+from engine.system.supervisor import own_limit
 from engine.text.safe import safe_line
 
 DNS, REFUSED, RESET = "DNS", "REFUSED", "RESET"
@@ -61,7 +61,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def error_code(error: BaseException) -> str:
     """The code of an exception, by it or by what caused it."""
-    if any(isinstance(one, OSError) and one.errno in OWN_LIMITS for one in _chain(error)):
+    if any(map(own_limit, _chain(error))):
         return OWN_LIMIT
     found = (code for one in _chain(error) for kind, code in _CODES if isinstance(one, kind))
     return next(found, UNKNOWN)
@@ -69,6 +69,8 @@ def error_code(error: BaseException) -> str:
 
 def describe_error(error: BaseException) -> str:
     """The text of the innermost error: for a certificate why it is not trusted."""
+    if lack := next(filter(None, map(own_limit, _chain(error))), ""):
+        return lack
     *_, inner = _chain(error)
     said = getattr(inner, "verify_message", "") or getattr(inner, "strerror", "") or str(inner)
     return str(said) or type(inner).__name__

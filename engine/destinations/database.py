@@ -6,6 +6,7 @@ for the next statement. Errors become Unavailable with one line; no text has a p
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import sqlite3
@@ -26,7 +27,7 @@ PATIENCE_SECONDS = 5.0
 """Longest wait for a lock, for a statement, and for a connection."""
 
 GRACE_SECONDS = 1.0
-"""How much longer than its own time limit a server may take to say that it was reached."""
+"""Seconds after a server's own time limit until its connection is ended."""
 
 INSTALL_HINT = "pip install 'spooldeck[postgres]'"
 
@@ -139,11 +140,11 @@ class SqlDatabase:
         _close(connection)
 
     def _take(self, creates: bool) -> PooledConnection:
-        while self._idle:
-            try:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    break
                 connection = self._idle.pop()
-            except IndexError:
-                break  # another thread took it
             if self.dialect.is_current(self.address, connection):
                 return connection
             _close(connection)
@@ -261,10 +262,18 @@ def _connect_postgres(address: Address, patience: float, creates: bool) -> Poole
 
 @contextmanager
 def _postgres_deadline(connection: PooledConnection, seconds: float) -> Iterator[None]:
-    """The server's own limit does not end the wait for a server that hangs or answers for ever."""
+    """Shut down the socket by a timer, shutdown(2): a server that hangs or answers for ever does
+    not keep its own limit.
+
+    Raises:
+        OSError: no thread can be started for the timer.
+    """
     over = threading.Timer(seconds, partial(_shut, connection.raw.fileno()))
     over.daemon = True
-    over.start()
+    try:
+        over.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, str(error)) from error
     try:
         yield
     finally:

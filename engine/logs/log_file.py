@@ -6,6 +6,7 @@ a file is truncated under a memory map, the process gets SIGBUS.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections import OrderedDict
@@ -290,8 +291,9 @@ class LogFile:
         of a hole; the size if there is none."""
         try:
             return os.lseek(self._fd, at, os.SEEK_DATA)
-        except OSError:
-            return max(at, self.size)
+        except OSError as error:
+            # Without data behind it: ENXIO (lseek(2)). Any other error: it is read as it is.
+            return max(at, self.size) if error.errno == errno.ENXIO else at
 
     # Time and severity of lines that have none
 

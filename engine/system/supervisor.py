@@ -71,6 +71,28 @@ OWN_LIMITS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 """errno values of a call that failed for want of descriptors or memory of this process or system:
 they say nothing about the peer."""
 
+
+def descriptor_lack() -> str:
+    """Why no file can be opened now, for want of descriptors or memory; "" if one can."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return os.strerror(error.errno) if error.errno in OWN_LIMITS else ""
+    return ""
+
+
+def own_limit(error: BaseException | None) -> str:
+    """The text of an error for want of our own descriptors or memory; "" if it has another cause.
+
+    Without descriptors a name seems unknown and a certificate untrusted, as their files cannot be
+    opened: for these errors it is tried whether one can.
+    """
+    if isinstance(error, socket.gaierror) or hasattr(error, "verify_code"):
+        return descriptor_lack()
+    is_ours = isinstance(error, OSError) and error.errno in OWN_LIMITS
+    return os.strerror(error.errno) if is_ours else ""
+
+
 _FAULTS_OF_REQUEST = (errno.E2BIG, errno.EINVAL, errno.ENAMETOOLONG)
 """errno values of a start that fails for what the program was given, not for what is missing."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from engine.model import Move, Outcome, Task
 from engine.schedules import RetryDelay
-from engine.store import Store
+from engine.store import Store, StoreError
 from engine.work import handlers
 from engine.work.services import WorkerServices
 
@@ -147,6 +147,7 @@ class Claimer:
         """Tasks that were claimed together with outcomes and are not started yet."""
         self._taking: Iterator[Task] | None = None
         self._taken_since = 0.0
+        self._limit_ends: float | None = None
 
     def start_scan(self, now: float, room: int) -> None:
         """Prepare `next_task` for up to `room` claims: ask again which kinds may be claimed, and
@@ -171,11 +172,19 @@ class Claimer:
         self._taking = None
 
     def is_limited(self, now: float, log: Callable[[str, str], None]) -> bool:
-        """True if a rate limit of the store holds back due tasks; the log has a line then."""
-        ends = self._store.claim_rules.limit_ends()
-        if ends is not None:
+        """True if a rate limit of the store holds back due tasks; each has a line in the log.
+
+        False if the store cannot be reached: a run until idle ends then, as without tasks.
+        """
+        try:
+            ends = self._store.claim_rules.limit_ends()
+        except (StoreError, OSError) as error:
+            log("ERROR", f"Queue cannot be reached: {error}")
+            return False
+        if ends is not None and ends != self._limit_ends:
             wait = max(0.0, ends - now)
             log("INFO", f"A rate limit holds back tasks, next in {wait:.1f}s")
+        self._limit_ends = ends
         return ends is not None
 
     def swap_and_fetch(self, moves: list[Move], now: float, room: int) -> list[Outcome]:

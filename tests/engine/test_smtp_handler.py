@@ -497,8 +497,9 @@ def test_a_worker_without_descriptors_makes_no_attempt() -> None:
     """The task is given back, and its kind rests; the server sees nothing."""
     with Server() as server:
         send(server)  # loads all modules
-        with no_descriptors(), pytest.raises(Lacking, match="Too many open files"):
-            send(server)
+        for host in (HOST, "localhost"):
+            with no_descriptors(), pytest.raises(Lacking, match="Too many open files"):
+                send(server, host=host)
     assert len(server.mails) == 1
 
 

@@ -22,7 +22,7 @@ from engine.store import ClaimFilter, ClaimRules, Gone, Store, Unavailable, acce
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore
 from engine.system import files
-from engine.work.claiming import RESCAN_INTERVAL_SECONDS
+from engine.work.claiming import RESCAN_INTERVAL_SECONDS, Claimer, Slots
 from engine.work.handler_threads import FinishedTask
 from engine.work.handlers import (
     CONTRACT_KINDS,
@@ -1457,3 +1457,24 @@ def test_a_store_that_claims_lots_gets_no_more_than_fit(queue: WorkQueue) -> Non
     worker.process_all(until_idle=True)
     assert (most, queue.tasks()) == (3, {})
     assert max(asked) == 5
+
+
+def test_a_run_until_idle_ends_if_its_rate_limits_cannot_be_read() -> None:
+    """As it does without tasks, with a line in the log; so has each limit that holds tasks back."""
+    ends = [NOW + 5, NOW + 5, NOW + 9]
+
+    class Limited(MemoryStore):
+        claim_rules = ClaimRules(limit_ends=lambda: ends.pop(0) if ends else unreachable())
+
+    def unreachable() -> float:
+        raise Unavailable("gone")
+
+    lines: list[str] = []
+    claimer = Claimer(Limited(MemoryTasks()), "me", Slots(1, (), WorkerServices(), lambda: NOW))
+    limited = [claimer.is_limited(NOW, lambda level, text: lines.append(text)) for _ in range(4)]
+    assert limited == [True, True, True, False]
+    assert lines == [
+        "A rate limit holds back tasks, next in 5.0s",
+        "A rate limit holds back tasks, next in 9.0s",
+        "Queue cannot be reached: gone",
+    ]

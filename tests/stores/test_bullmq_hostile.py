@@ -349,6 +349,7 @@ def test_a_text_may_contain_the_head_of_a_list(client: redis.Redis, open_bullmq:
 
 
 HEADS = {
+    b"*2147483647\r\n": True,
     b"*2\r\n$3\r\nabc\r\n*2000001\r\n": True,
     b"*2\r\n$12\r\n\r\n*99999999\r\n:5\r\n+*9999999\r\n": False,
     b"$3\r\na\r\n\r\n%3000000\r\n": True,
@@ -359,11 +360,24 @@ HEADS = {
 
 @pytest.mark.parametrize("answer", HEADS)
 def test_the_head_of_a_long_list_is_found_wherever_the_parts_end(answer: bytes) -> None:
-    """An answer comes in parts of any length."""
-    for size in range(1, len(answer) + 1):
-        heads = connection._ListHeads()
-        parts = [answer[at : at + size] for at in range(0, len(answer), size)]
-        assert any(map(heads.is_long, parts)) == HEADS[answer], parts
+    """An answer comes in parts of any length; the first part may be of another length."""
+    for size, first in itertools.product(range(1, len(answer) + 1), repeat=2):
+        near, far = socket.socketpair()
+        with near, far:
+            limited = connection._LimitedSocket(far)
+            limited.sendall(b"GET x\r\n")
+            ends = [0, *range(first, len(answer), size), len(answer)]
+            parts = [answer[a:b] for a, b in itertools.pairwise(ends)]
+            assert _is_refused(limited, parts) == HEADS[answer], parts
+
+
+def _is_refused(limited: connection._LimitedSocket, parts: list[bytes]) -> bool:
+    try:
+        for part in parts:
+            limited._check(part)
+    except connection.AnswerTooLong:
+        return True
+    return False
 
 
 def test_an_answer_is_checked_for_long_lists_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from engine.mail.model import BadMail, NotSent, Reason
 from engine.mail.run_program import NOT_STARTED
 from engine.mail.transports.curl import describe_secret_fault, read_secret
 from engine.system.answer_limit import AnswerLimit, AnswerTooLong
-from engine.system.supervisor import OWN_LIMITS
+from engine.system.supervisor import descriptor_lack, own_limit
 from engine.text.safe import ascii_name, safe_line
 
 REQUIRED, WRAPPED, OPPORTUNISTIC, NONE = "required", "wrapped", "opportunistic", "none"
@@ -569,7 +569,11 @@ class _SmtpSession:
         until = time.monotonic() + min(to.connect_timeout, self._watch.seconds_left)
         for family, kind, protocol, _, address in found:
             connection = socket.socket(family, kind, protocol)
-            wire = connection.dup()
+            try:
+                wire = connection.dup()
+            except OSError:
+                connection.close()
+                raise
             try:
                 self._watch.set_connection(wire)
                 # Otherwise Nagle's algorithm holds each second small segment until the first is
@@ -712,8 +716,8 @@ class _SmtpSession:
         if lost and isinstance(error.__context__, OSError):
             error = error.__context__  # smtplib reports any error as a closed connection
         cause = error.__cause__ if isinstance(error, _Unreached) else error
-        if isinstance(cause, OSError) and cause.errno in OWN_LIMITS:
-            return NotSent(Reason.UNAVAILABLE, NOT_STARTED, f"{cause.strerror} - {self._doing}")
+        if why := own_limit(cause):
+            return NotSent(Reason.UNAVAILABLE, NOT_STARTED, f"{why} - {self._doing}")
         word = _word_for_error(error)
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         if isinstance(error, _Unreached) and isinstance(error.__cause__, OSError):
@@ -806,6 +810,8 @@ def _tls_context(to: SmtpDestination) -> ssl.SSLContext:
     """
     try:
         context = ssl.create_default_context(cafile=to.ca_file or None)
+        if lack := descriptor_lack():  # certificates that cannot be read now are left out
+            raise NotSent(Reason.UNAVAILABLE, NOT_STARTED, f"{lack} - reading certificates")
     except OSError as error:  # includes ssl.SSLError
         text = safe_line(f"cannot use the certificates in {to.ca_file}: {error.strerror or error}")
         raise failure_reasons.failure_from_word("tls_certificate", text) from None

@@ -106,6 +106,11 @@ class _ListHeads:
         self._skip = 0
         """Bytes of a text that are still to come."""
 
+    @property
+    def has_begun(self) -> bool:
+        """True if the next part may end the head of a list."""
+        return self._start[:1] in (b"*", b"%", b"~", b">")
+
     def is_long(self, data: bytes) -> bool:
         """True if the next part has such a head."""
         data, self._start = self._start + data, b""
@@ -187,7 +192,7 @@ class _LimitedSocket:
         self._unchecked.append(data)
         joined = self._end + data
         self._end = joined[-10:]
-        if _may_be_long_list(joined):
+        if self._heads.has_begun or _may_be_long_list(joined):
             unchecked, self._unchecked = b"".join(self._unchecked), []
             if self._heads.is_long(unchecked):
                 raise AnswerTooLong(f"a list of more than {MAX_ANSWER_LINES:,} elements")

@@ -15,7 +15,13 @@ from engine.store import StoreError
 from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.place import DEFAULT_PREFIX, RedisPlace
 from engine.stores.bullmq.row import MAX_TIME_MS
-from engine.stores.bullmq.scan import KnownQueues, QueueCounts, count_orphans, count_states
+from engine.stores.bullmq.scan import (
+    MAX_SUSPECTS,
+    KnownQueues,
+    QueueCounts,
+    count_orphans,
+    count_states,
+)
 from engine.text.safe import safe_line
 
 SAFE_POLICY = "noeviction"
@@ -291,12 +297,14 @@ def find_warnings(state: QueueServerState) -> Iterator[ServerWarning]:
             "(purge copies jobs first)",
         )
     for queue, number in state.orphans.items():
-        jobs = "1 job is" if number == 1 else f"{number:,} jobs are"
+        more = "+" if number >= MAX_SUSPECTS else ""
+        jobs = "1 job is" if number == 1 else f"{number:,}{more} jobs are"
+        is_plain = queue == safe_line(queue)
+        target = shlex.quote(queue) if is_plain else "QUEUE"
         yield ServerWarning(
             f"{safe_line(queue)}: {jobs} in no list and no set of the queue, so that no worker "
             "finds them",
-            f"the control recover puts them back: spooldeck control recover --target "
-            f"{shlex.quote(safe_line(queue))}",
+            f"the control recover puts them back: spooldeck control recover --target {target}",
             is_severe=True,
         )
     if state.settings.get("master_link_status", "up") != "up":

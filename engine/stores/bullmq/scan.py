@@ -412,8 +412,9 @@ def count_orphans(
     """By queue of these counts: the jobs that are in none of its lists and sets, at most
     `MAX_SUSPECTS`; queues without one are omitted.
 
-    The lists of a queue are read only if it has more hashes than entries; each suspect is searched
-    again, as it may have moved.
+    The lists of a queue are read only if it has more hashes than entries, so entries without data
+    may hide as many jobs here; a scan names both as problems. Each suspect is searched again, as it
+    may have moved.
     """
     listed = {
         queue: sum(max(0, n) for name, n in numbers.items() if not PLACES[name].is_ours)
