@@ -89,8 +89,8 @@ def own_limit(error: BaseException | None) -> str:
     """
     if isinstance(error, socket.gaierror) or hasattr(error, "verify_code"):
         return descriptor_lack()
-    is_ours = isinstance(error, OSError) and error.errno in OWN_LIMITS
-    return os.strerror(error.errno) if is_ours else ""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number in OWN_LIMITS and number else ""
 
 
 _FAULTS_OF_REQUEST = (errno.E2BIG, errno.EINVAL, errno.ENAMETOOLONG)

@@ -19,7 +19,7 @@ from engine.model import Move, Problem, State, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsupported
 from engine.stores.bullmq import BullmqStore, connection
 from engine.stores.bullmq.place import RedisPlace, parse_place, split_id, task_id
-from engine.system.answer_limit import AnswerLimit
+from engine.system.answer_limit import AnswerLimit, AnswerTooLong
 from tests.redis_server import TestServer
 from tests.stores.jobs import (
     CREATED_MS,
@@ -375,7 +375,7 @@ def _is_refused(limited: connection._LimitedSocket, parts: list[bytes]) -> bool:
     try:
         for part in parts:
             limited._check(part)
-    except connection.AnswerTooLong:
+    except AnswerTooLong:
         return True
     return False
 

@@ -628,7 +628,7 @@ def _attempt_line(old: Task, new: Task, now: float) -> str:
         said = "completed"
     elif new.state is State.DEAD:
         own = old.extra.get(BACKOFF_KEY, "")
-        is_early = bool(most) and (new.attempts or 0) < most and own.startswith(CUSTOM)
+        is_early = (new.attempts or 0) < (most or 0) and own.startswith(CUSTOM)
         why = f": only its program knows the delay {own.removeprefix(CUSTOM)}" if is_early else ""
         said = f"failed: {new.error}; given up{why}"
     else:
