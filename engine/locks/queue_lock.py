@@ -445,7 +445,7 @@ def _keep_spare(path: str) -> None:
             owner = files.new_file_owner(os.fstat(folder))
             with (
                 contextlib.suppress(OSError),
-                open(files.create_file(name, folder, owner, 0o600), "wb") as spare,
+                open(files.create_file(name, folder, owner), "wb") as spare,
             ):
                 spare.write(bytes(_SPARE_BYTES))
     finally:

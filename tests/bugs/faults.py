@@ -44,7 +44,7 @@ FAULTS: tuple[Fault, ...] = (
           "engine/zmailer/diagnostics.py", "tests/zmailer/test_reports.py",
           ("(FAILED if is_final else DELAYED).encode()", "DELAYED.encode()")),
     fault("takes any scheduler for ours", "the original scheduler is aborted by a signal",
-          "engine/zmailer/spool_controls.py", "tests/zmailer/test_spool_controls.py",
+          "engine/stores/zmailer/agents.py", "tests/zmailer/test_spool_controls.py",
           ("return not files.is_unclaimed(fd)", "return True")),
     fault("bounces what has changed", "a recipient is given up that the operator did not see",
           "engine/stores/zmailer/changes.py",

@@ -360,12 +360,13 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _added_at(now: float, name: str) -> str:
-    """Return the id of a new task, or of another one its name."""
-    new, _, kind = name.partition(" ")
+    """Return the id of a new task by its kind and number, or of another one its name."""
+    new, _, rest = name.partition(" ")
     if new != NEW:
         return name
+    kind, nth = rest.split()
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-    return f"{stamp}-{kind}-{wrapper.MARK.hex()}{int(now).to_bytes(8)[-2:].hex()}"
+    return f"{stamp}-{kind}-{int(nth):04x}{wrapper.MARK.hex()}"
 
 
 def _tasks_in(root: Path) -> dict[str, list[Place]]:
@@ -382,7 +383,7 @@ def _place(path: Path, ident: str, word: str) -> Place:
         record = task_format.parse_task(path.read_bytes(), ident)
     except Refused:
         return Place(word, -1)
-    name = NEW if f"-{wrapper.MARK.hex()}" in ident else ident
+    name = NEW if ident.endswith(wrapper.MARK.hex()) else ident
     whole = record.description == f"the work of {name}"
     payload = not record.payload or Path(record.payload).exists()
     return Place(word, record.retries if whole and payload else -1)
@@ -471,7 +472,7 @@ NEW = "new"
 """In fates, the id that `queue add` gives."""
 
 _add, _next = "queue add report {description}", "queue process-next"
-_batch = {f"{NEW} {kind}": kind for kind in ("alpha", "beta", "gamma", "report")}
+_batch = {f"{NEW} {kind} {n}": kind for n, kind in enumerate(("alpha", "beta", "gamma", "report"))}
 """So many that the folders are listed once for all of a group, by id the kind of each."""
 _added = Fate(NOWHERE, _of(NOWHERE, WAITING), {0: _of(WAITING), 1: _of(NOWHERE)}, WAITING)
 _added_of_many = _added._replace(after={0: _of(WAITING)})
@@ -526,9 +527,9 @@ _several_end = {
 
 CASES: Mapping[str, _Scenario] = {
     "add-first": _Scenario(
-        _add, _prepared(bare, another_s), {f"{NEW} report": _added}, 0, 20, counted=0
+        _add, _prepared(bare, another_s), {f"{NEW} report 0": _added}, 0, 20, counted=0
     ),
-    "add": _Scenario(_add, _patient, {f"{NEW} report": _added, **_waits}, 0, 11),
+    "add": _Scenario(_add, _patient, {f"{NEW} report 0": _added, **_waits}, 0, 11),
     "add-batch": _Scenario(
         "queue add --batch",
         _with(_task(DEAD_1, DEAD)),

@@ -61,10 +61,10 @@ def test_ids_are_stamped_in_utc(monkeypatch: pytest.MonkeyPatch) -> None:
     assert task_format.id_in_name(task.id + task_format.SUFFIX) == task.id
 
 
-def test_tasks_come_in_the_order_of_file_names(open_spool: Opener) -> None:
-    """Within one second the kind decides, then the token, byte by byte: as the real program."""
+def test_tasks_come_in_the_order_of_their_adds(open_spool: Opener) -> None:
+    """Within one second the token decides, which rises with the adds, then the kind."""
     store = open_spool()
-    stamps = ("15Z-a-00000001", "15Z-b-00000000", "15Z-b-0000000a", "15Z-b_c-00000000")
+    stamps = ("15Z-b-00000000", "15Z-b_c-00000000", "15Z-a-00000001", "15Z-b-0000000a")
     order = [*(f"20261120T0941{end}" for end in (*stamps, "16Z-a-00000000")), "Z", "a_b"]
     for ident in reversed(order):
         store.swap(None, a_task()._replace(id=ident))

@@ -327,7 +327,7 @@ def test_files_have_their_modes_whatever_the_umask(
     modes = {path.name: path.stat().st_mode & 0o777 for path in Path(root).rglob("*")}
     (task,) = (mode for name, mode in modes.items() if name.endswith(".task"))
     assert (task, modes["queue.log"], modes["queue.prom"]) == (0o640, 0o640, 0o644)
-    assert {mode for mode in modes.values() if mode < 0o640} == set()
+    assert {name: oct(mode) for name, mode in modes.items() if mode < 0o640} == {}
 
 
 def test_a_task_with_the_required_fields_only_runs_after_seconds(
