@@ -231,7 +231,7 @@ FAULTS: tuple[Fault, ...] = (
     fault("believes a hint about other files", "a due task waits until the one that came before it",
           "engine/stores/nftban/hint.py",
           "tests/stores/test_nftban_take.py::test_a_hint_in_doubt_is_no_hint",
-          ("        if checksum != _checksum(states.values()):\n            return None\n", "")),
+          ("        if checksum != _checksum(states):\n            return None\n", "")),
     fault("writes a hint of half a folder", "a due task is passed by, as its id was claimed before",
           "engine/stores/nftban/claims.py",
           "tests/stores/test_nftban_take.py::test_a_name_that_is_also_claimed_voids_the_hint",
