@@ -58,7 +58,7 @@ def test_what_is_not_known_leaves_no_empty_marks() -> None:
     values = dict.fromkeys(PLACEHOLDER_NAMES, "x") | {"COMPANY_NAME": "", "SERVER_IP": ""}
     page = template.Template().wrap_body("body", values)
     assert "<strong>" not in page
-    assert "Sent by x on x at x to x. x" in page
+    assert "\nSent by x on x at x to x. " in page
 
 
 def test_placeholders_in_the_content_are_replaced_once() -> None:
