@@ -114,14 +114,16 @@ def places_folder(address: Address, environ: Mapping[str, str], user: int) -> st
 
     It is below `$XDG_STATE_HOME/spooldeck/places` (XDG Base Directory Specification), for root
     (`user` 0) below `/var/lib/spooldeck/places`. A relative XDG_STATE_HOME is ignored, as the
-    specification says.
+    specification says; systemd gives a unit with StateDirectory= the variable STATE_DIRECTORY. A
+    user without all of them and without a home, as of a container, has a folder that is never
+    there: reading needs none.
     """
     import hashlib
     import re
 
-    base = environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(base):
-        base = f"{environ.get('HOME') or os.path.expanduser('~')}/.local/state"
+    states = environ.get("XDG_STATE_HOME", ""), environ.get("STATE_DIRECTORY", "").split(":")[0]
+    homes = environ.get("HOME", ""), os.path.expanduser("~"), "/nonexistent"
+    base = next(filter(os.path.isabs, (*states, *(f"{home}/.local/state" for home in homes))))
     base = ROOT_STATE_FOLDER if user == 0 else f"{base}/spooldeck"
     readable = re.sub(r"[^A-Za-z0-9.]+", "-", address.text).strip("-.")[:_NAME_LENGTH]
     unique = hashlib.sha256(address.text.encode("utf-8", "surrogateescape")).hexdigest()[:12]

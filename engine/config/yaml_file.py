@@ -6,6 +6,7 @@ endless brackets exhaust the stack. Both are counted during parsing, before any 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,29 @@ def _require_short(event: yaml.ScalarEvent) -> None:
         raise _at(event, f"expected at most {MAX_NUMBER} characters in a number or a time")
 
 
+_AMBIGUOUS_NUMBER = re.compile(r"[-+]?(?:0[0-9_]+|[0-9][0-9_]*(?::[0-5]?[0-9])+)(\.[0-9_]*)?")
+"""Plain numbers that YAML 1.1 reads in base 8 (or as text, if a digit is 8 or 9) or in base 60."""
+
+
+def _require_one_reading(event: yaml.ScalarEvent) -> None:
+    """Raise BadYaml for an unquoted number that YAML and its author read differently."""
+    import yaml
+
+    text = event.value
+    if not event.implicit[0] or not _AMBIGUOUS_NUMBER.fullmatch(text):
+        return
+    value = yaml.safe_load(text)
+    if value == text:
+        reading = "text in YAML"
+    elif ":" in text:
+        reading = f"{value} in YAML (base 60)"
+    else:
+        reading = f"{value} in YAML (octal)"
+    digits = text.lstrip("+-0").replace("_", "") or "0"
+    plain = "" if ":" in text else f"{'-' if text.startswith('-') else ''}{digits}, or "
+    raise _at(event, f'{text} is {reading}: write {plain}"{text}" for the text')
+
+
 def _at(event: yaml.Event, what: str) -> BadYaml:
     mark = event.start_mark
     return BadYaml(f"line {mark.line + 1}: {what}" if mark else what)
@@ -115,7 +139,8 @@ def _one_line() -> Iterator[None]:
 
 
 def parse_nodes(data: bytes) -> tuple[Any, Any]:
-    """Parse a document; return its root node (None if empty) and the loader for `construct`.
+    """Parse a document of settings; return its root node (None if empty) and the loader for
+    `construct`. A number that can be read in two ways is refused.
 
     Raises:
         BadYaml: invalid YAML, or a limit exceeded.
@@ -130,6 +155,8 @@ def parse_nodes(data: bytes) -> tuple[Any, Any]:
         def get_event(self) -> Any:
             event = super().get_event()  # type: ignore[no-untyped-call]
             self.budget.count_event(event)
+            if isinstance(event, yaml.ScalarEvent):
+                _require_one_reading(event)
             return event
 
     _require_size(data)

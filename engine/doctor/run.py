@@ -84,6 +84,8 @@ CHECKS: tuple[DoctorCheck, ...] = (
         needs_tasks=True,
     ),
     DoctorCheck("worker", "", workers.check_worker, needs_tasks=True),
-    DoctorCheck("exclusive", "no other program works here", workers.check_exclusive),
+    DoctorCheck(
+        "exclusive", "no sign of another program in an exclusive queue", workers.check_exclusive
+    ),
 )
 """All checks, in the order in which to repair."""

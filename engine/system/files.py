@@ -136,6 +136,27 @@ def open_file(path: str, flags: int = os.O_RDONLY) -> int:
     return _checked_target(fd, makers, path)
 
 
+_DISK_NAMES = frozenset(
+    {
+        "lost+found",
+        ".snapshot",
+        ".snapshots",
+        ".zfs",
+        ".glusterfs",
+        "@eaDir",
+        "#recycle",
+        "#snapshot",
+    }
+)
+_DISK_PREFIXES = (".nfs", ".fuse_hidden", ".Trash-")
+
+
+def is_disks_own(name: str) -> bool:
+    """True for a name that file systems and network storage put into any folder: lost+found of
+    ext4, snapshots, files that an NFS client keeps while they are open."""
+    return name in _DISK_NAMES or name.startswith(_DISK_PREFIXES)
+
+
 def _require_there(path: str) -> None:
     """Find a missing file by one stat: many that are polled never exist, and to walk a path takes
     some twenty system calls. All else is left to the walk.

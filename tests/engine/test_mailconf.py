@@ -28,7 +28,7 @@ def test_nothing_said_is_the_contract() -> None:
     """Three attempts, 5, 15 and 45 seconds, HTML, one strict address; files of the place itself."""
     got = settings()
     assert (got.attempts, got.backoff, got.html, got.strict) == (3, (5, 15, 45), True, True)
-    assert (got.port, got.connect_timeout, got.max_time) == (587, 10, 30)
+    assert (got.port, got.connect_timeout, got.max_time) == (587, None, 30)
     assert got.allowed_paths == (ROOT, f"{ROOT}/log")
     assert got.delivery_log == f"{ROOT}/mail/delivery.jsonl"
     assert (got.method, got.recipient, got.plain_hosts) == ("", "", ())

@@ -69,5 +69,8 @@ def test_our_folder_for_a_url() -> None:
     assert places_folder(one, {"XDG_STATE_HOME": "/s", **home}, 1000).startswith("/s/spooldeck/")
     relative = {"XDG_STATE_HOME": "s", **home}
     assert places_folder(one, relative, 1000) == places_folder(one, home, 1000)
+    unit = {"STATE_DIRECTORY": "/var/lib/x:/var/lib/y", **home}
+    assert places_folder(one, unit, 1000).startswith("/var/lib/x/spooldeck/places/")
+    assert places_folder(one, {"HOME": "~"}, 1000).startswith("/")
     assert places_folder(one, home, 0).startswith("/var/lib/spooldeck/places/")
     assert places_folder(one, home, 1000) != places_folder(other, home, 1000)

@@ -31,6 +31,26 @@ def read(request: pytest.FixtureRequest) -> Reader:
     return found
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("010", '010 is 8 in YAML (octal): write 10, or "010" for the text'),
+        ("-08", '-08 is text in YAML: write -8, or "-08" for the text'),
+        ("0_7", '0_7 is 7 in YAML (octal): write 7, or "0_7" for the text'),
+        ("1:30", '1:30 is 90 in YAML (base 60): write "1:30" for the text'),
+        ("1:30.5", '1:30.5 is 90.5 in YAML (base 60): write "1:30.5" for the text'),
+    ],
+)
+def test_a_setting_with_two_readings_is_refused(text: str, why: str) -> None:
+    """The line names what YAML makes of it and what to write; quoted it is a text, and other
+    numbers are what they look like."""
+    with pytest.raises(BadYaml, match=re.escape(f"line 2: {why}")):
+        composed(f"a: 1\nb: [{text}]\n".encode())
+    assert composed(f"'{text}': \"{text}\"".encode()) == {text: text}
+    plain = b"[0, 10, -5, 0.5, 0x1f, 1_000, 2026-11-28, 10.05, '::1', a:b]"
+    assert composed(plain) != [] and composed(b"[0, 10, 0.5, 1_000]") == [0, 10, 0.5, 1000]
+
+
 def test_yaml_within_the_limits_is_read(read: Reader) -> None:
     """Anchors, merge keys, depth and length up to the limits make the values they stand for."""
     merged = b"base: &b {x: 1}\nmine: {<<: *b, y: 2}\n"

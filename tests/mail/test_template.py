@@ -53,6 +53,14 @@ def test_every_placeholder_is_replaced_by_its_escaped_value() -> None:
     assert page.endswith(" {color: red} {OTHER} {date}")
 
 
+def test_what_is_not_known_leaves_no_empty_marks() -> None:
+    """Without a company and an address our template has neither an empty tag nor two spaces."""
+    values = dict.fromkeys(PLACEHOLDER_NAMES, "x") | {"COMPANY_NAME": "", "SERVER_IP": ""}
+    page = template.Template().wrap_body("body", values)
+    assert "<strong>" not in page
+    assert "\nSent by x on x at x to x. " in page
+
+
 def test_placeholders_in_the_content_are_replaced_once() -> None:
     """Markup gets escaped values, text plain ones; a value is not searched, SUBJECT stays."""
     values = dict.fromkeys(PLACEHOLDER_NAMES, "") | {

@@ -568,3 +568,17 @@ def test_a_reason_whose_file_never_came_is_removed(
             assert files.claim_flock(file.fileno())
         open_spool(lambda: time.time() + age).recover()
     assert len(names(corrupt)) == kept
+
+
+def test_what_a_disk_puts_into_each_folder_is_no_problem(
+    spool: SpoolFolders, open_spool: Opener
+) -> None:
+    """lost+found, snapshots and the files that an NFS client keeps are named nowhere; other names
+    are."""
+    store = open_spool()
+    for name in ("lost+found", ".snapshot", "@eaDir", ".nfs000000000001", "lost"):
+        Path(spool.pending, name).mkdir()
+        Path(spool.dlq, name).mkdir()
+    whole = [found.where for found in store.scan() if isinstance(found, Problem)]
+    single = [f.where for f in store.scan({"lost+found", "lost"}) if isinstance(f, Problem)]
+    assert (set(whole), set(single)) == ({"pending/lost", "dlq/lost"},) * 2

@@ -347,6 +347,23 @@ def test_a_task_with_the_required_fields_only_runs_after_seconds(
     assert "nothing eligible: 1 task may still be being written; next task due " in early.stderr
 
 
+def test_a_linked_queue_folder_is_refused_by_every_command(
+    spooldeck: Run, tmp_path: Path, root: str
+) -> None:
+    """Tasks ran behind a link below the data folder while mail was never sent: now each command
+    names the link and what to do; a data folder that is a link itself is followed."""
+    Path(root, "queue").rename(tmp_path / "disk2")
+    Path(root, "queue").symlink_to(tmp_path / "disk2")
+    for words in ("queue process-next", "queue list", "queue add report", "queue count"):
+        refused = spooldeck("--root", root, *words.split())
+        assert (refused.returncode, refused.stderr.count("\n")) == (69, 1), refused.stderr
+        assert f"{root}/queue is a symbolic link" in refused.stderr
+    Path(root, "queue").unlink()
+    (tmp_path / "disk2").rename(Path(root, "queue"))
+    (tmp_path / "link").symlink_to(root)
+    assert spooldeck("--root", tmp_path / "link", "queue", "process-next").returncode == 1
+
+
 @pytest.mark.parametrize("where", ["queue", "queue/dlq"])
 def test_add_makes_no_folder_through_a_symbolic_link(
     tmp_path: Path, spooldeck: Run, where: str

@@ -738,4 +738,5 @@ def test_install_units_without_a_folder_or_queue_is_one_line(place: Place) -> No
     odd = place.run("--root", "data*", "install-units", ".")
 
     assert "spooldeck.logrotate not written" in odd.stderr
+    assert "logrotate" not in odd.stdout  # the next steps name files that exist
     assert not (place.folder / "spooldeck.logrotate").exists()

@@ -226,6 +226,20 @@ def test_a_configuration_in_a_closed_folder_is_ignored(place: Path) -> None:
     assert refused.stderr == "spooldeck: ./spooldeck.yaml: cannot be read: Permission denied\n"
 
 
+@pytest.mark.parametrize("home", [{}, {"HOME": "/nonexistent"}], ids=["no home", "none there"])
+def test_a_user_without_a_home_is_told_where_files_go(place: Path, home: dict[str, str]) -> None:
+    """A worker of a server, as a number without an account: one line names the setting, and no
+    folder named ~ is made."""
+    config = settings(place, "handlers: {mails: {command: ['true']}}\n")
+    os.chown(place.parent, NAMELESS, NAMELESS)
+    refused = as_user(
+        NAMELESS, "--config", config, "bullmq", "work", "redis://127.0.0.1:1/0", **home
+    )
+    assert (refused.returncode, refused.stderr.count("\n")) == (77, 1), refused.stderr
+    assert "set XDG_STATE_HOME (in a unit: StateDirectory=)" in refused.stderr
+    assert {path.name for path in place.parent.iterdir()} == {"data", "some.yaml"}
+
+
 def test_the_sudo_line_has_the_settings(place: Path) -> None:
     """sudo keeps no environment: its variables and the file that was found are in the line."""
     give(place, NAMELESS, 0o555)

@@ -43,6 +43,18 @@ def site(tmp_path: Path) -> Site:
 # ---- init and enqueue
 
 
+def test_a_cron_line_keeps_its_percent_signs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """cron ends a command at each % that has no backslash: the lines of init and doctor have it."""
+    path = tmp_path / "50%" / "z.db"
+    path.parent.mkdir()
+    assert main(["zgb", "init", str(path)]) == 0
+    main(["zgb", "doctor", str(path)])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "* * * * *" in line]
+    assert [line.count("50\\%/z.db") for line in lines] == [1, 1]
+
+
 def test_init_prints_the_next_steps(site: Site) -> None:
     """A new queue is paused; the commands that it prints switch it on and enqueue a mail."""
     made, *steps = site.zgb("init", site.path).stdout.splitlines()

@@ -91,6 +91,12 @@ MAX_HELP_COLUMNS = 120
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; a user never sees a traceback."""
+    signal(SIGCHLD, SIG_DFL)  # if the caller ignores it, we cannot read the exit status of a child
+    if argv is None and os.getpid() == 1:
+        from engine.system.first_process import exit_code_of_child
+
+        if (ended := exit_code_of_child()) is not None:
+            return ended
     # A command loads and parses for a tenth of a second: collecting in that time finds nothing.
     gc.set_threshold(GC_THRESHOLD)
     _open_closed_streams()
@@ -98,7 +104,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if len(os.environ.get(name, "").strip()) > len("999"):
             os.environ[name] = "999"
     guard_streams()
-    signal(SIGCHLD, SIG_DFL)  # if the caller ignores it, we cannot read the exit status of a child
     code = _run_reporting_errors(list(sys.argv[1:] if argv is None else argv))
     gc.freeze()  # else the interpreter walks all modules at its end
     try:

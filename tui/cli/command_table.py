@@ -38,7 +38,7 @@ COMMAND_TABLE = """
 @until-idle --until-idle | end when nothing is due
 @dry-run --dry-run | only print what would happen
 @plan --dry-run | only print the plan and its count
-@count --apply N:count=0 | apply, if the plan has exactly N tasks
+@count --apply N:count=0 | apply, if exactly N would be acted on (in JSON: acted_on)
 @reason --reason TEXT | reason, for the journal
 @apply @reason @plan @count @json
 @verb

@@ -105,7 +105,10 @@ def install_units(setup: Setup, arguments: Namespace) -> int:
     if arguments.json:
         print_json({"folder": where, "lines": lines})
     else:
-        print(_NEXT_STEPS.format(where=shlex.quote(os.path.abspath(where))), end="")
+        steps = _NEXT_STEPS.format(where=shlex.quote(os.path.abspath(where)))
+        if not values["logs"]:
+            steps = "".join(s for s in steps.splitlines(keepends=True) if "logrotate" not in s)
+        print(steps, end="")
     sys.stdout.flush()
     return 0
 

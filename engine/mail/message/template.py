@@ -37,6 +37,8 @@ LOGO_ID = "logo@spooldeck.invalid"
 
 _PLACEHOLDER = re.compile(r"\{(" + "|".join(PLACEHOLDER_NAMES) + r")\}")
 
+_COMPANY = "<strong>{COMPANY_NAME}</strong>\n"
+
 _HEADER = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -95,7 +97,12 @@ class Template(NamedTuple):
         `values` are plain text by placeholder, and are escaped here.
         """
         ready = self._escaped(values)
-        header, footer = (_replace_placeholders(part, ready) for part in (self.header, self.footer))
+        header, footer = self.header, self.footer
+        if not values.get("COMPANY_NAME"):
+            header = header.replace(_COMPANY, "")
+        if not values.get("SERVER_IP"):
+            footer = footer.replace("{HOSTNAME} {SERVER_IP}", "{HOSTNAME}")
+        header, footer = (_replace_placeholders(part, ready) for part in (header, footer))
         return f"{header}{body}{footer}"
 
     def fill_placeholders(self, content: str, values: Mapping[str, str], *, html: bool) -> str:

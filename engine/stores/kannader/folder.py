@@ -99,7 +99,7 @@ class MailFolder:
             _ = self.fd
 
     def iter_names(self) -> Iterator[str]:
-        """Yield every name in directory order; none if the folder does not exist.
+        """Yield every name but those of the disk, in directory order; none without the folder.
 
         Raises:
             Unavailable: it cannot be read.
@@ -109,7 +109,8 @@ class MailFolder:
         try:
             with os.scandir(self.fd) as entries:
                 for entry in entries:
-                    yield entry.name
+                    if not files.is_disks_own(entry.name):
+                        yield entry.name
         except OSError as error:
             raise Unavailable(f"{self.path}: {error.strerror}") from error
 

@@ -397,14 +397,15 @@ class NftbanStore:
                 yield problem
 
     def _list_names(self, state: State) -> Iterator[str]:
-        """Yield every name in a state's folder, unsorted."""
+        """Yield every name in a state's folder but those of the disk, unsorted."""
         folder = self._folders[state]
         if not folder.exists() and state not in CONTRACT_STATES:
             return
         try:
             with os.scandir(folder.fd) as entries:
                 for entry in entries:
-                    yield entry.name
+                    if not files.is_disks_own(entry.name):
+                        yield entry.name
         except OSError as error:
             raise Unavailable(f"{folder.path}: {error.strerror}") from error
 
@@ -448,7 +449,7 @@ class NftbanStore:
     def _find_foreign(self, name: str) -> list[Problem]:
         """Return a problem for each state with a file of this name, which is no task file's
         name."""
-        if not name or set(name) & {"/", "\0"} or name in (".", ".."):
+        if not name or set(name) & {"/", "\0"} or name in (".", "..") or files.is_disks_own(name):
             return []
         return [
             broken_file(folder, state, name, Refused(task_format.NOT_A_TASK_NAME))

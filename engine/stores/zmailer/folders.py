@@ -479,4 +479,5 @@ def _open(name: str, folder: int) -> int:
 def _entries(fd: int) -> Iterator[str]:
     with os.scandir(fd) as entries:
         for entry in entries:
-            yield entry.name
+            if not files.is_disks_own(entry.name):
+                yield entry.name

@@ -53,6 +53,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
     """Run jobs until a signal; an idle worker waits for the markers of its queues."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
     queues = _queues(setup, arguments.queues or [])
+    setup.refuse_unwritable(setup.state_folder, made=True)
     setup.make_folder(setup.state_folder)
     setup.make_folders()
     slots = {

@@ -134,6 +134,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
     require_packages()
     from engine.federation.jobs import SLOTS
 
+    setup.refuse_unwritable(setup.state_folder, made=True)
     setup.make_folder(setup.state_folder)
     setup.make_folders()
     place = parse_place(setup.address, setup.settings)._replace(queues=tuple(SLOTS))

@@ -264,11 +264,12 @@ CRON_SCHEDULE = "* * * * *"
 
 
 def cron_line(path: str, settings: str) -> str:
-    """The command for cron for the queue at a path; `settings` is the path of the configuration, or
-    "".
+    """The command for crontab(5) for the queue at a path, in which an unescaped % ends the line;
+    `settings` is the path of the configuration, or "".
     """
     words = [*program_command(), *(("--config", os.path.abspath(settings)) if settings else ())]
-    return shlex.join([*words, "zgb", "work", "--quiet", os.path.abspath(path)])
+    line = shlex.join([*words, "zgb", "work", "--quiet", os.path.abspath(path)])
+    return line.replace("%", "\\%")
 
 
 def enqueue(setup: Setup, arguments: Namespace) -> int:

@@ -72,12 +72,30 @@ def _require_folders(setup: Setup) -> None:
         raise Unavailable(f"{queue.root}: {what}")
     if not os.path.exists(queue.root):
         raise Unavailable(describe_missing(queue.root))
+    for path in (queue.pending, queue.work, queue.dlq):
+        if link := _link_below(path, queue.root):
+            raise Unavailable(
+                f"{link} is a symbolic link, none is followed below the data folder: mount its "
+                "target there (mount --bind), or name the folders by queue.pending, queue.work and "
+                "queue.dlq"
+            )
     if not all(map(os.path.isdir, (queue.pending, queue.work, queue.dlq))):
         where = os.path.dirname(queue.pending)
         raise Unavailable(
             f"{queue.root}: no queue, expected the folders pending, work and dlq in {where} "
             f"(spooldeck init {shlex.quote(queue.root)} makes them)"
         )
+
+
+def _link_below(path: str, root: str) -> str:
+    """The first symbolic link on the way from the data folder to a folder; "" if there is none, or
+    the folder is elsewhere."""
+    above = root.rstrip("/")
+    for part in path.removeprefix(f"{above}/").split("/") if path.startswith(f"{above}/") else ():
+        above = f"{above}/{part}"
+        if os.path.islink(above):
+            return above
+    return ""
 
 
 def make_queue(setup: Setup) -> None:

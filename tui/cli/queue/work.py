@@ -251,7 +251,7 @@ def _refusal_texts(run: WorkerResult) -> list[str]:
     return [f"{why} for {kind}" for kind, why in sorted(run.refused.items())]
 
 
-def _describe_idle(run: WorkerResult, unsettled: int) -> str:
+def _describe_idle(run: WorkerResult, unsettled: int = 0) -> str:
     reasons = _refusal_texts(run)
     if unsettled:
         tasks = "1 task" if unsettled == 1 else f"{unsettled:,} tasks"

@@ -281,6 +281,9 @@ class Setup(NamedTuple):
             return
         if not os.path.isdir(path):
             fail(EX_UNAVAILABLE, f"{safe_line(path)} is a file, expected a folder: move it away")
+        if self.address.is_url:
+            own = f"no folder for spooldeck's own files: {safe_line(path)} is not writable"
+            fail(EX_NOPERM, f"{own}: set XDG_STATE_HOME (in a unit: StateDirectory=)")
         mend = (
             self._sudo_hint(path) or f"a read-only file system, or chmod u+rwx {shlex.quote(path)}"
         )
@@ -471,9 +474,9 @@ def _unwritable_folder(path: str, *, made: bool) -> str:
     try:
         os.stat(path)
     except PermissionError:
-        return _unwritable_folder(os.path.dirname(path), made=made)
+        return _unwritable_folder(os.path.dirname(path) or ".", made=made)
     except FileNotFoundError:
-        return _unwritable_folder(os.path.dirname(path), made=made) if made else ""
+        return _unwritable_folder(os.path.dirname(path) or ".", made=made) if made else ""
     except NotADirectoryError:
         return ""  # the code that opens it reports what was expected
     return "" if os.access(path, os.W_OK | os.X_OK) else path
@@ -484,7 +487,7 @@ def _unreadable_folder(path: str) -> str:
     try:
         os.stat(path)
     except PermissionError:
-        return _unreadable_folder(os.path.dirname(path))
+        return _unreadable_folder(os.path.dirname(path) or ".")
     except OSError:
         return ""  # the code that opens it reports what was expected
     return "" if os.access(path, os.R_OK | os.X_OK) else path
