@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from operator import itemgetter
 from typing import NamedTuple, Protocol, TypeAlias
@@ -124,6 +124,8 @@ class _ErrorCounts(NamedTuple):
     """Successes since that are not known to have gone to a destination of the error."""
     unhealthy: tuple[Destination, ...] = ()
     """Destinations of the error that the registry has as unhealthy."""
+    recovered: tuple[Destination, ...] = ()
+    """All its destinations, if each has become healthy since it was last seen."""
 
     @property
     def needed(self) -> int:
@@ -148,7 +150,8 @@ def check_recurrences(
     pass over all log events, which may be in any order.
 
     `sent_to` has the destinations of tasks by id, as far as known; `registry` the state of
-    destinations. An unhealthy one means that the errors of its tasks still happen.
+    destinations. An unhealthy one means that the errors of its tasks still happen; if all have
+    become healthy since, it has ended.
     """
     past = _PastErrors(events, now, sent_to)
     known = {one.origin: one for one in registry}
@@ -162,13 +165,18 @@ def _answer(
     past: _PastErrors,
     now: float,
     counted: Iterable[CountedOutcomes],
-    registered: Iterable[Destination],
+    registered: Collection[Destination],
 ) -> Recurrence:
     tally = _with_counters(_weighed(cluster, past, now), cluster, counted)
     if ill := tuple(one for one in registered if not one.healthy):
         times = (tally.last, *(one.last_failure for one in ill))
         last = max((when for when in times if when is not None), default=None)
         tally = tally._replace(unhealthy=ill, last=last)
+    its = tuple(registered)
+    if its and {one.origin for one in its} == {*cluster.destinations} and tally.last is not None:
+        last = tally.last
+        if all(one.healthy and one.since is not None and one.since > last for one in its):
+            tally = tally._replace(recovered=its)
     answer = _judged(tally, now)
     words = str(answer)
     if answer is StillHappens.NO and tally.last is not None:
@@ -179,6 +187,8 @@ def _answer(
 def _judged(tally: _ErrorCounts, now: float) -> StillHappens:
     if tally.unhealthy:
         return StillHappens.YES
+    if tally.recovered:
+        return StillHappens.NO
     if not tally.told or tally.last is None:
         return StillHappens.UNKNOWN
     if tally.succeeded >= tally.needed:
@@ -344,6 +354,8 @@ def _evidence(
         failed = "" if one.last_failure is None else f", last {_ago(now - one.last_failure)}"
         why = safe_line(one.reason or "unknown")
         yield f"{safe_line(one.origin)} is unhealthy: {why}, {_some(one.probes, 'probe')}{failed}"
+    for one in tally.recovered:
+        yield f"{safe_line(one.origin)} became healthy {_ago(now - (one.since or now))}"
     if not tally.told:
         yield "no log records how such tasks ended"
     kinds = safe_line(" or ".join(cluster.kinds))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -205,6 +206,32 @@ def test_an_unhealthy_destination_means_that_its_error_still_happens() -> None:
 
     (now,) = check_recurrences([cluster], events, NOW, registry=[Destination(PEER)])
     assert now.text == "?"
+
+
+@pytest.mark.parametrize(
+    ("since", "names", "words"),
+    [
+        ([9.0], (PEER,), "no (40m)"),
+        ([9.0, 5.0], (PEER, OTHER), "no (40m)"),
+        ([41.0], (PEER,), "?"),
+        ([None], (PEER,), "?"),
+        ([9.0], (PEER, OTHER), "?"),
+        ([9.0, 41.0], (PEER, OTHER), "?"),
+    ],
+)
+def test_destinations_that_became_healthy_end_their_error(
+    since: list[float | None], names: tuple[str, ...], words: str
+) -> None:
+    """By a probe or a delivery since the error was last seen: all its destinations, each known to
+    the registry. Then no success in the logs is needed."""
+    registry = [
+        Destination(name, since=None if minutes is None else NOW - 60 * minutes)
+        for name, minutes in zip(names, since, strict=False)
+    ]
+    cluster = Errors(destinations=names)
+    (now,) = check_recurrences([cluster], told(failed(40, ONE)), NOW, registry=registry)
+    assert now.text == words
+    assert (now.evidence[0] == f"{PEER} became healthy 9m ago") == (words != "?")
 
 
 def test_metrics_count_where_no_log_tells() -> None:

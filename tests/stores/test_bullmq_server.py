@@ -25,6 +25,9 @@ from tests.redis_server import TestServer, running_server
 from tests.stores.jobs import NOW, scanned, write_failed, write_hash, write_waiting
 from tests.stores.seen import found
 
+PATIENCE = 60.0
+"""Seconds after which a test that waits for a change fails."""
+
 
 def open_place(url: str) -> BullmqStore:
     """Open a place by its URL."""
@@ -200,7 +203,9 @@ def test_a_missing_permission_concerns_one_change(server: TestServer) -> None:
     with closing(BullmqStore(place._replace(options=options, password="x"), lambda: NOW)) as store:
         task = found(store, "mails/1")
         refusals = {way: edge.refusal for way, edge in store.edges.items()}
-        assert refusals[State.DEAD, State.TRASH] == "the server does not permit COPY"
+        assert refusals[State.DEAD, State.TRASH] == (
+            "the server does not permit COPY (keys ~bull:* and ~spooldeck:bull:*)"
+        )
         assert refusals[State.DEAD, State.PENDING] == ""
         with pytest.raises(Unsupported, match="does not permit COPY"):
             store.swap(task, verbs.purge(task, NOW))
@@ -210,6 +215,29 @@ def test_a_missing_permission_concerns_one_change(server: TestServer) -> None:
         assert scanned(store)[0] == {task.id: task}
         store.swap(task, verbs.retry(task, NOW))
         assert found(store, "mails/1").state is State.PENDING
+
+
+def test_a_user_of_the_keys_of_bullmq_alone_sees_and_retries(server: TestServer) -> None:
+    """What needs our own keys is refused and names them; changes of others are heard."""
+    with server.client() as client:
+        write_failed(client, "1")
+        client.execute_command("ACL", "SETUSER", "op", "on", ">x", "+@all", "-time", "~bull:*")
+        place = parse_place(parse_address(server.place()))
+        place = place._replace(options={**place.options, "username": "op"}, password="x")
+        with closing(BullmqStore(place, lambda: NOW)) as store:
+            wait = store.changes.wait
+            assert wait is not None and wait(0.0) == set()
+            (task,) = scanned(store)[0].values()
+            assert scanned(store)[1] == {}
+            assert store.edges[State.DEAD, State.PENDING].refusal == ""
+            assert store.edges[State.DEAD, State.TRASH].refusal.endswith(
+                "SADD, XADD (keys ~bull:* and ~spooldeck:bull:*)"
+            )
+            store.swap(task, verbs.retry(task, NOW))
+            assert wait(PATIENCE) == {task.id}
+            store.edges = EDGES
+            with pytest.raises(Unsupported, match="the user needs ~bull:"):
+                store.swap(found(store, task.id), verbs.hold(found(store, task.id), NOW))
 
 
 def test_a_user_without_the_right_to_scan_is_one_line(server: TestServer) -> None:

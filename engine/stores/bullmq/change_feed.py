@@ -16,7 +16,7 @@ from typing import Any
 
 from engine.model import TaskCounts
 from engine.store import StoreError
-from engine.stores.bullmq.connection import Connection
+from engine.stores.bullmq.connection import Connection, Denied
 from engine.stores.bullmq.place import RedisPlace, task_id
 from engine.stores.bullmq.row import PLACES, STATES
 from engine.stores.bullmq.scan import KnownQueues, QueueCounts
@@ -48,7 +48,10 @@ class ChangeFeed:
 
     def __init__(self, connection: Connection, place: RedisPlace, queues: KnownQueues) -> None:
         self._connection, self._place, self._known = connection, place, queues
-        seconds, microseconds = connection.call("TIME")
+        try:
+            seconds, microseconds = connection.call("TIME")
+        except Denied:
+            seconds, microseconds = time.time(), 0
         self._opened = f"{int(seconds) * 1000 + int(microseconds) // 1000 - 1}-{_LAST_NUMBER}"
         """The newest entry that a stream can have had before; the server's clock numbers them."""
         self._queues: list[str] = []
@@ -103,8 +106,10 @@ class ChangeFeed:
     def _add_streams(self, streams: Mapping[str, str]) -> None:
         asked = [("XREVRANGE", stream, self._opened, "-", "COUNT", 1) for stream in streams]
         answers = self._connection.call_all(asked) if asked else []
-        self._last |= zip(streams, (_entry_id(answer) or _START for answer in answers), strict=True)
-        self._queue_of |= streams
+        for (stream, queue), answer in zip(streams.items(), answers, strict=True):
+            if not isinstance(answer, Denied):  # one that the user may not read hides the others
+                self._last[stream] = _entry_id(answer) or _START
+                self._queue_of[stream] = queue
 
     def _read(self, seconds: float) -> set[str] | None:
         """The names in new entries, waiting for the first; None if entries may be missing.
@@ -193,7 +198,8 @@ class ChangeFeed:
         self._add_streams(self._streams_of(queue for queue in found if queue not in self._queues))
         for queue in set(self._queues).difference(found):
             stream = f"{self._place.base(queue)}events"
-            del self._last[stream], self._queue_of[stream]
+            self._last.pop(stream, None)
+            self._queue_of.pop(stream, None)
         self._queues = found
         self._counts = QueueCounts(self._connection, self._place, found)
         return False

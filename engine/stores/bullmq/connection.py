@@ -305,7 +305,7 @@ class Connection:
         try:
             return self._client.execute_command(*words)
         except self._failures as error:
-            raise self.explain(error) from error
+            raise self.explain(error, words) from error
 
     def run(self, call: ScriptCall) -> Any:
         """Run one script.
@@ -457,19 +457,20 @@ class Connection:
         databases = " ".join(name[2:] for name in info if re.fullmatch("db[0-9]+", name))
         return ServerFacts(version, str(info.get("role", "")), (*facts, ("databases", databases)))
 
-    def explain(self, error: Exception | str) -> StoreError:
+    def explain(self, error: Exception | str, words: Sequence[Any] = ()) -> StoreError:
         """The store error of a redis-py error, or of the text of one within a script; after that of
         a replica the next command connects again."""
         at, said, kinds = self._place.text, safe_line(str(error))[:300], self._redis.exceptions
         if isinstance(error, kinds.AuthenticationError) or said.startswith(("NOAUTH", "WRONGPASS")):
             how = "set it in `places`, with # / ? @ % in it written as %XX"
             return Unavailable(f"{at}: the server refused the password: {how}")
-        if isinstance(error, kinds.NoPermissionError) or "NOPERM" in said:
-            return Denied(f"{at}: no permission: {said}")
-        if (
-            "ACL failure" in said or "can't run this command" in said
-        ):  # the same, from within a script
-            return Denied(f"{at}: no permission: {said}")
+        is_denied = isinstance(error, kinds.NoPermissionError) or "NOPERM" in said
+        # The others are the same, from within a script.
+        if is_denied or "ACL failure" in said or "executing the script can't" in said:
+            what = " ".join(str(word) for word in words[:2])
+            which = f" ({safe_line(what)})" if words else ""
+            keys = f"the user needs {self._place.acl_keys}"
+            return Denied(f"{at}: no permission: {said}{which}; {keys}")
         if isinstance(error, kinds.BusyLoadingError):
             return Unavailable(f"{at}: the server is still loading its data")
         if isinstance(error, kinds.ReadOnlyError) or "READONLY" in said:

@@ -145,6 +145,11 @@ class RedisPlace(NamedTuple):
         return f"{OUR_PREFIX}:{self.prefix}:{queue}:"
 
     @property
+    def acl_keys(self) -> str:
+        """The rules of an ACL for all keys that are used."""
+        return f"~{self.prefix}:* and ~{OUR_PREFIX}:{self.prefix}:*"
+
+    @property
     def stream(self) -> str:
         """Our stream of changed jobs: BullMQ's events do not name what we hold or restore."""
         return f"{OUR_PREFIX}:{self.prefix}:changes"

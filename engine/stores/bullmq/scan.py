@@ -13,7 +13,7 @@ from typing import Self
 
 from engine.model import Missing, Problem, State, Task, TaskCounts
 from engine.store import StoreError, Unsupported
-from engine.stores.bullmq.connection import Connection, ScriptCall, pack, script
+from engine.stores.bullmq.connection import Connection, Denied, ScriptCall, pack, script
 from engine.stores.bullmq.place import (
     RedisPlace,
     job_of,
@@ -92,7 +92,11 @@ class KnownQueues:
             StoreError: the server cannot be read.
         """
         spent, began, start = 0.0, time.monotonic(), f"{self._place.prefix}:"
-        found = set(self._connection.call("SMEMBERS", self._place.queues_key))
+        try:
+            found = set(self._connection.call("SMEMBERS", self._place.queues_key))
+        except Denied:  # the user may see BullMQ's keys only, or none, which this raises
+            self._connection.call("EXISTS", self._place.base("x"))
+            found = set()
         bases, counters = set[str](), set[str]()
         yield sorted(found)
         for keys in scan_keys(self._connection, _META_OR_ID):

@@ -55,24 +55,23 @@ _BULLMQ_COMMANDS = (
     "LMOVE {base}paused {base}wait LEFT RIGHT",
 )
 """Commands of BullMQ's own scripts, and of ours that open a queue for them, each as it is used."""
-_OUR_COMMANDS = (
-    "COPY {base}1 {kept}job:1",
-    "RENAME {kept}job:1 {base}1",
-    "SADD {queues} x",
-    "LTRIM {base}wait 0 1",
-    "RPUSH {base}wait 1",
-)
+_COPY, _BRING_BACK = "COPY {base}1 {kept}job:1", "RENAME {kept}job:1 {base}1"
+_NOTE_QUEUE, _NOTE_CHANGE = "SADD {queues} x", "XADD {stream} * a b"
+_INSERT = ("LTRIM {base}wait 0 1", "RPUSH {base}wait 1")
 """Commands of our scripts besides."""
 
-_PACKAGE = tuple(text.partition(" ")[0] for text in _BULLMQ_COMMANDS)
 _NEEDED: Mapping[str, tuple[str, ...]] = {
-    "package": _PACKAGE,
-    "keep": (*_PACKAGE, "COPY", "SADD"),
-    "return": (*_PACKAGE, "LTRIM", "RPUSH"),
-    "move": (*_PACKAGE, "LTRIM", "RPUSH"),
-    "forget": ("EVALSHA", "DEL", "ZREM", "HDEL", "XADD"),
+    "package": _BULLMQ_COMMANDS,
+    "keep": (*_BULLMQ_COMMANDS, _COPY, _NOTE_QUEUE, _NOTE_CHANGE),
+    "return": (*_BULLMQ_COMMANDS, _BRING_BACK, *_INSERT, _NOTE_CHANGE),
+    "move": (*_BULLMQ_COMMANDS, *_INSERT, _NOTE_CHANGE),
+    "forget": (
+        *("EVALSHA x 0", "DEL {kept}job:1", "ZREM {kept}trash 1", "HDEL {kept}place 1"),
+        _NOTE_CHANGE,
+    ),
 }
 """The commands that each action of `relocate.lua` needs, and BullMQ's script with it."""
+_ALL_COMMANDS = tuple(dict.fromkeys(text for texts in _NEEDED.values() for text in texts))
 
 
 class BullmqStore:
@@ -304,24 +303,26 @@ def permitted_edges(edges: Edges, connection: Connection, place: RedisPlace) -> 
     if connection.server.role in _REPLICA_ROLES:
         why = READ_ONLY_REPLICA
         return why, {way: edge._replace(refusal=why) for way, edge in edges.items()}
-    texts = [
-        text.format(base=place.base("x"), kept=place.kept("x"), queues=place.queues_key)
-        for text in (*_BULLMQ_COMMANDS, *_OUR_COMMANDS)
-    ]
+    names = {"base": place.base("x"), "kept": place.kept("x"), "stream": place.stream}
+    texts = [text.format(queues=place.queues_key, **names) for text in _ALL_COMMANDS]
     try:
-        refused = connection.run(ScriptCall(script("permissions", reads_only=True), [], texts))
+        numbers = connection.run(ScriptCall(script("permissions", reads_only=True), [], texts))
     except StoreError:
         return "", edges  # unknown: a change says it
-    if not refused:
-        return "", edges
+    refused = {_ALL_COMMANDS[number - 1] for number in numbers}
     return "", {
-        way: edge._replace(refusal=_refusal(way, refused) or edge.refusal)
+        way: edge._replace(refusal=_refusal(way, refused, place) or edge.refusal)
         for way, edge in edges.items()
     }
 
 
-def _refusal(way: tuple[State | None, State | None], refused: list[str]) -> str:
+def _refusal(
+    way: tuple[State | None, State | None], refused: Collection[str], place: RedisPlace
+) -> str:
     start, end = way
     action = Action("package") if start is None else ACTIONS.get((start, end), Action("package"))
-    missing = [command for command in _NEEDED[action.name] if command in refused]
-    return f"the server does not permit {', '.join(missing)}" if missing else ""
+    needed = (text.partition(" ")[0] for text in _NEEDED[action.name] if text in refused)
+    missing = [*dict.fromkeys(needed)]
+    if not missing:
+        return ""
+    return f"the server does not permit {', '.join(missing)} (keys {place.acl_keys})"

@@ -11,7 +11,7 @@ from engine.monitor.latency import KindFigures, percentile
 from engine.monitor.throughput import HISTORY_SECONDS
 from engine.store import StoreError, Unavailable
 from engine.stores.bullmq import facts, parse_place
-from engine.stores.bullmq.connection import Connection
+from engine.stores.bullmq.connection import Connection, Denied
 from engine.stores.bullmq.repeats import Repeats
 from engine.stores.bullmq.scan import KnownQueues
 from engine.text.safe import safe_line
@@ -121,6 +121,9 @@ def check_server(setup: Setup) -> Iterator[tuple[str, Finding]]:
             state = facts.read_state(connection, place, time.time())
             gate = Repeats(connection, place).gate
             closed = {name: gate(name)[0] for name in handled_queues(setup)}
+    except Denied as error:
+        yield "server", Finding(Grade.BAD, str(error), "give its user the rights (ACL SETUSER)")
+        return
     except Unavailable as error:
         yield "server", Finding(Grade.BAD, str(error), "start it, or correct its address")
         return

@@ -16,6 +16,7 @@ from engine.policy import format_time
 from engine.schedules import parse_schedule
 from engine.store import Gone, Unsupported
 from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.connection import Denied
 from engine.stores.bullmq.facts import list_names
 from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.row import job_options
@@ -79,8 +80,12 @@ def work(setup: Setup, arguments: Namespace) -> int:
 
 def print_connected(store: BullmqStore) -> None:
     """Print where a worker has connected to, and which of its queues are not there yet."""
-    queues, there = store.place.queues, store.queue_names()
+    queues = store.place.queues
     print_error(f"connected to {store.place.text}: {list_names(queues)}")
+    try:
+        there = store.queue_names()
+    except Denied:  # to work needs no right to list keys
+        return
     if missing := [queue for queue in queues if queue not in there]:
         here = list_names(there) or "none"
         text = "handlers are named by queue, not by the name of a job"
