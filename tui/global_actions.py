@@ -14,6 +14,7 @@ from engine.store import StoreError
 from tui.format import export, keys, present
 from tui.format.export import Export, ExportRefused, ExportTable
 from tui.format.progress_bar import ProgressBar
+from tui.plan import planning
 from tui.plan.acting_screen import PlanningScreen
 from tui.screens import palette_commands
 from tui.screens.base import BaseScreen
@@ -56,8 +57,12 @@ GlobalAction: TypeAlias = Callable[[App[Any], BaseScreen, AppServices], Awaitabl
 
 
 def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
-    refusals = screen.refusals() if isinstance(screen, PlanningScreen) else {}
-    app.push_screen(HelpScreen(screen.KIND, screen.without(), services.terminal, refusals))
+    refusals: Mapping[str, str] = {}
+    words: Mapping[str, str] = {}
+    if isinstance(screen, PlanningScreen):
+        refusals, words = screen.refusals(), planning.help_words(screen.live.inspector.edges)
+    without = screen.without()
+    app.push_screen(HelpScreen(screen.KIND, without, services.terminal, refusals, words))
 
 
 async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> None:

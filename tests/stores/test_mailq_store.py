@@ -141,6 +141,7 @@ def test_a_task_shows_why_it_waits(
     (task,) = tasks_of(ThreadJobs(thread, jobs), NOW)
     assert (task.word, task.due) == (word, due)
     assert task.extra[WAITS_KEY].startswith(why)
+    assert task.error == f"waits: {task.extra[WAITS_KEY]}"
 
 
 def test_a_diagnostic_is_split_at_cr() -> None:

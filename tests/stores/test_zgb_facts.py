@@ -99,6 +99,7 @@ WARNINGS: tuple[tuple[dict[str, Any], str], ...] = (
     (settings(refilled=str(int(NOW - SILENT_SECONDS - 1))), "cron silent: no run for 3m"),
     (settings(refilled=str(int(NOW - SILENT_SECONDS))), ""),
     (settings(refilled=None), "no run known"),
+    (settings(refilled="0"), "no run known"),
     (
         settings(is_enabled=False, refilled="0") | {"last_end": NOW - 600} | EMPTY,
         "cron silent: no run for 10m",

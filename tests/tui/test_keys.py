@@ -9,6 +9,8 @@ from textual.binding import Binding
 from textual.screen import Screen
 
 from engine.index.filter_language import FIELDS
+from engine.model import Edge, Edges, State
+from engine.stores.zmailer.permissions import MAIL_EDGES
 from engine.verbs import VERBS
 from tests.tui.spools import a_console, a_memory, a_place
 from tui.app import Console
@@ -21,6 +23,7 @@ from tui.operations.running_screen import ReplayScreen
 from tui.operations.screen import AbandonScreen, OperationsScreen
 from tui.operations.worker_screen import WorkerScreen
 from tui.plan.pace_form import PaceScreen
+from tui.plan.planning import absent_verbs, help_words
 from tui.plan.screen import PlanScreen
 from tui.queue.problems_screen import ProblemsScreen
 from tui.queue.screen import QueueScreen
@@ -31,6 +34,19 @@ from tui.transports.failures_screen import FailuresScreen
 from tui.transports.screen import TransportsScreen
 from tui.transports.suspend_screen import SuspendScreen
 from tui.transports.test_mail_screen import SendTestMailScreen
+
+
+def test_a_verb_that_a_store_has_in_no_state_has_no_key() -> None:
+    """Keys of another format's verbs are in no help; before the edges are known all are."""
+    edges: Edges = {(State.PENDING, State.HELD): Edge(), (State.PENDING, State.DEAD): Edge()}
+    hidden = absent_verbs(edges)
+    assert "plan('hold')" not in hidden
+    assert {"plan('reroute')", "plan('expire')", "plan('release')"} <= hidden
+    assert absent_verbs({}) == set()
+    assert help_words(edges) == {}
+    assert absent_verbs(MAIL_EDGES) & {"plan('reroute')", "plan('expire')", "plan('kill')"} == set()
+    assert "bounce" in help_words(MAIL_EDGES)["plan('kill')"]
+
 
 SCREENS: dict[str, type[Screen[Any]]] = {
     keys.LIST: QueueScreen,

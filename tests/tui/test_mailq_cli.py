@@ -170,6 +170,7 @@ def test_a_deletion_adds_the_other_threads_of_the_message(
 
     shown = spooldeck(*words, "--dry-run")
     assert "1 more affected: added to this plan" in shown.stdout
+    assert "purge" not in shown.stdout, "a scheduler has neither trash nor hold"
     assert "--apply 2" in shown.stdout
     assert spooldeck(*words, "--apply", "1").returncode != 0
     done = spooldeck(*words, "--apply", "2", "--json")
@@ -231,7 +232,7 @@ async def test_the_console_shows_and_deletes(running: RunningServer) -> None:
         lambda: open_places(setup_for(config, address.text, {}), [address.text])
     )
     async with a_desk(place, size=(100, 30), clock=time.time) as desk:
-        await desk.sees("3276785", "3268638", "waiting 3", "its scheduler starts the agents")
+        await desk.sees("3276785", "3268638", "waiting 3", "backoff until")
         await desk.press("down", "X")
         await desk.sees("EXPUNGE 2 TASKS", "1 more affected: added to this plan")
         await desk.sees("none: the server does it for good")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from engine.model import STALLED_KEY, ConnectedWorker, Lease, State, Task
+from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
 from engine.monitor.forecast import ExpectedStart
 from tests.tui.desks import a_desk, words
 from tests.tui.shots import AT_WORK
@@ -252,10 +252,11 @@ def test_a_narrow_table_of_workers_keeps_the_time_limit_longest(width: int, titl
 
 
 async def test_the_expected_start_of_a_task() -> None:
-    """A task in backoff runs when it is due; without a worker its start is unknown, with the
-    reason; a task that does not wait has none.
+    """A task in backoff runs when it is due; without a worker, or if its store knows why it does
+    not start, its start is unknown, with the reason; a task that does not wait has none.
     """
     waits, dead = a_task(1, due=NOW + 25), a_task(2, State.DEAD)
+    limited = a_task(3, due=NOW - 5, extra={WAITS_KEY: ">MaxRing: all in use"})
     place = a_place(a_memory([waits, dead]), lock=lambda: AT_WORK)
     async with a_desk(place, first=keys.WORKERS) as desk:
         (live,) = desk.console.sessions
@@ -263,8 +264,10 @@ async def test_the_expected_start_of_a_task() -> None:
 
         found = (await outlook(live, waits, NOW)).start
         none = (await outlook(live, dead, NOW)).start
+        stopped = (await outlook(live, limited, NOW)).start
 
     assert (found, none) == (ExpectedStart(NOW + 25), None)
+    assert stopped == ExpectedStart(None, ">MaxRing: all in use")
     async with a_desk(place._replace(lock=free), first=keys.WORKERS) as desk:
         (live,) = desk.console.sessions
         await desk.until(lambda: live.lacks_worker)

@@ -302,6 +302,6 @@ def test_the_demo_has_a_spool_with_all_sorts_of_recipients(tmp_path: Path, spool
     assert len(list((tmp_path / "zmailer" / "transport").iterdir())) == 62
     doctor = spooldeck("--config", str(config), "doctor", place).stdout
     assert "scheduler.conf: 4 clauses, no errors" in doctor
-    assert "uucp/oldhost: no clause with a command" in doctor
+    assert "uucp/oldhost: never delivered: " in doctor
     assert "freezer/4711: parked: torn" in doctor
     assert "1 recipient locked by agents that have ended" in doctor

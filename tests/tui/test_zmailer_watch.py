@@ -98,7 +98,7 @@ def test_a_running_scheduler_shows_agents_and_pending_reasons(running: Setup) ->
     assert rows["threads"] == "3, 2 pending; 3 agents, 2 idle"
     assert [(agent.name, agent.text) for agent in figures.connected] == [
         ("PID 77", "smtp/a.test: STUFF OF=2 UF=5 HA=3s FA=1s"),
-        ("2 idle", "smtp/*: IDLE, for the next thread of its ring"),
+        *[("idle", "smtp/*: IDLE, for the next thread of its ring")] * 2,
     ]
     assert figures.warnings == (
         "hold/ns:c.test/any: 1 recipient never delivered: no clause of scheduler.conf matches",
@@ -215,5 +215,11 @@ async def test_groups_are_shown_by_thread_and_ring(running: Setup) -> None:
         await desk.sees("1001/91")
         await desk.press("b")
         await desk.sees("THREAD", "channel", "smtp/a.test", ">MaxRing")
-        await desk.press("h")
+        await desk.sees("X purge", "H hold")
+        assert "R retry" not in desk.text
+        await desk.press("question_mark")
+        await desk.types("waiting")
+        await desk.sees("plan to bounce waiting tasks", "plan to give up waiting mail as too old")
+        assert "without a worker as dead" not in desk.text
+        await desk.press("escape", "h")
         await desk.sees("RING", "smtp/*", "(no clause)")

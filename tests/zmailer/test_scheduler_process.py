@@ -149,6 +149,19 @@ def test_a_bad_agent_harms_no_other_mail(place: Place, script: str, shown: str) 
     assert bad.read_bytes().count(b"\nr ") == 1
 
 
+def test_an_agent_that_floods_fills_no_log(place: Place) -> None:
+    """Of its lines that are no answers only some are logged, as text, and that there are more."""
+    place.write_agent("bad", r"printf '#hungry\n#one \351\n'; while :; do echo '#more'; done")
+    place.put(70, "bad")
+    with place.running():
+        until(lambda: "are not logged" in place.log())
+        first = place.log().index("DBGdiag: #one \ufffd\n")
+        good = place.put(80, "good")
+        until(lambda: not good.exists())
+    assert "b'" not in place.log()[first:]
+    assert place.log().count("#more") <= 40  # the minute may end meanwhile
+
+
 def test_signals(place: Place) -> None:
     """USR2 writes the dump, USR1 reads the configuration again and logs what differs, HUP opens the
     log again, ALRM looks for new files, QUIT ends after the agents."""
@@ -437,3 +450,15 @@ def test_an_operator_kills_a_message_and_a_thread(place: Place) -> None:
         "-ERR no such thread",
     ]
     assert [path.exists() for path in paths] == [False, False, True]
+    assert "70: removed without a report, 1 recipients\n" in place.log()
+    assert "71: removed without a report, 1 recipients\n" in place.log()
+
+
+def test_a_report_that_fails_is_in_the_log(place: Place) -> None:
+    """A failure of a report has no sender to inform: it is dropped, which the log shows."""
+    place.write_agent("bad", GOOD.replace("ok3 sent", "error no such user"))
+    path = place.put(70, "bad")
+    path.write_text(path.read_text().replace("s local", "s error"))
+    with place.running():
+        until(lambda: "70: a report could not be delivered, and is dropped\n" in place.log())
+        until(lambda: not path.exists())

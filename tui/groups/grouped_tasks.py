@@ -19,7 +19,7 @@ from tui.format.export import ExportTable, RowSink
 from tui.format.present import Line
 from tui.format.table import Choice
 from tui.plan.acting_screen import PlanningScreen
-from tui.plan.planning import VerbRequest, hint_words, verb_in_state
+from tui.plan.planning import VerbRequest, hint_words, verb_in_state, verbs_elsewhere
 from tui.screens.base import Copy
 from tui.screens.console_context import ConsoleContext
 from tui.screens.page import ListScreen
@@ -192,10 +192,16 @@ class GroupActions(GroupReader[G]):
         return present.state_name(self.live.inspector.states.get(state, "") if state else "all")
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
-        """Show the hints; verbs that these tasks do not have are grey."""
+        """Show the hints of the verbs of these tasks; those that are refused now are grey."""
         state = self._query.state
         refused = {key.action for key in keys.verb_keys() if self.verb_refusal(key.verb, state)}
         super().show_hints({*grey, *refused})
+
+    def without(self) -> set[str]:
+        """Hide the verbs for tasks in other states."""
+        state, edges = self._query.state, self.live.inspector.edges
+        elsewhere = set() if state is None else verbs_elsewhere(edges, state)
+        return super().without() | elsewhere
 
     def requested_verb(self, verb: str) -> VerbRequest | str:
         """All tasks of the group under the cursor."""

@@ -57,9 +57,10 @@ class PlanningScreen(BaseScreen):
     around: ConsoleContext
 
     def without(self) -> set[str]:
-        """Hide the keys that write if the console was started with --read-only."""
+        """Hide the verbs that the store has for no state, and if the console was started with
+        --read-only all keys that write."""
         if not self.around.arming.read_only:
-            return set()
+            return planning.absent_verbs(self.live.inspector.edges)
         return {key.action for key in keys.verb_keys()} | {"arm", "note"}
 
     def requested_verb(self, verb: str) -> VerbRequest | str:

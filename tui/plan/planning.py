@@ -59,6 +59,21 @@ def verbs_elsewhere(edges: Edges, state: State | None) -> set[str]:
     return found
 
 
+def absent_verbs(edges: Edges) -> set[str]:
+    """Actions of the verbs for which the store has no edge from any state; none before its edges
+    are known."""
+    if not edges:
+        return set()
+    return set.intersection(*(verbs_elsewhere(edges, state) for state in State))
+
+
+def help_words(edges: Edges) -> dict[str, str]:
+    """Descriptions, by action, of keys that mean another verb in this store."""
+    has_bounce = any(edges_of(edges, "bounce", state) for state in State)
+    words = {"plan('kill')": "plan to bounce waiting tasks: the sender gets a report"}
+    return words if has_bounce else {}
+
+
 def closed_verbs(edges: Edges, state: State | None) -> set[str]:
     """Actions of the verbs whose edges from a state the store refuses for all tasks now."""
     found = set()

@@ -290,6 +290,8 @@ class QueuePainter(QueuePanes):
     def without(self) -> set[str]:
         """Actions that are hidden now."""
         without = {"next_place", "previous_place"} if self.around.places == 1 else set()
+        without |= planning.absent_verbs(self.inspector.edges)
+        without |= set() if self.place.worker_command else {"worker"}
         if self._arming.read_only:
             without |= {key.action for key in keys.verb_keys()} | {"arm", "worker", "unlock"}
             without |= {"mark", "mark_all", "unmark", "note", "pause_queue"}

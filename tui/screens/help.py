@@ -75,13 +75,24 @@ FILTER_SUMMARY = (
 """Summary of the filter language, by topic."""
 
 
-def help_lines(screen: str, without: Collection[str], width: int, search: str = "") -> list[Line]:
+def help_lines(
+    screen: str,
+    without: Collection[str],
+    width: int,
+    search: str = "",
+    words: Mapping[str, str] = {},
+) -> list[Line]:
     """The keys of a screen under their headings; a search keeps those that contain all its words.
+    `words`: descriptions that replace those of the keys, by action.
 
     If none match, list the matching keys of other screens.
     """
     wanted = search.casefold().split()
-    here = [key for key in keys.keys_on(screen, without) if _matches(key, wanted)]
+    shown = (
+        key._replace(description=words.get(key.action, key.description))
+        for key in keys.keys_on(screen, without)
+    )
+    here = [key for key in shown if _matches(key, wanted)]
     groups = [(group, [key for key in here if key.group == group]) for group in GROUPS]
     rows = _grouped_lines(groups, width)
     typed = _filter_lines(screen, without, width, wanted)
@@ -166,13 +177,14 @@ class HelpScreen(Page):
         without: Collection[str] = (),
         terminal: tuple[str, ...] = (),
         refusals: Mapping[str, str] = {},
+        words: Mapping[str, str] = {},
     ) -> None:
         """`terminal`: lines that describe the detected terminal. `refusals`: why keys are refused
-        now, by the key.
+        now, by the key. `words`: descriptions that replace those of the keys, by action.
         """
         super().__init__()
         self._about, self._without, self._terminal = about, without, terminal
-        self._refusals = refusals
+        self._refusals, self._words = refusals, words
 
     def compose(self) -> ComposeResult:
         """A search input, the keys in a frame, and hints."""
@@ -211,7 +223,7 @@ class HelpScreen(Page):
         inside = width - 3 if has_box else width
         search = self.query_one(Input).value
         columns = 2 if inside >= 2 * COLUMN_CELLS else 1
-        found = help_lines(self._about, self._without, inside // columns, search)
+        found = help_lines(self._about, self._without, inside // columns, search, self._words)
         if not search and self._refusals:
             refused = present.fact_lines([*self._refusals.items()], inside // columns, KEY_CELLS)
             found = [present.heading_line("Refused now", inside // columns), *refused, *found]

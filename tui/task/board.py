@@ -21,7 +21,7 @@ LOG_SHARE = 5
 """The log has at most one in so many lines."""
 
 
-IN_OTHER_PANES = ("state", "dead since", "attempts")
+IN_OTHER_PANES = ("state", "dead since")
 """Fields that the other panes show."""
 
 
@@ -37,11 +37,12 @@ def panels(
     size = next((part.size for part in scene.parts if part.where == task.payload), None)
     payload = parts_lines.payload_lines(opened, now, half) if opened else []
     files = parts_lines.file_lines(scene.parts, now, half) if height >= FILES_LINES else []
+    without = IN_OTHER_PANES + (("attempts",) if found.attempts else ())
     room = max(3, height // LOG_SHARE)
     first = Frame(present.short_id(task.id), amount=safe_line(task.kind), right=chip)
     return {
         "waits": Panel(first, view.head_lines(scene, now, width - present.BOX_FRAME_CELLS)),
-        "facts": Panel(Frame("Task"), view.fact_lines(scene, now, half, IN_OTHER_PANES)),
+        "facts": Panel(Frame("Task"), view.fact_lines(scene, now, half, without)),
         "timeline": Panel(Frame("Timeline"), view.timeline_lines(scene, now, half)),
         "error": Panel(Frame("Last error"), view.error_lines(scene, now, half)),
         "attempts": Panel(

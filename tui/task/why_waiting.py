@@ -85,8 +85,9 @@ async def outlook(live: PlaceSession, task: Task, now: float) -> TaskOutlook:
         obstacle = obstacle or NO_WORKER_HINT
     if live.estimate_drain(now).trend is Trend.STALLED:
         obstacle = obstacle or "queue is stalled"
-    if task.due is None:
-        obstacle = obstacle or task.extra.get(WAITS_KEY) or "no due time is known"
+    waits = task.extra.get(WAITS_KEY, "")
+    if task.due is None or (waits and task.due <= now):
+        obstacle = obstacle or waits or "no due time is known"
     rates = live.flow.rates(now)
     tokens = () if isinstance(live.readings.tokens, str) else live.readings.tokens
     start = expected_start(

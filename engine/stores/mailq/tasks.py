@@ -13,6 +13,7 @@ from engine.mailq.job_text import ThreadJobs
 from engine.mailq.queue_view import JobView, JobWait, ThreadView
 from engine.model import WAITS_KEY, Lease, Problem, State, Task
 from engine.text.safe import clean_error, safe_line
+from engine.verbs import WAITING_PREFIX
 
 STATES: Mapping[State, str] = {State.PENDING: "waiting", State.ACTIVE: "running"}
 """The states with their words."""
@@ -105,6 +106,9 @@ def _task_of(job: JobView, thread: ThreadView | None, now: float, *, is_active: 
         "expires": "" if job.expires_at is None else _stamp(job.expires_at),
         "last fed": _stamp(job.fed_at) if job.fed_at else "",
     }
+    error = last_line(job.message)
+    if not (error or is_active) and outlook.why:
+        error = f"{WAITING_PREFIX}{outlook.why}"
     lease = None
     if is_active:
         lease = Lease(f"PID {job.pid}" if job.pid else "", job.fed_at or now)
@@ -122,7 +126,7 @@ def _task_of(job: JobView, thread: ThreadView | None, now: float, *, is_active: 
         description=f"{amount} recipient{'s' * (amount != 1)}",
         destination=host,
         payload=safe_line(job.path),
-        error=last_line(job.message),
+        error=error,
         lease=lease,
         rev=revision(job),
         extra={name: value for name, value in extra.items() if value},

@@ -371,10 +371,9 @@ def undecidable_reason(database: Database, settings: QueueConfig) -> str:
     """Return the reason why the redirect is undecidable for all users' jobs."""
     if settings.period(database.shape) is not None:
         return "neither jobs nor registrations have a column created_at; users' mails wait"
-    return (
-        f"startDate is {settings.start!r:.40}, endDate is {settings.end!r:.40}, expected two days "
-        "as YYYY-MM-DD; users' mails wait"
-    )
+    dates = (("startDate", settings.start), ("endDate", settings.end))
+    words = (f"{n} is {'not set' if day is None else f'{day!r:.40}'}" for n, day in dates)
+    return f"{', '.join(words)}, expected two days as YYYY-MM-DD; users' mails wait"
 
 
 # ---- orphans

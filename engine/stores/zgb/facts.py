@@ -80,10 +80,10 @@ class QueueState(NamedTuple):
     @property
     def last_active(self) -> float | None:
         """When a run was last active, from the log; without log lines, from the bucket's refill
-        time, which a change of the rate sets as well.
+        time, which a change of the rate sets as well; 0 in a database that no run has used.
         """
         told = [moment for moment in (self.last_start, self.last_end) if moment is not None]
-        return max(told) if told else self.refilled
+        return (max(told) if told else self.refilled) or None
 
     @property
     def is_silent(self) -> bool:

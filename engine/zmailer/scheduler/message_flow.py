@@ -250,6 +250,7 @@ class MessageFlow:
         self.parts.table.forget(message)
         self._incomplete.pop(message.number, None)
         self._delayed.pop(message.number, None)
+        self.parts.log(f"{message.path}: removed without a report, {len(left)} recipients")
         spool_id = names.spool_id(message.number, message.modified_ns)
         self.parts.syslog(syslog_lines.killed(spool_id, message.path))
 
@@ -265,6 +266,9 @@ class MessageFlow:
             return
         self.parts.outcomes.drop(job)
         self._log_outcome(job.message, job.todo, b"is removed, without a report")
+        thread = self.parts.table.threads[job.thread].key
+        what = f"{job.count} recipients of {thread.channel}/{thread.host}"
+        self.parts.log(f"{job.message.path}: {what} removed without a report")
         self._count(recipients_out=job.count)
         self.parts.table.end(job)
 

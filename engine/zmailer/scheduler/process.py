@@ -208,6 +208,7 @@ class SchedulerProcess:
             lambda name: read_form(self._files.forms, name),
             lambda row: find_form(self._clauses, row),
             self._outputs.syslog,
+            self._outputs.log,
         )
         clock = self._clocks.monotonic
         limits = ScanLimits(options.scan_files, options.scan_seconds)

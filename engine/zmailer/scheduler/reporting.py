@@ -39,10 +39,13 @@ class SenderReports:
         form: Callable[[str], ReportForm],
         form_name: Callable[[Unreported], str],
         log: Callable[[str], None],
+        note: Callable[[str], None] = lambda text: None,
     ) -> None:
         """`form` reads the form with a name, when a report is made; `form_name` gives that for the
-        first diagnostic of the report; `log` gets the lines for syslog."""
+        first diagnostic of the report; `log` gets the lines for syslog, `note` those for the log
+        of the scheduler."""
         self._folders, self._settings, self._log = folders, settings, log
+        self._note = note
         self._form, self._form_name = form, form_name
         self._router = Router(folders.fd)
 
@@ -66,6 +69,8 @@ class SenderReports:
             report = compose_report(facts, rows, self._form(name), self._settings, now)
             if report is None:
                 self._log(syslog_lines.nothing_to_report(len(rows)))
+                if not facts.sender:
+                    self._note(f"{opened.name}: a report could not be delivered, and is dropped")
                 return
             lines = tuple(
                 LineChange(at, diagnostics.UNREPORTED, diagnostics.REPORTED) for at in report.lines

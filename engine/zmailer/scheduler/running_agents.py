@@ -21,6 +21,7 @@ from engine.scheduling.jobs import ClauseSettings, Job
 from engine.scheduling.threads import Thread
 from engine.scheduling.work import Start, WorkTable, find_idle
 from engine.system.supervisor import CannotRun, Program
+from engine.text.safe import safe_line
 from engine.zmailer.scheduler.message_reading import FindSettings
 
 FORK_FAILURE, FORK_RATE = "System:ForkFailure!", "ForkRateLimit"
@@ -28,6 +29,9 @@ FORK_FAILURE, FORK_RATE = "System:ForkFailure!", "ForkRateLimit"
 
 FORK_RETRY_SECONDS = 60.0
 RATE_RETRY_SECONDS = 1.0
+
+MAX_TEXTS_PER_MINUTE, MAX_TEXT_BYTES = 20, 1000
+"""Lines of one agent that are logged although they are no answers, and bytes of each."""
 
 
 class AgentHandlers(NamedTuple):
@@ -90,6 +94,8 @@ class RunningAgents:
         """By PID."""
         self._starts: dict[int, tuple[str, AgentStart]] = {}
         """The host for which each was started, and how; by PID."""
+        self._texts: dict[int, tuple[float, int]] = {}
+        """The minute of the last line of an agent that is no answer, and their number in it."""
         self._rate = StartRate(limits.start_rate)
         self.wait_until = 0.0
         """No agent is started before: the rate is reached. A time that is past: now."""
@@ -178,7 +184,7 @@ class RunningAgents:
             elif isinstance(event, NothingToDo):
                 self._handlers.resync(event.job)
             elif isinstance(event, AgentText):
-                self._handlers.log(f"agent {agent.pid}: {event.kind}: {event.text!r}")
+                self._log_text(agent, event, now)
             else:
                 self._work.release(self._work.agents[agent.pid], now)
         if agent.is_over:
@@ -187,6 +193,18 @@ class RunningAgents:
         if agent.is_closed:
             agent.talk.end(now)  # no answer comes any more
         self._feed(agent, now)
+
+    def _log_text(self, agent: Agent[Job], event: AgentText, now: float) -> None:
+        """Log a line of an agent that is no answer; of one that floods, few in a minute."""
+        minute = now // 60
+        since, count = self._texts.get(agent.pid, (minute, 0))
+        count = count + 1 if since == minute else 1
+        self._texts[agent.pid] = minute, count
+        text = safe_line(event.text[:MAX_TEXT_BYTES].decode("utf-8", "replace"))
+        if count <= MAX_TEXTS_PER_MINUTE:
+            self._handlers.log(f"agent {agent.pid}: {event.kind}: {text}")
+        elif count == MAX_TEXTS_PER_MINUTE + 1:
+            self._handlers.log(f"agent {agent.pid}: more such lines of this minute are not logged")
 
     def handle_left(self, now: float) -> None:
         """Handle the lines that were read, and were too many for one turn."""
@@ -260,6 +278,7 @@ class RunningAgents:
         self._selector.unregister(agent.pidfd)
         agent.close()
         del self.agents[agent.pid], self._starts[agent.pid]
+        self._texts.pop(agent.pid, None)
         self._work.end(work, now)
 
     # ---- ends

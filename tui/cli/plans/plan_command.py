@@ -16,7 +16,7 @@ from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
 
 from engine.locks import lock_holder
-from engine.model import State
+from engine.model import Edges, State
 from engine.operations import run_plan, trash
 from engine.operations.execute import RefusalCheck, Report, always_allowed
 from engine.operations.journal import Intent
@@ -186,16 +186,23 @@ def plan_view(
         warnings=seen.warnings,
         reason=arguments.reason,
         command=twin,
-        undo=_UNDO.get(verb.name, f"spooldeck undo, for 24 h, by {whose}"),
+        undo=_undo_words(verb.name, store.edges, whose),
         refused=seen.refused,
     )
+
+
+def _undo_words(verb: str, edges: Edges, whose: str) -> str:
+    if verb != "expunge":
+        return _UNDO.get(verb, f"spooldeck undo, for 24 h, by {whose}")
+    other = {State.TRASH: "`purge` (trash)", State.HELD: "`hold`"}
+    kept = [words for end, words in other.items() if any(way[1] is end for way in edges)]
+    return "none: cannot be undone" + (f". Use {' or '.join(kept)} instead" if kept else "")
 
 
 _UNDO = {
     "retry": "spooldeck undo, for tasks that have not run by then; runs cannot be undone",
     "rerun": "spooldeck undo, for tasks that have not run by then; runs cannot be undone",
     "release": "spooldeck undo, for tasks that have not run by then",
-    "expunge": "none: cannot be undone. Use `purge` (trash) or `hold` instead",
 }
 
 

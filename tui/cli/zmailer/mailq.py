@@ -170,8 +170,8 @@ def _find_server(setup: Setup, options: MailqOptions) -> Address:
     if "://" in options.address:
         return find_address(setup.config, options.address)
     login = f"{options.user}@" if options.user else ""
-    if options.port.startswith("/") or options.address.startswith("/"):
-        path = options.port or options.address
+    if "/" in options.port or options.address.startswith("/"):
+        path = os.path.abspath(options.port or options.address)
         address = find_address(setup.config, f"mailq+unix://{login}{path}")
     else:
         port = options.port or str(DEFAULT_PORT)

@@ -253,7 +253,7 @@ def _workers(shown: ShownQueue, now: float) -> Iterator[ConnectedWorker]:
     for clause, count in shown.idle.items():
         channel = clause.partition("/")[0]
         words = f"{clause}: IDLE, for the next thread of its ring"
-        yield ConnectedWorker(f"{count:,} idle", "", (channel,), 0.0, words)
+        yield from [ConnectedWorker("idle", "", (channel,), 0.0, words)] * count
 
 
 def _agent_words(one: AgentView, view: ThreadView, now: float) -> str:
