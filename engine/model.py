@@ -168,6 +168,8 @@ class Relative(NamedTuple):
     """The value that it returned, or the error that it failed with; the start of a long one."""
     is_here: bool = True
     """False if it is gone, or no task of this store."""
+    depth: int = 1
+    """1 for a child, 2 for a child of that, and so on."""
 
 
 class Relatives(NamedTuple):
@@ -175,7 +177,8 @@ class Relatives(NamedTuple):
 
     parent: Relative | None = None
     children: tuple[Relative, ...] = ()
-    """The first ones: those that failed, those that have not ended, those that are done."""
+    """The first ones: those that failed, those that have not ended, those that are done; each
+    before its own children."""
     total: int = 0
     """The number of all children."""
 

@@ -36,6 +36,9 @@ RETRY_SECONDS = 1.0
 """Seconds until an unavailable store is tried again."""
 WATCH_START_TIMEOUT_SECONDS = 1.0
 """Seconds to wait until the folder watch is ready."""
+FIRST_COUNTS_SECONDS = 10.0
+"""Seconds for which the first scan waits for the counts of the store: both visit all keys of a
+server, and together take much longer."""
 PROBLEMS_PER_SECOND = 200
 """Problems that are looked up again each second."""
 DEPARTURE_DELAY_SECONDS = 0.25
@@ -237,7 +240,7 @@ class IndexSync:
             stack.callback(wide.close)
             near = wide if wide.changes.can_interleave else self._open_store()
             stack.callback(near.close)
-            self._copy_facts(wide)
+            self._copy_facts(wide, with_controls=wide.changes.counts is None)
             if self.words:
                 index.count_words()
             watch = FolderWatch(
@@ -251,6 +254,11 @@ class IndexSync:
             )
             stack.callback(watch.stop)
             watch.start(WATCH_START_TIMEOUT_SECONDS)
+            until = time.monotonic() + FIRST_COUNTS_SECONDS
+            while near.changes.counts and not (self._counted or self._stopping):
+                if time.monotonic() > until:
+                    break
+                self._take_requests(WATCH_START_TIMEOUT_SECONDS / 10)
             self._is_scan_wanted, self._scan_earliest = True, 0.0
             while not self._stopping:
                 self._do_due_work(index, wide, near)
@@ -445,6 +453,7 @@ class IndexSync:
                     if not self.latest.is_complete and expected != self.latest.expected_tasks:
                         with self._latest_lock:
                             self.latest = self.latest._replace(expected_tasks=expected)
+                        self._copy_facts(wide)
                         self._dirty = True
                     self._count_changes(index.add_scanned(some))
                     self._look_up_changed(index, near)
@@ -507,13 +516,14 @@ class IndexSync:
             self._dirty = True
             self._update(lambda latest: latest._replace(departed=latest.departed + len(gone)))
 
-    def _copy_facts(self, store: ReadableStore) -> None:
-        """Copy the store's states, words, edges and controls, which it re-reads at each scan."""
+    def _copy_facts(self, store: ReadableStore, *, with_controls: bool = True) -> None:
+        """Copy the store's states, words, edges and controls, which it re-reads at each scan; its
+        controls may take a search of all keys of a server."""
         if store.edges != self.edges or store.states != self.states:
             self.states, self.edges = dict(store.states), dict(store.edges)
             self.words = dict(store.words)
             self._dirty = True
-        if store.controls != self.controls:
+        if with_controls and store.controls != self.controls:
             self.controls = dict(store.controls)
             self._dirty = True
 

@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ from engine.config import place_address, queue_config
 from engine.model import Missing, Problem, Task
 from engine.stores.bullmq import BullmqStore, scan
 from tests.redis_server import TestServer, running_server
-from tests.stores.jobs import write_failed, write_hash, write_waiting
+from tests.stores.jobs import CREATED_MS, write_failed, write_hash, write_waiting
 from tests.stores.node_packages import NodeProgram
+from tests.stores.seen import found
 from tests.tui.desks import a_desk
 from tui.cli import main
 from tui.cli.setup import place_formats
@@ -375,3 +377,43 @@ def test_places_on_servers_are_named_by_the_server() -> None:
         "mail",
     ]
     assert short_names(["redis://h/0?prefix=a", "redis://h/0"]) == ["h?prefix=a", "h"]
+
+
+def test_stack_traces_are_lines(
+    client: redis.Redis, open_bullmq: Callable[..., BullmqStore]
+) -> None:
+    """The traces of all attempts, each with its own lines; as stored if they are no such list."""
+    traces = ["Error: one\n    at a.js:1", "Error: two\n    at b.js:2"]
+    write_failed(client, "1", stacktrace=json.dumps(traces))
+    write_failed(client, "2", stacktrace="{broken")
+    store = open_bullmq()
+    one, two = found(store, "mails/1"), found(store, "mails/2")
+    text = b"Error: one\n    at a.js:1\n\nError: two\n    at b.js:2"
+    assert store.read(one, "stack traces") == text
+    assert {part.name: part.size for part in store.parts(one)}["stack traces"] == len(text)
+    assert store.read(two, "stack traces") == b"{broken"
+
+
+async def test_a_flow_is_a_tree(client: redis.Redis, open_place: Callable[..., Place]) -> None:
+    """The screen of a parent has its children, and below each its own, further to the right; and
+    when a job failed, after which attempt."""
+    for parent, child in (("p", "c"), ("c", "d"), ("p", "e")):
+        write_waiting(client, child, parentKey=f"bull:mails:{parent}")
+        client.sadd(f"bull:mails:{parent}:dependencies", f"bull:mails:{child}")
+    write_failed(client, "p", finishedOn=CREATED_MS + 5000)
+    place = open_place()
+    with closing(place.open()) as store:
+        family = store.relatives(found(store, "mails/p"), 100)
+    assert [(one.id, one.depth) for one in family.children] == [
+        ("mails/c", 1),
+        ("mails/d", 2),
+        ("mails/e", 1),
+    ]
+    assert family.total == 2
+    async with a_desk(place, size=(120, 40), first=keys.OVERVIEW) as desk:
+        await desk.press("4")
+        await desk.sees("mails/p")
+        await desk.press("enter")
+        await desk.sees("child mails/c", "child mails/d", "failed, given up, attempt 3")
+        lines = [line for line in desk.rows.splitlines() if "child" in line]
+        assert [line.index("child") for line in lines] == [2, 4, 2]

@@ -281,10 +281,14 @@ def relative_rows(scene: TaskScene, width: int) -> list[Choice]:
     """A row for the parent, then one for each listed child: id, state, return value or error."""
     parent, children, _ = scene.relatives
     family = [("parent", parent)] if parent is not None else []
-    family += [("child", child) for child in children]
+    family += [("  " * (child.depth - 1) + "child", child) for child in children]
     ids = (present.cells_of(_relative_name(one)) for _, one in family)
     room = max(ids, default=0)
-    return [Choice(one.id, _relative_line(role, one, room, width)) for role, one in family]
+    longest = max((len(role) for role, _ in family), default=0)
+    return [
+        Choice(one.id, _relative_line(f"{role:<{longest}}", one, room, width))
+        for role, one in family
+    ]
 
 
 def _relative_name(one: Relative) -> str:
@@ -306,7 +310,7 @@ def _relative_line(role: str, one: Relative, room: int, width: int) -> Line:
 
 def relatives_amount(found: Relatives) -> str:
     """The number of children: `250, first 100`; "" without any."""
-    listed = len(found.children)
+    listed = sum(child.depth == 1 for child in found.children)
     return (
         ""
         if not found.total
@@ -386,6 +390,13 @@ def timeline_lines(scene: TaskScene, now: float, width: int) -> Text:
         if event.what is not EventKind.FAILED or event.when not in decided
     ]
     task, start = scene.task, scene.outlook.start
+    since = None if task.lease is None else task.lease.since or None
+    if since and not any(event.what is EventKind.STARTED for event in events):
+        rows.append((since, _EVENT_WORDS[EventKind.STARTED]))
+    died = died_at(task)
+    if died and not any(event.what in (*ends, EventKind.FAILED) for event in events):
+        number = f", attempt {task.attempts:,}" if task.attempts else ""
+        rows.append((died, (f"failed, given up{number}", "error")))
     if not any(event.what is EventKind.QUEUED for event in events):
         rows.insert(0, (task.created or None, _EVENT_WORDS[EventKind.QUEUED]))
     if task.state is State.PENDING and task.due is not None and task.due > now:

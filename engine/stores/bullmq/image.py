@@ -16,11 +16,12 @@ LONG_FIELD_BYTES = 128 * 1024
 """A longer field is in the image by its SHA-1 only, and is never changed; so longer data cannot be
 edited."""
 
+TRACES_PART = "stack traces"
 FIELD_PARTS: Mapping[str, str] = {
     "data": "data",
     "options": "opts",
     "return value": "returnvalue",
-    "stack traces": "stacktrace",
+    TRACES_PART: "stacktrace",
     "last error": "failedReason",
 }
 """Parts of a job that are one field of its hash."""
@@ -143,15 +144,30 @@ def list_parts(task: Task, key: str, image: bytes, fields: Mapping[str, str]) ->
     """The parts of a job: itself, then its fields that are there."""
     parts = [Part(JOB_PART, key, len(image))]
     for name, field in FIELD_PARTS.items():
-        if fields.get(field):
-            parts.append(Part(name, f"{key} {field}", len(to_bytes(fields[field]))))
+        if (shown := field_part(fields, name)) is not None:
+            size = len(shown) if name == TRACES_PART else len(to_bytes(fields[field]))
+            parts.append(Part(name, f"{key} {field}", size))
     return parts
 
 
 def field_part(fields: Mapping[str, str], part: str) -> bytes | None:
     """The bytes of a part that is one field; None if there is no such part."""
     value = fields.get(FIELD_PARTS.get(part, ""))
+    if value and part == TRACES_PART:
+        value = _read_traces(value)
     return to_bytes(value)[:MAX_PART_BYTES] if value else None
+
+
+def _read_traces(text: str) -> str:
+    """The stack traces of the attempts as lines, a blank line between two; as stored if they are
+    not a list of texts."""
+    try:
+        traces = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(traces, list) or not all(isinstance(trace, str) for trace in traces):
+        return text
+    return "\n\n".join(traces)
 
 
 def image_of(queue: str, job: str, was: str, fields: Mapping[str, str]) -> JobImage:

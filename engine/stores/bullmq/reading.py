@@ -19,6 +19,8 @@ from engine.text.safe import safe_line
 
 MAX_LOG_LINES = 10_000
 """Lines of a job's log that are read, the last ones."""
+MAX_DEPTH, MAX_BRANCHES = 4, 10
+"""Levels of children that are read, and how many of each level have theirs read."""
 JOBS_PER_CALL = 100
 EFFORT_PER_CALL = 1024 * 1024
 """Jobs that one call of the script reads, and effort (`common.lua`) after which it ends early."""
@@ -36,14 +38,14 @@ _PREVIEWS: Mapping[str, tuple[str, ...]] = {
 """The command that reads the start of a key of each type."""
 
 
-def _relative_of(place: RedisPlace, row: Sequence[Any]) -> Relative:
+def _relative_of(place: RedisPlace, row: Sequence[Any], depth: int = 1) -> Relative:
     """A row of `relatives.lua`."""
     key, where, text, is_there = row
     queue, colon, job = key.removeprefix(f"{place.prefix}:").partition(":")
     at = PLACES.get(where)
     word = "" if at is None else at.word or STATES[at.state]
     is_ours = bool(colon) and key.startswith(f"{place.prefix}:")
-    return Relative(task_id(queue, job) if is_ours else key, word, safe_line(text), is_there)
+    return Relative(task_id(queue, job) if is_ours else key, word, safe_line(text), is_there, depth)
 
 
 class JobReader:
@@ -139,11 +141,25 @@ class JobReader:
 
     def relatives(self, task: Task, limit: int) -> Relatives:
         """Read the job that waits for a job, and the first of those that it waits for."""
-        words = [self._place.prefix, f"{OUR_PREFIX}:", self._key(task), limit]
-        answer = self._connection.run(ScriptCall(script("relatives", reads_only=True), [], words))
+        answer = self._connection.run(self._relatives_call(self._key(task), limit))
         parent, total, rows = json.loads(answer)
-        children = tuple(_relative_of(self._place, row) for row in rows or ())
+        children = tuple(self._below(rows or (), 1))
         return Relatives(_relative_of(self._place, parent) if parent else None, children, total)
+
+    def _relatives_call(self, key: str, limit: int) -> ScriptCall:
+        words = [self._place.prefix, f"{OUR_PREFIX}:", key, limit]
+        return ScriptCall(script("relatives", reads_only=True), [], words)
+
+    def _below(self, rows: Sequence[Sequence[Any]], depth: int) -> Iterator[Relative]:
+        """Yield the jobs of rows, and below each of the first ones its own children."""
+        some = [row[0] for row in rows[:MAX_BRANCHES] if row[3]] if depth < MAX_DEPTH else []
+        calls = [self._relatives_call(key, MAX_BRANCHES) for key in some]
+        answers = dict(zip(some, self._connection.run_all(calls) if calls else (), strict=True))
+        for row in rows:
+            yield _relative_of(self._place, row, depth)
+            answer = answers.get(row[0])
+            if isinstance(answer, str):
+                yield from self._below(json.loads(answer)[2] or (), depth + 1)
 
     def parts(self, task: Task) -> Iterator[Part]:
         """Yield the job, its data, options, return value, stack traces and log."""
