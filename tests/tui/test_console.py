@@ -780,10 +780,19 @@ async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) 
         await desk.opens(QueueScreen, "ctrl+c")
 
         await desk.press("ctrl+c")
-        assert "Ctrl+C again" in desk.line("scope")
+        assert "Ctrl-c again: quit" in desk.line("scope")
         assert desk.console.return_code is None
         await desk.pilot.press("ctrl+c")
         await desk.until(lambda: desk.console.return_code == 0)
+
+    async with a_desk(a_place(a_memory([])), first=keys.OVERVIEW) as overview:
+        await overview.opens(OverviewScreen)
+        (live,) = overview.console.sessions
+        await overview.until(lambda: live.inspector.latest.is_complete)
+        await overview.press("ctrl+c")
+        await overview.sees("Ctrl-c again: quit")
+        await overview.pilot.press("ctrl+c")
+        await overview.until(lambda: overview.console.return_code == 0)
 
     monkeypatch.setattr("tui.terminal.bandwidth.ANSWER_SECONDS", 0.0)
     monkeypatch.setattr("tui.terminal.bandwidth.IDLE_SAMPLES", 1000)  # keeps its hurried period

@@ -43,13 +43,14 @@ from tests.engine.test_alerts import (
 from tests.engine.test_transports import attempt, given_up
 from tests.stores.opened import open_store
 from tests.tui import desks
-from tests.tui.desks import Desk, clock_of, words
+from tests.tui.desks import Desk, a_desk, clock_of, words
 from tests.tui.shots import settled
 from tests.tui.spools import (
     NOW,
     Clock,
     a_memory,
     a_place,
+    a_stuck_lock,
     a_task,
     disk_place,
     make_spool,
@@ -327,6 +328,24 @@ async def test_an_alert_for_a_spool_that_deserves_it(
         if "in 10m" in text:
             clock_of(desk).now += 7200  # what was sent is remembered for as long
         await desk.until(lambda: alert not in desk.text)
+
+
+async def test_u_frees_the_lock_whose_alert_shows_it() -> None:
+    """With the cursor on an older alert of another place, U opens the lock of the alert that shows
+    the key; with the cursor on a place with a lock alert, that one."""
+    ill = a_place(a_memory([]), name="ill", lock=a_stuck_lock, recovery_command=("true",))
+    other = ill._replace(name="other")
+    dead = a_place(a_memory(some_tasks(dead=40)), name="dead", recovery_command=("true",))
+    async with a_desk(dead, ill, other, first=keys.OVERVIEW) as desk:
+        await desk.opens(OverviewScreen)
+        await desk.until(lambda: "Alerts 3" in desk.text)
+        await desk.press("G")
+        await desk.until(lambda: "acts on dead" in desk.text)
+        assert (await desk.opens(LockScreen, "U"))._live.name == "ill"
+        await desk.opens(OverviewScreen, "escape")
+        await desk.press("g", "j")
+        await desk.until(lambda: "acts on other" in desk.text)
+        assert (await desk.opens(LockScreen, "U"))._live.name == "other"
 
 
 async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
