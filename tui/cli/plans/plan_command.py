@@ -268,7 +268,7 @@ def check_count(seen: ShownPlan, wanted: int) -> bool:
 
 
 def _why_fewer(seen: ShownPlan) -> Iterator[str]:
-    """Yield why tasks of a plan would not be changed, with their number, the most frequent first."""
+    """Yield why tasks of a plan would not be changed, with numbers, the most frequent first."""
     if seen.closed:
         yield safe_line(seen.closed)
         return
