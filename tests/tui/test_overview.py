@@ -859,8 +859,9 @@ def test_a_count_is_whole_or_rounded_to_a_named_unit(number: int, width: int) ->
 
 
 def test_dead_tasks_are_counted_under_their_store_s_own_word() -> None:
-    """The column of one store has its word; beside other stores a word that is a store's own has a
-    column, which is blank for stores without it, and room for it is made at 73 columns.
+    """The column of one store has its word; beside other stores a word that is finer than a state
+    has a column, which is blank for stores without it, also for one that has this word for its dead
+    tasks: those are dead. Room for it is made at 73 columns.
     """
     own = {State.PENDING: "waiting", State.ACTIVE: "active", State.DEAD: "failed"}
     fine = ("delayed", "paused")
@@ -886,10 +887,10 @@ def test_dead_tasks_are_counted_under_their_store_s_own_word() -> None:
     assert shown(jobs) == [{"FAILED": "7"}]
     _, (row,) = view.place_table([jobs], NOW, 73)
     assert words([row]).split()[:2] == ["jobs", "7"]  # words without a column are counted here
-    assert shown(jobs, spool) == [{"FAILED": "7", "DLQ": ""}, {"FAILED": "", "DLQ": "9"}]
+    assert shown(jobs, spool) == [{"DLQ": "7"}, {"DLQ": "9"}]
     assert shown(mail, jobs, spool) == [
         {"FAILED": "3", "DLQ": "2"},
-        {"FAILED": "7", "DLQ": ""},
+        {"FAILED": "", "DLQ": "7"},
         {"FAILED": "", "DLQ": "9"},
     ]
 
