@@ -185,7 +185,8 @@ def parse_filter(
 
 def format_term(field: str, op: str, value: str) -> str:
     """Format a comparison as it is typed; without field and operator, a word."""
-    is_word = bool(field) or (value[:1] not in ("!", "@") and not _HEAD.match(value))
+    is_plain = value[:1] not in ("!", "@") and value.lower() not in OPERATOR_SIGNS
+    is_word = bool(field) or (is_plain and not _HEAD.match(value))
     bare = value and _is_bare(value) and is_word
     return f"{field}{op}{value}" if bare else f'{field}{op}"{value.replace(chr(34), chr(34) * 2)}"'
 
@@ -199,6 +200,11 @@ def equality_filter(field: str, *several: str) -> Filter:
     ]
     text = "|".join(format_term(field, "=", value) for value in several)
     return Filter(text, (Clause(text, 0, tuple(terms)),))
+
+
+OPERATOR_SIGNS = {"or": "|", "and": "a blank", "not": "!"}
+"""What is typed for the operators of other filter languages. As words between others they would
+find nothing, and that would not be seen."""
 
 
 class _ParseContext(NamedTuple):
@@ -451,7 +457,13 @@ class _Parser:
                 what = 'expected @name as a word of its own, or quotes: "@..."'
                 raise BadFilter(f"{what} at {self._at + 1}", self._at)
             what = "a word" if self._at == start else "a word or a field after !"
+            at = self._at
             word = self._value(what, False)
+            meant = OPERATOR_SIGNS.get(self._text[at : self._at].lower())
+            if meant and self._text[self._at :].strip():  # else more letters may follow
+                quoted = f'"{word}"'
+                what = f"expected {meant} for {word}, or {quoted} for the word"
+                raise BadFilter(f"{what} at {at + 1}", at)
             return FilterTerm("", *_word(word), negated)
         name, op = head[1], head[2]
         field = FIELDS.get(ALIASES.get(name.lower(), name.lower()))

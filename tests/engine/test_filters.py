@@ -197,6 +197,9 @@ def test_a_filter_that_was_typed_on_matches_less(longer: str, shorter: str, exte
         ("since:13pm", 6, "expected a time"),
         ("between:02:00", 8, "expected two times such as 02:10..02:20"),
         ("between:-1h..-2h", 8, "an end that is not before the beginning"),
+        ("kind=a or kind=b", 7, 'expected | for or, or "or" for the word at 8'),
+        ("report AND bad", 7, 'expected a blank for AND, or "AND" for the word at 8'),
+        ("not bad", 0, 'expected ! for not, or "not" for the word at 1'),
         ("dest>a", 4, "dest > at 5: expected one of = != : ~ !~"),
         ("a " * 101, 200, "at most 100 words"),
         ("a" * 1001, 1000, "at most 1,000 characters"),
@@ -207,6 +210,14 @@ def test_what_is_no_filter_says_where(text: str, at: int, message: str) -> None:
     with pytest.raises(BadFilter, match=re.escape(message)) as refused:
         parse_filter(text, STATES, NOW)
     assert refused.value.at == at
+
+
+def test_an_operator_of_another_language_is_a_word_in_quotes_or_at_the_end() -> None:
+    """`"or"` is searched, and so is a last word that may become another one while it is typed; the
+    printed form of such a word is read again as it was."""
+    for text in ('a "or" b', "gmail or", "a|or", "order and_more x"):
+        assert len(parse_filter(text, STATES, NOW).clauses) >= 1
+    assert format_term("", "", "or") == '"or"'
 
 
 def test_a_pattern_is_matched_by_characters_in_linear_time() -> None:

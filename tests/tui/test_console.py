@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -780,15 +781,37 @@ async def test_ctrl_c_cancels_and_twice_leaves(monkeypatch: pytest.MonkeyPatch) 
         await desk.opens(QueueScreen, "ctrl+c")
 
         await desk.press("ctrl+c")
-        assert "Ctrl+C again" in desk.line("scope")
+        assert "Ctrl-c again: quit" in desk.line("scope")
         assert desk.console.return_code is None
         await desk.pilot.press("ctrl+c")
         await desk.until(lambda: desk.console.return_code == 0)
+
+    async with a_desk(a_place(a_memory([])), first=keys.OVERVIEW) as overview:
+        await overview.opens(OverviewScreen)
+        (live,) = overview.console.sessions
+        await overview.until(lambda: live.inspector.latest.is_complete)
+        await overview.press("ctrl+c")
+        await overview.sees("Ctrl-c again: quit")
+        await overview.pilot.press("ctrl+c")
+        await overview.until(lambda: overview.console.return_code == 0)
 
     monkeypatch.setattr("tui.terminal.bandwidth.ANSWER_SECONDS", 0.0)
     monkeypatch.setattr("tui.terminal.bandwidth.IDLE_SAMPLES", 1000)  # keeps its hurried period
     assert not desk.console.screen_stack
     desk.console._sample()
+
+
+async def test_a_failure_outside_the_places_is_shown_once() -> None:
+    """The text is asked for each second; a new one is a message, without control characters."""
+    said = [""]
+    place = a_place(a_memory([]))
+    async with a_desk(place, trouble=lambda: said[0]) as desk:
+        said[0] = "traffic ended: \x1b[2Jboom"
+        await desk.sees("traffic ended: ")
+        assert "boom" in desk.line("scope")
+        assert desk.console.sessions[0].messages == deque()
+        desk.console._sample()
+        assert desk.console.sessions[0].messages == deque()
 
 
 async def test_a_queue_is_opened_again() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -100,3 +101,21 @@ def test_a_hung_call_delays_no_other_and_not_the_end(answers: threading.Event) -
     assert asyncio.run(work()) == ["answer"]
     assert not answers.is_set()
     assert time.monotonic() - began < 60
+
+
+def test_a_place_that_has_gone_is_not_to_be_made_again(tmp_path: Path) -> None:
+    """Before the first opening the missing folder names the command that makes it; once it was
+    open, the reason asks for its volume."""
+    make_spool(tmp_path / "spool", [])
+    setup = setup_for(queue_config.load_config(None, {}), str(tmp_path), os.environ)
+    place = opening.make_place(setup, str(tmp_path / "spool"))
+    (tmp_path / "spool").rename(tmp_path / "elsewhere")
+    with pytest.raises(Unavailable, match=r"spooldeck init .* makes it"):
+        place.open()
+    (tmp_path / "elsewhere").rename(tmp_path / "spool")
+    place.open().close()
+    shutil.rmtree(tmp_path / "spool" / "queue")
+    with pytest.raises(Unavailable) as gone:
+        place.open()
+    assert str(gone.value).endswith("; it was there before: is its volume mounted?")
+    assert "spooldeck init" not in str(gone.value)

@@ -219,6 +219,12 @@ def test_a_plan_names_its_tasks(root: Path, act: Command) -> None:
     shown = [act(f"{as_text} {words}")[1] for words in ("", "--include-all")]
     assert [hint in text for text in shown] == [True, False]
 
+    refused = act("purge --state pending --apply 70")
+    assert refused[2] == (
+        "spooldeck: 2 would be purged now, not 70: 1 excluded: has a note (--include-all): "
+        "1 excluded: younger than 15 minutes (--include-all): nothing was changed\n"
+    )
+
     first, second, *_ = sorted(ids_at(root, "dlq"))
     none = "20261120T094115Z-x-00000000"
     code, out, complaint = act(f"purge --id {first} --id {second} --id {none} --apply 2")

@@ -43,13 +43,14 @@ from tests.engine.test_alerts import (
 from tests.engine.test_transports import attempt, given_up
 from tests.stores.opened import open_store
 from tests.tui import desks
-from tests.tui.desks import Desk, clock_of, words
+from tests.tui.desks import Desk, a_desk, clock_of, words
 from tests.tui.shots import settled
 from tests.tui.spools import (
     NOW,
     Clock,
     a_memory,
     a_place,
+    a_stuck_lock,
     a_task,
     disk_place,
     make_spool,
@@ -327,6 +328,24 @@ async def test_an_alert_for_a_spool_that_deserves_it(
         if "in 10m" in text:
             clock_of(desk).now += 7200  # what was sent is remembered for as long
         await desk.until(lambda: alert not in desk.text)
+
+
+async def test_u_frees_the_lock_whose_alert_shows_it() -> None:
+    """With the cursor on an older alert of another place, U opens the lock of the alert that shows
+    the key; with the cursor on a place with a lock alert, that one."""
+    ill = a_place(a_memory([]), name="ill", lock=a_stuck_lock, recovery_command=("true",))
+    other = ill._replace(name="other")
+    dead = a_place(a_memory(some_tasks(dead=40)), name="dead", recovery_command=("true",))
+    async with a_desk(dead, ill, other, first=keys.OVERVIEW) as desk:
+        await desk.opens(OverviewScreen)
+        await desk.until(lambda: "Alerts 3" in desk.text)
+        await desk.press("G")
+        await desk.until(lambda: "acts on dead" in desk.text)
+        assert (await desk.opens(LockScreen, "U"))._live.name == "ill"
+        await desk.opens(OverviewScreen, "escape")
+        await desk.press("g", "j")
+        await desk.until(lambda: "acts on other" in desk.text)
+        assert (await desk.opens(LockScreen, "U"))._live.name == "other"
 
 
 async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
@@ -840,8 +859,9 @@ def test_a_count_is_whole_or_rounded_to_a_named_unit(number: int, width: int) ->
 
 
 def test_dead_tasks_are_counted_under_their_store_s_own_word() -> None:
-    """The column of one store has its word; beside other stores a word that is a store's own has a
-    column, which is blank for stores without it, and room for it is made at 73 columns.
+    """The column of one store has its word; beside other stores a word that is finer than a state
+    has a column, which is blank for stores without it, also for one that has this word for its dead
+    tasks: those are dead. Room for it is made at 73 columns.
     """
     own = {State.PENDING: "waiting", State.ACTIVE: "active", State.DEAD: "failed"}
     fine = ("delayed", "paused")
@@ -867,10 +887,10 @@ def test_dead_tasks_are_counted_under_their_store_s_own_word() -> None:
     assert shown(jobs) == [{"FAILED": "7"}]
     _, (row,) = view.place_table([jobs], NOW, 73)
     assert words([row]).split()[:2] == ["jobs", "7"]  # words without a column are counted here
-    assert shown(jobs, spool) == [{"FAILED": "7", "DLQ": ""}, {"FAILED": "", "DLQ": "9"}]
+    assert shown(jobs, spool) == [{"DLQ": "7"}, {"DLQ": "9"}]
     assert shown(mail, jobs, spool) == [
         {"FAILED": "3", "DLQ": "2"},
-        {"FAILED": "7", "DLQ": ""},
+        {"FAILED": "", "DLQ": "7"},
         {"FAILED": "", "DLQ": "9"},
     ]
 

@@ -37,6 +37,19 @@ def keys_of(picker: Picker) -> str:
     return "".join(row.key for row in picker.rows)
 
 
+async def test_a_row_that_left_goes_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cursor is then on the row that took its place."""
+    app = Bench()
+    async with app.run_test(size=(40, 8)):
+        picker = app.query_one(Picker)
+        picker.show_rows(offered("abc"))
+        picker.show_rows(offered("bc"))
+        assert (keys_of(picker), picker.key) == ("abc", "")
+        monkeypatch.setattr("tui.widgets.picker.GHOST_SECONDS", 0.0)
+        picker.show_rows(offered("bc"))
+        assert (keys_of(picker), picker.key) == ("bc", "b")
+
+
 @pytest.mark.parametrize(
     ("moves", "after", "rows", "key"),
     [

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from textual import events
+from textual._xterm_parser import XTermParser
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.events import Key
@@ -51,6 +52,7 @@ from tui.queue.problems_screen import ProblemsScreen
 from tui.screens.base import TOO_EARLY, BaseScreen
 from tui.screens.quit import QuitScreen
 from tui.terminal import key_queue, paste_detector
+from tui.terminal.driver import parse_keys
 from tui.terminal.paste_detector import (
     BURST_KEYS,
     BURST_SECONDS,
@@ -267,6 +269,27 @@ def test_a_burst_on_a_terminal(tmp_path: Path, burst: str) -> None:
 
         assert terminal.end() == 143
         assert terminal.restored
+
+
+def keys_of(*reads: str) -> list[str]:
+    """The keys that these reads of the terminal are, one after the other within 100 ms."""
+    parser, found, is_after_escape = XTermParser(), list[str](), False
+    for text in reads:
+        events = parse_keys(parser, text, is_after_escape)
+        found += [event.key for event in events if isinstance(event, Key)]
+        is_after_escape = text.endswith("\x1b")
+    return found
+
+
+def test_a_key_right_after_escape_is_not_lost() -> None:
+    """Esc and the next key in one packet, or soon after each other, are both; the sequences of the
+    terminal stay whole, also in pieces."""
+    for key in ("3", "X", "/", " ", "j"):
+        assert keys_of("\x1b" + key) == keys_of("\x1b", key) == ["escape", *keys_of(key)]
+    assert keys_of("\x1b3\x1bj") == ["escape", "3", "escape", "j"]
+    for sequence, key in (("\x1b[A", "up"), ("\x1bOA", "up"), ("\x1b[5~", "pageup")):
+        assert keys_of(sequence) == keys_of("\x1b", sequence[1:]) == [key]
+        assert keys_of(sequence[:2], sequence[2:]) == [key]
 
 
 # ---- keys that were pasted, typed too early, or meant for another task

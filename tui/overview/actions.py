@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from textual import work
 
 from engine.model import State
+from engine.monitor.alerts import Where
 from engine.store import Unavailable
 from tui.format import keys, present
 from tui.operations.worker_screen import show_worker_plan
@@ -17,8 +18,8 @@ from tui.overview import lines as view
 from tui.overview import snapshot
 from tui.overview.focus import FocusedPanes
 from tui.overview.panes import AGES
-from tui.screens.base import Copy
-from tui.screens.page import ROW_HAS_LEFT
+from tui.screens.base import QUIT_AGAIN, Copy
+from tui.screens.page import MESSAGE_SECONDS, ROW_HAS_LEFT
 from tui.screens.target import SCREEN_TARGETS, Target
 from tui.session.place_session import PlaceSession
 
@@ -33,11 +34,11 @@ SEEN_SECONDS = 1.0
 class OverviewLinks(FocusedPanes):
     """Keys that open what is under the cursor, and the screens and plans of its place."""
 
-    def _refuses(self) -> bool:
-        """Refuse a key, with the reason, for a row that has left, or for a place that the operator
-        cannot have seen under the cursor yet.
+    def _refuses(self, *, needs_row: bool = True) -> bool:
+        """Refuse a key, with the reason, for a place that the operator cannot have seen under the
+        cursor yet, and if it `needs_row`, for a row that has left.
         """
-        why = ROW_HAS_LEFT if self._pane_set.has_left(self._pane) else ""
+        why = ROW_HAS_LEFT if needs_row and self._pane_set.has_left(self._pane) else ""
         if 0 <= self.around.clock() - self._place_changed_at < SEEN_SECONDS:
             why = why or f"{self._here.name} came under the cursor: press again"
         self._place_changed_at = float("-inf")
@@ -67,17 +68,27 @@ class OverviewLinks(FocusedPanes):
         self.go(SCREEN_TARGETS[digit]._replace(place=self._here.number))
 
     def action_unlock(self) -> None:
-        """Open the lock screen of the place."""
+        """Open the lock screen of the place whose alert shows this key, or of the one here."""
         if self._frozen is not None:
             self.say(f"frozen at {present.format_clock(self._frozen.at)}: p goes live, then U")
             return
-        if self._refuses():
+        if self._refuses(needs_row=False):
             return
-        live = self._here
+        live = self._place_to_unlock
         if refusal := live.place.why_no_unlock(self.around.arming.read_only):
             self.say(refusal)
         else:
             self.go(Target(keys.LOCK, place=live.number))
+
+    @property
+    def _place_to_unlock(self) -> PlaceSession:
+        """The place under the cursor if its lock has an alert, else that of the most urgent alert
+        about a lock: the line of the alert shows the key."""
+        names = [alert.target.place for alert in self._alerts if alert.target.where is Where.LOCK]
+        here = self._here
+        if not names or here.place.name in names:
+            return here
+        return next((live for live in self._lives if live.place.name == names[0]), here)
 
     def action_controls(self) -> None:
         """Open the controls of the place under the cursor."""
@@ -104,12 +115,27 @@ class OverviewLinks(FocusedPanes):
         """Open the plan to start a worker of the place, or to stop the one started here."""
         if self._frozen is not None:
             self.say(f"frozen at {present.format_clock(self._frozen.at)}: p goes live, then W")
-        elif not self._refuses():
+        elif not self._refuses(needs_row=False):
             show_worker_plan(self, self._here, self.around)
 
 
 class OverviewActions(OverviewLinks):
     """Modes, ranges, rows, copies and export."""
+
+    _quit_asked_at = float("-inf")
+    """When Ctrl-c found nothing to cancel, in seconds of the event loop."""
+
+    def cancels(self) -> bool:
+        """Return to live or stop a scan; with nothing to cancel, True the second time."""
+        latest = self._here.inspector.latest
+        if self._frozen is not None or not (latest.is_complete or latest.is_stopped):
+            self.action_back()
+            return False
+        before, self._quit_asked_at = self._quit_asked_at, asyncio.get_running_loop().time()
+        if self._quit_asked_at - before < MESSAGE_SECONDS:
+            return True
+        self.say(QUIT_AGAIN)
+        return False
 
     def action_back(self) -> None:
         """Return to live; otherwise stop the first scan of the place under the cursor."""

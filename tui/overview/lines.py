@@ -164,10 +164,11 @@ def _count_run(queue: PlaceLine, number: int, width: int, style: str) -> Run:
 
 @cache  # equal columns have the same cell
 def _word_cell(word: str) -> Cell:
-    """The cell of the tasks with a word that is a store's own, whichever state it is."""
+    """The cell of the tasks with a word that is finer than a state; empty where it is a state's:
+    those tasks are in the column of the state, and a column has one meaning."""
 
     def cell(queue: PlaceLine, now: float) -> Run:
-        if word not in queue.word_counts:
+        if word not in queue.fine_words or word not in queue.word_counts:
             return "", ""
         number = queue.word_counts[word]
         return _count_run(queue, number, 6, "warn")
@@ -175,20 +176,9 @@ def _word_cell(word: str) -> Cell:
     return cell
 
 
-@cache
-def _dead_cell(word: str) -> Cell:
-    """The cell of the dead tasks; empty if their store's word has a column of its own."""
-    count = _state_cell(State.DEAD, 5)
-    return lambda queue, now: ("", "") if queue.words.get(State.DEAD) == word else count(queue, now)
-
-
 def _column_word(queues: Sequence[PlaceLine]) -> str:
-    """The word with a column of its own: a store's only finer one, else that for the dead tasks of
-    a store where other stores have another; "" if there is none, or several.
-    """
+    """The word with a column of its own: a store's only finer one; "" if none, or several."""
     found = {queue.fine_words[0] for queue in queues if len(queue.fine_words) == 1}
-    dead = {queue.words[State.DEAD] for queue in queues if State.DEAD in queue.words}
-    found = found or (dead - {State.DEAD, "dlq"} if len(dead) > 1 else set())
     return found.pop() if len(found) == 1 else ""
 
 
@@ -200,9 +190,7 @@ def _with_words(column: PlaceColumn, queues: Sequence[PlaceLine], word: str) -> 
         return column
     own = {queue.words[State.DEAD] for queue in queues if State.DEAD in queue.words}
     width = cell_len(own.pop()) if len(own) == 1 else column.width
-    return column._replace(
-        cell=_dead_cell(word), width=max(column.width, min(width, MAX_TITLE_CELLS))
-    )
+    return column._replace(width=max(column.width, min(width, MAX_TITLE_CELLS)))
 
 
 def _retry_cell(queue: PlaceLine, now: float) -> Run:
@@ -258,7 +246,7 @@ COLUMNS = (
     PlaceColumn("WORK", 4, _state_cell(State.ACTIVE, 4), State.ACTIVE, 60),
     PlaceColumn("RETRY", 5, _retry_cell, State.PENDING, 70),
     PlaceColumn("FAILED", 6, _word_cell(""), None, 70, finer=True),
-    PlaceColumn("DLQ", 5, _dead_cell(""), State.DEAD, 26),
+    PlaceColumn("DLQ", 5, _state_cell(State.DEAD, 5), State.DEAD, 26),
     PlaceColumn("HELD", 4, _state_cell(State.HELD, 4), State.HELD, 66),
     PlaceColumn("OLDEST", 6, oldest_cell, State.PENDING, 60),
     PlaceColumn("IN/s", 5, _rate_cell(lambda rates: rates.inward), None, 66),

@@ -164,6 +164,8 @@ class QueuePanes(QueueView):
         samples = self.live.count_samples
         ours = OwnCounts(self.inspector.states, change.counts, complete, samples)
         warning = metrics_pane.metrics_warning(readings.queue, ours, now)
+        if change.unavailable:
+            warning = "", ""  # the reason is on screen; no next run writes the file
         pane = self._states
         if self._frame.states and pane.size.height:
             width, reachable = pane.size.width, not self._change.unavailable
@@ -235,7 +237,8 @@ class QueuePainter(QueuePanes):
         now, readings = self._clock(), self.live.readings
         worker = self.worker.pid if self.place.has_leases else None
         latency = slowest_latency(readings.kinds or ())
-        facts = LockLineFacts(self.live.flow.rates(now), readings.tokens, latency, worker)
+        rates = None if self._change.unavailable else self.live.flow.rates(now)
+        facts = LockLineFacts(rates, readings.tokens, latency, worker)
         self._lock_line.show_facts(readings.lock, facts, now, self.size.width)
 
     def _paint_filter(self) -> None:

@@ -19,7 +19,7 @@ from tui.format import keys, present
 from tui.queue.actions import QueueActions
 from tui.queue.filter_line import FilterLine
 from tui.queue.task_details import TaskFindings
-from tui.screens.base import key_bindings
+from tui.screens.base import QUIT_AGAIN, key_bindings
 from tui.screens.graph_pane import GRAPH_READ_SECONDS
 from tui.screens.palette_commands import PaletteCommand
 from tui.screens.target import Target
@@ -31,8 +31,6 @@ from tui.widgets.task_list import TaskList
 MESSAGE_SECONDS = 6.0
 """Seconds for which a message stays."""
 
-QUIT_AGAIN = "Ctrl+C again or q: quit"
-"""Message of the first Ctrl+C; a second one quits while it is visible."""
 
 CURSOR_REST_SECONDS = 0.15
 """Seconds that the cursor must rest before its task is looked up."""

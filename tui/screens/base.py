@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tui.format.export import ExportTable
     from tui.screens.palette_commands import PaletteCommand
 
+QUIT_AGAIN = "Ctrl-c again: quit"
+"""Message of the first Ctrl-c; a second one quits while it is visible."""
+
 PASTED = "pasted input ignored"
 """Message for keys that came as a pasted burst."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import select
 import signal
 import sys
@@ -19,6 +20,7 @@ from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key, Resize
 from textual.geometry import Size
+from textual.message import Message
 
 from tui.format.glyphs import UTF8, Glyphs
 from tui.terminal.bandwidth import OutputWait
@@ -195,6 +197,7 @@ class Terminal(LinuxDriver):
         parser = XTermParser(self._debug)
         # Invalid UTF-8 must not end the console in any locale.
         decode = getincrementaldecoder("utf-8")("replace").decode
+        is_after_escape = False
         ready = select.poll()
         ready.register(self.fileno, select.POLLIN)
         ready.register(self._wake, select.POLLIN)
@@ -208,7 +211,9 @@ class Terminal(LinuxDriver):
                     return
                 # If the decoder holds an incomplete character, text is "", which the parser takes
                 # for the end.
-                found = list(parser.feed(text)) if (text := decode(data or b"")) else []
+                text = decode(data or b"")
+                found = parse_keys(parser, text, is_after_escape) if text else []
+                is_after_escape = text.endswith("\x1b") if text else is_after_escape
                 self._paste_detector.record_keys(
                     [e for e in found if isinstance(e, Key)], time.monotonic()
                 )
@@ -287,6 +292,26 @@ class Terminal(LinuxDriver):
         if not self._app.is_running:
             for number in (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
                 loop.remove_signal_handler(number)
+
+
+_KEY_AFTER_ESCAPE = re.compile(r"(?<=\x1b)(?=[^\x1b\[O])")
+
+
+def parse_keys(parser: XTermParser, text: str, is_after_escape: bool) -> list[Message]:
+    """The events of a text; `is_after_escape`: the text before it ended with Esc.
+
+    A key that comes within 100 ms after Esc, as on a slow link, makes Textual an Alt key of both.
+    No key is bound to Alt: it is Esc, and then the key. Sequences of a terminal begin with Esc and
+    `[` or `O`.
+    """
+    found: list[Message] = []
+    for part in _KEY_AFTER_ESCAPE.split(text):
+        if is_after_escape and parser._timeout_time is not None and part[0] not in "[O":
+            parser._timeout_time = 0.0  # the waiting Esc is a key
+            found += parser.tick()
+        found += parser.feed(part)
+        is_after_escape = part.endswith("\x1b")
+    return found
 
 
 def repaint_terminal(app: App[Any]) -> None:

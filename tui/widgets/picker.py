@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import monotonic
 
 from textual.message import Message
 from textual.strip import Strip
@@ -13,6 +14,9 @@ from tui.format.present import BLANK_LINE, Line
 from tui.format.table import Choice
 from tui.widgets.lines import Painted
 
+GHOST_SECONDS = 10.0
+"""Seconds for which a row that has left stays under the cursor."""
+
 ROW_LEFT_SUFFIX = "  no longer here"
 """Ends a row that has left the list."""
 
@@ -20,9 +24,9 @@ ROW_LEFT_SUFFIX = "  no longer here"
 class Picker(Painted, can_focus=True):
     """A list whose cursor stays on its row when rows move.
 
-    If the row under the cursor leaves, it stays visible as a departed row until the cursor moves.
-    So no other row moves under the cursor, and a key cannot act on a row that the operator did not
-    see.
+    If the row under the cursor leaves, it stays visible as a departed row until the cursor moves,
+    or for `GHOST_SECONDS`. So no other row moves under the cursor at that moment, and a key cannot
+    act on a row that the operator did not see.
     """
 
     class CursorMoved(Message):
@@ -40,6 +44,8 @@ class Picker(Painted, can_focus=True):
         self._foot: tuple[Line, ...] = ()
         self._rows: tuple[Choice, ...] = ()
         self._at, self._top = 0, 0
+        self._left_at = 0.0
+        """When the row under the cursor left, monotonic seconds."""
         self._painted: dict[int, Line] = {}
         self.is_active = True
         """False if another pane has the cursor."""
@@ -62,7 +68,10 @@ class Picker(Painted, can_focus=True):
         self._head, self._rows, self._foot = tuple(head), tuple(rows), tuple(foot)
         keys = [row.key for row in self._rows]
         at = keys.index(here[0].key) if here and here[0].key in keys else -1
-        self.is_gone = self._ghosts and self.is_active and bool(here) and at < 0
+        has_left = self._ghosts and self.is_active and bool(here) and at < 0
+        if has_left and not self.is_gone:
+            self._left_at = monotonic()
+        self.is_gone = has_left and monotonic() - self._left_at < GHOST_SECONDS
         self._at = max(0, min(self._at if at < 0 else at, len(keys) - (not self.is_gone)))
         if self.is_gone:
             self._rows = (*self._rows[: self._at], *here, *self._rows[self._at :])

@@ -10,7 +10,8 @@ import signal
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any, NamedTuple
@@ -268,8 +269,27 @@ def check_count(seen: ShownPlan, wanted: int) -> bool:
     """True if a plan has exactly the wanted count; otherwise print an error."""
     amount, past = seen.amount, VERBS[seen.plan.verb].past
     if amount != wanted:
-        print_error(f"{amount:,} would be {past} now, not {wanted:,}: nothing was changed")
+        why = "".join(f": {reason}" for reason in _why_fewer(seen))
+        print_error(f"{amount:,} would be {past} now, not {wanted:,}{why}: nothing was changed")
     return amount == wanted
+
+
+def _why_fewer(seen: ShownPlan) -> Iterator[str]:
+    """Yield why tasks of a plan would not be changed, with numbers, the most frequent first."""
+    if seen.closed:
+        yield safe_line(seen.closed)
+        return
+    whys = Counter(
+        f"{why} (--include-all)" if row.default_exclusion == why else why
+        for row, why in seen.plan.excluded
+    )
+    whys.update(seen.refused.values())
+    for why, number in whys.most_common(MAX_LISTED_REASONS):
+        yield f"{number:,} excluded: {safe_line(why)}"
+
+
+MAX_LISTED_REASONS = 3
+"""Maximum reasons listed for tasks that would not be changed."""
 
 
 def intent_of(setup: Setup, seen: ShownPlan, arguments: Namespace) -> Intent:

@@ -140,11 +140,22 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
     if config.path:
         argv += ("--config", config.path)
 
+    was_open: list[bool] = []
+
     def open_store() -> Store:
         found = detect_format(here.address)
         if found not in (here.format_name, DEFAULT_FORMAT):
             raise Unavailable(f"now exists in {found}'s format: restart the console to see it")
-        return here.open_store()
+        try:
+            store = here.open_store()
+        except Unavailable as error:
+            if not was_open:
+                raise
+            # On an unmounted volume the command that makes a queue would make it on another disk.
+            why = str(error).partition(" (spooldeck ")[0]
+            raise Unavailable(f"{why}; it was there before: is its volume mounted?") from error
+        was_open.append(True)
+        return store
 
     destinations = None
     delivers = form.is_delivering or any(
