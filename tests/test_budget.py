@@ -85,7 +85,7 @@ MANY_METHODS = {
     "LocksScreen": 64,
     "LogScreen": 85,
     "OperationsScreen": 66,
-    "OverviewScreen": 95,
+    "OverviewScreen": 97,
     "PlanScreen": 64,
     "QueueScreen": 135,
     "ReplayScreen": 69,

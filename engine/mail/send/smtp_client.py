@@ -810,7 +810,7 @@ def _tls_context(to: SmtpDestination) -> ssl.SSLContext:
     """
     try:
         context = ssl.create_default_context(cafile=to.ca_file or None)
-        if lack := descriptor_lack():  # certificates that cannot be read now are left out
+        if lack := descriptor_lack():  # certificates that cannot be read now are missing
             raise NotSent(Reason.UNAVAILABLE, NOT_STARTED, f"{lack} - reading certificates")
     except OSError as error:  # includes ssl.SSLError
         text = safe_line(f"cannot use the certificates in {to.ca_file}: {error.strerror or error}")
