@@ -367,6 +367,15 @@ def _profile(said: QueueSettings, values: Mapping[str, object]) -> str:
 # Folders of a place.
 
 
+def root_beside_places(config: Config) -> str:
+    """`queue.root` if there are `places` and it is none of them; else ""."""
+    root = config.queue.root
+    if root is None or not config.places:
+        return ""
+    folders = (_place_folders(place.text)[0] for place in config.places if not place.is_url)
+    return "" if any(is_same_folder(root, folder) for folder in folders) else root
+
+
 def _place_folders(place: str) -> tuple[str, str]:
     """The data folder of a place, and the folder with pending, work and dlq."""
     root = os.path.abspath(place)
