@@ -724,12 +724,10 @@ _VARIABLES: Mapping[str, str] = {
 
 
 def is_nftban_place(root: str, environ: Mapping[str, str]) -> bool:
-    """True if this is the data folder that NFTBan's own program uses with these variables.
-
-    Raises:
-        ConfigError: its name is invalid.
+    """True if this is the data folder of an installed NFTBan: the default one, or that in its
+    nftban.conf. The variable NFTBAN_DATA_DIR alone makes no folder NFTBan's.
     """
-    return is_same_folder(root, NftbanVariables.read(environ, _TABLE).data_dir)
+    return NftbanVariables.read(environ, _TABLE).installed_at(root)
 
 
 VARIABLES = (*_VARIABLES, "NFTBAN_DATA_DIR", "NFTBAN_CONFIG_DIR")
