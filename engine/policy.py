@@ -223,8 +223,8 @@ class Circumstances(NamedTuple):
     """Epoch seconds when a worker last ran; None: unknown."""
     closed_reason: str = ""
     """Why no task of this kind is claimed now, even by a worker with a handler; "" if one is."""
-    is_id_order: bool = True
-    """True if due tasks are claimed in id order, so that the tasks ahead are older."""
+    is_age_order: bool = True
+    """True if due tasks are claimed by creation, so that the tasks ahead are older."""
     is_idle: bool = False
     """True if tasks are due but none has run for so long that there is an alert."""
 
@@ -250,7 +250,7 @@ def _why_pending(task: Task, now: float, about: Circumstances) -> Iterator[str]:
     refused = any(_handler_problem(task, about))
     ahead = 0 if refused else about.tasks_ahead
     if ahead:
-        which = "older" if about.is_id_order else "other"
+        which = "older" if about.is_age_order else "other"
         yield f"{'' if due else 'then '}{ahead:,} {which} task{'s' if ahead > 1 else ''} first"
     verdict = Verdict.FREE if lock is None else lock.verdict
     if lock is not None and verdict is Verdict.HELD and not hindered:

@@ -29,6 +29,10 @@ def enqueue(kind: str, now: float, token: str, description: str = "", payload: s
     )
 
 
+STAMP_LENGTH, TOKEN_LENGTH = len("20260102T030405Z-"), len("-01234567")
+"""Characters of the stamp and of the token in an id, with their hyphens. Tasks of one second are
+claimed in the order of the token, of any kind."""
+
 TOKENS_PER_SECOND = 1 << 16
 """Moments of one second that tokens tell apart."""
 

@@ -149,7 +149,7 @@ def test_a_class_has_at_most_60_methods_with_those_of_its_bases() -> None:
 
 
 def test_a_class_has_at_most_4_bases() -> None:
-    """In a longer chain nobody finds where something is done."""
+    """In a longer chain it takes too long to find where something is done."""
     numbers = {name: len(chain(name)) - 1 for name in _lowest()}
     assert {name: n for name, n in numbers.items() if n > MAX_BASES} == MANY_BASES
 

@@ -16,7 +16,7 @@ from engine.text.safe import safe_line
 DATA_DIR = "/var/lib/nftban"
 CONFIG_DIR = "/etc/nftban"
 OWN_CONFIG_DIR = "/etc/spooldeck"
-"""Read in its place where NFTBan is not installed: `mail setup` writes there."""
+"""The folder that is read if `CONFIG_DIR` does not exist; `mail setup` then writes there."""
 
 RUN_DIR = "/run/nftban"
 LOG_DIR = "/var/log/nftban"
@@ -73,8 +73,9 @@ class NftbanVariables(NamedTuple):
 
     environ: Mapping[str, VariableValue]
     conf: Mapping[str, VariableValue]
-    is_config_dir_set: bool
-    """True if the files are not those of an installed NFTBan: they then apply to any place."""
+    applies_anywhere: bool
+    """True if the files apply to any place: NFTBAN_CONFIG_DIR names their folder, or they are our
+    own, as NFTBan is not installed."""
     unreadable: str = ""
     """Why the files exist but cannot be read; "" if they can."""
 
@@ -91,8 +92,8 @@ class NftbanVariables(NamedTuple):
         }
         folder = config_dir(environ)
         conf, unreadable = _read_files(folder, environ, names)
-        is_lent = folder != CONFIG_DIR or bool(environ.get("NFTBAN_CONFIG_DIR"))
-        return cls(said, conf, is_lent, unreadable)
+        applies_anywhere = folder != CONFIG_DIR or bool(environ.get("NFTBAN_CONFIG_DIR"))
+        return cls(said, conf, applies_anywhere, unreadable)
 
     @property
     def data_dir(self) -> str:
@@ -115,7 +116,7 @@ class NftbanVariables(NamedTuple):
             ConfigError: a value that applies here is invalid.
         """
         own = is_same_folder(root, self.data_dir)
-        if own or self.is_config_dir_set:
+        if own or self.applies_anywhere:
             if self.unreadable:
                 raise ConfigError(self.unreadable)
             named = self.conf.get("NFTBAN_DATA_DIR")
@@ -124,7 +125,7 @@ class NftbanVariables(NamedTuple):
         values = {}
         for name, key in table.variables.items():
             said = self.environ.get(name) if self._environ_counts(key, own, table) else None
-            if said is None and (own or (self.is_config_dir_set and not table.is_place_bound(key))):
+            if said is None and (own or (self.applies_anywhere and not table.is_place_bound(key))):
                 said = self.conf.get(name)
             if said is not None and said.require_text():
                 values[key] = table.checks[key](

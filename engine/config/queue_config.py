@@ -367,6 +367,15 @@ def _profile(said: QueueSettings, values: Mapping[str, object]) -> str:
 # Folders of a place.
 
 
+def root_beside_places(config: Config) -> str:
+    """`queue.root` if there are `places` and it is none of them; else ""."""
+    root = config.queue.root
+    if root is None or not config.places:
+        return ""
+    folders = (_place_folders(place.text)[0] for place in config.places if not place.is_url)
+    return "" if any(is_same_folder(root, folder) for folder in folders) else root
+
+
 def _place_folders(place: str) -> tuple[str, str]:
     """The data folder of a place, and the folder with pending, work and dlq."""
     root = os.path.abspath(place)
@@ -715,12 +724,10 @@ _VARIABLES: Mapping[str, str] = {
 
 
 def is_nftban_place(root: str, environ: Mapping[str, str]) -> bool:
-    """True if this is the data folder that NFTBan's own program uses with these variables.
-
-    Raises:
-        ConfigError: its name is invalid.
+    """True if this is the data folder of an installed NFTBan: the default one, or that in its
+    nftban.conf. The variable NFTBAN_DATA_DIR alone makes no folder NFTBan's.
     """
-    return is_same_folder(root, NftbanVariables.read(environ, _TABLE).data_dir)
+    return NftbanVariables.read(environ, _TABLE).installed_at(root)
 
 
 VARIABLES = (*_VARIABLES, "NFTBAN_DATA_DIR", "NFTBAN_CONFIG_DIR")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from engine.index.reader import Reader
 from engine.index.schema import STATE_NUMBERS, clean_text
 from engine.model import State, Task
+from engine.verbs import STAMP_LENGTH, TOKEN_LENGTH
 
 
 class BacklogSummary(NamedTuple):
@@ -49,16 +50,19 @@ _KINDS = f"""
 SELECT kind, count(*) FROM task {{how}} WHERE state={_PENDING}
 GROUP BY kind ORDER BY 2 DESC LIMIT ?"""
 _AHEAD = f"""
-SELECT kind, count(*) FROM task INDEXED BY by_id
-WHERE state={_PENDING} AND id < ? AND queue = ? AND {_IS_DUE} GROUP BY kind"""
+SELECT kind, count(*) FROM task {{how}}
+WHERE state={_PENDING} AND queue = ? AND {_IS_DUE} AND coalesce(created, 0) <= ?
+AND (coalesce(created, 0), substr(id, 1, {STAMP_LENGTH}), substr(id, -{TOKEN_LENGTH}), id)
+    < (?, ?, ?, ?) GROUP BY kind"""
 _DUE_EARLIER = f"""
 SELECT kind, count(*) FROM task {{how}}
 WHERE state={_PENDING} AND queue = ? AND {_IS_DUE}
 AND (coalesce(due, 0), coalesce(created, 0)) < (?, ?) GROUP BY kind"""
 
-BY_ID, BY_DUE = "id", "due"
-"""The orders in which a store may take its due tasks: by id; or by due time, and of those with the
-same due time the older first."""
+BY_CREATED, BY_DUE = "created", "due"
+"""The orders in which a store may take its due tasks: by creation, and of those of one second by
+the token at the end of the id; or by due time, and of those with the same due time the older first.
+"""
 
 
 def summarize_backlog(reader: Reader, now: float, kinds: Collection[str] = ()) -> BacklogSummary:
@@ -99,15 +103,18 @@ def count_kinds(reader: Reader, most: int) -> dict[str, int]:
     return dict(reader.fetch(_KINDS.format(how=how), (most,)))
 
 
-def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_ID) -> dict[str, int]:
+def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_CREATED) -> dict[str, int]:
     """Count the due tasks of its queue that run before a task, in the order `by`, by kind.
 
-    Empty for any order but `BY_ID` and `BY_DUE`: the position is then unknown.
+    Empty for any order but `BY_CREATED` and `BY_DUE`: the position is then unknown.
     """
+    how = "INDEXED BY by_due" if reader.has_index("by_due") else "NOT INDEXED"
     if by == BY_DUE:
-        how = "INDEXED BY by_due" if reader.has_index("by_due") else "NOT INDEXED"
         values = (clean_text(task.queue), now, task.due or 0.0, task.created)
         return dict(reader.fetch(_DUE_EARLIER.format(how=how), values))
-    if by != BY_ID:
+    if by != BY_CREATED:
         return {}
-    return dict(reader.fetch(_AHEAD, (clean_text(task.id), clean_text(task.queue), now)))
+    stamp, token = task.id[:STAMP_LENGTH], task.id[-TOKEN_LENGTH:]
+    key = (task.created, clean_text(stamp), clean_text(token), clean_text(task.id))
+    limits = (clean_text(task.queue), now, task.created, *key)
+    return dict(reader.fetch(_AHEAD.format(how=how), limits))

@@ -294,7 +294,7 @@ class CachedQueries:
         )
 
     async def count_ahead(
-        self, task: Task, now: float, by: str = backlog.BY_ID
+        self, task: Task, now: float, by: str = backlog.BY_CREATED
     ) -> Mapping[str, int]:
         """Count the due tasks that run before a task, in the order `by`, by kind."""
         nothing: Mapping[str, int] = {}

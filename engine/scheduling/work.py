@@ -30,7 +30,13 @@ class AgentWork:
     """What an agent does."""
 
     __slots__ = (
-        *("host", "idle_seconds", "idle_since", "is_old", "number", "outstanding", "ring"),
+        "host",
+        "idle_seconds",
+        "idle_since",
+        "is_old",
+        "number",
+        "outstanding",
+        "ring",
         "thread",
     )
 

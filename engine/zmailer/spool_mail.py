@@ -53,7 +53,8 @@ _WAKE_SECONDS = 1.0
 _TRIGGER_MODE = 0o600
 
 NOTICE_SECONDS = 0.5
-"""How long a notice waits for its place in the socket, which holds about ten."""
+"""How long a notice waits for its place in the socket, which holds about ten; after one that the
+scheduler did not take, the next does not wait."""
 
 
 def read_form(folder: str, name: str = FORM) -> ReportForm:
@@ -86,6 +87,7 @@ class SpoolMail:
         self._notify_socket = notify_socket or (lambda: f"{folders.root}/{NOTIFY_SOCKET}")
         self._router = Router(folders.fd)
         self._woken: dict[str, float] = {}
+        self._takes_notices = True
 
     @contextmanager
     def stage(
@@ -177,10 +179,12 @@ class SpoolMail:
     def notify(self, control_file: str) -> bool:
         """Let the scheduler read a file below transport/ now; False if it takes no notice: it finds
         the file by a scan."""
+        seconds = NOTICE_SECONDS if self._takes_notices else 0.0
         try:
-            return notify.send(self._notify_socket(), control_file, NOTICE_SECONDS)
+            self._takes_notices = notify.send(self._notify_socket(), control_file, seconds)
         except OSError:
-            return False
+            self._takes_notices = False
+        return self._takes_notices
 
     def _write_trigger(self, host: str) -> None:
         transport_fd = self._folders.transport

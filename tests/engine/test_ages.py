@@ -302,7 +302,8 @@ def test_without_a_known_age_there_is_no_oldest(indexed: Indexed, pending: int) 
 
 
 def test_what_comes_before_a_task_is_counted(indexed: Indexed) -> None:
-    """Due pending tasks of the same queue with smaller ids come first, and no others."""
+    """Due pending tasks of the same queue that were created earlier, or in the same second with a
+    smaller token in the id, come first, and no others."""
     dead, task = a_task(4, state=State.DEAD), a_task(5)
     others = [a_task(1), a_task(2, due=None), a_task(3, due=NOW + 1), dead, a_task(6)]
     reader = indexed([*others, a_task(0, queue="other"), task])

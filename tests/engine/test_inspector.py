@@ -541,7 +541,7 @@ async def test_a_whole_queue_is_tallied(place: Path) -> None:
         assert early[0].by == "kind"
         await until(inspector, counts(pending=3, dead=1))
         await inspector.scan_now()
-        last = await inspector.queries.task(a_task(2).id)
+        last = await inspector.queries.task(a_task(0).id)
         assert last is not None
         table = await inspector.tallies.ages(Query(State.PENDING), "kind", NOW)
         assert [(row.name, row.total) for row in table.rows] == [("job", 3)]

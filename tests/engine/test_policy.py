@@ -245,9 +245,9 @@ WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
     (0, Circumstances(ODD), "lock state unknown: /run/queue.lock: Permission denied\ufffd"),
     # others first
     (0, Circumstances(tasks_ahead=1), "1 older task first"),
-    (0, Circumstances(tasks_ahead=15, is_id_order=False), "15 other tasks first"),
+    (0, Circumstances(tasks_ahead=15, is_age_order=False), "15 other tasks first"),
     (0, Circumstances(pause_reason="mailQueueEnabled is "
-    "0", token_at=NOW + 1, tasks_ahead=1, is_id_order=False),
+    "0", token_at=NOW + 1, tasks_ahead=1, is_age_order=False),
      "the queue is paused: mailQueueEnabled is 0 | no token until 08:00:01Z (in 1s)"
      " | 1 other task first"),
     (0, Circumstances(HELD, tasks_ahead=1200), f"1,200 older tasks first | {IS_HELD}"),
@@ -259,7 +259,7 @@ WHY_PENDING: tuple[tuple[float, Circumstances, str], ...] = (
     (0, Circumstances(NOBODY, tasks_ahead=3, last_run=NOW - 900), "3 older tasks first"),
     (0, Circumstances(NOBODY, tasks_ahead=3, last_run=NOW - 901),
      f"3 older tasks first | due, {UNSEEN}: lock is free, last run 15m ago"),
-    (-3600, Circumstances(tasks_ahead=3, is_id_order=False, is_idle=True),
+    (-3600, Circumstances(tasks_ahead=3, is_age_order=False, is_idle=True),
      f"3 other tasks first | due for 1h00m, {UNSEEN}"),
     (-3600, Circumstances(HELD, tasks_ahead=3, is_idle=True), f"3 older tasks first | {IS_HELD}"),
     # more than one thing

@@ -15,7 +15,7 @@ JOBS = 150
 @pytest.mark.deep
 @pytest.mark.parametrize("version", jobs.VERSIONS.values())
 def test_killed_workers_and_pauses_lose_no_job(tmp_path: Path, version: str) -> None:
-    """Each acknowledged job is in one list at the end and has ended, whoever ran or paused it."""
+    """Killed workers and pauses lose none: each acknowledged job has ended, in one list."""
     added = tmp_path / "added"
     counts = jobs.play(
         tmp_path,

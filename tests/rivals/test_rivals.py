@@ -44,7 +44,7 @@ def test_no_task_is_lost_beside_a_program_without_our_lock(tmp_path: Path) -> No
 
 @pytest.mark.deep
 def test_operators_who_break_locks_lose_no_task(tmp_path: Path) -> None:
-    """Nothing is lost or torn if a worker is ended that has sent no sign of life for a second."""
+    """Nothing is lost or torn if a worker is ended whose last heartbeat is a second old."""
     counts = played(tmp_path, BREAKING).count()
     assert counts.broken() == [], f"RIVALS_SEED={SEED}: {counts}"
 

@@ -301,6 +301,27 @@ def test_a_command_without_a_place_takes_the_first_configured_one(
     assert nowhere in theirs.stderr + theirs.stdout
 
 
+@pytest.mark.parametrize("words", ["queue count", "queue dlq list", "status", "overview"])
+def test_a_queue_root_beside_the_places_is_refused(
+    spooldeck: Run, tmp_path: Path, words: str
+) -> None:
+    """Without a place in the command one line names it, and no folder is made; a place of its own,
+    or the root among the places, is taken."""
+    one, two, config = tmp_path / "q1", tmp_path / "q2", tmp_path / "c.yaml"
+    one.mkdir()
+    two.mkdir()
+    config.write_text(f"queue: {{root: {one}}}\nplaces: [{two}]\n")
+
+    refused = spooldeck("--config", config, *words.split())
+
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (78, "", 1)
+    assert f"queue.root: {one} is not among `places`" in refused.stderr
+    assert [*one.iterdir(), *two.iterdir()] == []
+    assert spooldeck("--config", config, "queue", "count", two).returncode == 0
+    config.write_text(f"queue: {{root: {one}}}\nplaces: [{two}, {one}/]\n")
+    assert spooldeck("--config", config, *words.split()).returncode != 78
+
+
 def test_mail_without_a_place_takes_the_first_that_sends_mail(
     spooldeck: Run, tmp_path: Path, root: str
 ) -> None:

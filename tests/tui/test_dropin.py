@@ -709,11 +709,12 @@ def test_install_units_overwrites_nothing(place: Place) -> None:
 
 def test_no_line_is_lost_when_a_log_is_rotated(place: Place) -> None:
     """logrotate renames the log and makes a new one, never copies and cuts it: a process that has
-    logged before writes its next line to the new one."""
+    logged before, and has the old one open, writes its next line to the new one."""
     snippet = (place.install() / "spooldeck.logrotate").read_text()
     assert "\n    create\n" in snippet and "copytruncate" not in snippet
     log = place.root / "log" / "queue.log"
     files.append(str(log), b"one\n", root=str(place.root))
+    assert any(path.samefile(log) for path in Path("/proc/self/fd").iterdir() if path.exists())
     log.rename(log.with_suffix(".log.1"))
     log.touch()
     files.append(str(log), b"two\n", root=str(place.root))

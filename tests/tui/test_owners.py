@@ -39,7 +39,8 @@ def test_folders_that_root_makes_for_nftban_belong_to_its_user(
     place: Path, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In NFTBan's data folder, which is root's, root makes a queue that NFTBan's service can use;
-    without its user it is root's, and a line says so; in a queue of root's own there is none."""
+    without its user it is root's, and a line says so; a queue of root's own, also one that
+    NFTBAN_DATA_DIR names, stays root's."""
     for name in ("queue", "run", "log", "metrics"):
         shutil.rmtree(place / name)
     os.chown(place, 0, 0)
@@ -54,6 +55,11 @@ def test_folders_that_root_makes_for_nftban_belong_to_its_user(
 
     assert (owners("nobody"), "belong to root" in capsys.readouterr().err) == ({0}, False)
     monkeypatch.setenv("NFTBAN_DATA_DIR", str(place))
+    assert owners("nobody") == {0}
+    monkeypatch.delenv("NFTBAN_DATA_DIR")
+    monkeypatch.setenv("NFTBAN_CONFIG_DIR", str(place))
+    (place / "nftban.conf").write_text(f'NFTBAN_DATA_DIR="{place}"\nNFTBAN_RUN_DIR="{place}/run"\n')
+    (place / "nftban.conf").chmod(0o600)
     assert (owners("nobody"), "belong to root" in capsys.readouterr().err) == ({NOBODY}, False)
     assert owners("nosuchuser") == {0}
     said = f"{place}: there is no user nosuchuser: the folders of the queue belong to root"

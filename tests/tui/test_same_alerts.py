@@ -122,14 +122,15 @@ def a_full_disk(root: Path) -> None:
 PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
     (
         a_full_queue,
-        {
-            *(AlertKind.LIMIT, AlertKind.BLOCKED, AlertKind.IDLE, AlertKind.OLDEST),
-        },
+        {AlertKind.LIMIT, AlertKind.BLOCKED, AlertKind.IDLE, AlertKind.OLDEST},
     ),
     (
         a_broken_morning,
         {
-            *(AlertKind.ABANDONED, AlertKind.DEAD, AlertKind.PROBLEMS, AlertKind.STALE),
+            AlertKind.ABANDONED,
+            AlertKind.DEAD,
+            AlertKind.PROBLEMS,
+            AlertKind.STALE,
             AlertKind.TRANSPORT,
         },
     ),

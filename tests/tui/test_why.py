@@ -161,6 +161,25 @@ async def test_a_due_task_waits_for_a_worker(root: Path) -> None:
         assert await why(task, lock=free) == f"{said}: lock is free"
 
 
+async def test_tasks_ahead_are_those_that_are_claimed_first(root: Path) -> None:
+    """Of tasks of one second those with a smaller token, of any kind; of others the older ones, in
+    any order of ids."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(NOW - 60))
+    names = [f"{stamp}-{name}" for name in ("aaa-ffffaaaa", "zzz-0001aaaa", "mmm-00020000")]
+    tasks = [put(root, 1, id=n, kind=n[17:20], created=NOW - 60, due=0.0) for n in names]
+    tasks.append(put(root, 1, id="20991231T235959Z-old-00000000", kind="old", created=NOW - 99))
+    async with asking(disk_place(root)) as why:
+        counts = {task.id: (await why(task)).partition(" ")[0] for task in tasks}
+
+    def claim() -> list[str]:
+        with closing(open_store(str(root), lambda: NOW)) as store:
+            return [task.id for task in store.take(NOW, "w", 9)]
+
+    claimed = await off(claim)
+    assert [name[17:20] for name in claimed] == ["old", "zzz", "mmm", "aaa"]
+    assert [counts[name] for name in claimed[1:]] == ["1", "2", "3"]
+
+
 async def test_backoff_is_said_with_the_next_reason(root: Path) -> None:
     """A task that waits to be tried again, of a kind without a handler, has both reasons."""
     task = put(root, 1, due=NOW + 240)

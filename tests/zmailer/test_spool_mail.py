@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,13 +14,15 @@ import pytest
 from engine.model import Missing, Move, State, Task
 from engine.operations.plans import bar_reason, preview_transitions, verb_refusal
 from engine.store import Unavailable, Unsupported
-from engine.stores.zmailer import ZmailerStore
+from engine.stores.zmailer import ZmailerStore, marks
 from engine.stores.zmailer.control_file import parse_control_file
+from engine.system import files
 from engine.verbs import VERBS, edit
+from engine.zmailer import notify
 from engine.zmailer.environment import NOTIFY_SOCKET
 from engine.zmailer.notify import NotifySocket
 from engine.zmailer.reports import ReportSettings
-from engine.zmailer.spool_mail import SpoolMail, read_form
+from engine.zmailer.spool_mail import NOTICE_SECONDS, SpoolMail, read_form
 from tests.stores.zmailed import Spool, recipient
 
 NOW = 1_795_170_000.0
@@ -238,6 +241,56 @@ def test_a_trigger_file_has_a_notice(spool: Spool) -> None:
         assert apply(store, "promote", tasks(store)) == [None]
         names = [path.name for path in (spool.root / "transport").glob("*-etrn")]
         assert list(socket.receive()) == names
+
+
+def test_a_hung_scheduler_is_waited_for_once(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a notice that the scheduler does not take, the next ones do not wait until it takes
+    one; none is sent while the control file is locked."""
+    path = spool.put(1001, *(recipient(host=f"{one}.example") for one in "abc"))
+    waits = list[float]()
+    real = notify.send
+
+    def send(socket: str, name: str, seconds: float = 0.0) -> bool:
+        waits.append(seconds)
+        with path.open("r+b") as file, marks.write_lock(file.fileno(), patience=0.0):
+            return real(socket, name, seconds)
+
+    monkeypatch.setattr(notify, "send", send)
+    address, now = f"{spool.root}/{NOTIFY_SOCKET}", [NOW]
+    mail = partial(SpoolMail, clock=lambda: now[0], settings=SETTINGS)
+    with (
+        scheduled(spool),
+        closing(NotifySocket(address)) as socket,
+        closing(ZmailerStore(str(spool.root), lambda: now[0], mail)) as store,
+    ):
+        while real(address, "1"):
+            pass
+        assert apply(store, "promote", tasks(store)) == [None] * 3
+        assert waits == [NOTICE_SECONDS, 0.0, 0.0]
+        assert set(socket.receive()) == {"1"}
+        now[0] += 2.0
+        assert apply(store, "promote", tasks(store)) == [None] * 3
+        assert waits[3:] == [0.0, NOTICE_SECONDS, NOTICE_SECONDS]
+    assert len(list((spool.root / "transport").glob("*-etrn"))) == 6
+
+
+def test_only_a_recipient_whose_host_is_not_woken_has_its_error(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change of the same batch that is written is reported as made, also on a full disk."""
+
+    def full_disk(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files, "create_file", full_disk)
+    spool.put(1001, recipient(), recipient(user="two"))
+    with scheduled(spool), closing(open_store(spool.root)) as store:
+        held, woken = tasks(store)
+        changed = (VERBS["hold"].function(held, NOW), VERBS["promote"].function(woken, NOW))
+        first, second = store.swap_all(map(Move, (held, woken), changed))
+        assert first.error is None
+        assert "No space left" in str(second.error)
+        assert [task.state for task in tasks(store)] == [State.HELD, State.PENDING]
 
 
 def test_a_host_is_woken_only_now(spool: Spool) -> None:

@@ -1,5 +1,5 @@
 """Child processes in sessions of their own, with their output read from a file; they outlive the
-console. One sends a test mail.
+console. `MailTestProcess` sends a test mail by one.
 """
 
 from __future__ import annotations

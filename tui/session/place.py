@@ -141,7 +141,7 @@ class Place(NamedTuple):
     """
     claims: str = "directory"
     """How a task is claimed, for the screen: `row leases`, `link renames`."""
-    claim_order: str = "id"
+    claim_order: str = "created"
     """Order in which workers claim due tasks (`engine.index.backlog`); "" if unknown."""
     has_dlq: bool = True
     """`queue dlq` works here: the queue follows the file contract."""

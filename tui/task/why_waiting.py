@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from engine import policy
-from engine.index.backlog import BY_ID
+from engine.index.backlog import BY_CREATED
 from engine.live.inspector import Inspector
 from engine.locks.token_buckets import (
     ALL_KINDS,
@@ -137,7 +137,7 @@ async def _circumstances(
         pause_reason=words,
         last_run=last_run,
         tasks_ahead=sum(ahead.values()),
-        is_id_order=by == BY_ID,
+        is_age_order=by == BY_CREATED,
     )
     if place.token_at is None:
         return about, ahead, ()

@@ -6,7 +6,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple
 
-from engine import policy
+from engine import policy, verbs
 from engine.model import Lease, State, Task
 from engine.store import ClaimFilter, Unavailable
 from engine.stores.nftban import task_format
@@ -374,13 +374,13 @@ class TaskClaims:
             del self._failed_claims[0]
 
 
-_STAMP_LENGTH, _TOKEN_LENGTH = 17, len("-01234567.task")
+_TOKEN_IN_NAME = slice(-verbs.TOKEN_LENGTH - len(task_format.SUFFIX), None)
 
 
 def _claim_order(candidate: tuple[str, int]) -> tuple[str, str, str]:
     """Order by the time in the id, in one second by the token, which rises, of any kind."""
     name = candidate[0]
-    return name[:_STAMP_LENGTH], name[-_TOKEN_LENGTH:], name
+    return name[: verbs.STAMP_LENGTH], name[_TOKEN_IN_NAME], name
 
 
 def _state_of(name: str, folder: int) -> FileState | None:

@@ -84,10 +84,8 @@ class NextDue:
         if text != seal(line) or not written <= now < due <= written + policy.MAX_WAIT_SECONDS:
             return None
         folder = file_state(os.fstat(pending))
-        hint, is_same = (
-            PendingHint(float(due), total, since, folder),
-            folder == (inode, changed, size),
-        )
+        hint = PendingHint(float(due), total, since, folder)
+        is_same = folder == (inode, changed, size)
         if is_same and total > ALWAYS_CHECKED and now - written < CHECK_SECONDS:
             return hint
         try:

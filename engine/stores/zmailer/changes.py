@@ -134,7 +134,7 @@ class LineChanges:
                 outcomes = self._apply_locked(opened, moves, scheduler)
             if scheduler is not None and any(map(_is_released, outcomes)):
                 self._notify(opened)
-            return outcomes
+            return self._wake(outcomes)
         except FileNotFoundError:
             error: StoreError = Gone(name)
         except StoreError as refusal:
@@ -151,7 +151,6 @@ class LineChanges:
         file = self._open_lines(opened)
         heads, outcomes = dict[int, bytes](), list[Outcome]()
         ended: dict[str, list[LineChange]] = {}
-        hosts = set[str]()
         for move in moves:
             try:
                 one = self._check(move, file, heads)
@@ -164,8 +163,7 @@ class LineChanges:
                 line = LineChange(one.offset, one.head, heads[one.offset])
                 ended.setdefault(verb, []).append(line)
             elif move.old is not None and move.old.state is end:
-                hosts.add(move.old.group)
-                outcomes.append(Outcome(move, move.old.rev))
+                outcomes.append(Outcome(move, move.old.rev))  # its host is woken after the lock
                 continue
             else:
                 heads[one.offset] = marks.marked(one.head, end)
@@ -177,8 +175,21 @@ class LineChanges:
         elif heads:
             self._write(opened, file.seen, heads, scheduler)
             self._drop_links(opened, heads, scheduler)
-        if hosts and self._mail is not None:
+        return outcomes
+
+    def _wake(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Wake the hosts of the recipients that wait as before; the outcomes, those of them with
+        an error if that fails."""
+        hosts = {host for host in map(_host_to_wake, outcomes) if host is not None}
+        if not hosts or self._mail is None:
+            return outcomes
+        try:
             self._mail.wake(hosts)
+        except StoreError as error:
+            return [
+                outcome if _host_to_wake(outcome) is None else Outcome(outcome.move, error=error)
+                for outcome in outcomes
+            ]
         return outcomes
 
     def _notify(self, opened: OpenControl) -> None:
@@ -377,6 +388,14 @@ def _is_released(outcome: Outcome) -> bool:
     (old, new), error = outcome.move[:2], outcome.error
     is_waiting = new is not None and new.state is State.PENDING
     return error is None and is_waiting and old is not None and old.state is not State.PENDING
+
+
+def _host_to_wake(outcome: Outcome) -> str | None:
+    """The host of a recipient whose change is to be tried now; None for any other change."""
+    move, error = outcome.move, outcome.error
+    if error is not None or move.old is None or move.new is None or ending_verb(move):
+        return None
+    return move.old.group if move.old.state is move.new.state else None
 
 
 def _send_all(sends: Iterable[Callable[[], object]]) -> bool:

@@ -60,7 +60,7 @@ def add_batch(setup: Setup, store: NftbanStore, arguments: Namespace) -> int:
             if not line.strip():
                 continue
             try:
-                # Two lines have no token of one moment: they run in their order.
+                # Each line gets a later moment, and so a larger token: they run in their order.
                 step = max(int(time.time() * verbs.TOKENS_PER_SECOND), step + 1)
                 task = _parse_line(line, store, step / verbs.TOKENS_PER_SECOND)
                 if arguments.strict:

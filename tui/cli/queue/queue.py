@@ -166,7 +166,7 @@ def _find_place(setup: Setup, arguments: Namespace) -> Setup:
 
 
 def list_tasks(setup: Setup, arguments: Namespace) -> int:
-    """List tasks by state, in the order of the queue."""
+    """List tasks, state by state."""
     if arguments.csv and arguments.json:
         fail(EX_USAGE, "expected only one of --csv and --json")
     store = setup.open_store()

@@ -229,7 +229,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         has_leases=False,
         claims="directory",
         has_dlq=True,
-        claim_order="id",
+        claim_order="created",
         queue_metrics=queue.queue_metrics,
         mail_metrics=queue.mail_metrics,
         logs=(setup.log_path, f"{queue.log_dir}/mail.log", *setup.config.logs),

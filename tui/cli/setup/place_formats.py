@@ -15,6 +15,7 @@ from engine.schedules import NO_RETRY, fixed
 from engine.store import Store
 from engine.stores import detect
 from engine.system import files
+from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.setup import Format, Setup, folders_apart, load_function
 
@@ -286,9 +287,17 @@ configuration has."""
 def default_places(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The places of a command that names none, the first if it takes one; () for the queue that
     `queue.root` and NFTBan's variables name, as a caller that sets NFTBAN_DATA_DIR expects.
+
+    Raises:
+        ConfigError: `queue.root` is another place, which would be ignored.
     """
     if environ.get("NFTBAN_DATA_DIR") or environ.get(CONTRACT_VARIABLE):
         return ()
+    if root := queue_config.root_beside_places(config):
+        raise queue_config.ConfigError(
+            f"queue.root: {safe_line(root)} is not among `places`, which commands that name no "
+            "place use: add it there, or name a place"
+        )
     return tuple(place.text for place in config.places)
 
 
@@ -296,6 +305,9 @@ def default_place(config: Config, environ: Mapping[str, str], *, for_mail: bool 
     """The place of a command that takes one and names none; "" for the queue of the settings.
 
     `for_mail`: the first whose workers send by our transports.
+
+    Raises:
+        ConfigError: as `default_places`.
     """
     for place in default_places(config, environ):
         form = FORMATS[detect_format(find_address(config, place))]

@@ -98,6 +98,7 @@ def place_names(setup: Setup, names: Sequence[str]) -> list[str]:
 
     Raises:
         CommandError: no such folder, or nothing to open.
+        ConfigError: as `default_places`.
     """
     chosen = [*names] or [*default_places(setup.config, os.environ)] or _installed(setup)
     # A missing place among several is shown as such; the others are opened.
