@@ -160,6 +160,23 @@ def test_all_readers_of_a_place_find_the_same_alerts(
     assert {alert.text for alert in by_recorder(setup)} == {alert.text for alert in found}
 
 
+def test_a_full_trash_is_an_alert_however_many_tasks_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`status`, console and recorder measure the trash also where they read only a sample of the tasks."""
+    setup = a_setup(tmp_path)
+    a_full_queue(tmp_path)
+    monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 8)
+    monkeypatch.setattr("tui.cli.queue.recorder.ORDERED_SAMPLE_TASKS", 8)
+
+    found = [
+        {alert.text for alert in read(setup) if alert.kind is AlertKind.LIMIT}
+        for read in (by_status, by_recorder, by_console)
+    ]
+
+    assert found == [{"queue full: 3 of 3 pending", "trash full: 2 of 1 kB"}] * 3
+
+
 def test_doctor_names_the_limits_that_are_reached(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

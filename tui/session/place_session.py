@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.destinations import watch
 from engine.destinations.watch import CountedTasks, SeenDestination
@@ -189,7 +189,7 @@ class PlaceSession:
         """The due tasks of kinds that no worker would claim."""
         self.trash_bytes: int | None = None
         """Bytes of the tasks in the trash; None until measured."""
-        self._trashed = -1
+        self._trashed, self._is_measuring = -1, False
         self.destination_tasks: CountedTasks | None = None
         """Tasks by destination; None until counted."""
         self.joined: tuple[object, object, tuple[SeenDestination, ...]] = (None, None, ())
@@ -373,9 +373,9 @@ class PlaceSession:
         suspects = [k for k in self.waiting_kinds if may_be_blocked(self.place, self.readings, k)]
         self.due_kinds = await tallies.count_due(self.clock(), tuple(suspects))
         trashed = self.inspector.latest.counts.get(State.TRASH, 0)
-        if self.place.trash is not None and trashed != self._trashed:
-            self._trashed = trashed
-            self.trash_bytes = await self.inspector.actions.trash_bytes() if trashed else 0
+        if self.place.trash is not None and trashed != self._trashed and not self._is_measuring:
+            self._trashed, self._is_measuring = trashed, True
+            self._keep_running(self._measure_trash())
         if self.place.destinations is not None:
             self.destination_tasks = await tallies.ask(
                 "destinations", count_destinations, self.destination_tasks, lambda _: True
@@ -386,6 +386,16 @@ class PlaceSession:
             self.unsent_samples.append((self.clock(), max(0, heap.mails - tasks)))
         if self.backlog != before:  # else the next read evaluates the rules
             self.evaluate_alerts()
+
+    async def _measure_trash(self) -> None:
+        """Measure the trash after its count changed; the first time each of its tasks is read."""
+        try:
+            self.trash_bytes = await self.inspector.actions.trash_bytes()
+            self.evaluate_alerts()
+        except Unavailable:
+            self._trashed = -1  # measure it again; the inspector reports the reason
+        finally:
+            self._is_measuring = False
 
     def _lost_mails(self, now: float) -> int:
         """Spooled mails without a task, during the whole last `MAIL_GRACE_SECONDS` seconds."""
@@ -419,10 +429,14 @@ class PlaceSession:
                 self.place, inspector, clock, plan, intent, pace, allowed
             )
         self.operations.append(work)
-        watching = asyncio.get_running_loop().create_task(self._follow_operation(work))
+        self._keep_running(self._follow_operation(work))
+        return work
+
+    def _keep_running(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a coroutine; the event loop itself keeps only a weak reference to it."""
+        watching = asyncio.get_running_loop().create_task(work)
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
-        return work
 
     async def _follow_operation(self, work: RunningOperation) -> None:
         """Report the end of an operation; close the operation that it resumes as soon as it has

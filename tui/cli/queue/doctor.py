@@ -15,7 +15,6 @@ from itertools import chain
 from engine.doctor import store_checks
 from engine.doctor.finding import Finding, Grade, format_finding, needs_action
 from engine.monitor.alerts import MIN_FREE_TASKS, describe_limit, is_nearly_full
-from engine.operations.trash import trash_bytes
 from engine.store import Unavailable
 from tui.cli.plans import plan_command
 from tui.cli.queue.deliver_handlers import INSTALL, missing_library
@@ -94,7 +93,7 @@ def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
     if place.max_pending is not None or place.trash is not None:
         try:
             with closing(setup.open_store()) as store:
-                size = trash_bytes(store)
+                size = store.trash_bytes()
                 limits += limits_of_tasks(place, store.count_tasks(), size)
         except Unavailable:
             return  # a check of the place reports it

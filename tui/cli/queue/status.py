@@ -28,7 +28,6 @@ from engine.monitor.alerts import (
 from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forecasts
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
-from engine.operations.trash import trash_bytes
 from engine.policy import died_at, format_rough_duration
 from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
@@ -76,8 +75,8 @@ class TaskSummary(NamedTuple):
     """Folders that change with the tasks."""
     read: int | None = None
     """Tasks that were read, if not all were: everything but the counts is about these."""
-    trash_bytes: int | None = None
-    """Bytes of the tasks in the trash; None if those are too many to be measured."""
+    trash_bytes: int = 0
+    """Bytes of the tasks in the trash."""
     refusals: frozenset[str] = frozenset()
     """Why the store refuses changes; "" for a transition that it allows."""
 
@@ -233,7 +232,7 @@ def summarize_tasks(
         count_by_words(counts, words, store.states, store.words),
         *(store.states, oldest, due_kinds, kinds, min(died, default=None)),
         *(frozenset(payloads), list(problems.values()), tuple(store.changes.paths), read),
-        trash_bytes=trash_bytes(store) if counts.get(State.TRASH, 0) <= most else None,
+        trash_bytes=store.trash_bytes(),
         refusals=frozenset(edge.refusal for edge in store.edges.values()),
     )
 
