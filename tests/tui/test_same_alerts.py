@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
-from engine.monitor.alerts import Alert, AlertKind
+from engine.model import LockEvidence, Verdict
+from engine.monitor.alerts import Alert, AlertKind, LimitUse
+from engine.system.host import count_free_tasks
 from tests.engine.test_alerts import (
     a_stale_lock,
     eleven_dead,
@@ -32,6 +34,7 @@ from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
 from tui.session.place_session import PlaceSession, follow_places
+from tui.session.place_watcher import limit_open_files
 
 SETTINGS = "queue: {syslog: '', max_pending: 3, stuck_threshold: 60}\ntrash: {quota: 1000}\n"
 
@@ -115,8 +118,13 @@ def a_strange_lock(root: Path) -> None:
 
 
 def a_full_disk(root: Path) -> None:
-    """A disk with room for no task."""
+    """A disk with room for no task: that of the tasks."""
     a_stale_lock(root)
+
+
+def full_only_at(folder: str) -> Callable[[str], dict[str, int]]:
+    """Free units of a disk that is full at this folder; another folder does not show it."""
+    return lambda asked: {"blocks": 0 if asked == folder else 1_000_000}
 
 
 PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
@@ -149,7 +157,7 @@ def test_all_readers_of_a_place_find_the_same_alerts(
     """What `status` knows of a place, the console, `overview` and the recorder know too."""
     setup = a_setup(tmp_path)
     if AlertKind.FULL in expected:
-        monkeypatch.setattr("engine.system.host.free_units", lambda folder: {"blocks": 0})
+        monkeypatch.setattr("engine.system.host.free_units", full_only_at(setup.queue.pending))
     spoil(tmp_path)
 
     found = by_status(setup)
@@ -160,10 +168,28 @@ def test_all_readers_of_a_place_find_the_same_alerts(
     assert {alert.text for alert in by_recorder(setup)} == {alert.text for alert in found}
 
 
+def test_a_full_disk_of_a_mail_spool_is_an_alert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder that has the tasks is asked, and the parent of one that is not made yet."""
+    spool, config = tmp_path / "PO", tmp_path / "spooldeck.yaml"
+    for name in ("transport", "queue", "router"):
+        (spool / name).mkdir(parents=True)
+    config.write_text("{}\n")
+    loaded = queue_config.load_config(str(config), {})
+    setup = setup_for(loaded, str(spool), os.environ)
+    monkeypatch.setattr("engine.system.host.free_units", full_only_at(f"{spool}/transport"))
+
+    found = [alert.text for alert in by_status(setup) if alert.kind is AlertKind.FULL]
+
+    assert found == ["disk full: room for no task: see `doctor`"]
+    assert count_free_tasks([f"{tmp_path}/missing/run"]) == {str(tmp_path): 1_000_000}
+
+
 def test_a_full_trash_is_an_alert_however_many_tasks_are_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`status`, console and recorder measure the trash also where they read only a sample of the tasks."""
+    """`status`, console and recorder measure the trash also if they read only a sample."""
     setup = a_setup(tmp_path)
     a_full_queue(tmp_path)
     monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 8)
@@ -193,3 +219,60 @@ def test_doctor_names_the_limits_that_are_reached(
     assert trash.startswith("trash full: 2 of 1 kB")
     assert found[queue].endswith(" queue work")
     assert " trash list" in found[trash]
+
+
+def doctor_rows(setup: Setup, capsys: pytest.CaptureFixture[str]) -> list[dict[str, str]]:
+    """The findings of `doctor --json` that need an action."""
+    doctor(setup, Namespace(json=True))
+    rows = map(json.loads, capsys.readouterr().out.splitlines())
+    return [row for row in rows if row["grade"] not in ("ok", "hidden")]
+
+
+def test_doctor_reports_a_full_disk_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check of the room for a full queue includes the disk of its tasks."""
+    setup = a_setup(tmp_path)
+    for module in ("engine.system.host", "engine.doctor.disk"):
+        monkeypatch.setattr(f"{module}.free_units", lambda folder: {"blocks": 0})
+
+    found = [row for row in doctor_rows(setup, capsys) if "on the disk of" in row["problem"]]
+
+    assert [row["check"] for row in found] == ["room"]
+
+
+def test_doctor_reports_open_files_of_a_place_that_cannot_be_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fix is the limit of its service; a server is not asked a second time."""
+    asked: list[str] = []
+
+    def limits(lock: object, workers: object) -> list[LimitUse]:
+        asked.append("")
+        return [LimitUse("open files of PID 7", 95, 100)]
+
+    monkeypatch.setattr("tui.cli.queue.doctor.limit_open_files", limits)
+    setup = a_setup(tmp_path)
+    (tmp_path / "queue" / "pending").rmdir()
+    server = setup_for(setup.config, "redis://127.0.0.1:1", os.environ)
+
+    (found,) = (row for row in doctor_rows(setup, capsys) if row["check"] == "limits")
+    doctor_rows(server, capsys)
+
+    assert found["problem"] == "open files of PID 7 95% full: 95 of 100"
+    assert "LimitNOFILE=" in found["fix"]
+    assert len(asked) == 1
+
+
+def test_open_files_are_those_of_a_process_that_is_proven_to_hold_the_lock() -> None:
+    """The number in a lock that is stale, or not proven here, may be of an unrelated process."""
+    held, pid = LockEvidence(Verdict.HELD, os.getpid()), os.getpid()
+
+    assert [one.name for one in limit_open_files(held, ())] == [f"open files of PID {pid}"]
+    assert len([*limit_open_files(None, (pid,))]) == 1
+    for other in (
+        held._replace(is_proven=False),
+        held._replace(verdict=Verdict.STALE),
+        held._replace(verdict=Verdict.UNKNOWN),
+    ):
+        assert [*limit_open_files(other, ())] == []
