@@ -81,10 +81,13 @@ def _destinations(
 
 
 def find_destinations(reader: Reader, ids: Iterable[str]) -> dict[str, str]:
-    """The domain or origin that tasks go to, by id, of those that are in the index and name one."""
-    sql = f"""SELECT domain FROM task INDEXED BY by_id
-              WHERE state IN ({ALL_STATE_NUMBERS}) AND id = ? AND domain<>'' LIMIT 1"""
-    found = {id: reader.fetch(sql, (clean_text(id),)) for id in ids}
+    """The domain or origin that tasks go to, by id, of those that are in the index and name one, or
+    were among the last `MAX_DEPARTED` to leave it."""
+    there = f"""SELECT domain FROM task INDEXED BY by_id
+                WHERE state IN ({ALL_STATE_NUMBERS}) AND id = ? AND domain<>'' LIMIT 1"""
+    gone = "SELECT domain FROM departed WHERE id = ? ORDER BY n DESC LIMIT 1"
+    texts = {id: (clean_text(id),) for id in ids}
+    found = {id: reader.fetch(there, t) or reader.fetch(gone, t) for id, t in texts.items()}
     return {id: rows[0][0] for id, rows in found.items() if rows}
 
 

@@ -356,6 +356,19 @@ def test_a_cluster_names_the_destinations_of_its_tasks(indexed: Indexed) -> None
     assert found == {some[-1].id: "https://p1.x", many[0].id: "d303.example"}
 
 
+def test_the_destinations_of_the_last_tasks_to_leave_are_remembered(
+    writer: Writer, reader: Reader
+) -> None:
+    """A task that was sent is gone when its success is read in the log."""
+    tasks = [a_task(n)._replace(destination=f"https://p{n}.x") for n in range(3)]
+    fill(writer, tasks, arranged=False)
+    fill(writer, tasks[:1], arranged=False)
+
+    found = error_clusters.find_destinations(reader, [task.id for task in tasks])
+
+    assert found == {task.id: task.destination for task in tasks}
+
+
 def test_errors_that_are_alike_are_one_cluster(indexed: Indexed) -> None:
     """A cluster has a count, first and last death, kinds and an example; no error is no cluster; a
     state and a filter leave their own errors; a mark, or a pattern, as a filter finds its tasks."""

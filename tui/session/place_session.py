@@ -14,7 +14,7 @@ from engine.destinations.watch import CountedTasks, SeenDestination
 from engine.index import filter_language
 from engine.index.backlog import BacklogSummary, DueTasks
 from engine.index.group_counts import count_destinations
-from engine.index.schema import Query, domain_of
+from engine.index.schema import Query
 from engine.live.call_thread import CallThread
 from engine.live.inspector import Inspector
 from engine.live.shared_parts import SharedParts
@@ -76,9 +76,6 @@ MAIL_GRACE_SECONDS = 30.0
 """Seconds for which there must be more spooled mails than mail tasks: a mail is spooled before its
 task is queued, and both are removed after sending.
 """
-
-MAX_REMEMBERED_TASKS = 10_000
-"""Maximum number of tasks whose destination is remembered."""
 
 HANG_SECONDS = 10.0
 """Seconds after which a read of lock, metrics and logs counts as hanging; it takes milliseconds,
@@ -180,9 +177,6 @@ class PlaceSession:
         """Backlog: due tasks and their age; None until known."""
         self.active: Sequence[Task] = ()
         """Active tasks, as many as any screen shows."""
-        self.sent_to: dict[str, str] = {}
-        """Domains or origins of tasks that were active, by id, the latest last: a task that
-        succeeds leaves the index."""
         self.waiting_kinds: Mapping[str, int] = {}
         """Number of pending tasks by kind."""
         self.due_kinds: Mapping[str, DueTasks] = {}
@@ -364,11 +358,6 @@ class PlaceSession:
         tallies, before = self.inspector.tallies, self.backlog
         self.backlog = await tallies.summarize_backlog(self.clock(), kinds)
         self.active = await tallies.active_tasks()
-        for task in self.active:
-            if task.destination:
-                self.sent_to[task.id] = domain_of(task.destination)
-        while len(self.sent_to) > MAX_REMEMBERED_TASKS:
-            del self.sent_to[next(iter(self.sent_to))]
         self.waiting_kinds = await tallies.count_kinds()
         suspects = [k for k in self.waiting_kinds if may_be_blocked(self.place, self.readings, k)]
         self.due_kinds = await tallies.count_due(self.clock(), tuple(suspects))
