@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
-from engine.model import LockEvidence, Verdict
+from engine.model import LockEvidence, State, Verdict
 from engine.monitor.alerts import Alert, AlertKind, LimitUse
+from engine.operations.journal import Operation
+from engine.store import Unavailable
 from engine.system.host import count_free_tasks
 from tests.engine.test_alerts import (
     a_stale_lock,
@@ -33,6 +35,7 @@ from tui.cli.queue.status import read_status
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
+from tui.session.place import Place
 from tui.session.place_session import PlaceSession, follow_places
 from tui.session.place_watcher import limit_open_files
 
@@ -201,6 +204,39 @@ def test_a_full_trash_is_an_alert_however_many_tasks_are_there(
     ]
 
     assert found == [{"queue full: 3 of 3 pending", "trash full: 2 of 1 kB"}] * 3
+
+
+def test_the_recorder_samples_what_it_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many tasks the age is exact, the tasks are recorded although the mail spool cannot be
+    read, and the journal is read again only after a change."""
+    setup = a_setup(tmp_path)
+    for number in range(230):
+        write_task(tmp_path, "pending", number, age=9_000 if number == 229 else 60)
+    monkeypatch.setattr("tui.cli.queue.recorder.ORDERED_SAMPLE_TASKS", 0)
+    monkeypatch.setattr("tui.cli.queue.status.ORDERED_SAMPLE_TASKS", 0)
+    monkeypatch.setattr("engine.stores.nftban.store.SAMPLE_SIZE", 0)
+    reads: list[float] = []
+
+    def no_spool(*facts: object) -> int:
+        raise Unavailable("mail spool: permission denied")
+
+    def read_operations(place: Place, now: float) -> tuple[Operation, ...]:
+        reads.append(now)
+        return ()
+
+    monkeypatch.setattr("tui.cli.queue.recorder.count_lost_mails", no_spool)
+    monkeypatch.setattr("tui.cli.queue.recorder.read_operations", read_operations)
+    recorder = RecorderThread(setup)
+
+    for _ in range(5):
+        sample = recorder.take_sample()
+
+    assert (sample.unavailable, sample.counts[State.PENDING]) == ("", 230)
+    assert sample.oldest is not None
+    assert round(sample.when - sample.oldest, -2) == 9_000
+    assert len(reads) == 2
 
 
 def test_doctor_names_the_limits_that_are_reached(

@@ -7,7 +7,7 @@ import os
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from engine.monitor.alerts import (
 from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forecasts
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
+from engine.operations.journal import Operation
 from engine.policy import died_at, format_rough_duration
 from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
@@ -132,7 +133,7 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         last_run=readings.last_run,
         free_since=now if readings.lock and readings.lock.verdict is Verdict.FREE else None,
         free_grace=0.0,  # the command does not wait: the log shows how long none ran
-        unfinished=find_interrupted(place, now),
+        unfinished=find_interrupted(read_operations(place, now), now),
         orphaned_mails=lost,
         destinations=join(readings.destinations, None),
     )
@@ -249,15 +250,23 @@ def _read(place: Place) -> PlaceReadings:
     return readings
 
 
-def find_interrupted(place: Place, now: float) -> tuple[Unfinished, ...]:
-    """Operations of the last day whose process ended before all their tasks were moved."""
+def read_operations(place: Place, now: float) -> tuple[Operation, ...]:
+    """Operations of the last day; none if the journal cannot be read."""
     if place.journal is None:
         return ()
     try:
-        found = place.journal.operations(now - JOURNAL_SECONDS)
+        return tuple(place.journal.operations(now - JOURNAL_SECONDS))
     except (Unavailable, OSError):
         return ()  # an operator may read the tasks and not the journal
-    return tuple(alert_input(one) for one in found if one.is_interrupted and one.open_rows)
+
+
+def find_interrupted(operations: Iterable[Operation], now: float) -> tuple[Unfinished, ...]:
+    """Operations of the last day whose process ended before all their tasks were moved."""
+    return tuple(
+        alert_input(one)
+        for one in operations
+        if one.is_interrupted and one.open_rows and one.started >= now - JOURNAL_SECONDS
+    )
 
 
 def _counted_before(
