@@ -31,7 +31,7 @@ from tests.tui.spools import make_spool
 from tui.cli.print.overview import overview
 from tui.cli.queue.doctor import doctor
 from tui.cli.queue.recorder import RecorderThread
-from tui.cli.queue.status import read_status
+from tui.cli.queue.status import read_status, status
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
@@ -204,6 +204,22 @@ def test_a_full_trash_is_an_alert_however_many_tasks_are_there(
     ]
 
     assert found == [{"queue full: 3 of 3 pending", "trash full: 2 of 1 kB"}] * 3
+
+
+def test_problems_of_a_sample_are_at_least_so_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The alert and the list of problems have a `+` if only some tasks were read."""
+    setup = a_setup(tmp_path)
+    for number in range(12):
+        write_task(tmp_path, "dlq", number).write_text("TASK_ID=$(id)\n")
+    monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 8)
+
+    status(setup, Namespace(exact=False, json=False))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert "          and 2+ more" in lines
+    assert "attention 12+ problems" in lines
 
 
 def test_the_recorder_samples_what_it_can_read(

@@ -316,7 +316,8 @@ def _as_text(place: Place, found: PlaceStatus) -> list[str]:
     shown = problems[:SHOWN_PROBLEMS]
     lines += [f"problem   {safe_line(one.where)}: {safe_line(one.what)}" for one in shown]
     if len(problems) > SHOWN_PROBLEMS:
-        lines.append(f"          and {len(problems) - SHOWN_PROBLEMS:,} more")
+        more = f"{len(problems) - SHOWN_PROBLEMS:,}{'' if tasks.read is None else '+'} more"
+        lines.append(f"          and {more}")
     leads = ("forecast", *[""] * len(found.forecasts))
     lines += [
         f"{lead:<9} {each.sentence}" for lead, each in zip(leads, found.forecasts, strict=False)
