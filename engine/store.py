@@ -4,6 +4,7 @@ change, claim; and its errors."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -178,6 +179,15 @@ class ReadableStore(Protocol):
         """
         ...
 
+    def trash_bytes(self) -> int:
+        """Return the bytes of all tasks in the trash, as `size` counts them, as cheaply as the
+        format allows; 0 without a trash.
+
+        Raises:
+            Unavailable: the whole store cannot be reached.
+        """
+        ...
+
     def sample(self, number: int) -> StoreSample:
         """Count the tasks, and read some of them: a few of each state in any order, then about
         `number`: the first in the order of a full scan, or those that cost least.
@@ -254,6 +264,19 @@ def count_by_scan(store: ReadableStore) -> dict[State, int]:
         if isinstance(found, Task):
             counts[found.state] += 1
     return counts
+
+
+def measure_trash_by_scan(store: ReadableStore) -> int:
+    """Add up the bytes of the tasks in the trash by reading all of them: `trash_bytes` of a store
+    that has no cheaper way.
+    """
+    taken = 0
+    if State.TRASH in store.states:
+        for found in store.scan({store.states[State.TRASH]}):
+            if isinstance(found, Task) and found.state is State.TRASH:
+                with suppress(Gone):
+                    taken += store.size(found)
+    return taken
 
 
 def no_relatives(task: Task, limit: int) -> Relatives:

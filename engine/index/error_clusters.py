@@ -14,8 +14,8 @@ MAX_CLUSTERS = 200
 """Maximum number of clusters, the largest first."""
 
 
-MAX_DESTINATIONS, SAMPLED_TASKS, SAMPLED_CLUSTERS = 20, 200, 50
-"""The destinations of the largest clusters are read, each from some of its tasks."""
+MAX_DESTINATIONS = 20
+"""Destinations that a cluster names; one with more is not the fault of a few servers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Cluster:
     example: str
     """The id of one of these tasks."""
     destinations: tuple[str, ...] = ()
-    """Where its tasks go: domains or origins; empty if they name none, or more than
-    `MAX_DESTINATIONS` among `SAMPLED_TASKS`: then the error is not that of a few servers."""
+    """Where its tasks go: all their domains or origins; empty if they name none, or more than
+    `MAX_DESTINATIONS`, or if the first scan has not ended."""
 
 
 _KINDS = """
@@ -53,20 +53,19 @@ SELECT cluster, c, f, l, kinds, (SELECT id FROM task WHERE n = m) FROM (
 
 
 def query_clusters(reader: Reader, query: Query, now: float) -> tuple[Cluster, ...]:
-    """Group the tasks that match a query; at most `MOST` clusters, the largest first."""
+    """Group the tasks that match a query; at most `MAX_CLUSTERS`, the largest first."""
     met, values = query_condition(query, now)
     if query.filter or not reader.has_index("by_cluster"):
         how, by = "NOT INDEXED", "cluster, kind"
     else:
         how, by = "INDEXED BY by_cluster", "state, cluster, kind"
-        if query.state is None:
-            met = f"state IN ({ALL_STATE_NUMBERS})"
+    if query.state is None:
+        met = f"state IN ({ALL_STATE_NUMBERS}) AND {met}"  # the index begins with the state
     sql = _CLUSTERS.format(how=how, met=f"cluster<>'' AND {met}", by=by)
     found: list[Cluster] = []
     for pattern, count, first, last, kinds, example in reader.fetch(sql, values):
-        places: tuple[str, ...] = ()
-        if len(found) < SAMPLED_CLUSTERS and reader.has_index("by_cluster"):
-            places = _destinations(reader, met, (*values, pattern))
+        is_sorted = reader.has_index("by_cluster")
+        places = _destinations(reader, met, (*values, pattern)) if is_sorted else ()
         name = error_pattern.pattern_name(pattern)
         found.append(Cluster(name, pattern, count, first, last, _kinds(kinds), example, places))
     return tuple(found)
@@ -75,17 +74,20 @@ def query_clusters(reader: Reader, query: Query, now: float) -> tuple[Cluster, .
 def _destinations(
     reader: Reader, met: str, values: Sequence[str | int | float | None]
 ) -> tuple[str, ...]:
-    some = f"SELECT domain FROM task WHERE {met} AND cluster = ? LIMIT {SAMPLED_TASKS}"
-    sql = f"SELECT DISTINCT domain FROM ({some}) WHERE domain<>'' LIMIT {MAX_DESTINATIONS + 1}"
+    sql = f"""SELECT DISTINCT domain FROM task INDEXED BY by_cluster
+              WHERE {met} AND cluster = ? AND domain<>'' LIMIT {MAX_DESTINATIONS + 1}"""
     found = tuple(sorted(domain for (domain,) in reader.fetch(sql, values)))
     return found if len(found) <= MAX_DESTINATIONS else ()
 
 
 def find_destinations(reader: Reader, ids: Iterable[str]) -> dict[str, str]:
-    """The domain or origin that tasks go to, by id, of those that are in the index and name one."""
-    sql = f"""SELECT domain FROM task INDEXED BY by_id
-              WHERE state IN ({ALL_STATE_NUMBERS}) AND id = ? AND domain<>'' LIMIT 1"""
-    found = {id: reader.fetch(sql, (clean_text(id),)) for id in ids}
+    """The domain or origin that tasks go to, by id, of those that are in the index and name one, or
+    were among the last `MAX_DEPARTED` to leave it."""
+    there = f"""SELECT domain FROM task INDEXED BY by_id
+                WHERE state IN ({ALL_STATE_NUMBERS}) AND id = ? AND domain<>'' LIMIT 1"""
+    gone = "SELECT domain FROM departed WHERE id = ? ORDER BY n DESC LIMIT 1"
+    texts = {id: (clean_text(id),) for id in ids}
+    found = {id: reader.fetch(there, t) or reader.fetch(gone, t) for id, t in texts.items()}
     return {id: rows[0][0] for id, rows in found.items() if rows}
 
 

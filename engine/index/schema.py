@@ -25,6 +25,10 @@ STATES = tuple(State)
 ALL_STATES = -1
 """In the `block` table: all states together."""
 
+MAX_DEPARTED = 10_000
+"""Tasks that left the store or a state and whose destination is remembered: a task that was sent is
+gone when the log reports it."""
+
 CREATE_TABLE = """
 CREATE TABLE task(
     n INTEGER PRIMARY KEY, id TEXT NOT NULL, state INT NOT NULL, kind TEXT, created REAL, due REAL,
@@ -41,9 +45,17 @@ CREATE TABLE problem(
     place TEXT PRIMARY KEY, what TEXT, state INT, since REAL, quarantined REAL, name TEXT,
     look INT);
 CREATE INDEX problem_by_name ON problem(name);
+CREATE TABLE departed(n INTEGER PRIMARY KEY, id TEXT, domain TEXT);
+CREATE INDEX departed_by_id ON departed(id);
 CREATE TABLE worded(state INT, word TEXT, tasks INT, PRIMARY KEY(state, word)) WITHOUT ROWID;
 """
 # The unique index begins with state and id, so it alone sorts a state's rows over all queues.
+
+DEPARTURE_TRIGGER = f"""
+CREATE TRIGGER departs AFTER DELETE ON task WHEN OLD.domain <> '' BEGIN
+    INSERT INTO departed(id, domain) VALUES (OLD.id, OLD.domain);
+    DELETE FROM departed WHERE n <= (SELECT max(n) FROM departed) - {MAX_DEPARTED};
+END"""
 
 WORD_TRIGGERS = """
 CREATE TRIGGER IF NOT EXISTS word_in AFTER INSERT ON task WHEN NEW.word <> '' BEGIN
@@ -64,7 +76,7 @@ writing a row 5 % slower."""
 DEFERRED_INDEXES = (
     "CREATE INDEX by_name ON task(id, queue)",
     "CREATE INDEX by_due ON task(state, due, created)",
-    "CREATE INDEX by_cluster ON task(state, cluster, kind, created, died)",
+    "CREATE INDEX by_cluster ON task(state, cluster, kind, created, died, domain)",
     "CREATE INDEX by_domain ON task(state, domain, created)",
 )
 """Indexes that are created after the first full scan: before it, they would double its time.

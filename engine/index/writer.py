@@ -18,6 +18,7 @@ from engine.index.schema import (
     CHUNK_ROWS,
     CREATE_SCHEMA,
     DEFERRED_INDEXES,
+    DEPARTURE_TRIGGER,
     INSERT_PLAIN_TASK,
     INSERT_TASK,
     NO_RARE_VALUES,
@@ -97,6 +98,7 @@ class Writer:
         ):
             self._db.execute(f"PRAGMA {pragma}").fetchall()
         self._db.executescript(CREATE_SCHEMA)
+        self._db.execute(DEPARTURE_TRIGGER)
         self._ranks = {at: RowPositions() for at in range(len(STATES))}
         # One byte for each row number: unseen rows are found without reading the disk.
         self._marks = bytearray(1)

@@ -277,7 +277,7 @@ class CachedQueries:
         return await self.ask(("due", kinds), lambda r: backlog.count_due(r, now, kinds), nothing)
 
     async def destinations_of(self, ids: frozenset[str]) -> Mapping[str, str]:
-        """The domains or origins that tasks go to, by id; only of tasks that still exist."""
+        """The domains or origins that tasks go to, by id; of tasks that exist or left lately."""
         nothing: Mapping[str, str] = {}
         return await self.ask(
             ("sent to", ids), lambda r: error_clusters.find_destinations(r, ids), nothing

@@ -246,4 +246,4 @@ class StoreActions:
         Raises:
             Unavailable: the store cannot be reached.
         """
-        return await self._reading.run(trash.trash_bytes)
+        return await self._reading.run(lambda store: store.trash_bytes())

@@ -166,7 +166,7 @@ class TrashQuota:
             Unavailable: the store cannot be reached.
         """
         if self._left is None:
-            self._left = self._quota - trash_bytes(self._store)
+            self._left = self._quota - self._store.trash_bytes()
         size = task_bytes(self._store, task)
         if size > self._left:
             return trash_full_message(self._quota)
@@ -178,12 +178,3 @@ def trash_full_message(quota: int) -> str:
     """The message for a full trash; `quota` is in bytes."""
     most = f"{quota / 1e6:.1f} MB"
     return f"the trash is full: limit {most}; expunge or restore some tasks"
-
-
-def trash_bytes(store: ReadableStore) -> int:
-    """Bytes of all tasks in the trash, with payloads.
-
-    Raises:
-        Unavailable: the store cannot be reached.
-    """
-    return sum(task_bytes(store, task) for task in trashed_tasks(store))

@@ -38,6 +38,7 @@ from engine.store import (
     accept_all,
     count_by_scan,
     keep_leases,
+    measure_trash_by_scan,
     no_relatives,
     read_one_by_one,
     require_edge,
@@ -143,6 +144,7 @@ class MemoryStore:
     count_tasks = count_by_scan
     sample = sample_by_scan
     read_all = read_one_by_one
+    trash_bytes = measure_trash_by_scan
     relatives = staticmethod(no_relatives)
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:

@@ -36,16 +36,23 @@ def free_units(folder: str) -> dict[str, int]:
 
 def count_free_tasks(folders: Iterable[str]) -> dict[str, int]:
     """How many more tasks fit on each file system that has one of these folders, by the first
-    folder there; a folder that cannot be reached is skipped: other checks report it."""
+    folder there. One that is missing will be made: its nearest existing parent counts. One that
+    cannot be reached is skipped: other checks report it."""
     found: dict[str, int] = {}
     devices: set[int] = set()
-    for folder in folders:
+    for folder in map(_existing, folders):
         with suppress(OSError):
             device = os.stat(folder).st_dev
             if device not in devices and (units := free_units(folder)):
                 found[folder] = min(units.values())
             devices.add(device)
     return found
+
+
+def _existing(folder: str) -> str:
+    while not os.path.lexists(folder) and (parent := os.path.dirname(folder)) not in ("", folder):
+        folder = parent
+    return folder
 
 
 def read_host_figures(path: str) -> HostFigures | None:

@@ -337,23 +337,37 @@ CLUSTERED = [
 
 
 def test_a_cluster_names_the_destinations_of_its_tasks(indexed: Indexed) -> None:
-    """Those that its tasks name, each once; none if they are more than a few servers', or the index
-    is not sorted by cluster yet."""
+    """Those that its tasks name, each once, however late the first task to one is; none if they are
+    more than a few servers', or the index is not sorted by cluster yet."""
     some = [
-        dead_task(n, "refused", NOW)._replace(destination=f"https://p{n % 2}.x") for n in (1, 2)
+        dead_task(n, "refused", NOW)._replace(destination=f"https://p{n // 251}.x")
+        for n in range(1, 252)
     ]
     many = [
         dead_task(n, "no such user", NOW)._replace(destination=f"me@d{n}.example")
-        for n in range(3, 30)
+        for n in range(303, 330)
     ]
     reader = indexed([*some, *many])
-    users, refused = error_clusters.query_clusters(reader, Query(State.DEAD), NOW)
+    refused, users = error_clusters.query_clusters(reader, Query(State.DEAD), NOW)
     assert (users.count, users.destinations) == (27, ())
     named = ("https://p0.x", "https://p1.x") if reader.has_index("by_cluster") else ()
     assert refused.destinations == named
-    ids = (some[0].id, many[0].id, "gone")
+    ids = (some[-1].id, many[0].id, "gone")
     found = error_clusters.find_destinations(reader, ids)
-    assert found == {some[0].id: "https://p1.x", many[0].id: "d3.example"}
+    assert found == {some[-1].id: "https://p1.x", many[0].id: "d303.example"}
+
+
+def test_the_destinations_of_the_last_tasks_to_leave_are_remembered(
+    writer: Writer, reader: Reader
+) -> None:
+    """A task that was sent is gone when its success is read in the log."""
+    tasks = [a_task(n)._replace(destination=f"https://p{n}.x") for n in range(3)]
+    fill(writer, tasks, arranged=False)
+    fill(writer, tasks[:1], arranged=False)
+
+    found = error_clusters.find_destinations(reader, [task.id for task in tasks])
+
+    assert found == {task.id: task.destination for task in tasks}
 
 
 def test_errors_that_are_alike_are_one_cluster(indexed: Indexed) -> None:

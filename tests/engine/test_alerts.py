@@ -171,6 +171,7 @@ TABLE = [
     (a_sight(counts=tasks(dead=20), dead_growth=Growth(2, 170)), "20 dead, +2 in 2m"),
     (a_sight(problems=1), "WARN problems: 1 problem -> problems"),
     (a_sight(problems=1204), "WARN problems: 1,204 problems -> problems"),
+    (a_sight(problems=1, is_scanned=False), "WARN problems: 1+ problems -> problems"),
     (a_sight(oldest=NOW - 3600), ""),
     (
         a_sight(oldest=NOW - 7980),

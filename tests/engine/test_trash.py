@@ -158,7 +158,7 @@ def test_a_purge_that_does_not_fit_says_so(store: Store, journal: Journal) -> No
     assert report.failed == ((dead[1].id, trash.trash_full_message(room)),)
     assert "the trash is full" in trash.trash_full_message(room)
     assert [task.id for task in tasks_in(store, State.DEAD)] == [dead[1].id]
-    taken = trash.trash_bytes(store)
+    taken = store.trash_bytes()
     assert taken == sum(store.size(task) for task in trash.trashed_tasks(store)) > 0
     second = purged(store, journal, State.PENDING, quota=taken)
     assert (len(second.done), len(second.failed)) == (0, 2)
@@ -174,6 +174,11 @@ def test_a_task_is_weighed_with_its_payload(spool: SpoolFolders) -> None:
     elsewhere = NftbanStore(spool._replace(mail_spool=""), clock)
     assert store.size(dead) == len(store.read(dead)) + 5000
     assert elsewhere.size(dead) == len(store.read(dead))
+    purged_task = dead._replace(state=State.TRASH)
+    store.swap(dead, purged_task)
+    assert store.trash_bytes() == store.size(purged_task) == elsewhere.trash_bytes() + 5000
+    Path(spool.staging_dir, "trash", f"{dead.id}.task").unlink()
+    assert store.trash_bytes() == 0
 
 
 def test_a_purge_with_a_quota_opens_no_file_more(

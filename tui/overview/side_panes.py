@@ -386,6 +386,8 @@ def _place_pane(data: OverviewData, width: int) -> PaneRows:
         else:
             tasks = present.format_count(sum(latest.counts.values()), "task")
             wrong = present.format_count(latest.problems, "problem") if latest.problems else ""
+            if wrong and not latest.is_complete:
+                wrong = f"{latest.problems:,}+ problems"
             left = (
                 *lead,
                 (f"{live.place.claims:<12}  ", "muted"),

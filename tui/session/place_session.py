@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.destinations import watch
 from engine.destinations.watch import CountedTasks, SeenDestination
 from engine.index import filter_language
 from engine.index.backlog import BacklogSummary, DueTasks
 from engine.index.group_counts import count_destinations
-from engine.index.schema import Query, domain_of
+from engine.index.schema import Query
 from engine.live.call_thread import CallThread
 from engine.live.inspector import Inspector
 from engine.live.shared_parts import SharedParts
@@ -76,9 +76,6 @@ MAIL_GRACE_SECONDS = 30.0
 """Seconds for which there must be more spooled mails than mail tasks: a mail is spooled before its
 task is queued, and both are removed after sending.
 """
-
-MAX_REMEMBERED_TASKS = 10_000
-"""Maximum number of tasks whose destination is remembered."""
 
 HANG_SECONDS = 10.0
 """Seconds after which a read of lock, metrics and logs counts as hanging; it takes milliseconds,
@@ -180,16 +177,13 @@ class PlaceSession:
         """Backlog: due tasks and their age; None until known."""
         self.active: Sequence[Task] = ()
         """Active tasks, as many as any screen shows."""
-        self.sent_to: dict[str, str] = {}
-        """Domains or origins of tasks that were active, by id, the latest last: a task that
-        succeeds leaves the index."""
         self.waiting_kinds: Mapping[str, int] = {}
         """Number of pending tasks by kind."""
         self.due_kinds: Mapping[str, DueTasks] = {}
         """The due tasks of kinds that no worker would claim."""
         self.trash_bytes: int | None = None
         """Bytes of the tasks in the trash; None until measured."""
-        self._trashed = -1
+        self._trashed, self._is_measuring = -1, False
         self.destination_tasks: CountedTasks | None = None
         """Tasks by destination; None until counted."""
         self.joined: tuple[object, object, tuple[SeenDestination, ...]] = (None, None, ())
@@ -364,18 +358,13 @@ class PlaceSession:
         tallies, before = self.inspector.tallies, self.backlog
         self.backlog = await tallies.summarize_backlog(self.clock(), kinds)
         self.active = await tallies.active_tasks()
-        for task in self.active:
-            if task.destination:
-                self.sent_to[task.id] = domain_of(task.destination)
-        while len(self.sent_to) > MAX_REMEMBERED_TASKS:
-            del self.sent_to[next(iter(self.sent_to))]
         self.waiting_kinds = await tallies.count_kinds()
         suspects = [k for k in self.waiting_kinds if may_be_blocked(self.place, self.readings, k)]
         self.due_kinds = await tallies.count_due(self.clock(), tuple(suspects))
         trashed = self.inspector.latest.counts.get(State.TRASH, 0)
-        if self.place.trash is not None and trashed != self._trashed:
-            self._trashed = trashed
-            self.trash_bytes = await self.inspector.actions.trash_bytes() if trashed else 0
+        if self.place.trash is not None and trashed != self._trashed and not self._is_measuring:
+            self._trashed, self._is_measuring = trashed, True
+            self._keep_running(self._measure_trash())
         if self.place.destinations is not None:
             self.destination_tasks = await tallies.ask(
                 "destinations", count_destinations, self.destination_tasks, lambda _: True
@@ -386,6 +375,16 @@ class PlaceSession:
             self.unsent_samples.append((self.clock(), max(0, heap.mails - tasks)))
         if self.backlog != before:  # else the next read evaluates the rules
             self.evaluate_alerts()
+
+    async def _measure_trash(self) -> None:
+        """Measure the trash after its count changed; the first time each of its tasks is read."""
+        try:
+            self.trash_bytes = await self.inspector.actions.trash_bytes()
+            self.evaluate_alerts()
+        except Unavailable:
+            self._trashed = -1  # measure it again; the inspector reports the reason
+        finally:
+            self._is_measuring = False
 
     def _lost_mails(self, now: float) -> int:
         """Spooled mails without a task, during the whole last `MAIL_GRACE_SECONDS` seconds."""
@@ -419,10 +418,14 @@ class PlaceSession:
                 self.place, inspector, clock, plan, intent, pace, allowed
             )
         self.operations.append(work)
-        watching = asyncio.get_running_loop().create_task(self._follow_operation(work))
+        self._keep_running(self._follow_operation(work))
+        return work
+
+    def _keep_running(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a coroutine; the event loop itself keeps only a weak reference to it."""
+        watching = asyncio.get_running_loop().create_task(work)
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
-        return work
 
     async def _follow_operation(self, work: RunningOperation) -> None:
         """Report the end of an operation; close the operation that it resumes as soon as it has

@@ -147,8 +147,11 @@ def read_mail_obstacle(place: Place) -> str:
 
 def limit_open_files(lock: LockEvidence | None, workers: Collection[int]) -> Iterator[LimitUse]:
     """Yield the open files of the lock's holder and of other workers of a place, with their limits;
-    not of processes that we may not see."""
-    for pid in sorted({*workers, *(() if lock is None or lock.pid is None else (lock.pid,))}):
+    not of processes that we may not see, nor of one that is not proven to hold the lock here: its
+    number may be that of an unrelated process."""
+    holds = lock is not None and lock.is_proven and lock.verdict in (Verdict.HELD, Verdict.STUCK)
+    holder = lock.pid if lock is not None and holds else None
+    for pid in sorted({*workers, *(() if holder is None else (holder,))}):
         if (used := count_open_files(pid)) is not None:
             yield LimitUse(f"open files of PID {pid}", *used)
 

@@ -41,9 +41,10 @@ async def check_clusters(live: PlaceSession, query: Query) -> tuple[CheckedClust
     clusters = await live.inspector.tallies.clusters(query)
     events, now = live.events(), live.clock()
     done = {event.id for event in events if event.what is EventKind.SUCCEEDED and event.id}
-    sent_to = dict(live.sent_to)
-    if any(cluster.destinations for cluster in clusters):
-        sent_to |= await live.inspector.tallies.destinations_of(frozenset(done - sent_to.keys()))
+    has_destinations = any(cluster.destinations for cluster in clusters)
+    sent_to = await live.inspector.tallies.destinations_of(
+        frozenset(done if has_destinations else ())
+    )
     registry = live.readings.destinations.found
     if query == Query(State.DEAD):
         live.dead_clusters = len(clusters), now

@@ -17,6 +17,7 @@ from engine.store import (
     StoreSample,
     Unsupported,
     accept_all,
+    measure_trash_by_scan,
 )
 from engine.stores.bullmq import controls
 from engine.stores.bullmq.change_feed import ChangeFeed, MarkerWatch
@@ -137,6 +138,8 @@ class BullmqStore:
     def count_tasks(self) -> Mapping[State, int]:
         """Count the entries of all lists and sets by one script."""
         return QueueCounts(self._connection, self.place, self._queues.names()).by_state()
+
+    trash_bytes = measure_trash_by_scan
 
     def sample(self, number: int) -> StoreSample:
         """Count by one script, and read jobs at both ends of each list and set.

@@ -35,6 +35,7 @@ from engine.store import (
     Unsupported,
     accept_all,
     keep_leases,
+    measure_trash_by_scan,
     no_relatives,
     read_one_by_one,
     require_edge,
@@ -188,6 +189,7 @@ class KannaderStore:
 
     sample = sample_by_scan
     read_all = read_one_by_one
+    trash_bytes = measure_trash_by_scan
     relatives = staticmethod(no_relatives)
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:

@@ -18,6 +18,7 @@ from engine.store import (
     Unsupported,
     accept_all,
     keep_leases,
+    measure_trash_by_scan,
     no_relatives,
     read_one_by_one,
 )
@@ -61,6 +62,7 @@ class MailqStore:
         self.changes = ChangeSource(wait=ThreadPoller(self._source).wait)
 
     read_all = read_one_by_one
+    trash_bytes = measure_trash_by_scan
     relatives = staticmethod(no_relatives)
 
     # ---- reading

@@ -204,6 +204,7 @@ class NftbanStore:
         file."""
         self._spool = spool
         self._clock = clock
+        self._trash_sizes: dict[str, int] = {}
         own = spool.staging_dir
         _refuse_nested(spool)
         pending = TaskFolder(spool.pending, "pending")
@@ -874,6 +875,27 @@ class NftbanStore:
             if state is not State.PENDING:
                 counts[state] = sum(1 for _ in self._task_files(state))
         return counts, 0.0 if oldest is None else max(0.0, now - oldest)
+
+    def trash_bytes(self) -> int:
+        """Return the bytes of all tasks in the trash with their payloads. A file there does not
+        change: this instance reads each once."""
+        known, self._trash_sizes = self._trash_sizes, {}
+        for entry in self._task_files(State.TRASH):
+            with suppress(FileNotFoundError):
+                size = known.get(entry.name)
+                self._trash_sizes[entry.name] = self._measure(entry) if size is None else size
+        return sum(self._trash_sizes.values())
+
+    def _measure(self, entry: os.DirEntry[str]) -> int:
+        try:
+            fd = os.open(entry.name, files.GUARDED_FLAGS, dir_fd=self._folders[State.TRASH].fd)
+            with os.fdopen(fd, "rb", buffering=0) as file:
+                data = file.read(files.MAX_TASK_BYTES) or b""
+            if data.count(b"TASK_PAYLOAD_FILE=") == data.count(b'\nTASK_PAYLOAD_FILE=""\n'):
+                return len(data)
+            return self.size(self._read(entry.name, State.TRASH))
+        except (Refused, Gone):
+            return 0  # no task; a scan reports it as a problem
 
     def _task_names(self, state: State) -> Iterator[str]:
         """Yield the names of task files in a state, unsorted."""

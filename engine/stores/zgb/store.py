@@ -33,6 +33,7 @@ from engine.store import (
     Unsupported,
     accept_all,
     count_by_scan,
+    measure_trash_by_scan,
     no_relatives,
     read_one_by_one,
     require_edge,
@@ -178,6 +179,7 @@ class ZgbStore:
     count_tasks = count_by_scan
     sample = sample_by_scan
     read_all = read_one_by_one
+    trash_bytes = measure_trash_by_scan
     relatives = staticmethod(no_relatives)
 
     def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:

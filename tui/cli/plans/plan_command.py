@@ -154,7 +154,7 @@ def fit_into_trash(
     """A plan that moves tasks to the trash, with the measured rows that do not fit. Each task is
     measured again when the plan is applied.
     """
-    quota, taken = setup.config.trash.quota, trash.trash_bytes(store)
+    quota, taken = setup.config.trash.quota, store.trash_bytes()
     left = quota - taken
     refused = {}
     for row in islice(plan.rows, len(sizes)):

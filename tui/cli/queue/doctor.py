@@ -9,13 +9,12 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from itertools import chain
 
 from engine.doctor import store_checks
 from engine.doctor.finding import Finding, Grade, format_finding, needs_action
 from engine.monitor.alerts import MIN_FREE_TASKS, describe_limit, is_nearly_full
-from engine.operations.trash import trash_bytes
 from engine.store import Unavailable
 from tui.cli.plans import plan_command
 from tui.cli.queue.deliver_handlers import INSTALL, missing_library
@@ -84,30 +83,30 @@ def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
     """The limits that make other programs fail: free space of each disk that is written to, pending
     tasks, trash, and open files of the workers."""
     place = make_place(setup, setup.place, setup.words)
+    has_check = place.max_pending is not None  # `room` compares the disk of the tasks with it
     for path, left in place.free_tasks().items():
-        if left < MIN_FREE_TASKS:
+        if left < MIN_FREE_TASKS and not (has_check and path == setup.queue.pending):
             where = shlex.quote(path)
             what = f"room for {left:,} tasks on the disk of {path}"
             yield "limits", Finding(Grade.BAD, what, f"df -h {where}; df -i {where}  # make room")
+    if setup.address.is_url:
+        return  # neither trash nor workers of this host; to ask a server again is expensive
     workers = read_queue_figures(place).workers
     limits = [*limit_open_files(read_lock(place), workers)]
-    if place.max_pending is not None or place.trash is not None:
-        try:
-            with closing(setup.open_store()) as store:
-                size = trash_bytes(store)
-                limits += limits_of_tasks(place, store.count_tasks(), size)
-        except Unavailable:
-            return  # a check of the place reports it
+    # Without the store, a check of the place reports why.
+    with suppress(Unavailable), closing(setup.open_store()) as store:
+        limits += limits_of_tasks(place, store.count_tasks(), store.trash_bytes())
     command = plan_command.shell_command(plan_command.command_base(setup))
     for one in limits:
         if is_nearly_full(one):
             grade = Grade.BAD if one.used >= one.limit else Grade.WARN
-            mend = _MENDS.get(one.name, "").format(command)
+            mend = _MENDS.get(one.name, _MORE_FILES).format(command)
             yield "limits", Finding(grade, describe_limit(one), mend)
 
 
 _MENDS = {"queue": "{} queue work", "trash": "{} trash list  # then expunge some"}
 """What makes room below a limit, with the words of the command that selects the place."""
+_MORE_FILES = "set LimitNOFILE= higher in the unit of its service, then restart it"
 
 
 def _check_deliveries(setup: Setup) -> Iterator[tuple[str, Finding]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from engine.destinations.watch import join
 from engine.model import State
@@ -15,6 +16,7 @@ from engine.monitor.alerts import GRACE_SECONDS, find_alerts
 from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, Recorder, RecorderStatus
 from engine.monitor.sample_codec import RecordedSample, make_sample
 from engine.monitor.throughput import FlowHistory
+from engine.operations.journal import Operation
 from engine.store import StoreError
 from engine.stores.nftban import NftbanStore
 from tui.cli.queue.spool import open_spool
@@ -22,6 +24,7 @@ from tui.cli.queue.status import (
     ORDERED_SAMPLE_TASKS,
     count_lost_mails,
     find_interrupted,
+    read_operations,
     summarize_tasks,
     task_facts,
 )
@@ -46,6 +49,8 @@ class RecorderThread:
         self._recorder = Recorder(setup.recorder_slot())
         self._flow = FlowHistory()
         self._gone = 0
+        self._operations: tuple[Operation, ...] = ()
+        self._stamps: tuple[int, ...] = ()
         self._before: tuple[int, int] | None = None
         self._said = ""
         self._ended = threading.Event()
@@ -90,13 +95,15 @@ class RecorderThread:
 
     def take_sample(self) -> RecordedSample:
         """Take a sample of the queue now."""
-        now, readings, lost = self._clock(), self._watch.read_all(), 0
+        now, readings = self._clock(), self._watch.read_all()
+        lost = 0
         try:
             if self._store is None:
                 self._store = open_spool(self._setup)
             tasks = summarize_tasks(self._store, now, ORDERED_SAMPLE_TASKS)
-            lost = count_lost_mails(self._place, tasks, readings, now)
             facts = task_facts(tasks)
+            if facts.is_sample and (age := self._store.count_with_age(now)[1]):
+                facts = facts._replace(oldest=now - age)
         except (StoreError, OSError) as error:
             if self._store is not None:
                 self._store.close()
@@ -104,6 +111,13 @@ class RecorderThread:
             facts = NO_TASKS._replace(unavailable=str(error))
         else:
             self._follow(now, tasks.counts)
+            with suppress(StoreError, OSError):  # the readings have why the spool is unreadable
+                lost = count_lost_mails(self._place, tasks, readings, now)
+        stamp = readings.journal_changed
+        # Two changes within one clock tick have the same mtime: read once more after a change.
+        if self._stamps != (stamp, stamp) or any(one.ended is None for one in self._operations):
+            self._stamps = (*self._stamps[-1:], stamp)
+            self._operations = read_operations(self._place, now)
         inputs = make_alert_inputs(
             self._place,
             readings,
@@ -115,7 +129,7 @@ class RecorderThread:
             last_run=readings.last_run,
             free_since=None,
             free_grace=GRACE_SECONDS,
-            unfinished=find_interrupted(self._place, now),
+            unfinished=find_interrupted(self._operations, now),
             orphaned_mails=lost,
             destinations=join(readings.destinations, None),
         )

@@ -7,7 +7,7 @@ import os
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ from engine.monitor.alerts import (
 from engine.monitor.forecast import Forecast, ForecastInputs, as_row, make_forecasts
 from engine.monitor.throughput import HISTORY_SECONDS, FlowHistory
 from engine.monitor.transport_health import MailBacklog, TransportSuspension, describe_suspension
-from engine.operations.trash import trash_bytes
+from engine.operations.journal import Operation
 from engine.policy import died_at, format_rough_duration
 from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
@@ -76,8 +76,8 @@ class TaskSummary(NamedTuple):
     """Folders that change with the tasks."""
     read: int | None = None
     """Tasks that were read, if not all were: everything but the counts is about these."""
-    trash_bytes: int | None = None
-    """Bytes of the tasks in the trash; None if those are too many to be measured."""
+    trash_bytes: int = 0
+    """Bytes of the tasks in the trash."""
     refusals: frozenset[str] = frozenset()
     """Why the store refuses changes; "" for a transition that it allows."""
 
@@ -133,7 +133,7 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         last_run=readings.last_run,
         free_since=now if readings.lock and readings.lock.verdict is Verdict.FREE else None,
         free_grace=0.0,  # the command does not wait: the log shows how long none ran
-        unfinished=find_interrupted(place, now),
+        unfinished=find_interrupted(read_operations(place, now), now),
         orphaned_mails=lost,
         destinations=join(readings.destinations, None),
     )
@@ -233,7 +233,7 @@ def summarize_tasks(
         count_by_words(counts, words, store.states, store.words),
         *(store.states, oldest, due_kinds, kinds, min(died, default=None)),
         *(frozenset(payloads), list(problems.values()), tuple(store.changes.paths), read),
-        trash_bytes=trash_bytes(store) if counts.get(State.TRASH, 0) <= most else None,
+        trash_bytes=store.trash_bytes(),
         refusals=frozenset(edge.refusal for edge in store.edges.values()),
     )
 
@@ -250,15 +250,23 @@ def _read(place: Place) -> PlaceReadings:
     return readings
 
 
-def find_interrupted(place: Place, now: float) -> tuple[Unfinished, ...]:
-    """Operations of the last day whose process ended before all their tasks were moved."""
+def read_operations(place: Place, now: float) -> tuple[Operation, ...]:
+    """Operations of the last day; none if the journal cannot be read."""
     if place.journal is None:
         return ()
     try:
-        found = place.journal.operations(now - JOURNAL_SECONDS)
+        return tuple(place.journal.operations(now - JOURNAL_SECONDS))
     except (Unavailable, OSError):
         return ()  # an operator may read the tasks and not the journal
-    return tuple(alert_input(one) for one in found if one.is_interrupted and one.open_rows)
+
+
+def find_interrupted(operations: Iterable[Operation], now: float) -> tuple[Unfinished, ...]:
+    """Operations of the last day whose process ended before all their tasks were moved."""
+    return tuple(
+        alert_input(one)
+        for one in operations
+        if one.is_interrupted and one.open_rows and one.started >= now - JOURNAL_SECONDS
+    )
 
 
 def _counted_before(
@@ -308,7 +316,8 @@ def _as_text(place: Place, found: PlaceStatus) -> list[str]:
     shown = problems[:SHOWN_PROBLEMS]
     lines += [f"problem   {safe_line(one.where)}: {safe_line(one.what)}" for one in shown]
     if len(problems) > SHOWN_PROBLEMS:
-        lines.append(f"          and {len(problems) - SHOWN_PROBLEMS:,} more")
+        more = f"{len(problems) - SHOWN_PROBLEMS:,}{'' if tasks.read is None else '+'} more"
+        lines.append(f"          and {more}")
     leads = ("forecast", *[""] * len(found.forecasts))
     lines += [
         f"{lead:<9} {each.sentence}" for lead, each in zip(leads, found.forecasts, strict=False)

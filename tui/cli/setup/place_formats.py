@@ -178,6 +178,7 @@ FORMATS: dict[str, Format] = {
         state_folder=lambda at, queue: f"{at.text}/.spooldeck",
         why_unworkable=lambda settings: "the agents of its scheduler deliver",
         claims="tag bytes",
+        task_folders=("transport", "queue"),
         complete_place="zmailer.watch:complete_place",
         doctor="zmailer.doctor:check_spool",
     ),

@@ -166,8 +166,6 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         from tui.cli.setup.destination_controls import place_destinations
 
         destinations = place_destinations(here)
-    queue = here.queue
-    written = (queue.pending, queue.mail_spool, here.state_folder, queue.log_dir, queue.run_dir)
     base = Place(
         name=name,
         open=open_store,
@@ -178,7 +176,7 @@ def make_place(setup: Setup, name: str, words: tuple[str, ...] = ()) -> Place:
         location=shown,
         host=partial(read_host_figures, here.place),
         clock_step=ClockSteps(here.run_clock().read).describe,
-        free_tasks=partial(count_free_tasks, written),
+        free_tasks=partial(count_free_tasks, here.written_folders),
         retention_days=here.queue.retention_days,
         logs=(here.log_path, *config.logs),
         argv=argv,

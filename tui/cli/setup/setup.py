@@ -96,6 +96,8 @@ class Format(NamedTuple):
     """Value of `stores.NAME` in the configuration -> settings; raises `ConfigError`."""
     arrange: Callable[[Queue, Address, str], Queue] = folders_apart
     """Adapts the folders of a `Queue` to a place, given our own folder for it."""
+    task_folders: tuple[str, ...] = ()
+    """The folders of a place that have its tasks, if `arrange` does not name them."""
     state_folder: Callable[[Address, Queue], str] | None = None
     """Our own folder for a place: journal, notes, logs; None: below `places/` of our state."""
     work_command: tuple[str, ...] = ()
@@ -232,6 +234,13 @@ class Setup(NamedTuple):
         from engine.system.run_clock import RunClock
 
         return RunClock(self.state_folder, self.queue.root, self.log, self.make_folder)
+
+    @property
+    def written_folders(self) -> tuple[str, ...]:
+        """The folders that workers and our commands write to, that of the tasks first."""
+        own, queue = self.state_folder, self.queue
+        tasks = tuple(f"{self.place}/{name}" for name in self.format.task_folders)
+        return (*tasks, queue.pending, queue.mail_spool, own, queue.log_dir, queue.run_dir)
 
     @property
     def lock_path(self) -> str:
