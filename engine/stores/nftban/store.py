@@ -888,9 +888,7 @@ class NftbanStore:
 
     def _measure(self, entry: os.DirEntry[str]) -> int:
         try:
-            fd = os.open(entry.name, files.GUARDED_FLAGS, dir_fd=self._folders[State.TRASH].fd)
-            with os.fdopen(fd, "rb", buffering=0) as file:
-                data = file.read(files.MAX_TASK_BYTES) or b""
+            data, _ = self._folders[State.TRASH].read(entry.name)
             if data.count(b"TASK_PAYLOAD_FILE=") == data.count(b'\nTASK_PAYLOAD_FILE=""\n'):
                 return len(data)
             return self.size(self._read(entry.name, State.TRASH))
