@@ -867,11 +867,11 @@ def test_a_parent_has_children_and_a_child_its_parent(
     known = store.relatives(here, 100)
     assert (known.parent, known.total) == (None, 5)
     assert [tuple(one) for one in known.children] == [
-        ("sums/12", "failed", "no \ufffd number", True),
-        ("sums/11", "waiting", "", True),
-        ("sums/13", "completed", "42", True),
-        ("sums/14", "completed", "1", False),
-        ("other:x:1", "completed", "2", False),
+        ("sums/12", "failed", "no \ufffd number", True, 1),
+        ("sums/11", "waiting", "", True, 1),
+        ("sums/13", "completed", "42", True, 1),
+        ("sums/14", "completed", "1", False, 1),
+        ("other:x:1", "completed", "2", False, 1),
     ]
     own = store.relatives(child, 100)
     assert own.parent == Relative("reports/7", "waiting-children")

@@ -194,7 +194,7 @@ async def test_the_console_shows_it(server: FakeServer, config: str) -> None:
     async with a_desk(place, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as desk:
         await desk.sees(URL.rpartition("/")[2])
         await desk.press("2")
-        await desk.sees("task-0", "task-2", "fake-pending", "> mails")
+        await desk.sees("task-0", "task-2", "fake-pending", "host:7000/mails")
         await desk.press("H")
         await desk.sees("hold")
         assert SECRET not in desk.text

@@ -109,7 +109,11 @@ def _stamped(number: int, kind: str) -> str:
     return f"20261120T094115Z-{kind}-{number:08x}"
 
 
-_ours = World(_spools, ("job", "other"), _stamped, lambda n, kind: "added", lambda task: task.id)
+def _stamp_and_token(task: Task) -> tuple[str, ...]:
+    return task.id[:17], task.id[-9:], task.id
+
+
+_ours = World(_spools, ("job", "other"), _stamped, lambda n, kind: "added", _stamp_and_token)
 
 WORLDS: Mapping[str, World] = {
     "memory": _ours._replace(make=_memories),

@@ -44,7 +44,7 @@ from tui.plan import planning
 from tui.plan.confirm_screen import ConfirmScreen
 from tui.plan.screen import PlanScreen
 from tui.queue.screen import QueueScreen
-from tui.screens.base import TOO_EARLY, BaseScreen
+from tui.screens.base import PASTED, TOO_EARLY, BaseScreen
 from tui.screens.target import Target
 from tui.session.place import NO_WORKER_HINT, Place
 from tui.terminal import paste_detector
@@ -307,7 +307,7 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
             await desk.press(*plan.confirm)
             await desk.sees(TOO_EARLY)
         await desk.paste(*plan.confirm)
-        await desk.sees(TOO_EARLY)
+        await desk.sees(PASTED)
         await desk.paste("!")
         await desk.press("enter")
         assert desk.console.around.arming.is_armed

@@ -49,7 +49,7 @@ from tui.format import keys
 from tui.plan.screen import PlanScreen
 from tui.queue.filter_line import FilterLine
 from tui.queue.problems_screen import ProblemsScreen
-from tui.screens.base import TOO_EARLY, BaseScreen
+from tui.screens.base import PASTED, TOO_EARLY, BaseScreen
 from tui.screens.quit import QuitScreen
 from tui.terminal import key_queue, paste_detector
 from tui.terminal.driver import parse_keys
@@ -395,8 +395,8 @@ def test_a_paste_on_a_terminal_applies_no_plan(tmp_path: Path, pasted: str) -> N
         terminal.shows("y to purge this task")
         terminal.until(lambda: TOO_EARLY not in terminal.screen.text)
         terminal.send("!yyyyy")
-        terminal.shows(TOO_EARLY)
-        terminal.until(lambda: TOO_EARLY not in terminal.screen.text)
+        terminal.shows(PASTED)
+        terminal.until(lambda: PASTED not in terminal.screen.text)
         assert not trash.exists() or not list(trash.iterdir())
         terminal.shows("y to purge this task")
         terminal.send("y")

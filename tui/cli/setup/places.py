@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -75,13 +76,12 @@ def make_places(setup: Setup, names: Sequence[str]) -> list[Place]:
 
 
 def _may_exist(name: str) -> bool:
-    from concurrent.futures import wait
-
-    from engine.live.call_thread import DaemonExecutor
-
-    found = DaemonExecutor().submit(os.path.lexists, name)
-    wait([found], OPEN_SECONDS)
-    return not found.done() or found.result()
+    # A thread of its own, and no executor: the first words on screen wait for what is loaded here.
+    found: list[bool] = []
+    asking = threading.Thread(target=lambda: found.append(os.path.lexists(name)), daemon=True)
+    asking.start()
+    asking.join(OPEN_SECONDS)
+    return found[0] if found else True
 
 
 def _unusable_place(name: str, why: str) -> Place:
