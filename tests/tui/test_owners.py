@@ -58,7 +58,9 @@ def test_folders_that_root_makes_for_nftban_belong_to_its_user(
     assert owners("nobody") == {0}
     monkeypatch.delenv("NFTBAN_DATA_DIR")
     monkeypatch.setenv("NFTBAN_CONFIG_DIR", str(place))
-    (place / "nftban.conf").write_text(f'NFTBAN_DATA_DIR="{place}"\nNFTBAN_RUN_DIR="{place}/run"\n')
+    (place / "nftban.conf").write_text(
+        f'NFTBAN_DATA_DIR="{place}"\nNFTBAN_RUN_DIR="{place}/run"\nNFTBAN_LOG_DIR="{place}/log"\n'
+    )
     (place / "nftban.conf").chmod(0o600)
     assert (owners("nobody"), "belong to root" in capsys.readouterr().err) == ({NOBODY}, False)
     assert owners("nosuchuser") == {0}
