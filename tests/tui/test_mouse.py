@@ -85,13 +85,17 @@ async def test_a_click_switches_tabs_and_parts() -> None:
 
 
 async def test_a_click_on_a_hint_presses_its_key() -> None:
-    """Also in a menu; a hint for several keys does nothing. A narrow screen leaves some out."""
+    """Also in a menu; a hint for several keys, or one that is refused, does nothing. A narrow
+    screen leaves some out.
+    """
     async with a_desk(a_place(a_memory(some_tasks())), size=(300, 24)) as desk:
         await click_on(desk, "o order")
         await desk.opens(MenuScreen)
         await click_on(desk, "k kind")
         await desk.opens(QueueScreen)
         await desk.until(lambda: queue_of(desk.console).tab_query.order == "kind")
+        await click_on(desk, "U unlock")  # this place has no lock
+        assert isinstance(desk.console.screen, QueueScreen)
         await click_on(desk, "! disarm")
         await desk.sees("OBSERVE: plans can be viewed")
         queue_of(desk.console).say("")  # the message is in place of the hints

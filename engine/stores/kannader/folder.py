@@ -104,15 +104,7 @@ class MailFolder:
         Raises:
             Unavailable: it cannot be read.
         """
-        if not self.exists():
-            return
-        try:
-            with os.scandir(self.fd) as entries:
-                for entry in entries:
-                    if not files.is_disks_own(entry.name):
-                        yield entry.name
-        except OSError as error:
-            raise Unavailable(f"{self.path}: {error.strerror}") from error
+        return (one.name for one in self._entries() if not files.is_disks_own(one.name))
 
     def iter_folders(self) -> Iterator[str]:
         """Yield the names of the folders in it, by the type in its own entries (d_type).
@@ -120,13 +112,14 @@ class MailFolder:
         Raises:
             Unavailable: it cannot be read.
         """
+        return (one.name for one in self._entries() if one.is_dir(follow_symlinks=False))
+
+    def _entries(self) -> Iterator[os.DirEntry[str]]:
         if not self.exists():
             return
         try:
             with os.scandir(self.fd) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        yield entry.name
+                yield from entries
         except OSError as error:
             raise Unavailable(f"{self.path}: {error.strerror}") from error
 
