@@ -224,8 +224,8 @@ def _arguments(
             said = ("failedReason", error) if is_failed else ("returnvalue", result)
             return [True, stamp, *said, action.target, "", base, ""]
         case "moveToDelayed":
-            # Not 0: the same script would claim the job again, with its old values.
-            delay = max(1, round(due * 1000) - round(now * 1000))
+            # Never 0: the same script would claim the job again, with its old values.
+            delay = round(due * 1000) - round(now * 1000)
             return [base, stamp, True, token, str(delay), "1", "", "0"]
         case "retryJob":
             return [base, stamp, "LPUSH", True, token]
@@ -595,8 +595,12 @@ _RERUNS = frozenset({(State.DEAD, State.PENDING), (State.DONE, State.PENDING)})
 
 
 def _unclaim_script(old: Task, new: Task, now: float) -> str:
-    """The script that returns a claimed job: delayed, at the end of the line or at its start."""
-    if new.due is not None and new.due > now:
+    """The script that returns a claimed job: delayed, at the end of the line or at its start.
+
+    A wait of a millisecond is the difference of two clocks, ours and the server's: as a delayed job
+    it would not be due yet when a run until idle looks for the next one.
+    """
+    if new.due is not None and round(new.due * 1000) - round(now * 1000) > 1:
         return "moveToDelayed"
     return "moveJobFromActiveToWait" if new.attempts == old.attempts else "retryJob"
 
