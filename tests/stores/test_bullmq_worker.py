@@ -17,7 +17,7 @@ from engine.model import Move, State, Task
 from engine.policy import retries_of
 from engine.schedules import NO_RETRY
 from engine.store import Gone, accept_all
-from engine.stores.bullmq import BullmqStore, change_feed, parse_place
+from engine.stores.bullmq import BullmqStore, change_feed, moves, parse_place
 from engine.stores.bullmq.change_feed import MarkerWatch, client_name
 from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.place import JobLimit
@@ -576,6 +576,16 @@ def test_a_job_whose_delay_only_its_program_knows_is_not_retried(
     assert (task.state, task.attempts, task.error) == (State.DEAD, 1, "it broke")
     (line,) = client.lrange("bull:mails:a:logs", 0, -1)
     assert str(line).endswith(f"it broke; given up: only its program knows the delay {shown}")
+
+
+@pytest.mark.parametrize(("wait", "name"), [
+    (-5.0, "retryJob"), (0.0, "retryJob"), (0.0004, "retryJob"), (0.001, "retryJob"),
+    (0.005, "moveToDelayed"), (60.0, "moveToDelayed"),
+])  # fmt: skip
+def test_a_difference_of_two_clocks_is_no_wait(wait: float, name: str) -> None:
+    """A job that is due at once, by our clock, is not delayed by what the server's clock lacks."""
+    old = Task("mails/a", "mails", State.ACTIVE, NOW, attempts=0)
+    assert moves._unclaim_script(old, verbs.nack(old, NOW + wait, "it broke"), NOW) == name
 
 
 @pytest.mark.parametrize(
