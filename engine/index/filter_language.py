@@ -462,7 +462,7 @@ class _Parser:
             meant = OPERATOR_SIGNS.get(self._text[at : self._at].lower())
             if meant and self._text[self._at :].strip():  # else more letters may follow
                 quoted = f'"{word}"'
-                what = f"expected {meant} for {word}, or {quoted} for the word"
+                what = f"no operator {word}: write {meant}, or {quoted} to find the word,"
                 raise BadFilter(f"{what} at {at + 1}", at)
             return FilterTerm("", *_word(word), negated)
         name, op = head[1], head[2]

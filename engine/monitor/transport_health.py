@@ -71,6 +71,11 @@ class DeliveryCounts(NamedTuple):
     """Of these, mails to a bad address (RFC 3463: 5.1.x): the transport itself worked."""
 
     @property
+    def failed(self) -> int:
+        """Mails given up for another reason than a bad address."""
+        return self.failures - self.refused
+
+    @property
     def ended(self) -> int:
         """Mails sent or given up."""
         return self.success + self.failures
@@ -102,7 +107,7 @@ class CountWindow(NamedTuple):
         none finished."""
         if self.tally is None or not self.tally.ended:
             return None
-        return (self.tally.failures - self.tally.refused) / self.tally.ended
+        return self.tally.failed / self.tally.ended
 
 
 class ErrorCluster(NamedTuple):

@@ -289,6 +289,19 @@ async def test_it_is_said_why_mail_goes_by_none(
         assert said.rstrip(";") in desk.text
 
 
+async def test_bad_addresses_are_counted_apart_in_column_and_share(mail: Mail) -> None:
+    """FAILED and FAIL% agree, 5 of 13 that ended; the details say how many addresses were bad."""
+    mail.say(*[attempt(80, "curl") + given_up(79, "550 5.1.1 user unknown", "curl")] * 8)
+    async with mail.screen(size=(120, 40)) as desk:
+        await desk.press("j")
+        await desk.sees("bad addr. 8 in 10m, not counted as failed")
+        (row,) = [
+            line.split() for line in desk.text.splitlines() if " curl " in line and "%" in line
+        ]
+        at = row.index("38%")
+        assert row[at - 1 : at + 1] == ["5", "38%"]
+
+
 async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> None:
     """The log has their words, the delivery records those of the server; each is listed once. Enter
     opens the log with the cursor on the line of that very error, also where others were written in

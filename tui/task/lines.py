@@ -395,7 +395,8 @@ def timeline_lines(scene: TaskScene, now: float, width: int) -> Text:
         rows.append((since, _EVENT_WORDS[EventKind.STARTED]))
     died = died_at(task)
     if died and not any(event.what in (*ends, EventKind.FAILED) for event in events):
-        number = f", attempt {task.attempts:,}" if task.attempts else ""
+        runs = present.count_runs(task, scene.max_runs)
+        number = f", attempt {runs:,}" if runs else ""
         rows.append((died, (f"failed, given up{number}", "error")))
     if not any(event.what is EventKind.QUEUED for event in events):
         rows.insert(0, (task.created or None, _EVENT_WORDS[EventKind.QUEUED]))

@@ -163,11 +163,11 @@ def graph_lines(shown: Shown, width: int, height: int) -> list[Line]:
     known = [counts for counts in minutes if counts is not None]
     if not known:
         return [((" ? ", "unknown"), ("counts per minute are not in the log", "muted"))]
-    most = max(max(counts.success, counts.failures) for counts in known)
+    most = max(max(counts.success, counts.failed) for counts in known)
     is_dense = most >= MIN_MAILS_A_MINUTE or shown.minutes < HOUR_MINUTES
     length, unit = (1, "minute") if is_dense else (5, "5 minutes")
     sent = _sums([None if one is None else one.success for one in minutes], length)
-    failed = _sums([None if one is None else one.failures for one in minutes], length)
+    failed = _sums([None if one is None else one.failed for one in minutes], length)
     most = max(value for value in (*sent, *failed) if value is not None)
     stop = shown.routes.stopped.get(shown.way.name) if shown.routes is not None else None
     mark = [] if stop is None else [_suspension_line(stop, shown, width)]

@@ -75,6 +75,10 @@ def about_lines(
         rows.append(("state", (f"{way.health(limit).value}{share}", look)))
         if routes is not None:
             rows.append(("use", table.describe_use(way.name, routes, now)))
+    if judged is not None and judged.tally is not None and judged.tally.refused:
+        number = f"{judged.tally.refused:,} in {judged.name}"
+        said = f"{number}, not counted as failed (mail.prom does)"
+        rows.append(("bad addr.", (said, "")))
     never = way.totals is not None and not way.totals.success
     unknown: Run = ("? not in log or metrics", "unknown")
     for name, when, otherwise in (
@@ -125,7 +129,7 @@ def window_lines(way: TransportHealth, width: int, limit: float = 1.0) -> list[L
 
 
 def _counts(window: CountWindow) -> list[Run]:
-    return [table.count_run(window, of, 7) for of in ("attempts", "success", "failures")]
+    return [table.count_run(window, of, 7) for of in ("attempts", "success", "failed")]
 
 
 def error_group_lines(way: TransportHealth, now: float, width: int) -> list[Line]:

@@ -147,7 +147,7 @@ COLUMNS: Mapping[Column, Cell] = {
     Column(STATE, 13): lambda way, limit, now: state_run(way, limit),
     Column("TRIED", 5, True, 34): _count_cell(TEN_MINUTES, "attempts", 5),
     Column("SENT", 5, True, 70): _count_cell(TEN_MINUTES, "success", 5),
-    Column("FAILED", 6, True, 90): _count_cell(TEN_MINUTES, "failures", 6),
+    Column("FAILED", 6, True, 90): _count_cell(TEN_MINUTES, "failed", 6),
     Column("FAIL%", 5, True, 44): _failed_share(TEN_MINUTES),
     Column("p50/p95", 8, True, 79): _both_send_times,
     Column("/min", 5, True, 60): lambda way, *_: attempts_per_minute(way.windows[TEN_MINUTES]),

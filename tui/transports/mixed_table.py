@@ -84,7 +84,7 @@ def transport_row(
     elif health is Health.FAILING and latest is not None:
         why = safe_line(latest.example), ""
     cells = {
-        "FAILED": mail.count_run(way.windows[HOUR_WINDOW], "failures", 6),
+        "FAILED": mail.count_run(way.windows[HOUR_WINDOW], "failed", 6),
         "LAST": mail.last_sent(way, limit, now),
         WHY: why,
         BY_CODE: (safe_line(latest.example) if latest is not None else "", ""),
