@@ -191,6 +191,16 @@ async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
         await desk.turns_to("log", "I Processing task")
 
 
+async def test_the_timeline_has_the_attempt_of_the_summary(tmp_path: Path) -> None:
+    """The file of a task that was given up counts retries, one less than the attempts."""
+    dead = a_dead_task()
+    task = dead._replace(attempts=3, extra={**dead.extra, "dead_reason": "max_retries_exceeded"})
+    place = {"max_attempts": lambda task: 4}
+    async with a_spool(tmp_path, task, size=(120, 40), **place) as desk:
+        await desk.show(task)
+        await desk.sees("after 4 attempts", "attempts 4 of 4", "failed, given up, attempt 4")
+
+
 async def test_a_frame_has_one_countdown_for_one_moment(tmp_path: Path) -> None:
     """The end of a backoff and the expected start count down together, also between two reads of
     the reasons, and the tokens of the rate limit are beside them.
