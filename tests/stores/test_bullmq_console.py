@@ -17,13 +17,15 @@ from tests.redis_server import TestServer, running_server
 from tests.stores.jobs import CREATED_MS, write_failed, write_hash, write_waiting
 from tests.stores.node_packages import NodeProgram
 from tests.stores.seen import found
+from tests.stores.test_bullmq_place import Run, run
 from tests.tui.desks import a_desk
-from tui.cli import main
 from tui.cli.setup import place_formats
 from tui.cli.setup.places import open_places
 from tui.format import keys
 from tui.format.table import short_names
 from tui.session.place import Place
+
+__all__ = ["run"]  # a fixture
 
 
 @pytest.fixture
@@ -31,23 +33,6 @@ def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
     """Another program's connection to the test's database."""
     with redis_server.client() as other:
         yield other
-
-
-Run = Callable[..., str]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command; its output and errors."""
-    monkeypatch.setattr(place_address, "ROOT_STATE_FOLDER", str(tmp_path / "state" / "spooldeck"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-    def run(*argv: str, code: int = 0) -> str:
-        capsys.readouterr()
-        assert main([*argv]) == code, capsys.readouterr()
-        return "".join(capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture

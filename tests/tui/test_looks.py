@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.tui.desks import Desk
 from tests.tui.scene import NAME, scenes, tasks_of
 from tests.tui.shots import DEAD, FIRST, QUEUE, SHOTS, Shot, settled, taken
 from tests.tui.spools import a_stuck_lock, in_utc
+from tests.tui.test_repaint_law import Shown, whole
 from tui.app import Console
 from tui.format.present import Line, width_of
 from tui.plan.confirm_screen import ConfirmScreen
@@ -51,6 +53,26 @@ def days() -> Iterator[dict[str, Path]]:
 def anew(request: pytest.FixtureRequest) -> bool:
     """Whether to draw what is agreed on, and not to compare."""
     return bool(request.config.getoption("--draw", default=False))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("name", SCREENS)
+async def test_each_screen_equals_a_full_repaint(days: dict[str, Path], name: str) -> None:
+    """After each of some keys and sizes, in a random order, the terminal shows what a full repaint
+    would."""
+    shot, numbers = SCREENS[name], random.Random(name)
+    async with taken(days[shot.day], shot, SIZES[0]) as (console, pilot):
+        shown = Shown(console)
+        for turn in range(12):
+            if turn == 0 or numbers.randrange(2):
+                shown.cells.clear()
+                before = console.size
+                others = [size for size in (WIDEST, *SIZES, *SMALL) if size != before]
+                await pilot.resize_terminal(*numbers.choice(others))
+            else:
+                await pilot.press(numbers.choice(("j", "k", "G", "h", "l", "tab")))
+            await settled(console, pilot, 3)
+            assert shown.lines() == whole(console), (name, turn, console.size)
 
 
 async def _drawn(console: Console, pilot: Pilot[None], root: Path, theme: str) -> tuple[str, str]:
