@@ -605,7 +605,7 @@ BY_PATH: Mapping[str, str] = {
     "engine/system/supervisor.py": _MACHINE,
     "engine/index/writer.py": _PRIVATE,
     "tui/cli/__init__.py": _MACHINE,
-    "tui/cli/shell_and_units.py": "texts of our own",
+    "tui/cli/templates.py": "texts of our own",
     "tui/cli/completion.py": "texts of our own; a word of the command line is only tested",
     "tui/cli/demo_formats.py": "places of the demo",
     "tui/cli/zmailer/scheduler.py": _MACHINE,

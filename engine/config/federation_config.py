@@ -55,13 +55,13 @@ def _origin(value: object, at: ConfigLocation) -> str:
     return text
 
 
-def parse_federation(value: object, at: ConfigLocation) -> FederationConfig:
-    """Check the section.
+def parse_federation(section: tuple[object, ConfigLocation] | None) -> FederationConfig:
+    """Check the section with its location; None: the defaults.
 
     Raises:
         ConfigError: a key is unknown or a value is invalid.
     """
-    return FederationConfig(**validators.check_mapping(value, at, _FEDERATION))
+    return FederationConfig(**validators.check_mapping(*section, _FEDERATION) if section else {})
 
 
 _FEDERATION: Mapping[str, validators.Check] = {

@@ -222,9 +222,9 @@ class Config(NamedTuple):
     """A word shown in the header, such as PROD."""
     alerts: Thresholds = Thresholds()
     trash: Trash = Trash()
-    federation: Any = None
-    """The `federation` section (`engine.config.federation_config.FederationConfig`); None: there is
-    none."""
+    federation: tuple[object, validators.ConfigLocation] | None = None
+    """The `federation` section with its location; the format with federations checks it. None:
+    there is none."""
     mail: Mapping[str, Any] = {}
     """The `mail` section, by the fields of `engine.config.mail_config.MailSettings`."""
     destinations: Address | None = None
@@ -453,12 +453,6 @@ def _deliver(value: object, at: validators.ConfigLocation) -> object:
     return deliver_config.parse_deliver(value, at)
 
 
-def _federation(value: object, at: validators.ConfigLocation) -> object:
-    from engine.config import federation_config  # loaded only if it is configured
-
-    return federation_config.parse_federation(value, at)
-
-
 _KIND = "abcdefghijklmnopqrstuvwxyz0123456789_ABCDEFGHIJKLMNOPQRSTUVWXYZ.-"
 """The characters of a kind of task, and of a queue of BullMQ."""
 
@@ -558,7 +552,7 @@ _SETTINGS: Mapping[str, validators.Check] = {
     "environment": _environment,
     "alerts": _thresholds,
     "trash": _trash,
-    "federation": _federation,
+    "federation": lambda value, at: (value, at),
     "mail": _mail,
     "destinations": validators.check_database,
     "outbox": _outbox,

@@ -6,7 +6,8 @@ import os
 import shlex
 from collections.abc import Iterator
 
-from engine.doctor.finding import Finding, Grade, access_denied, report_missing, report_unseen
+from engine.doctor.evidence import access_denied, report_missing, report_unseen
+from engine.doctor.finding import Finding, Grade
 from engine.doctor.place_facts import PlaceFacts
 from engine.model import State
 from engine.monitor.alerts import MIN_FREE_TASKS

@@ -7,16 +7,14 @@ import shlex
 import stat
 from collections.abc import Iterator
 
-from engine.doctor.finding import (
-    MAX_LISTED,
-    Finding,
-    Grade,
+from engine.doctor.evidence import (
     access_denied,
     list_names,
     report_missing,
     report_unread,
     report_unseen,
 )
+from engine.doctor.finding import MAX_LISTED, Finding, Grade
 from engine.doctor.place_facts import PlaceFacts, folders_of, is_hidden
 from engine.stores.nftban.quarantine import QUARANTINE_NAME as CORRUPT
 from engine.stores.nftban.store import STATES

@@ -6,10 +6,7 @@ import os
 import shlex
 from collections.abc import Collection, Iterator
 
-from engine.doctor.finding import (
-    MAX_LISTED,
-    Finding,
-    Grade,
+from engine.doctor.evidence import (
     access_denied,
     count_unlisted,
     list_names,
@@ -17,8 +14,9 @@ from engine.doctor.finding import (
     show_content_command,
     show_owner_command,
 )
-from engine.doctor.place_facts import CLOCK_SKEW_SECONDS, PlaceFacts, is_hidden
-from engine.doctor.store_checks import check_run_times
+from engine.doctor.finding import MAX_LISTED, Finding, Grade
+from engine.doctor.place_facts import PlaceFacts, is_hidden
+from engine.doctor.store_checks import CLOCK_SKEW_SECONDS, check_run_times
 from engine.locks.lock_holder import PROC_HIDES, PROC_LACKS
 from engine.model import FOR_ALL, Problem, State, Verdict, fold_problems
 from engine.policy import DAY_SECONDS, MAX_WAIT_SECONDS, format_time

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from engine import policy
 from engine.config.queue_config import Queue
+from engine.doctor.store_checks import CLOCK_SKEW_SECONDS
 from engine.model import FOR_ALL, LockEvidence, Problem, State, Task
 from engine.monitor.transport_health import TransportSuspension
 from engine.policy import MAX_WAIT_SECONDS, format_time
@@ -23,9 +24,6 @@ from engine.stores.nftban.quarantine import QUARANTINE_NAME as CORRUPT
 from engine.stores.nftban.staging import STAGING_NAME as DESK
 from engine.system import files
 from engine.system.users import Account
-
-CLOCK_SKEW_SECONDS = 60.0
-"""Clock skew in seconds: how far a time may be ahead of our clock before it is reported."""
 
 
 class InstalledProgram(NamedTuple):

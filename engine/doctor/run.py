@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from engine.doctor import disk, folders, leftovers, workers
-from engine.doctor.finding import Finding, Grade, access_denied
+from engine.doctor.evidence import access_denied
+from engine.doctor.finding import Finding, Grade
 from engine.doctor.place_facts import PlaceFacts
 from engine.policy import DLQ_ALERT_LIMIT
 

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from engine.doctor.finding import MAX_LISTED, Finding, Grade
-from engine.doctor.place_facts import CLOCK_SKEW_SECONDS
 from engine.model import Problem, State, Task, fold_problems
 from engine.policy import DAY_SECONDS, DLQ_ALERT_LIMIT, UNITS_PER_TOKEN, format_time
 from engine.seen_time import note_run
 from engine.store import ReadableStore, Unavailable
 from engine.system.run_clock import describe_step, read_moment, read_seen_time
+
+CLOCK_SKEW_SECONDS = 60.0
+"""Clock skew in seconds: how far a time may be ahead of our clock before it is reported."""
 
 STEP_SHOWN_SECONDS = 7 * DAY_SECONDS
 """Seconds for which a step of the clock is reported."""

@@ -9,14 +9,8 @@ from collections.abc import Iterator
 
 from engine.config import queue_config
 from engine.config.nftban_variables import RUN_DIR
-from engine.doctor.finding import (
-    MAX_LISTED,
-    Finding,
-    Grade,
-    access_denied,
-    report_unread,
-    show_owner_command,
-)
+from engine.doctor.evidence import access_denied, report_unread, show_owner_command
+from engine.doctor.finding import MAX_LISTED, Finding, Grade
 from engine.doctor.folders import can_change_queue, user_name
 from engine.doctor.place_facts import InstalledProgram, PlaceFacts, is_hidden
 from engine.locks import lock_file

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.config.federation_config import FederationConfig
+from engine.config.federation_config import FederationConfig, parse_federation
 from engine.config.queue_config import ConfigError, load_config
 from engine.schedules import linear
 
@@ -13,7 +13,7 @@ def read(folder: Path, text: str) -> object:
     """The section in a file with this text."""
     path = folder / "config.yaml"
     path.write_text(f"federation:\n  {text}\n")
-    return load_config(str(path), {}).federation
+    return parse_federation(load_config(str(path), {}).federation)
 
 
 def test_each_key_is_read(tmp_path: Path) -> None:

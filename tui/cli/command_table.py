@@ -175,7 +175,7 @@ trash restore | plans.trash:restore | restore these tasks to where they were; a 
 trash expunge @place @dry-run @json | plans.trash:sweep | delete tasks that were in the trash longer
         than the retention, permanently
 trash sweep @place @dry-run @json | plans.trash:sweep | the same as `trash expunge`
-init | queue.queue:init | make the folders of a new queue
+init | queue.queue_commands:init | make the folders of a new queue
     place DIR
     --exclusive | no other program uses this queue: store due times as file times (faster)
     @json
@@ -329,7 +329,7 @@ zgb doctor @place @json | formats.zgb_doctor:doctor | why mails do not arrive, a
 queue | - | commands for one queue
 queue status @place @json | queue.status:status | the same as `spooldeck status`
     --exact | read every task; else of more than 5,000 only a sample, and count the others
-queue add | queue.queue:add | add a task and print its id
+queue add | queue.queue_commands:add | add a task and print its id
     kind [TYPE] | kind of the task
     description [DESCRIPTION] | text of one line; '' for none, if a PLACE follows
     payload [PAYLOAD] | absolute path of a file in the mail spool; '' for none
@@ -358,7 +358,7 @@ queue corrupt put-back | queue.corrupt:put_back | put repaired files back
     @place @json
 queue count @place @json | queue.queue:count | print the number of pending tasks
 queue count-dlq @place @json | queue.queue:count_dlq | print the number of dead tasks
-queue metrics @place @json | queue.queue:show_metrics | print the current metrics
+queue metrics @place @json | queue.queue_commands:show_metrics | print the current metrics
 queue dlq | - | the dead-letter queue
 queue dlq list @place @json-lines | queue.dlq:list_dead +listing | list dead tasks
 queue dlq show @id @place @json | queue.dlq:show | print one dead task in full

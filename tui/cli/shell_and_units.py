@@ -32,28 +32,12 @@ from tui.cli.setup.errors import (
 )
 from tui.cli.setup.output import captured_lines, print_json
 from tui.cli.setup.setup import Setup, load_function
-
-TEXTS = f"{os.path.dirname(os.path.abspath(__file__))}/texts"
-
-HOUSEKEEPING_SECONDS = 300
-"""Seconds that a timer's run gets in addition to its handler: to free a lock, recover orphaned
-tasks and delete expired ones.
-"""
+from tui.cli.templates import HOUSEKEEPING_SECONDS, fill_template
 
 _UNITS = (
     *("spooldeck-queue.service", "spooldeck-queue.timer", "spooldeck-worker.service"),
     *("spooldeck.tmpfiles.conf", "spooldeck.logrotate"),
 )
-
-
-def fill_template(name: str, values: Mapping[str, str]) -> str:
-    """Fill in a text: replace each @name@; remove lines that consist of one empty value."""
-    with open(f"{TEXTS}/{name}", encoding="utf-8") as file:
-        text = file.read()
-    for key, value in values.items():
-        if not value:
-            text = text.replace(f"@{key}@\n", "")
-    return re.sub("@([a-z_]+)@", lambda found: values[found[1]], text)
 
 
 # ---- bash functions

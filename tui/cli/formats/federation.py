@@ -13,7 +13,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from engine.config.federation_config import FederationConfig
+from engine.config.federation_config import FederationConfig, parse_federation
 from engine.destinations.destination import CLOCK_SKEW_SECONDS
 from engine.model import State, Task
 from engine.store import Gone, StoreError, Unavailable
@@ -110,8 +110,7 @@ def require_packages() -> None:
 
 def settings_of(setup: Setup) -> FederationConfig:
     """The section of the configuration, or its defaults."""
-    said: FederationConfig | None = setup.config.federation
-    return said or FederationConfig()
+    return parse_federation(setup.config.federation)
 
 
 def read_own_keys(settings: FederationConfig) -> OwnKeys:

@@ -25,7 +25,7 @@ from engine.text.safe import safe_line
 from engine.work.handlers import Context, Handler
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker, WorkerResult
-from tui.cli.queue.worker_parts import print_run_json
+from tui.cli.queue.run_records import print_run_json
 from tui.cli.setup.errors import EX_NOPERM, EX_TIMEOUT, EX_UNAVAILABLE, fail, print_error
 from tui.cli.setup.setup import Setup
 

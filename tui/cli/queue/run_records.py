@@ -1,15 +1,20 @@
-"""Write the log lines and counters of a worker, many at a time."""
+"""Write what a worker did: its log lines and counters, many at a time, and its run as JSON."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from engine.text.safe import safe_line
 from engine.work.services import REACHED_AGAIN, WorkerServices
 from tui.cli.setup.errors import print_error
+from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
+
+if TYPE_CHECKING:
+    from engine.work.worker import WorkerResult
 
 _PRINTED = frozenset({"WARN", "ERROR", "ALERT"})
 """Levels of the lines that are printed."""
@@ -67,3 +72,18 @@ class RunRecords:
             except OSError as error:
                 path = f"{self._setup.queue.counters}/{name}"
                 print_error(f"{path}: {error.strerror}; {number} not counted")
+
+
+def print_run_json(run: WorkerResult) -> None:
+    """Print what a worker did in a run, as JSON."""
+    print_json(
+        {
+            "done": run.done,
+            "failed": run.failed,
+            "gone": run.gone,
+            "owed": run.owed,
+            "refused": dict(run.refused),
+            "last_failure": run.last_failure or None,
+            "trouble": run.lost or run.unreachable or None,
+        }
+    )

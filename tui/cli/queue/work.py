@@ -16,8 +16,9 @@ from engine.model import LockEvidence, State, Verdict
 from engine.policy import format_time
 from engine.stores.nftban import NftbanStore
 from engine.work.worker import Worker, WorkerResult
+from tui.cli.queue.run_records import print_run_json
 from tui.cli.queue.spool import open_spool, require_workable
-from tui.cli.queue.worker_parts import handlers, print_run_json, worker_services
+from tui.cli.queue.worker_parts import handlers, worker_services
 from tui.cli.setup.delivery_parts import with_outbox
 from tui.cli.setup.errors import EX_NOPERM, EX_TIMEOUT, fail, print_error
 from tui.cli.setup.setup import Setup

@@ -18,11 +18,9 @@ from engine.work.services import WorkerServices
 from tui.cli.queue.deliver_handlers import deliver_handlers
 from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.errors import print_error
-from tui.cli.setup.output import print_json
 from tui.cli.setup.setup import Setup
 
 if TYPE_CHECKING:
-    from engine.work.worker import WorkerResult
     from tui.cli.setup.mail_parts import MailHandler
 
 
@@ -31,21 +29,6 @@ QUARANTINE_SECONDS = 1.0
 
 MAIL_CHECK_PAUSE_SECONDS = 1.0
 """Minimum seconds between two questions whether a check for spooled mail is due."""
-
-
-def print_run_json(run: WorkerResult) -> None:
-    """Print what a worker did in a run, as JSON."""
-    print_json(
-        {
-            "done": run.done,
-            "failed": run.failed,
-            "gone": run.gone,
-            "owed": run.owed,
-            "refused": dict(run.refused),
-            "last_failure": run.last_failure or None,
-            "trouble": run.lost or run.unreachable or None,
-        }
-    )
 
 
 def handlers(

@@ -66,6 +66,13 @@ def _bullmq_settings(said: Any, at: Any) -> Any:
     return place.parse_settings(said, at)
 
 
+def _check_federation(config: Config) -> None:
+    if config.federation is not None:  # loaded only if it is configured
+        from engine.config.federation_config import parse_federation
+
+        parse_federation(config.federation)
+
+
 def _open_zmailer(setup: Setup) -> Store:
     store: Store = load_function("zmailer.spool:open_spool")(setup)
     return store
@@ -158,6 +165,7 @@ FORMATS: dict[str, Format] = {
         retry_policy=lambda setup: retries_of(NO_RETRY, is_exact=True),
         commands="bullmq",
         parse_settings=_bullmq_settings,
+        check_sections=_check_federation,
         work_command=("bullmq", "work"),
         is_delivering=True,
         no_destinations="",
@@ -204,6 +212,7 @@ FORMATS: dict[str, Format] = {
         state_folder=lambda at, queue: f"{os.path.dirname(queue.pending)}/.spooldeck",
         work_command=("queue", "work"),
         why_unworkable=lambda settings: "",
+        make_queue="queue.spool:make_queue",
         lock="queue.spool:examine_lock",
         mail_parts=("transports", "mail spool"),
         no_destinations="",
@@ -228,8 +237,7 @@ def setup_for(
         ConfigError: a value is invalid.
         CommandError: the place is a URL that cannot be used.
     """
-    if config.stores:
-        _check_settings(config)
+    _check_settings(config)
     queue = queue_settings_for(config, "" if is_url(place) else place, environ)
     return _setup(config, queue, place, environ, words)
 
@@ -355,6 +363,8 @@ def _check_settings(config: Config) -> None:
         if name not in FORMATS:
             raise at.error(f"no such format, expected one of {', '.join(FORMATS)}")
         _settings(config, name)
+    for form in FORMATS.values():
+        form.check_sections(config)
 
 
 def _settings(config: Config, name: str) -> Any:

@@ -94,6 +94,9 @@ class Format(NamedTuple):
     """The word of its own commands, for error texts; "" if there are none."""
     parse_settings: Callable[[Any, ConfigLocation], Any] = no_settings
     """Value of `stores.NAME` in the configuration -> settings; raises `ConfigError`."""
+    check_sections: Callable[[Config], object] = lambda config: None
+    """Checks the sections of the configuration that only this format reads; raises `ConfigError`.
+    """
     arrange: Callable[[Queue, Address, str], Queue] = folders_apart
     """Adapts the folders of a `Queue` to a place, given our own folder for it."""
     task_folders: tuple[str, ...] = ()
@@ -104,6 +107,9 @@ class Format(NamedTuple):
     """The command that runs a worker, after the words that name the place."""
     why_unworkable: Callable[[Any], str] = lambda settings: "spooldeck has no worker for it"
     """Settings -> why no worker of this project can run there; "" if one can."""
+    make_queue: str = ""
+    """Function of a Setup that makes missing folders of a queue, for an empty count; "" if there
+    are none to make."""
     lock: str = ""
     """Function of a Setup that examines the queue's lock; "" if each claim is a lease."""
     claims: str = "row leases"
