@@ -146,8 +146,9 @@ number{}?, windows object, last_success time?, last_failure time?, errors errors
 failure[]
 source | name text, when time?, known_since time?, problem text
 destination | destination text, state text, blocked text?, blocked_since time?, healthy flag?, \
-reason text?, since time?, probes number, next_probe time?, last_success time?, last_failure \
-time?, waiting number?, oldest time?, failed number{}?, fingerprints text{}
+reason text?, since time?, probes number, probe_skipped text?, next_probe time?, \
+last_success time?, last_failure time?, waiting number?, oldest time?, failed \
+number{}?, fingerprints text{}
 control | name text, summary text, now text?, target text?, value text?, choices text{}?, bounds \
 list?, targets object[]?, pauses flag, undoable flag, refused text?
 step | step text, text text

@@ -288,8 +288,8 @@ def page_lines(
     known = source_lines(sending, now, width)
     sources = section("Source", known) if known else []
     if not sending.transports:
-        why = table.no_transports_line(sending, has_mail=routes is not None)
-        return [*lines, why, *([BLANK_LINE, *sources] if sources else [])]
+        none = table.no_transports_line(sending, has_mail=routes is not None)
+        return [*lines, none, *([BLANK_LINE, *sources] if sources else [])]
     titles, listed = table.transport_rows(sending, limit, now, width, routes)
     lines += [titles, *(line for _, line in listed), BLANK_LINE]
     if routes is not None and not routes.unknown:
