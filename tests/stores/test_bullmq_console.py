@@ -325,13 +325,21 @@ def test_accepted_alerts_are_checked(run: Run, tmp_path: Path) -> None:
 async def test_each_queue_has_a_line_in_the_overview(
     client: redis.Redis, open_place: Callable[..., Place]
 ) -> None:
-    """Below the line of the server, with its counts; Enter opens its tasks."""
+    """Below the line of the server, with its counts, its oldest job and the rate of its finished
+    jobs; Enter opens its tasks."""
+    now_ms = round(time.time() * 1000)
     for number in range(3):
-        write_waiting(client, f"w{number}", "mails")
+        write_waiting(client, f"w{number}", "mails", timestamp=CREATED_MS - 3_600_000)
         write_failed(client, f"f{number}", "sums")
+    for number in range(60):
+        ended = now_ms - 590_000 if number == 0 else now_ms - 1000
+        write_hash(client, f"bull:mails:d{number}", finishedOn=ended, processedOn=ended - 5)
+        client.zadd("bull:mails:completed", {f"d{number}": ended})
     async with a_desk(open_place(), size=(120, 40), first=keys.OVERVIEW) as desk:
         await desk.until(lambda: desk.cells("mails")[:3] == ["3", "0", "0"])
         assert desk.cells("sums")[:3] == ["0", "0", "3"]
+        await desk.until(lambda: desk.cells("mails")[3:6] == ["0", "3h08m", "0.1"])
+        assert desk.cells("sums")[3:6] == ["0", "-", "?"]  # no completed job is kept
         await desk.press("tab")
         await desk.until(lambda: desk.console.screen.focused is not None)
         while "kind=sums" not in desk.text:

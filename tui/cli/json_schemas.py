@@ -109,7 +109,7 @@ due number?, \
 oldest_pending_age number?, in_per_second number?, out_per_second number?, course text, stalled \
 flag, drain_seconds number?, drained time?, alerts alert[], workers worker[], kinds kind[], host \
 host?, forecasts forecast{}, tokens bucket[]?, ages object?
-queued | queue text, tasks number{}
+queued | queue text, tasks number{}, oldest_pending_age number?, out_per_second number?
 past | place text, unavailable text, tasks number{}?, complete flag, due number?, \
 oldest_pending_age number?, in_per_second number?, out_per_second number?, course text, stalled \
 flag, drain_seconds number?, drained time?, alerts alert[], lock lock?, forecasts forecast{}, \

@@ -182,6 +182,8 @@ class PlaceSession:
         """Active tasks, as many as any screen shows."""
         self.waiting_kinds: Mapping[str, int] = {}
         """Number of pending tasks by kind."""
+        self.oldest_by_kind: Mapping[str, float | None] = {}
+        """Creation time of the oldest of them, epoch seconds UTC; None if no task has one."""
         self.due_kinds: Mapping[str, DueTasks] = {}
         """The due tasks of kinds that no worker would claim."""
         self.trash_bytes: int | None = None
@@ -361,7 +363,9 @@ class PlaceSession:
         tallies, before = self.inspector.tallies, self.backlog
         self.backlog = await tallies.summarize_backlog(self.clock(), kinds)
         self.active = await tallies.active_tasks()
-        self.waiting_kinds = await tallies.count_kinds()
+        pending = await tallies.count_kinds()
+        self.waiting_kinds = {kind: number for kind, (number, _) in pending.items()}
+        self.oldest_by_kind = {kind: oldest for kind, (_, oldest) in pending.items()}
         suspects = [k for k in self.waiting_kinds if may_be_blocked(self.place, self.readings, k)]
         self.due_kinds = await tallies.count_due(self.clock(), tuple(suspects))
         trashed = self.inspector.latest.counts.get(State.TRASH, 0)
