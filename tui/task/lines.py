@@ -373,6 +373,7 @@ _EVENT_WORDS: Mapping[EventKind, Run] = {
     EventKind.RECOVERED: ("worker died, pending again", "warn"),
     EventKind.UNSETTLED: ("result not stored", "warn"),
     EventKind.PUT_OFF: ("postponed", ""),
+    EventKind.LACKING: ("not tried", "warn"),
 }
 """An event in the timeline, and the colour of its dot."""
 
