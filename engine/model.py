@@ -252,6 +252,8 @@ class Part(NamedTuple):
     is_wire_format: bool = False
     """True if it is a mail in SMTP wire format: leading dots are doubled, and a line with a single
     dot ends it."""
+    errors: tuple[str, ...] = ()
+    """The errors of failed attempts that it has, one line each, the latest last."""
 
 
 def accept_any_value(name: str, value: object, now: float) -> str:

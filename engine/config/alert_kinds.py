@@ -26,6 +26,7 @@ class AlertKind(StrEnum):
     DEAD = "dead tasks"
     OLDEST = "an old task"
     BLOCKED = "tasks that no worker can run"
+    LACKING = "workers that lack something"
     TRANSPORT = "a failing transport"
     SUSPENDED = "a suspended transport"
     UNHEALTHY = "an unhealthy destination"

@@ -20,6 +20,9 @@ fsync of the registry."""
 BLOCKED_WAIT_SECONDS = 300.0
 """Seconds after which a task for a blocked destination asks again."""
 
+NOT_PROBED_KEY = "notProbedAfter"
+"""Key in `Destination.extra`: the code of the failure for which a planned probe was skipped."""
+
 CLOCK_SKEW_SECONDS = 300.0
 """A failure that is recorded further in the future comes from a wrong clock."""
 
@@ -49,6 +52,12 @@ class Destination(NamedTuple):
     """Free JSON, such as the public keys of a peer."""
     rev: int = 0
     """Revision for compare-and-swap; 0: not in the registry."""
+
+    @property
+    def probe_skipped(self) -> str:
+        """Why its last planned probe was not made; "" if it was, or is to come."""
+        code = self.extra.get(NOT_PROBED_KEY)
+        return f"not probed after {code}" if code and code == self.reason else ""
 
 
 def mark_success(old: Destination, now: float) -> Destination:
@@ -106,6 +115,11 @@ def mark_probe(old: Destination, code: str, now: float, schedule: Schedule) -> D
         return mark_success(old, now)
     planned = _after(now, schedule.wait(old.probes))
     return old._replace(healthy=False, reason=code, next_probe=planned, last_failure=now)
+
+
+def mark_skipped(old: Destination) -> Destination:
+    """After a probe that was due and not made, because a probe cannot end such a failure."""
+    return old._replace(extra={**old.extra, NOT_PROBED_KEY: old.reason})
 
 
 def restart_probes(old: Destination, now: float, schedule: Schedule) -> Destination | None:

@@ -8,6 +8,7 @@ from engine.delivery.network_errors import DeliveryError
 from engine.destinations.destination import (
     Destination,
     mark_failure,
+    mark_skipped,
     mark_success,
     origin_of,
     restart_probes,
@@ -150,8 +151,15 @@ class ProbeHandler:
         theirs = row if row is not None and row.wants_probe else None
         why = self._skips(task, server, seen)
         if why and theirs is None:
+            if row is not None and not seen.rev:
+                why = "healthy already" if row.is_healthy else f"not probed after {row.reason}"
             self._repair_chain(task, server, seen)
             self._put_back(task, why)
+            if not self._is_probed_after(seen.reason) and not seen.healthy:
+                update(
+                    parts.registry, origin, lambda old: old if old.healthy else mark_skipped(old)
+                )
+            parts.log("INFO", f"{origin}: probe skipped: {why}")
             return f"skipped: {why}"
         try:
             send = for_task(parts, context.is_cancelled).send
@@ -213,14 +221,17 @@ class ProbeHandler:
 
     def _skips(self, task: Task, server: str, seen: Destination) -> str:
         """Why a server is not probed; "" if it is."""
-        policy = self._parts.policies.get(seen.reason)
         if not seen.rev:
             return NOT_REGISTERED
         if seen.healthy:
             return "healthy already"
-        if policy is not None and not policy.probe:
+        if not self._is_probed_after(seen.reason):
             return f"not probed after {seen.reason}"
         is_planned = task.id.endswith(f"/{probe_id(server, seen.probes)}")
         if self._parts.profile.one_probe_chain and not is_planned:
             return f"{seen.probes} probes were made since"
         return ""
+
+    def _is_probed_after(self, code: str) -> bool:
+        policy = self._parts.policies.get(code)
+        return policy is None or policy.probe

@@ -47,7 +47,7 @@ _OF_KIND = f"SELECT count(*) FROM task {{how}} WHERE state={_PENDING} AND kind =
 _DUE_OF_KIND = f"""
 SELECT count(*), min(created) FROM task {{how}} WHERE state={_PENDING} AND kind = ? AND due <= ?"""
 _KINDS = f"""
-SELECT kind, count(*) FROM task {{how}} WHERE state={_PENDING}
+SELECT kind, count(*), min(created) FROM task {{how}} WHERE state={_PENDING}
 GROUP BY kind ORDER BY 2 DESC LIMIT ?"""
 _AHEAD = f"""
 SELECT kind, count(*) FROM task {{how}}
@@ -97,10 +97,12 @@ def count_due(reader: Reader, now: float, kinds: Collection[str]) -> dict[str, D
     return found
 
 
-def count_kinds(reader: Reader, most: int) -> dict[str, int]:
-    """Count the pending tasks by kind, of the `most` largest kinds."""
+def count_kinds(reader: Reader, most: int) -> dict[str, tuple[int, float | None]]:
+    """Count the pending tasks by kind, of the `most` largest kinds, each with the creation time of
+    its oldest one in epoch seconds UTC; None if no task has one."""
     how = "INDEXED BY by_cluster" if reader.has_index("by_cluster") else "NOT INDEXED"
-    return dict(reader.fetch(_KINDS.format(how=how), (most,)))
+    rows = reader.fetch(_KINDS.format(how=how), (most,))
+    return {kind: (number, oldest) for kind, number, oldest in rows}
 
 
 def count_ahead(reader: Reader, task: Task, now: float, by: str = BY_CREATED) -> dict[str, int]:

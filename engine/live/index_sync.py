@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
@@ -65,6 +65,14 @@ CHEAP_SCAN_SECONDS = 0.25
 """A full scan of this cost, in seconds of CPU, is not replaced by a comparison of revisions."""
 
 
+Found = Task | Missing | Problem
+
+
+def scan_all(store: ReadableStore) -> Iterator[Found]:
+    """Everything that a store has: what a full scan reads unless its caller needs less."""
+    return store.scan()
+
+
 class IndexChanged(NamedTuple):
     """The content of a store, as far as its index has it."""
 
@@ -116,9 +124,12 @@ class IndexSync:
         tell: Callable[[], None],
         is_shown: Callable[[], bool] = lambda: True,
         shared: SharedParts | None = None,
+        *,
+        read_store: Callable[[ReadableStore], Iterator[Found]] = scan_all,
     ) -> None:
-        """`tell` is called on this object's thread when `latest` or `crash` changes."""
-        self._open_store = open_store
+        """`tell` is called on this object's thread when `latest` or `crash` changes; `read_store`
+        is what a full scan reads."""
+        self._open_store, self._read_store = open_store, read_store
         self._place = place
         self._tell = tell
         self._is_shown, self._shared = is_shown, shared or SharedParts()
@@ -328,7 +339,7 @@ class IndexSync:
 
     def _look_up(self, index: Writer, near: ReadableStore, names: list[str]) -> None:
         found, looked_up = near.scan(set(names)), self._looked_up_in_scan
-        problems: list[Task | Missing | Problem] = []
+        problems: list[Found] = []
         is_last = False
         while not is_last:  # of names of many tasks, not all tasks are in memory at a time
             some = list(islice(found, MAX_LOOKUP_ROWS))
@@ -431,7 +442,7 @@ class IndexSync:
     def _scan_store(self, index: Writer, wide: ReadableStore, near: ReadableStore) -> bool:
         """Write all tasks of the store to the index; True if the scan reached the end."""
         assert self._looked_up_in_scan is not None
-        some: list[Task | Missing | Problem] = []
+        some: list[Found] = []
         rows, shown, whole = 0, time.monotonic(), False
         enough, looked_up = FIRST_BATCH_ROWS, self._looked_up_in_scan
         look_up_changed = partial(self._look_up_changed, index, near)
@@ -440,7 +451,7 @@ class IndexSync:
             return self._stopping or self._halted or self._is_shown()
 
         with ExitStack() as turn:
-            for item in wide.scan():
+            for item in self._read_store(wide):
                 if self._stopping or self._halted:
                     break
                 if looked_up and isinstance(item, Task) and item.id in looked_up:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from engine.live.call_thread import CLOSE_TIMEOUT_SECONDS, post_call
-from engine.live.index_sync import IndexChanged, IndexSync
+from engine.live.index_sync import Found, IndexChanged, IndexSync, scan_all
 from engine.live.operation_history import OperationHistory
 from engine.live.queries import CachedQueries, IndexQueries
 from engine.live.shared_parts import SharedParts
 from engine.live.store_actions import StoreActions, StoreThread
 from engine.model import Edges, State
 from engine.operations.journal import Journal
-from engine.store import ChangeableStore, Control, Unavailable
+from engine.store import ChangeableStore, Control, ReadableStore, Unavailable
 
 __all__ = ["IndexChanged", "Inspector"]
 
@@ -41,15 +41,19 @@ class Inspector:
         is_shown: Callable[[], bool] = lambda: True,
         find_silence: Callable[[], str] = str,
         shared: SharedParts | None = None,
+        read_store: Callable[[ReadableStore], Iterator[Found]] = scan_all,
     ) -> None:
         """`folder` is the parent of the index's temporary folder; None: chosen by free space.
 
         `journal` records operations; None: no journal. `quota` is the maximum bytes of the trash;
         None: no limit. `is_shown` returns False, on any thread, if no screen shows this place
         alone: then file events may come later. `find_silence` returns for how long a read of the
-        place has hung; "" if none does. `shared`: what it shares with other places.
+        place has hung; "" if none does. `shared`: what it shares with other places. `read_store`
+        is what a full scan reads.
         """
-        self._sync = IndexSync(open_store, folder, self._on_change, is_shown, shared)
+        self._sync = IndexSync(
+            open_store, folder, self._on_change, is_shown, shared, read_store=read_store
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: set[asyncio.Future[None]] = set()
         self._reported, self._reported_at = -1, 0.0

@@ -262,9 +262,9 @@ class CachedQueries:
         )
         return summary
 
-    async def count_kinds(self) -> Mapping[str, int]:
-        """Count the pending tasks of the largest kinds."""
-        nothing: Mapping[str, int] = {}
+    async def count_kinds(self) -> Mapping[str, tuple[int, float | None]]:
+        """Count the pending tasks of the largest kinds, each with the creation of its oldest."""
+        nothing: Mapping[str, tuple[int, float | None]] = {}
         return await self.ask(
             "kinds", lambda r: backlog.count_kinds(r, MAX_COUNTED_KINDS), nothing, lambda _: True
         )

@@ -36,6 +36,8 @@ class EventKind(StrEnum):
     """It was run, but its result could not be stored, or the task had gone."""
     PUT_OFF = "put off"
     """It was claimed and released without an attempt, until a condition is met."""
+    LACKING = "lacking"
+    """The worker itself lacks what a kind of task needs: none of it is tried. Of no one task."""
 
 
 class TaskEvent(NamedTuple):
@@ -89,6 +91,7 @@ LINE_PATTERNS: tuple[tuple[str, str, EventKind], ...] = (
     ("Task ", rf"{_TASK} (?:cannot succeed, )?moving to {_END}", EventKind.BURIED),
     ("Task ", rf"{_TASK} is not where it was claimed", EventKind.UNSETTLED),
     ("Task ", rf"{_TASK} waits: ", EventKind.PUT_OFF),
+    ("Not tried: ", r"(?P<kind>[^:]+): (?P<error>.*)", EventKind.LACKING),
     ("Outcome of ", rf"{_TASK} cannot be stored: (?P<error>.*)", EventKind.UNSETTLED),
     ("DLQ task retried: ", _TASK, EventKind.RETRIED),
     ("Moving orphaned work task back to ", rf"\S+: {_TASK}", EventKind.RECOVERED),

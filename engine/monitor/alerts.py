@@ -193,6 +193,8 @@ class AlertInputs(NamedTuple):
     """Number of spooled mails without a task that would send them."""
     warnings: tuple[str, ...]
     """Warnings of the queue itself that need an operator."""
+    lacks: Sequence[tuple[str, str, float | None]]
+    """Kind of task, what the workers lack for it, and when that was reported, epoch seconds UTC."""
     clock_step: str
     """When and by how much the clock was set a short time ago; "" if it was not."""
     blocked: Sequence[Blocked]
@@ -371,6 +373,12 @@ def _blocked(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
             what = f"{due:,} {_brief(safe_line(kind))} due for {format_rough_duration(now - since)}"
             words = f"{what}: {why}: see `doctor`"
             yield Level.WARN, AlertKind.BLOCKED, words, since, (Where.STATE, State.PENDING)
+
+
+def _lacking(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
+    for kind, lack, since in sight.lacks:
+        words = f"{_brief(safe_line(kind))} not tried: {safe_line(lack)}"
+        yield Level.WARN, AlertKind.LACKING, words, since, (Where.WORKERS,)
 
 
 def _full(sight: AlertInputs, now: float, limits: Thresholds) -> _Found:
@@ -559,7 +567,7 @@ def _is_whole(sight: AlertInputs) -> bool:
 
 _RULES: tuple[_Rule, ...] = (
     *(_unreadable, _lock, _abandoned, _interrupted, _dead, _problems, _oldest, _idle),
-    *(_blocked, _full, _limits),
+    *(_blocked, _lacking, _full, _limits),
     *(_transports, _suspended, _destinations, _lost, _refused, _clock, _warned, _metrics),
 )
 

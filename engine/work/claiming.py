@@ -21,6 +21,9 @@ missed; each start scans the whole folder.
 LACK_REST_SECONDS = 15.0
 """Seconds for which a kind rests after the worker lacked something for it; then longer."""
 
+LACK_REPORT_SECONDS = 1800.0
+"""Seconds after which a lack that goes on is reported again: monitors read an hour of the log."""
+
 
 class Slots:
     """The slots for running handlers, in all and of each kind, and the kinds that may be claimed
@@ -49,8 +52,9 @@ class Slots:
         """The earliest time at which one of them may be claimed; None: not known."""
         self._gates: dict[str, tuple[str, float | None]] = {}
         """Result of `WorkerServices.gate` by kind, in this scan."""
-        self._rests: dict[str, tuple[str, RetryDelay]] = {}
-        """By kind: what the worker lacked last for it, and the pause until it is claimed again."""
+        self._rests: dict[str, tuple[str, RetryDelay, float]] = {}
+        """By kind: what the worker lacked last for it, the pause until it is claimed again, and
+        when that was reported."""
         self._promised: dict[str, int] = {}
         """Tasks by kind that may be claimed and are not started yet, if they are counted."""
 
@@ -78,14 +82,16 @@ class Slots:
         self.busy -= 1
 
     def rest(self, kind: str, lack: str, now: float) -> bool:
-        """Claim no task of a kind for 15 s, longer each time; True if this lack is a new one. Tasks
-        that were claimed before the rest do not lengthen it.
+        """Claim no task of a kind for 15 s, longer each time; True if this lack is a new one, or
+        was reported `LACK_REPORT_SECONDS` ago. Tasks that were claimed before the rest do not
+        lengthen it.
         """
-        before, delay = self._rests.get(kind, ("", RetryDelay()))
+        before, delay, reported = self._rests.get(kind, ("", RetryDelay(), now))
         if delay.is_over(now):
             delay = delay.longer(now, LACK_REST_SECONDS)
-        self._rests[kind] = lack, delay
-        return lack != before
+        is_news = lack != before or now - reported >= LACK_REPORT_SECONDS
+        self._rests[kind] = lack, delay, now if is_news else reported
+        return is_news
 
     def end_rest(self, kind: str) -> None:
         """A handler of a kind has run: nothing is lacking for it."""
@@ -94,7 +100,7 @@ class Slots:
     @property
     def lacks(self) -> dict[str, str]:
         """What the worker lacks, by kind of task."""
-        return {kind: lack for kind, (lack, _) in self._rests.items()}
+        return {kind: lack for kind, (lack, *_) in self._rests.items()}
 
     def keep_promise(self, kind: str) -> None:
         """A task was claimed: if such are counted, it is not expected any more."""
@@ -120,7 +126,7 @@ class Slots:
         slots = 1 if contract else self._services.slots.get(kind, self._concurrency)
         if self._running[kind] + self._promised.get(kind, 0) >= slots:
             return "one is running already" if slots == 1 else f"{slots} are running already"
-        lack, rest = self._rests.get(kind, ("", RetryDelay()))
+        lack, rest, _ = self._rests.get(kind, ("", RetryDelay(), 0.0))
         if lack and not rest.is_over(self._clock()):
             self.token_at = min(rest.until, self.token_at or rest.until)
             return lack

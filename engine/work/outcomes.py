@@ -123,9 +123,8 @@ class OutcomeWriter:
         task, lack = claim.task, self._services.shorten_error(str(failure))
         self.put_off += 1
         if self._slots.rest(task.kind, lack, self._clock()):
-            text = f"{lack}: {task.kind} waits, no attempt is counted"
-            self._services.log("ERROR", text)
-            self._services.alert(text)
+            self._services.log("ERROR", f"Not tried: {task.kind}: {lack}")
+            self._services.alert(f"{lack}: {task.kind} waits, no attempt is counted")
         return Owed(claim, verbs.unclaim(task), None)
 
     def _given_up_or_waiting(self, claim: Claim, failure: BaseException, error: str) -> Owed:

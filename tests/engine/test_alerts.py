@@ -313,6 +313,11 @@ TABLE = [
         a_sight(clock_step="clock set back by 3h00m before 2026-11-20 09:42:08Z"),
         "WARN a clock that was set: clock set back by 3h00m before 2026-11-20 09:42:08Z -> queue",
     ),
+    (
+        a_sight(lacks=[("report", "cannot start x: Too many open files", NOW - 60)]),
+        "WARN workers that lack something: report not tried: cannot start x: Too many open files"
+        " -> workers",
+    ),
     (unserved(is_sample=True), "no worker running, 12+ tasks are due"),
     (NOTHING_KNOWN._replace(name="/srv/spool"), ""),
 ]

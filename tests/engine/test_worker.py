@@ -22,7 +22,7 @@ from engine.store import ClaimFilter, ClaimRules, Gone, Store, Unavailable, acce
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban import NftbanStore
 from engine.system import files
-from engine.work.claiming import RESCAN_INTERVAL_SECONDS, Claimer, Slots
+from engine.work.claiming import LACK_REPORT_SECONDS, RESCAN_INTERVAL_SECONDS, Claimer, Slots
 from engine.work.handler_threads import FinishedTask
 from engine.work.handlers import (
     CONTRACT_KINDS,
@@ -135,7 +135,11 @@ def test_a_lack_of_the_worker_is_no_attempt(queue: WorkQueue) -> None:
     assert alerts == [
         "cannot start x: Resource temporarily unavailable: scarce waits, no attempt is counted"
     ]
-    assert len(queue.logged("no attempt is counted")) == 1
+    line = "Not tried: scarce: cannot start x: Resource temporarily unavailable"
+    assert queue.logged("Not tried") == [line]
+    queue.clock.now += LACK_REPORT_SECONDS
+    worker.process_all(until_idle=True)
+    assert queue.logged("Not tried") == [line, line]
     assert set(queue.tasks().values()) == {State.PENDING}
 
 

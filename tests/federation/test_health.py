@@ -11,6 +11,7 @@ import pytest
 
 from engine.delivery.http_client import Answer
 from engine.delivery.network_errors import DeliveryError
+from engine.destinations.watch import NO_TASKS, DestinationState, SeenDestination
 from engine.federation.health import plan_missing_probes
 from engine.federation.jobs import FOLLOW, probe_id, probe_job
 from engine.federation.keys import SIGNING
@@ -20,6 +21,7 @@ from engine.schedules import linear
 from tests.federation import peers
 from tests.federation.peers import Peer
 from tests.federation.senders import LONG, SHORT, Ran, Sender, add_follow, decision, follow, post
+from tui.transports.destination_lines import cells, detail_lines, json_row
 
 Make = Callable[..., Sender]
 BOTH = pytest.mark.parametrize("profile", ["default", "sipher"])
@@ -232,14 +234,21 @@ def test_a_server_that_is_not_probed_has_no_breaker(make_sender: Make, peer: Pee
 def test_a_server_without_address_is_not_probed(
     make_sender: Make, peer: Peer, profile: str
 ) -> None:
-    """The policy of DNS allows no probe: it is planned and then skipped; the policy can be
-    changed."""
+    """The policy of DNS allows no probe: it is planned and then skipped, which its row says; the
+    policy can be changed."""
     sender = make_sender(profile)
     server = f"http://{sender.hide()}:{peer.port}"
     sender.know(peer, server)
     sender.deliver(server)
     assert sender.probes == [(server, 0, 300.0)]
+    sender.now += 300.0
     assert sender.probe(server, 0).text == "skipped: not probed after DNS"
+    assert f"INFO {server}: probe skipped: not probed after DNS" in sender.lines
+    seen = SeenDestination(sender.destination(server), NO_TASKS, DestinationState.UNHEALTHY)
+    shown = [" ".join(text for text, _ in line) for line in detail_lines(seen, "", sender.now, 80)]
+    assert any("none: not probed after DNS, after 0 probes" in line for line in shown)
+    assert cells(seen, sender.now)["PROBE"] == ("none", "muted")
+    assert json_row(seen)["probe_skipped"] == "not probed after DNS"
     policies = {**POLICIES, "DNS": POLICIES["DNS"]._replace(probe=True)}
     sender.parts = sender.parts._replace(policies=policies)
     del sender.names["peer.test"]

@@ -102,14 +102,14 @@ def test_a_probe_of_the_application_is_run_on_its_row(shared: Sender, peer: Peer
     assert shared.probe(peer.url, 1).text == "healthy"
     row = "SELECT is_healthy, health_check_attempts, unhealthy_reason FROM server_registry"
     assert shared.sql(row) == [(1, 0, None)]
-    assert shared.probe(peer.url, 2).text == "skipped: not registered"
+    assert shared.probe(peer.url, 2).text == "skipped: healthy already"
 
 
 def test_a_row_that_is_not_probed_stays(shared: Sender, peer: Peer) -> None:
     """After DNS_BLOCKED the other program asks no more."""
     add_server(shared, peer.url, peer, healthy=False)
     shared.sql("UPDATE server_registry SET unhealthy_reason = 'DNS_BLOCKED'")
-    assert shared.probe(peer.url, 0).text == "skipped: not registered"
+    assert shared.probe(peer.url, 0).text == "skipped: not probed after DNS_BLOCKED"
 
 
 def test_a_probe_of_an_unknown_server_is_left_to_another_program(sender: Sender) -> None:

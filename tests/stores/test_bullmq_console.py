@@ -11,19 +11,21 @@ import pytest
 import redis
 
 from engine.config import place_address, queue_config
+from engine.logs.merged_log import Mentions
 from engine.model import Missing, Problem, Task
 from engine.stores.bullmq import BullmqStore, scan
 from tests.redis_server import TestServer, running_server
-from tests.stores.jobs import CREATED_MS, write_failed, write_hash, write_waiting
+from tests.stores.jobs import CREATED_MS, NOW, write_failed, write_hash, write_waiting
 from tests.stores.node_packages import NodeProgram
 from tests.stores.seen import found
 from tests.stores.test_bullmq_place import Run, run
 from tests.tui.desks import a_desk
 from tui.cli.setup import place_formats
 from tui.cli.setup.places import open_places
-from tui.format import keys
+from tui.format import glyphs, keys
 from tui.format.table import short_names
 from tui.session.place import Place
+from tui.task.lines import LogFindings, TaskScene, timeline_lines
 
 __all__ = ["run"]  # a fixture
 
@@ -323,13 +325,21 @@ def test_accepted_alerts_are_checked(run: Run, tmp_path: Path) -> None:
 async def test_each_queue_has_a_line_in_the_overview(
     client: redis.Redis, open_place: Callable[..., Place]
 ) -> None:
-    """Below the line of the server, with its counts; Enter opens its tasks."""
+    """Below the line of the server, with its counts, its oldest job and the rate of its finished
+    jobs; Enter opens its tasks."""
+    now_ms = round(time.time() * 1000)
     for number in range(3):
-        write_waiting(client, f"w{number}", "mails")
+        write_waiting(client, f"w{number}", "mails", timestamp=CREATED_MS - 3_600_000)
         write_failed(client, f"f{number}", "sums")
+    for number in range(60):
+        ended = now_ms - 590_000 if number == 0 else now_ms - 1000
+        write_hash(client, f"bull:mails:d{number}", finishedOn=ended, processedOn=ended - 5)
+        client.zadd("bull:mails:completed", {f"d{number}": ended})
     async with a_desk(open_place(), size=(120, 40), first=keys.OVERVIEW) as desk:
         await desk.until(lambda: desk.cells("mails")[:3] == ["3", "0", "0"])
         assert desk.cells("sums")[:3] == ["0", "0", "3"]
+        await desk.until(lambda: desk.cells("mails")[3:6] == ["0", "3h08m", "0.1"])
+        assert desk.cells("sums")[3:6] == ["0", "-", "?"]  # no completed job is kept
         await desk.press("tab")
         await desk.until(lambda: desk.console.screen.focused is not None)
         while "kind=sums" not in desk.text:
@@ -377,6 +387,46 @@ def test_stack_traces_are_lines(
     assert store.read(one, "stack traces") == text
     assert {part.name: part.size for part in store.parts(one)}["stack traces"] == len(text)
     assert store.read(two, "stack traces") == b"{broken"
+
+
+PYTHON_TRACE = 'Traceback (most recent call last):\n  File "h.py", line 1\nValueError: no such user'
+
+
+@pytest.mark.parametrize(
+    ("traces", "lines"),
+    [
+        (
+            ["Error: old round", "Error: relay busy\n    at a.js:1", PYTHON_TRACE, "Error: last"],
+            [
+                "? attempt 1 failed, time not recorded: Error: relay busy",
+                "? attempt 2 failed, time not recorded: ValueError: no such user",
+            ],
+        ),
+        (["Error: last"], ["? attempts 1 to 2 ended, time not recorded"]),
+        (None, ["? attempts 1 to 2 ended, time not recorded"]),
+    ],
+)
+def test_a_timeline_has_the_attempts_before_the_last(
+    traces: list[str] | None,
+    lines: list[str],
+    client: redis.Redis,
+    open_bullmq: Callable[..., BullmqStore],
+) -> None:
+    """A failed job has a line for each attempt, with its error if the job has the stack traces of
+    all; their times are in no key."""
+    write_failed(client, "1", **({} if traces is None else {"stacktrace": json.dumps(traces)}))
+    store = open_bullmq()
+    task = found(store, "mails/1")
+    parts = tuple(store.parts(task))
+    findings = LogFindings(Mentions())
+    scene = TaskScene(task, store.states, max_runs=3, findings=findings, parts=parts)
+
+    shown = ["".join(text for text, _ in line) for line in timeline_lines(scene, NOW, 100)]
+
+    created, *middle, died = [" ".join(line.replace(glyphs.MARK, "").split()) for line in shown]
+    assert created.endswith("created")
+    assert middle == lines
+    assert died.endswith("failed, given up, attempt 3")
 
 
 async def test_a_flow_is_a_tree(client: redis.Redis, open_place: Callable[..., Place]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -559,6 +560,43 @@ def test_a_job_is_kept_as_its_options_say(client: redis.Redis, open_bullmq: Open
     assert client.lrange("bull:mails:wait", 0, -1) == ["4", "3"]
     task = found(store, "mails/3")
     assert (task.attempts, task.error) == (1, "later")
+
+
+@pytest.mark.parametrize(
+    ("keep", "ahead", "kept"),
+    [
+        ({"age": 3600}, 0, ["4", "3"]),
+        ({"age": 3600, "count": 1}, 0, ["4"]),
+        ({"age": 3600, "limit": 1}, 0, ["4", "3", "1"]),
+        ({"age": 60}, 8 * 86_400, ["4", "3", "2", "1"]),
+        (None, 0, ["4", "3", "2", "1"]),
+    ],
+)
+@pytest.mark.parametrize(("end", "name"), [("completed", "Complete"), ("failed", "Fail")])
+def test_finished_jobs_are_removed_by_age_as_bullmq_does(
+    keep: object,
+    ahead: float,
+    kept: list[str],
+    end: str,
+    name: str,
+    client: redis.Redis,
+    open_bullmq: Opener,
+) -> None:
+    """Those older than the option of the job that finishes, but none while the worker's clock is
+    ahead of the server's by days."""
+    now = time.time()
+    for ident, age in (("1", 7300), ("2", 3700), ("3", 3500)):
+        ended = round((now - age) * 1000)
+        write_hash(client, f"bull:mails:{ident}", finishedOn=ended)
+        client.zadd(f"bull:mails:{end}", {ident: ended})
+    write_waiting(client, "4", opts=json.dumps({f"removeOn{name}": keep}))
+    store = open_bullmq(clock=lambda: now + ahead)
+    (task,) = store.take(now + ahead, "me", 1)
+    done = task._replace(state=State.DONE, lease=None)
+    store.swap(task, done if end == "completed" else verbs.give_up_task(task, "broken", 1))
+    assert client.zrevrange(f"bull:mails:{end}", 0, -1) == kept
+    gone = {"1", "2", "3"} - {*kept}
+    assert not any(client.exists(f"bull:mails:{ident}") for ident in gone)
 
 
 def test_limits_of_a_queue_are_honoured(client: redis.Redis, open_bullmq: Opener) -> None:

@@ -182,7 +182,10 @@ async def test_the_retry_key_reruns_done_tasks(server: FakeServer, config: str) 
 def test_a_queue_command_of_another_format_is_refused(run: Run) -> None:
     """In one line that says what the place is."""
     said = run("queue", "dlq", "list", "--root", URL, code=69)
-    assert said == f"spooldeck: {URL} is a fake queue: this command is for an NFTBan queue\n"
+    refusal = f"spooldeck: {URL} is a fake queue: this command is for an NFTBan queue"
+    instead = f"use `spooldeck queue list --state fake-dead {URL}`"
+    assert said == f"{refusal}: {instead}\n"
+    assert run("queue", "metrics", URL, code=69).endswith(f"use `spooldeck status --json {URL}`\n")
 
 
 async def test_the_console_shows_it(server: FakeServer, config: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
+from engine.logs.log_tail import format_log_line
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.alerts import Alert, AlertKind, LimitUse
 from engine.operations.journal import Operation
@@ -120,6 +121,17 @@ def a_strange_lock(root: Path) -> None:
     eleven_dead(root)
 
 
+def a_poor_worker(root: Path) -> None:
+    """A worker that could not start a program of one kind, and can again of another."""
+    log = root / "log" / "queue.log"
+    lines = (
+        ("ERROR", "Not tried: feeds_sync: cannot start sync: Resource temporarily unavailable"),
+        ("ERROR", "Not tried: report: cannot start report: Resource temporarily unavailable"),
+        ("SUCCESS", "Task completed: 20261120T094115Z-report-00000001 (report)"),
+    )
+    log.write_bytes(b"".join(format_log_line(*line, time.time()) for line in lines))
+
+
 def a_full_disk(root: Path) -> None:
     """A disk with room for no task: that of the tasks."""
     a_stale_lock(root)
@@ -147,6 +159,7 @@ PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
     ),
     (a_strange_lock, {AlertKind.UNKNOWN_LOCK, AlertKind.BAD_METRICS, AlertKind.DEAD}),
     (a_full_disk, {AlertKind.STALE, AlertKind.FULL}),
+    (a_poor_worker, {AlertKind.LACKING}),
 ]
 
 
@@ -254,6 +267,20 @@ def test_the_recorder_samples_what_it_can_read(
     assert sample.oldest is not None
     assert round(sample.when - sample.oldest, -2) == 9_000
     assert len(reads) == 2
+
+
+def test_doctor_names_what_a_worker_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the log of the last hour, until a task of the kind was tried again."""
+    setup = a_setup(tmp_path)
+    a_poor_worker(tmp_path)
+
+    assert doctor(setup, Namespace(json=True)) == 1
+
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    lack = "feeds_sync not tried: cannot start sync: Resource temporarily unavailable"
+    assert [one["problem"] for one in found if one["check"] == "worker"][-1:] == [lack]
 
 
 def test_doctor_names_the_limits_that_are_reached(

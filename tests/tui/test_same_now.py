@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from engine.model import State
+from engine.model import State, Task
+from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.text.error_pattern import fold_error, pattern_name
 from tests.tui.desks import Desk, a_desk
 from tests.tui.queues import Run
 from tests.tui.spools import a_task, disk_place, make_spool
+from tui.cli.print.clusters import read_failed
 from tui.groups.clusters_screen import ClustersScreen
 from tui.plan.screen import PlanScreen
 
@@ -137,3 +139,32 @@ async def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) ->
             lambda: [line.strip("│▶ ") for line in desk.text.splitlines()][2:5] == agreed
         )
     assert printed[-1].startswith("8 failed, 2 clusters")
+
+
+FAILING = {State.PENDING, State.ACTIVE, State.HELD, State.DEAD, State.TRASH}
+
+
+@pytest.mark.parametrize(
+    ("word", "destination", "states"),
+    [
+        (None, "", FAILING),
+        ("dead", "", {State.DEAD}),
+        (None, "a.example", {*State}),
+        ("dead", "a.example", {State.DEAD, State.DONE}),
+        ("done", "a.example", {State.DONE}),
+    ],
+)
+def test_clusters_read_only_what_can_have_an_error(
+    word: str | None, destination: str, states: set[State]
+) -> None:
+    """The command reads the states it shows; finished tasks only if an error names a
+    destination."""
+    memory = MemoryTasks()
+    for state in State:
+        task = Task(f"in {state}", "job", state, 1.0, destination=destination)
+        with memory.condition:
+            memory.put((state, task.id), task)
+
+    found = list(read_failed(MemoryStore(memory), word))
+
+    assert {task.state for task in found if isinstance(task, Task)} == states

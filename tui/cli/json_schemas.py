@@ -109,7 +109,7 @@ due number?, \
 oldest_pending_age number?, in_per_second number?, out_per_second number?, course text, stalled \
 flag, drain_seconds number?, drained time?, alerts alert[], workers worker[], kinds kind[], host \
 host?, forecasts forecast{}, tokens bucket[]?, ages object?
-queued | queue text, tasks number{}
+queued | queue text, tasks number{}, oldest_pending_age number?, out_per_second number?
 past | place text, unavailable text, tasks number{}?, complete flag, due number?, \
 oldest_pending_age number?, in_per_second number?, out_per_second number?, course text, stalled \
 flag, drain_seconds number?, drained time?, alerts alert[], lock lock?, forecasts forecast{}, \
@@ -146,8 +146,9 @@ number{}?, windows object, last_success time?, last_failure time?, errors errors
 failure[]
 source | name text, when time?, known_since time?, problem text
 destination | destination text, state text, blocked text?, blocked_since time?, healthy flag?, \
-reason text?, since time?, probes number, next_probe time?, last_success time?, last_failure \
-time?, waiting number?, oldest time?, failed number{}?, fingerprints text{}
+reason text?, since time?, probes number, probe_skipped text?, next_probe time?, \
+last_success time?, last_failure time?, waiting number?, oldest time?, failed \
+number{}?, fingerprints text{}
 control | name text, summary text, now text?, target text?, value text?, choices text{}?, bounds \
 list?, targets object[]?, pauses flag, undoable flag, refused text?
 step | step text, text text

@@ -31,6 +31,18 @@ SPARKLINE_CELLS, MIN_SPARKLINE_CELLS = 9, 8
 """Width of the sparkline at 80x24, in cells."""
 
 
+class QueuePart(NamedTuple):
+    """One queue of a server."""
+
+    name: str
+    counts: Mapping[State, int]
+    oldest: float | None
+    """Creation time of its oldest pending task, epoch seconds UTC; None if there is none, or
+    unknown."""
+    outward: float | None
+    """Tasks per second that ended; None if unknown."""
+
+
 class PlaceLine(NamedTuple):
     """Values of one place for its line in the table."""
 
@@ -64,10 +76,10 @@ class PlaceLine(NamedTuple):
     """
     fine_words: Sequence[str] = ()
     """The words that are finer than a state."""
-    parts: tuple[tuple[str, Mapping[State, int]], ...] = ()
-    """The queues of a server with their counts."""
+    parts: tuple[QueuePart, ...] = ()
+    """The queues of a server."""
     is_part: bool = False
-    """True for one of those: only its counts are known."""
+    """True for one of those."""
 
 
 def live_line(
@@ -98,8 +110,24 @@ def live_line(
         live.alerts[0].level if needs_attention(live.alerts) else "",
         count_by_words(latest.counts, latest.words, live.inspector.states, live.inspector.words),
         tuple(live.inspector.words),
-        live.readings.queue_figures.queues if known else (),
+        _parts_of(live) if known else (),
     )
+
+
+def _parts_of(live: PlaceSession) -> tuple[QueuePart, ...]:
+    """The queues of a server, each with its oldest task from the index and its rate from the jobs
+    that are kept."""
+    figures = live.readings.queue_figures
+    rates = {one.kind: one.per_minute for one in figures.kinds or ()}
+    oldest = {safe_line(kind): when for kind, when in live.oldest_by_kind.items()}
+    return tuple(
+        QueuePart(name, counts, oldest.get(name), _per_second(rates.get(name)))
+        for name, counts in figures.queues
+    )
+
+
+def _per_second(per_minute: float | None) -> float | None:
+    return None if per_minute is None else per_minute / 60
 
 
 def count_rows(queues: Iterable[PlaceLine]) -> int:
@@ -119,11 +147,22 @@ def part_lines(
     form, place = table_layout(queues, width), queues[number]
     busiest = sorted(
         place.parts,
-        key=lambda part: (-part[1].get(State.DEAD, 0), -part[1].get(State.PENDING, 0), part[0]),
+        key=lambda part: (
+            -part.counts.get(State.DEAD, 0),
+            -part.counts.get(State.PENDING, 0),
+            part.name,
+        ),
     )
-    for name, counts in busiest[:MAX_PARTS]:
-        part = PlaceLine(place.number, name, place.words, counts, complete=True, is_part=True)
-        yield name, place_row(part, f" {name}", form, now, width)
+    for part in busiest[:MAX_PARTS]:
+        line = PlaceLine(
+            *(place.number, part.name, place.words, part.counts),
+            complete=True,
+            due=0,  # its column is empty, and a queue without pending tasks has no oldest one
+            oldest=part.oldest,
+            rates=None if part.outward is None else Rates(0.0, part.outward),
+            is_part=True,
+        )
+        yield part.name, place_row(line, f" {part.name}", form, now, width)
 
 
 Cell: TypeAlias = Callable[[PlaceLine, float], Run]
@@ -337,7 +376,8 @@ def _short_error(queue: PlaceLine) -> str:
     return within.lstrip("/: ") if within != queue.unavailable else within
 
 
-_PART_COLUMNS = ("PEND", "WORK", "DLQ", "HELD")
+_PART_COLUMNS = ("PEND", "WORK", "DLQ", "HELD", "OLDEST", "OUT/s")
+"""The columns of one queue of a server: what comes in is not counted for each."""
 _ALERT_LOOKS = {Level.CRIT: "error", Level.WARN: "warn", "": ""}
 
 

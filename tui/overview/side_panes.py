@@ -193,8 +193,9 @@ def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
 
 
 def _transport_pane(data: OverviewData, width: int) -> PaneRows:
-    limit, sending = data.here.place.alerts.transport_failures, data.moment.sending
-    lines = transport_lines(sending, limit, data.now, width, MAX_PANE_ROWS)
+    place, now, sending = data.here.place, data.now, data.moment.sending
+    limit, has_mail = place.alerts.transport_failures, place.mail is not None
+    lines = transport_lines(sending, limit, now, width, MAX_PANE_ROWS, has_mail=has_mail)
     used = used_transports(sending, limit)
     target = Target(keys.TRANSPORTS, data.here.number)
     rows = [
@@ -243,13 +244,15 @@ def used_transports(sending: MailHealth | None, limit: float) -> list[TransportH
 
 
 def transport_lines(
-    sending: MailHealth | None, limit: float, now: float, width: int, height: int
+    sending: MailHealth | None, limit: float, now: float, width: int, height: int, *, has_mail: bool
 ) -> list[Line]:
-    """Transports of a place, the worst first; from a failure rate of `limit` on it is failing."""
+    """Transports of a place, the worst first; from a failure rate of `limit` on it is failing.
+    `has_mail` if the place can send by transports.
+    """
     if sending is None:
         return [(("  not recorded", "muted"),)]
     if not (used := used_transports(sending, limit)):
-        return [present.cut_line(ways.no_transports_line(sending), width)]
+        return [present.cut_line(ways.no_transports_line(sending, has_mail=has_mail), width)]
     name = min(12, max(present.cells_of(safe_line(way.name)) for way in used))
     longest = max(len(way.health(limit).value) for way in used)
     lines: list[Line] = []

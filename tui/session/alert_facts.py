@@ -107,6 +107,7 @@ def make_alert_inputs(
         routes=readings.routes,
         orphaned_mails=orphaned_mails,
         warnings=(*readings.queue_figures.warnings, *_cannot_work(place, tasks.refusals)),
+        lacks=tuple((one.kind, one.error, one.when) for one in readings.lacks),
         clock_step=readings.clock_step,
         blocked=tuple(_blocked(place, readings, tasks.due_kinds)),
         dead_clusters=dead_clusters,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from engine.index.backlog import BacklogSummary, DueTasks
 from engine.index.group_counts import count_destinations
 from engine.index.schema import Query
 from engine.live.call_thread import CallThread
+from engine.live.index_sync import Found, scan_all
 from engine.live.inspector import Inspector
 from engine.live.shared_parts import SharedParts
 from engine.locks.token_buckets import ALL_KINDS
@@ -49,7 +50,7 @@ from engine.operations.journal import Intent
 from engine.operations.notes import NotesById
 from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace
-from engine.store import Unavailable
+from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
 from tui.format.present import Totals
 from tui.session.alert_facts import TaskFacts, make_alert_inputs, may_be_blocked
@@ -128,10 +129,11 @@ class PlaceSession:
         records: bool = False,
         name: str = "",
         shared: SharedParts | None = None,
+        read_store: Callable[[ReadableStore], Iterator[Found]] = scan_all,
     ) -> None:
         """`number`: the place's number in the console, from 1. `records`: write samples for the
         flight recorder unless another process does. `name`: its short name; "" for the whole one.
-        `shared`: what it shares with the other places.
+        `shared`: what it shares with the other places. `read_store` is what a full scan reads.
         """
         self.place, self.clock, self.number = place, clock, number
         self.name = name or safe_line(place.name)
@@ -150,6 +152,7 @@ class PlaceSession:
             is_shown=lambda: self._is_shown,
             find_silence=self.find_silence,
             shared=shared,
+            read_store=read_store,
         )
         self.worker = WorkerProcess(place.worker_command)
         self.recovery = RecoveryProcess(place.recovery_command)
@@ -179,6 +182,8 @@ class PlaceSession:
         """Active tasks, as many as any screen shows."""
         self.waiting_kinds: Mapping[str, int] = {}
         """Number of pending tasks by kind."""
+        self.oldest_by_kind: Mapping[str, float | None] = {}
+        """Creation time of the oldest of them, epoch seconds UTC; None if no task has one."""
         self.due_kinds: Mapping[str, DueTasks] = {}
         """The due tasks of kinds that no worker would claim."""
         self.trash_bytes: int | None = None
@@ -358,7 +363,9 @@ class PlaceSession:
         tallies, before = self.inspector.tallies, self.backlog
         self.backlog = await tallies.summarize_backlog(self.clock(), kinds)
         self.active = await tallies.active_tasks()
-        self.waiting_kinds = await tallies.count_kinds()
+        pending = await tallies.count_kinds()
+        self.waiting_kinds = {kind: number for kind, (number, _) in pending.items()}
+        self.oldest_by_kind = {kind: oldest for kind, (_, oldest) in pending.items()}
         suspects = [k for k in self.waiting_kinds if may_be_blocked(self.place, self.readings, k)]
         self.due_kinds = await tallies.count_due(self.clock(), tuple(suspects))
         trashed = self.inspector.latest.counts.get(State.TRASH, 0)

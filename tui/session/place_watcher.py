@@ -16,7 +16,7 @@ from engine.destinations.watch import DestinationsReading
 from engine.locks.process_stats import count_open_files
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import LogLine, Tail
-from engine.logs.task_events import EventKind, parse_event
+from engine.logs.task_events import EventKind, TaskEvent, parse_event
 from engine.model import LockEvidence, Verdict
 from engine.monitor import prometheus
 from engine.monitor.alerts import LimitUse
@@ -87,6 +87,8 @@ class PlaceReadings(NamedTuple):
     refusals: Refusals | str = Refusals()
     """Mails that were refused for good or lost, of those in the delivery records; or why the
     records cannot be read."""
+    lacks: tuple[TaskEvent, ...] = ()
+    """The lines of the last hour about what workers lack, one of each kind."""
     clock_step: str = ""
     """When and by how much the clock was set; "" if it was not."""
     mail_obstacle: str = ""
@@ -233,6 +235,7 @@ class PlaceWatcher:
             host=self._place.host(),
             journal_changed=0 if journal is None else folder_mtime(journal.folder),
             refusals=self._refusals,
+            lacks=events.current_lacks(now),
             clock_step=self._place.clock_step(),
             mail_obstacle=obstacle,
             free_tasks=self._place.free_tasks(),
@@ -332,7 +335,7 @@ def is_run_line(line: LogLine) -> bool:
     return found is not None and not found.transport and found.what not in _BY_OTHERS
 
 
-_BY_OTHERS = (EventKind.QUEUED, EventKind.RETRIED)
+_BY_OTHERS = (EventKind.QUEUED, EventKind.RETRIED, EventKind.LACKING)
 
 
 def merge_logs(logs: Iterable[Sequence[LogLine]]) -> list[LogLine]:

@@ -18,6 +18,9 @@ MAX_EVENTS = 50_000
 MAX_STARTS = 1_000
 """Maximum start times kept."""
 
+LACK_SHOWN_SECONDS = 3600.0
+"""Seconds for which a lack is current: twice as long as until a worker reports it again."""
+
 POLLS_PER_READ = 2
 """Polls of a log per call; each reads about 1 MB, and the rest waits for the next call."""
 
@@ -45,6 +48,8 @@ class RecentTaskEvents:
         self._transports: dict[str, str] = {}
         self.starts: deque[float] = deque(maxlen=MAX_STARTS)
         """Start times of the last started tasks, epoch seconds UTC."""
+        self.lacks: dict[str, TaskEvent] = {}
+        """The line about what the workers lack, by kind, if no task of the kind was tried since."""
         self.latency = LatencyMeter()
         """Waits and runs of the tasks."""
 
@@ -54,12 +59,22 @@ class RecentTaskEvents:
             for _ in range(POLLS_PER_READ):
                 new = list(task_events.read_events(log.poll(now), self._transports))
                 self._events.extend(new)
+                for event in new:
+                    if event.what is EventKind.LACKING:
+                        self.lacks[event.kind] = event
+                    elif event.what in (EventKind.SUCCEEDED, EventKind.FAILED):
+                        self.lacks.pop(event.kind, None)
                 self.latency.add(new, log.since)
                 self.starts.extend(
                     e.when for e in new if e.what is EventKind.STARTED and e.when is not None
                 )
                 if not log.is_behind:
                     break
+
+    def current_lacks(self, now: float) -> tuple[TaskEvent, ...]:
+        """What the workers lack; a worker repeats its line while that is so."""
+        found = self.lacks.values()
+        return tuple(e for e in found if e.when is None or now - e.when < LACK_SHOWN_SECONDS)
 
     @property
     def is_read(self) -> bool:

@@ -373,6 +373,7 @@ _EVENT_WORDS: Mapping[EventKind, Run] = {
     EventKind.RECOVERED: ("worker died, pending again", "warn"),
     EventKind.UNSETTLED: ("result not stored", "warn"),
     EventKind.PUT_OFF: ("postponed", ""),
+    EventKind.LACKING: ("not tried", "warn"),
 }
 """An event in the timeline, and the colour of its dot."""
 
@@ -394,12 +395,15 @@ def timeline_lines(scene: TaskScene, now: float, width: int) -> Text:
     if since and not any(event.what is EventKind.STARTED for event in events):
         rows.append((since, _EVENT_WORDS[EventKind.STARTED]))
     died = died_at(task)
-    if died and not any(event.what in (*ends, EventKind.FAILED) for event in events):
+    has_end = bool(died) and not any(e.what in (*ends, EventKind.FAILED) for e in events)
+    if has_end:
         runs = present.count_runs(task, scene.max_runs)
         number = f", attempt {runs:,}" if runs else ""
         rows.append((died, (f"failed, given up{number}", "error")))
     if not any(event.what is EventKind.QUEUED for event in events):
         rows.insert(0, (task.created or None, _EVENT_WORDS[EventKind.QUEUED]))
+    dated = sum(one.outcome is not None for one in scene.findings.attempts) or has_end
+    rows[1:1] = [(None, (text, "warn")) for text in _undated_attempts(scene, dated)]
     if task.state is State.PENDING and task.due is not None and task.due > now:
         rows.append((task.due, ("backoff ends", "line")))
     if start is not None and start.when is not None and not scene.gone:
@@ -410,6 +414,29 @@ def timeline_lines(scene: TaskScene, now: float, width: int) -> Text:
         sign, text = (".", "muted") if look == "line" else (glyphs.MARK, "")
         lines.append(((f"   {clock:<9}", "muted"), (f" {sign} ", look), (f" {words}", text)))
     return [present.cut_line(line, width) for line in lines]
+
+
+MAX_UNDATED_ATTEMPTS = 10
+"""Attempts that a timeline lists one by one with their errors, the latest ones."""
+
+
+def _undated_attempts(scene: TaskScene, dated: int) -> list[str]:
+    """The attempts that the task counts without a time in logs or store, but for the `dated` last
+    ones; each with its error if the store keeps one of each."""
+    runs = present.count_runs(scene.task, scene.max_runs) or 0
+    number = runs - max(dated, scene.task.state is State.DONE)  # that one has succeeded
+    if number < 1 or (scene.findings.log is None and not scene.findings.error):
+        return []
+    errors = [error for part in scene.parts for error in part.errors][-runs:][:number]
+    if len(errors) < number:
+        errors = []  # a job may keep only some: which attempts they are of is unknown
+    first = max(0, number - MAX_UNDATED_ATTEMPTS) if errors else number
+    name = "attempt 1" if first == 1 else f"attempts 1 to {first:,}"
+    lines = [f"{name} ended, time not recorded"] if first else []
+    return lines + [
+        f"attempt {at:,} failed, time not recorded: {safe_line(errors[at - 1])}"
+        for at in range(first + 1, number + 1)
+    ]
 
 
 def _search_coverage(scene: TaskScene) -> str:

@@ -59,7 +59,8 @@ def describe_why(one: SeenDestination, now: float) -> str:
     if one.state is DestinationState.BLOCKED:
         return f"{_since(about.blocked_since, now)}{safe_line(about.blocked)}"
     if one.state is DestinationState.UNHEALTHY:
-        return f"{_since(about.since, now)}{safe_line(about.reason)}"
+        skipped = ", not probed" if about.probe_skipped else ""
+        return f"{_since(about.since, now)}{safe_line(about.reason)}{skipped}"
     return "send again: R" if one.can_recover else ""
 
 
@@ -99,6 +100,8 @@ def _probe(about: Destination, now: float) -> Run:
     if about.healthy or about.next_probe is None:
         return _NONE
     left = about.next_probe - now
+    if left <= 0 and about.probe_skipped:
+        return "none", "muted"
     return (present.format_duration(left), "") if left > 0 else ("now", "warn")
 
 
@@ -140,6 +143,8 @@ def detail_lines(
         rows.append(("unhealthy", (f"since {_when(about.since, now)}: {about.reason}", "")))
         after = f", after {present.format_count(about.probes, 'probe')}"
         planned = _when(about.next_probe, now) if about.next_probe is not None else "none planned"
+        if about.probe_skipped and (about.next_probe or 0.0) <= now:
+            planned = f"none: {about.probe_skipped}"
         rows.append(("next probe", (planned + after, "")))
     elif about.since is not None:
         rows.append(("healthy", (f"since {_when(about.since, now)}", "ok")))
@@ -243,6 +248,7 @@ def json_row(one: SeenDestination) -> dict[str, object]:
         "reason": about.reason or None,
         **time_fields("since", about.since),
         "probes": about.probes,
+        "probe_skipped": about.probe_skipped or None,
         **time_fields("next_probe", about.next_probe),
         **time_fields("last_success", about.last_success),
         **time_fields("last_failure", about.last_failure),

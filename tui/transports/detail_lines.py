@@ -285,9 +285,11 @@ def page_lines(
     if routes is not None and routes.unknown:
         why, look = table.describe_route(routes)
         lines += [*fold_lines(why, width, look), BLANK_LINE]
-    sources = section("Source", source_lines(sending, now, width))
+    known = source_lines(sending, now, width)
+    sources = section("Source", known) if known else []
     if not sending.transports:
-        return [*lines, table.no_transports_line(sending), BLANK_LINE, *sources]
+        none = table.no_transports_line(sending, has_mail=routes is not None)
+        return [*lines, none, *([BLANK_LINE, *sources] if sources else [])]
     titles, listed = table.transport_rows(sending, limit, now, width, routes)
     lines += [titles, *(line for _, line in listed), BLANK_LINE]
     if routes is not None and not routes.unknown:

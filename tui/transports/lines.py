@@ -269,10 +269,12 @@ def sort_transports(
     return sorted(sending.transports, key=rank)
 
 
-def no_transports_line(sending: MailHealth) -> Line:
-    """Why no transport is shown."""
+def no_transports_line(sending: MailHealth, *, has_mail: bool) -> Line:
+    """Why no transport is shown; `has_mail` if the place can send by transports."""
     if sending.is_reading:
         return (("   reading mail.log ...", "muted"),)
+    if not sending.sources and not has_mail:
+        return (("   no mail transports here", "muted"),)
     if not sending.sources:
         return (("   no mail figures: mail.prom and mail.log are missing", "muted"),)
     return (("   no transport in mail.prom, none in the last hour of mail.log", "muted"),)

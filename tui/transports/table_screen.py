@@ -113,7 +113,8 @@ class TransportTable(ListScreen):
         elif registry.is_configured:
             text.append((("   no destinations yet: nothing was delivered", "muted"),))
         if self.live.has_readings and not sending.transports:
-            text.append(view.no_transports_line(sending))
+            has_mail = self.live.place.mail is not None
+            text.append(view.no_transports_line(sending, has_mail=has_mail))
         return text + detail_lines.source_lines(sending, now, width)
 
     def rows_frame(self) -> Frame:

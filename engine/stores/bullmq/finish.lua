@@ -31,6 +31,12 @@ local function add_trace(trace)
   return '[' .. table.concat(kept, ',') .. ']'
 end
 
+-- True if the clock that made the time of the change is ahead of the server's by more than 5 minutes.
+local function is_clock_ahead()
+  local at = redis.pcall('TIME') -- refused to some users
+  return at[1] and tonumber(ARGV[2]) - 1000 * at[1] > 300000
+end
+
 -- Fill in what depends on the job's own options: how many finished jobs are kept, and its attempts.
 local function complete_arguments()
   if ours.push then -- the number of the argument that is the command
@@ -41,8 +47,12 @@ local function complete_arguments()
   local said, claim = options(), ours.claim or {}
   local keeps = said[ARGV[5] == 'failed' and 'removeOnFail' or 'removeOnComplete']
   if type(keeps) == 'number' then keeps = {count = keeps} end
+  if keeps == cjson.null then keeps = false end -- with which BullMQ fails
   if type(keeps) ~= 'table' then keeps = {count = keeps and 0 or -1} end
   if ours.to == '' then keeps = {count = 0} end
+  -- Jobs are too old by the worker's clock, as for BullMQ's worker. A wrong one must not delete them all:
+  -- the next job that finishes removes the old ones.
+  if keeps.age and is_clock_ahead() then keeps.age = nil end
   ARGV[8] = cmsgpack.pack({
     token = ours.lock ~= '' and ours.lock or '0', keepJobs = keeps, attempts = said.attempts or 1,
     maxMetricsSize = ours.metrics or '', name = claim.name, lockDuration = claim.lockDuration,

@@ -146,7 +146,8 @@ def list_parts(task: Task, key: str, image: bytes, fields: Mapping[str, str]) ->
     for name, field in FIELD_PARTS.items():
         if (shown := field_part(fields, name)) is not None:
             size = len(shown) if name == TRACES_PART else len(to_bytes(fields[field]))
-            parts.append(Part(name, f"{key} {field}", size))
+            errors = _errors_of(fields[field]) if name == TRACES_PART else ()
+            parts.append(Part(name, f"{key} {field}", size, errors=errors))
     return parts
 
 
@@ -154,20 +155,26 @@ def field_part(fields: Mapping[str, str], part: str) -> bytes | None:
     """The bytes of a part that is one field; None if there is no such part."""
     value = fields.get(FIELD_PARTS.get(part, ""))
     if value and part == TRACES_PART:
-        value = _read_traces(value)
+        traces = _read_traces(value)
+        value = value if traces is None else "\n\n".join(traces)
     return to_bytes(value)[:MAX_PART_BYTES] if value else None
 
 
-def _read_traces(text: str) -> str:
-    """The stack traces of the attempts as lines, a blank line between two; as stored if they are
-    not a list of texts."""
+def _read_traces(text: str) -> list[str] | None:
+    """The stack traces of the attempts; None if they are not a list of texts."""
     try:
         traces = json.loads(text)
     except (ValueError, RecursionError):
-        return text
+        return None
     if not isinstance(traces, list) or not all(isinstance(trace, str) for trace in traces):
-        return text
-    return "\n\n".join(traces)
+        return None
+    return traces
+
+
+def _errors_of(text: str) -> tuple[str, ...]:
+    """The line with the error of each stack trace: the first of Node's, the last of Python's."""
+    some = (trace.strip().splitlines() or [""] for trace in _read_traces(text) or ())
+    return tuple(lines[-1 if lines[0].startswith("Traceback ") else 0] for lines in some)
 
 
 def image_of(queue: str, job: str, was: str, fields: Mapping[str, str]) -> JobImage:

@@ -74,7 +74,7 @@ class ServerWatch:
             self._kinds_due = time.monotonic() + max(KINDS_SECONDS, KINDS_COST_FACTOR * spent)
         known = [queue.workers for queue in state.queues if queue.workers is not None]
         self._figures = WholeQueueFigures(
-            tuple(facts.describe_state(state, time.time())),
+            (*facts.describe_state(state, time.time()), *rate_rows(self._kinds)),
             warnings,
             has_worker=any(known) if known else None,
             connected=tuple(state.workers),
@@ -89,6 +89,17 @@ def kinds_by_jobs(found: Iterable[facts.QueueRuns]) -> tuple[KindFigures, ...]:
     """The figures of the queues in which jobs finished, wait or run, the busiest first."""
     kinds = [_kind_of(one) for one in found if one.has_tasks or one.runs or any(one.counts or ())]
     return tuple(sorted(kinds, key=lambda one: (-(one.per_minute or 0.0), one.kind)))
+
+
+def rate_rows(kinds: Iterable[KindFigures]) -> list[tuple[str, str]]:
+    """Finished jobs per minute of each queue, or why that is unknown, as a row for the screen."""
+    texts = [
+        f"{one.kind} ? ({one.unknown})"
+        if one.per_minute is None
+        else f"{one.kind} {one.per_minute:,.1f}/min"
+        for one in kinds
+    ]
+    return [("rates", facts.list_names(texts))] if texts else []
 
 
 def _kind_of(one: facts.QueueRuns) -> KindFigures:

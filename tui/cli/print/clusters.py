@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from engine.index.schema import Query
-from engine.model import state_words
-from engine.store import Unavailable
+from engine.live.index_sync import Found
+from engine.model import State, Task, state_words
+from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.one_look import chosen_places, parse_place_filter, print_lines, scan_once
@@ -30,7 +32,7 @@ def clusters(setup: Setup, arguments: Namespace) -> int:
             raise Unavailable(live.inspector.latest.unavailable)
         return await check_clusters(live, state_query(live, arguments))
 
-    found = scan_once(places, ask)
+    found = scan_once(places, ask, partial(read_failed, word=arguments.state))
     if arguments.json:
         for values in view.cluster_values(found):
             print(task_row.json_line(values), end="")
@@ -45,17 +47,37 @@ def clusters(setup: Setup, arguments: Namespace) -> int:
     return 0
 
 
+def read_failed(store: ReadableStore, word: str | None) -> Iterator[Found]:
+    """Read the tasks of a state, or of all in which a task has an error.
+
+    The finished tasks are read only if others name a destination: that a task for it succeeded is
+    then evidence that an error has ended.
+    """
+    named = _states_by_word(store.states, store.words)
+    wanted = {named[word]} if word in named else {*store.states} - {State.DONE}
+    has_destination = False
+    for found in store.scan({store.states[state] for state in wanted}):
+        has_destination |= isinstance(found, Task) and bool(found.destination)
+        yield found
+    if has_destination and State.DONE in {*store.states} - wanted:
+        yield from store.scan({store.states[State.DONE]})
+
+
 def state_query(live: PlaceSession, arguments: Namespace) -> Query:
     """The tasks that `--state` and `--filter` select.
 
     Raises:
         CommandError: the place has no such state, or the filter is not valid.
     """
-    states, words = live.inspector.states, live.inspector.words
-    named_states = {word: state for state in states for word in state_words(state, states, words)}
+    words = live.inspector.words
+    named_states = _states_by_word(live.inspector.states, words)
     if arguments.state and arguments.state not in named_states:
         expected = ", ".join(named_states)
         fail(EX_USAGE, f"--state {safe_line(arguments.state)}: expected {expected}")
     state = named_states.get(arguments.state)
     part = f" state={arguments.state}" if state in words.values() else ""
     return Query(state, parse_place_filter(f"{arguments.filter}{part}", live))
+
+
+def _states_by_word(states: Mapping[State, str], words: Mapping[str, State]) -> dict[str, State]:
+    return {word: state for state in states for word in state_words(state, states, words)}

@@ -140,8 +140,13 @@ def _as_row(look: OverviewReport, now: float) -> dict[str, object]:
     line = view.live_line(look.live, now, view.SPARKLINE_CELLS)
     row = view.place_values(line, now)
     row["queues"] = [
-        {"queue": name, "tasks": {line.words[state]: n for state, n in counts.items()}}
-        for name, counts in line.parts
+        {
+            "queue": part.name,
+            "tasks": {line.words[state]: number for state, number in part.counts.items()},
+            "oldest_pending_age": None if part.oldest is None else round(now - part.oldest, 1),
+            "out_per_second": None if part.outward is None else round(part.outward, 3),
+        }
+        for part in line.parts
     ]
     row["alerts"] = [alert_view.alert_row(alert) for alert in look.live.alerts]
     workers = worker_rows(look.live, now)

@@ -21,7 +21,7 @@ def list_corrupt(setup: Setup, arguments: Namespace) -> int:
 
     Exit 1 if a folder of quarantined files is blocked by something else.
     """
-    store = open_spool(setup)
+    store = open_spool(setup, "doctor")
     try:
         for aside in note_if_empty(store.list_quarantined(), "quarantined files"):
             since = format_time(aside.since) if aside.since else "unknown"
@@ -50,7 +50,7 @@ def list_corrupt(setup: Setup, arguments: Namespace) -> int:
 def put_back(setup: Setup, arguments: Namespace) -> int:
     """Put repaired files back to their former paths; exit 1 if one was not moved."""
     setup.require_writable()
-    store = open_spool(setup)
+    store = open_spool(setup, "doctor")
     placed: dict[str, str] = {}
     failed: dict[str, str] = {}
     try:

@@ -34,7 +34,7 @@ SHOWN_ERROR_CHARS = 50
 def list_dead(setup: Setup, arguments: Namespace) -> int:
     """Print one line for each dead task, in the form of the contract's own command."""
     make_queue(setup)
-    store = open_spool(setup)
+    store = open_spool(setup, "queue list --state DEAD")
     for task in note_if_empty(_dead(store), "dead tasks"):
         if arguments.json:
             print_json(task_row(task, store.states[State.DEAD]))
@@ -70,7 +70,7 @@ def _local(moment: float | str | None) -> str:
 
 def show(setup: Setup, arguments: Namespace) -> int:
     """Print the file of one dead task, line by line; as JSON with its row."""
-    store = open_spool(setup)
+    store = open_spool(setup, "queue list --json --filter id=ID")
     try:
         for found in store.scan({arguments.id}):
             if isinstance(found, Task) and found.state is State.DEAD:
@@ -91,7 +91,7 @@ def show(setup: Setup, arguments: Namespace) -> int:
 def retry(setup: Setup, arguments: Namespace) -> int:
     """Move dead tasks to pending; exit 1 if one was not found or not moved."""
     setup.require_writable()
-    store = open_spool(setup)
+    store = open_spool(setup, "replay --filter id=ID --dry-run")
     wanted = list(dict.fromkeys(arguments.ids))
     found = {
         task.id: task
@@ -177,7 +177,7 @@ def retry_all(setup: Setup, arguments: Namespace) -> int:
     """Move all dead tasks to pending."""
     if not arguments.dry_run:
         setup.require_writable()
-    store = open_spool(setup)
+    store = open_spool(setup, "replay --state DEAD --dry-run")
     dead = _dead(store)
     if arguments.dry_run:
         _show_planned("retry", dead, arguments)
@@ -219,7 +219,7 @@ def expunge(setup: Setup, arguments: Namespace) -> int:
     if not arguments.dry_run:
         setup.require_writable()
     now = time.time()
-    store = open_spool(setup)
+    store = open_spool(setup, "expunge --state DEAD --dry-run")
     expired = list(store.find_expired(lambda died: now - died, days))
     if arguments.dry_run:
         _show_planned("expunge", expired, arguments)

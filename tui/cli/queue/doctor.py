@@ -16,6 +16,7 @@ from engine.doctor import store_checks
 from engine.doctor.finding import Finding, Grade, format_finding, needs_action
 from engine.monitor.alerts import MIN_FREE_TASKS, describe_limit, is_nearly_full
 from engine.store import Unavailable
+from engine.text.safe import safe_line
 from tui.cli.plans import plan_command
 from tui.cli.queue.deliver_handlers import INSTALL, missing_library
 from tui.cli.setup.delivery_parts import open_registry
@@ -24,6 +25,7 @@ from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup, load_function
 from tui.session.alert_facts import limits_of_tasks
 from tui.session.place_watcher import limit_open_files, read_lock, read_queue_figures
+from tui.session.recent_events import RecentTaskEvents
 
 OK, ATTENTION = 0, 1
 
@@ -38,7 +40,7 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
     missing = missing_library(setup.config)
     library = [("handlers", Finding(Grade.BAD, missing, INSTALL))] if missing else []
     found = chain(passwords, library, checks(setup), _check_limits(setup), _check_deliveries(setup))
-    return print_findings(found, as_json=arguments.json)
+    return print_findings(chain(found, _check_lacks(setup)), as_json=arguments.json)
 
 
 def print_findings(found: Iterable[tuple[str, Finding]], *, as_json: bool = False) -> int:
@@ -107,6 +109,18 @@ def _check_limits(setup: Setup) -> Iterator[tuple[str, Finding]]:
 _MENDS = {"queue": "{} queue work", "trash": "{} trash list  # then expunge some"}
 """What makes room below a limit, with the words of the command that selects the place."""
 _MORE_FILES = "set LimitNOFILE= higher in the unit of its service, then restart it"
+
+
+def _check_lacks(setup: Setup) -> Iterator[tuple[str, Finding]]:
+    """What the workers themselves lack, by the last hour of their logs."""
+    with closing(RecentTaskEvents(make_place(setup, setup.place).logs)) as events:
+        now = time.time()
+        events.read_new(now)
+        while not events.is_read:
+            events.read_new(now)
+        for one in events.current_lacks(now):
+            what = f"{safe_line(one.kind)} not tried: {safe_line(one.error)}"
+            yield "worker", Finding(Grade.WARN, what, "mend it; the worker then goes on by itself")
 
 
 def _check_deliveries(setup: Setup) -> Iterator[tuple[str, Finding]]:

@@ -163,7 +163,7 @@ def _find_place(setup: Setup, arguments: Namespace) -> Setup:
 
 def show_metrics(setup: Setup, arguments: Namespace) -> int:
     """Print the current text of queue.prom, or its values by name."""
-    store = open_spool(setup)
+    store = open_spool(setup, "status --json")
     text = render_metrics(setup, store, time.time()).decode()
     store.close()
     if arguments.json:

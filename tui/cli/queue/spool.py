@@ -53,13 +53,13 @@ def _delivered(setup: Setup) -> dict[str, Callable[[bytes], str]]:
     return dict.fromkeys(kinds, find_destination)
 
 
-def open_spool(setup: Setup) -> NftbanStore:
-    """Open the store of an NFTBan queue.
+def open_spool(setup: Setup, instead: str = "") -> NftbanStore:
+    """Open the store of an NFTBan queue; `instead` is the command for other formats.
 
     Raises:
         Unavailable: it cannot be reached, or has another format.
     """
-    setup.require_format(FORMAT, TITLE)
+    setup.require_format(FORMAT, TITLE, instead)
     _require_folders(setup)
     return NftbanStore(spool_folders(setup))
 

@@ -307,6 +307,8 @@ def _as_text(place: Place, found: PlaceStatus) -> list[str]:
         lines.append(f"sampled   {tasks.read:,} of {sum(tasks.counts.values()):,} tasks {text}")
     if found.age is not None:
         lines.append(f"oldest    {format_rough_duration(found.age)} waiting")
+    elif tasks.counts.get(State.PENDING):
+        lines.append("oldest    ? no task that was read has a time of creation")
     rows = readings.queue_figures.rows
     lines += [f"{safe_line(name):<9} {safe_line(text)}" for name, text in rows]
     lines += _mail_lines(readings, time.time())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from engine.index.filter_language import Filter
+from engine.live.index_sync import Found, scan_all
 from engine.live.shared_parts import SharedParts
-from engine.store import Unavailable
+from engine.store import ReadableStore, Unavailable
 from engine.text.safe import safe_line
 from tui.cli.setup.filter_option import parse_filter_option
 from tui.cli.setup.output import Progress, print_controls, wants_color
@@ -34,8 +35,13 @@ def chosen_places(setup: Setup, names: Sequence[str]) -> list[Place]:
     return open_places(setup, names)
 
 
-def scan_once(places: Sequence[Place], ask: Callable[[Sequence[PlaceSession]], Awaitable[T]]) -> T:
-    """Scan these places once and return the answer of `ask`.
+def scan_once(
+    places: Sequence[Place],
+    ask: Callable[[Sequence[PlaceSession]], Awaitable[T]],
+    read_store: Callable[[ReadableStore], Iterator[Found]] = scan_all,
+) -> T:
+    """Scan these places once, reading of each what `read_store` does, and return the answer of
+    `ask`.
 
     A place that cannot be reached is passed to `ask` too; its inspector has the reason.
     """
@@ -44,7 +50,7 @@ def scan_once(places: Sequence[Place], ask: Callable[[Sequence[PlaceSession]], A
         names = short_names([place.name for place in places])
         shared = SharedParts(len(places))
         lives = [
-            PlaceSession(place, time.time, number, name=name, shared=shared)
+            PlaceSession(place, time.time, number, name=name, shared=shared, read_store=read_store)
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
         for live in lives:

@@ -9,6 +9,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from importlib import import_module
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -177,17 +178,25 @@ class Setup(NamedTuple):
         """
         return self.format.open_store(self)
 
-    def require_format(self, name: str, title: str) -> None:
+    def require_format(self, name: str, title: str, instead: str = "") -> None:
         """Refuse a command that is for another format; `title` says which, with its article.
+
+        `instead` is the command for all formats, `DEAD` in it the word of the place for dead tasks.
 
         Raises:
             Unavailable: the place has another format than `name`.
         """
-        if self.format_name != name:
-            word = self.format.commands
-            more = f" (see spooldeck {word} --help)" if word else ""
-            what = f"{safe_line(self.place)} is {self.format.title}"
-            raise Unavailable(f"{what}: this command is for {title}{more}")
+        if self.format_name == name:
+            return
+        more = f" (see spooldeck {self.format.commands} --help)" if self.format.commands else ""
+        if instead:
+            with closing(self.open_store()) as store:
+                dead = store.states.get(State.DEAD, "")
+            if "DEAD" not in instead or dead:
+                words = f"spooldeck {instead.replace('DEAD', dead)} {shlex.quote(self.place)}"
+                more = f": use `{safe_line(words)}`"
+        what = f"{safe_line(self.place)} is {self.format.title}"
+        raise Unavailable(f"{what}: this command is for {title}{more}")
 
     def require_mail(self, part: str) -> None:
         """Refuse a mail command at a place whose workers do not send by our transports.
