@@ -752,6 +752,21 @@ def open_dir_path(
 _cache = FdCache()
 
 
+LINKED_FOLDER = (
+    "a symbolic link, none is followed below the data folder: mount its target there "
+    "(mount --bind), or name the real folder in the configuration"
+)
+"""Why a folder of a data folder is not used."""
+
+
+class LinkedFolder(NotADirectoryError):
+    """A component of a path below the data folder is a symbolic link; its text is one line for the
+    operator, whichever folder was to be opened."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
 def _open_dir_path(path: str, root: str, make: bool, owner: tuple[int, int] | None) -> int:
     parts = _below(path, root)
     if parts is None:
@@ -761,7 +776,7 @@ def _open_dir_path(path: str, root: str, make: bool, owner: tuple[int, int] | No
     if make:
         make_folders(root, owner=owner)
     fd = open_path(root)
-    for part in parts:
+    for at, part in enumerate(parts):
         above = fd
         try:
             fd = _enter(part, above)
@@ -770,6 +785,11 @@ def _open_dir_path(path: str, root: str, make: bool, owner: tuple[int, int] | No
                 raise
             make_folder(part, above, owner=owner)
             fd = _enter(part, above)
+        except NotADirectoryError as error:
+            there = "/".join((root.rstrip("/"), *parts[: at + 1]))
+            if not os.path.islink(there):
+                raise
+            raise LinkedFolder(error.errno, LINKED_FOLDER, there) from error
         finally:
             os.close(above)
     return fd

@@ -74,11 +74,7 @@ def _require_folders(setup: Setup) -> None:
         raise Unavailable(describe_missing(queue.root))
     for path in (queue.pending, queue.work, queue.dlq):
         if link := _link_below(path, queue.root):
-            raise Unavailable(
-                f"{link} is a symbolic link, none is followed below the data folder: mount its "
-                "target there (mount --bind), or name the folders by queue.pending, queue.work and "
-                "queue.dlq"
-            )
+            raise Unavailable(f"{link}: {files.LINKED_FOLDER}")
     if not all(map(os.path.isdir, (queue.pending, queue.work, queue.dlq))):
         where = os.path.dirname(queue.pending)
         raise Unavailable(
