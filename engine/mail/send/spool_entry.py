@@ -174,10 +174,11 @@ def render_refusal(text: str) -> bytes:
 
 
 def encode_text(text: str) -> str:
-    """Return a subject or recipient for meta.sh: one line of ASCII, encoded as in a header (RFC
-    2047)."""
-    line = _on_one_line(text)[:MAX_TEXT_LENGTH]
-    if line.isascii() and "=?" not in line:
+    """Return a subject or recipient for meta.sh: one line, which a shell reads; encoded as in a
+    header (RFC 2047) if it would be read in another way."""
+    line = _on_one_line(text)[:MAX_TEXT_LENGTH].encode("utf-8", "replace").decode()
+    written = files.format_assignment("A", line, utf8=True).encode()
+    if "=?" not in line and files.parse_assignments(written, bool) == {"A": line}:
         return line
     return f"=?utf-8?b?{base64.b64encode(line.encode('utf-8', 'replace')).decode()}?="
 
