@@ -1107,7 +1107,8 @@ def format_assignment(key: str, value: str, *, utf8: bool = False) -> str:
     after a multi-byte character is swallowed by bash in some locales, so the rest would be
     executed: such a value is never written as UTF-8.
     """
-    utf8 = utf8 and not any(a > "\x7f" and b in _ESCAPED for a, b in zip(value, value[1:]))
+    swallows = (a > "\x7f" and value[at] in _ESCAPED for at, a in enumerate(value[:-1], 1))
+    utf8 = utf8 and not any(swallows)
     kept = "".join(
         " " if c < " " or c == "\x7f" else _ESCAPED.get(c, c) if c < "\x7f" or utf8 else "_"
         for c in value

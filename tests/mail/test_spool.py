@@ -110,8 +110,8 @@ def shell(meta: str) -> list[str]:
     "\u00e9\\$(touch ran)", "x" * 5000,
 ], spool=a_spool)  # fmt: skip
 def test_a_shell_reads_the_values_that_we_read(spool: MailSpool, subject: str) -> None:
-    """A bash that sources meta.sh gets the same values; a subject that another locale's shell would run, or
-    that looks like an encoded header, in the form of a header."""
+    """A bash that sources meta.sh gets the same values; a subject that a shell of another
+    locale would run, or that looks like an encoded header, in the form of a header."""
     mail = kept(spool, subject=subject)
     to, seen, body, created = shell(mail.meta)
     assert mail.subject == subject
