@@ -367,6 +367,15 @@ def test_only_our_encoded_subjects_are_decoded(spool: MailSpool, stored: str, su
     assert spool.read(spool.meta_path(THEIRS)).subject == subject
 
 
+@each(("to", "domain"), [
+    ("admin@a.test", "a.test"), ("a@A.test, b@a.test", "a.test"), ("a@a.test,b@b.test", ""),
+    ("", ""), ("root", ""), ("=?utf-8?b?w7xAYS50ZXN0?=", "a.test"),
+])  # fmt: skip
+def test_a_mail_names_the_domain_of_its_recipients(to: str, domain: str) -> None:
+    """Of one or several of the same domain, by which its errors are judged; else none."""
+    assert spool_entry.find_domain(META.replace("admin@example.com", to).encode()) == domain
+
+
 def test_a_subject_of_several_lines_is_one(spool: MailSpool) -> None:
     """The real program writes a line break as it is, and a shell reads it; here it is a space."""
     meta = theirs(spool) / "meta.sh"

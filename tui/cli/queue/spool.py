@@ -19,6 +19,7 @@ from engine.stores.nftban import NftbanStore, SpoolFolders
 from engine.system import files
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import describe_missing, print_error
+from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.setup import Setup
 
 if TYPE_CHECKING:
@@ -46,11 +47,18 @@ def spool_folders(setup: Setup) -> SpoolFolders:
 
 def _delivered(setup: Setup) -> dict[str, Callable[[bytes], str]]:
     kinds = [kind for kind, one in setup.config.handlers.items() if one.deliver is not None]
-    if not kinds:
-        return {}
-    from engine.destinations.request_facts import find_destination
+    found: dict[str, Callable[[bytes], str]] = {MAIL_SEND_KIND: _recipients_domain}
+    if kinds:
+        from engine.destinations.request_facts import find_destination
 
-    return dict.fromkeys(kinds, find_destination)
+        found.update(dict.fromkeys(kinds, find_destination))
+    return found
+
+
+def _recipients_domain(meta: bytes) -> str:
+    from engine.mail.send.spool_entry import find_domain  # few runs scan tasks that send mail
+
+    return find_domain(meta)
 
 
 def open_spool(setup: Setup) -> NftbanStore:
