@@ -468,7 +468,12 @@ def seconds_to_spend(tasks: int, tokens: int, per_hour: int) -> float:
 
 
 def describe_time_to_empty(seconds: float) -> str:
-    """Time until a rate-limited queue is empty: `empty in 1h17m at best`."""
+    """Time until a rate-limited queue is empty: `empty in 1h17m at best`.
+
+    If the rate does not delay it, the due times do, and they are not known here.
+    """
+    if seconds <= 0:
+        return "tokens for all of them"
     return f"empty in {format_rough_duration(seconds)} at best"
 
 

@@ -100,7 +100,8 @@ def check_mail(patient: PlaceFacts) -> Iterator[Finding]:
     if mail.hidden:
         yield access_denied(mail.hidden)
     if mail.problem:
-        yield Finding(Grade.BAD, mail.problem, "correct it there")
+        mend = "correct it there" if files.LINKED_FOLDER not in mail.problem else ""
+        yield Finding(Grade.BAD, mail.problem, mend)
     if mail.unavailable:
         yield _shut(patient)
     for what, mend in mail.settings:

@@ -116,7 +116,7 @@ class GroupView(NamedTuple):
     agents: tuple[int, int]
     idle: tuple[int, int]
     max_agents: int
-    """`maxring` of the clause (Plim)."""
+    """`maxring` of the clause; the most agents in all if it sets none (Plim)."""
     overfeed: int
     """`overfeed` of the clause (Flim)."""
     max_thread_agents: int

@@ -226,10 +226,10 @@ class _PastErrors:
                 # Two logs may record it, and only the mail log names the transport.
                 self.done[who] = min(event.when, self.done.get(who, event.when))
                 if event.transport or who not in ways:
-                    ways[who] = (event.kind, event.transport, sent_to.get(who, ""))
+                    ways[who] = (event.kind, event.transport, _destination(event, sent_to))
             elif event.error:
                 self.had[event.mark].append((event.when, event))
-                way = (event.kind, event.transport, sent_to.get(who, ""))
+                way = (event.kind, event.transport, _destination(event, sent_to))
                 self._badly[way].append((event.when, who, event.mark))
         for who, when in self.done.items():
             self._well[ways[who]].append(when)
@@ -261,6 +261,14 @@ class _PastErrors:
         }
 
 
+ANY = "*"
+"""The destination of a mail without a task: the log hides its domain, so it counts for each."""
+
+
+def _destination(event: TaskEvent, sent_to: Mapping[str, str]) -> str:
+    return sent_to.get(event.id, "") if event.id else ANY
+
+
 _Way: TypeAlias = tuple[str, str, str]
 """Kind of a task, its transport and its destination; "" for what is not known."""
 
@@ -289,9 +297,11 @@ def _weighed(cluster: ErrorGroup, past: _PastErrors, now: float) -> _ErrorCounts
         is_kind = not cluster.kinds or kind in cluster.kinds
         return is_kind and (not transports or not by or by in transports)
 
+    its = frozenset({ANY, *cluster.destinations} if cluster.destinations else ())
+
     def alike(way: _Way) -> bool:
         """True if a task could have had this error: one to another server could not."""
-        return same_way(way) and (not cluster.destinations or way[2] in cluster.destinations)
+        return same_way(way) and (not its or way[2] in its)
 
     first = had[0][0] if had else last
     before = math.nextafter(first, -math.inf)

@@ -752,6 +752,21 @@ def open_dir_path(
 _cache = FdCache()
 
 
+LINKED_FOLDER = (
+    "a symbolic link, none is followed below the data folder: mount its target there "
+    "(mount --bind), or name the real folder in the configuration"
+)
+"""Why a folder of a data folder is not used."""
+
+
+class LinkedFolder(NotADirectoryError):
+    """A component of a path below the data folder is a symbolic link; its text is one line for the
+    operator, whichever folder was to be opened."""
+
+    def __str__(self) -> str:
+        return f"{self.filename}: {self.strerror}"
+
+
 def _open_dir_path(path: str, root: str, make: bool, owner: tuple[int, int] | None) -> int:
     parts = _below(path, root)
     if parts is None:
@@ -761,7 +776,7 @@ def _open_dir_path(path: str, root: str, make: bool, owner: tuple[int, int] | No
     if make:
         make_folders(root, owner=owner)
     fd = open_path(root)
-    for part in parts:
+    for at, part in enumerate(parts):
         above = fd
         try:
             fd = _enter(part, above)
@@ -770,6 +785,11 @@ def _open_dir_path(path: str, root: str, make: bool, owner: tuple[int, int] | No
                 raise
             make_folder(part, above, owner=owner)
             fd = _enter(part, above)
+        except NotADirectoryError as error:
+            there = "/".join((root.rstrip("/"), *parts[: at + 1]))
+            if not os.path.islink(there):
+                raise
+            raise LinkedFolder(error.errno, LINKED_FOLDER, there) from error
         finally:
             os.close(above)
     return fd
@@ -1080,22 +1100,28 @@ def is_file_below(root: str, path: str, under: str = "") -> bool:
 _ESCAPED = {"\\": "\\\\", '"': '\\"', "$": "\\$", "`": "\\`"}
 
 
-def format_assignment(key: str, value: str) -> str:
+def format_assignment(key: str, value: str, *, utf8: bool = False) -> str:
     """Format a `KEY="value"` line that every shell reads back as `value`.
 
-    ASCII only; control characters become spaces, other characters "_". A backslash after a
-    multi-byte character is swallowed by bash in some locales, so the rest would be executed.
+    ASCII only, unless `utf8`; control characters become spaces, other characters "_". A backslash
+    after a multi-byte character is swallowed by bash in some locales, so the rest would be
+    executed: such a value is never written as UTF-8.
     """
+    swallows = (a > "\x7f" and value[at] in _ESCAPED for at, a in enumerate(value[:-1], 1))
+    utf8 = utf8 and not any(swallows)
     kept = "".join(
-        " " if c < " " or c == "\x7f" else _ESCAPED.get(c, c) if c < "\x7f" else "_" for c in value
+        " " if c < " " or c == "\x7f" else _ESCAPED.get(c, c) if c < "\x7f" or utf8 else "_"
+        for c in value
     )
     return f'{key}="{kept}"\n'
 
 
-def format_assignments(values: Mapping[str, str] | Iterable[tuple[str, str]]) -> bytes:
+def format_assignments(
+    values: Mapping[str, str] | Iterable[tuple[str, str]], *, utf8: bool = False
+) -> bytes:
     """Format a file of assignments, in the given order."""
     pairs = values.items() if isinstance(values, Mapping) else values
-    return "".join(format_assignment(k, v) for k, v in pairs).encode("ascii")
+    return "".join(format_assignment(k, v, utf8=utf8) for k, v in pairs).encode()
 
 
 def parse_assignments(
@@ -1105,7 +1131,8 @@ def parse_assignments(
 
     Blank lines and comments are allowed; `known` decides which keys are. Nothing is expanded. A
     line of a key in `raw` that is not valid is taken literally from its first to its last quote: it
-    was written by a program that does not escape.
+    was written by a program that does not escape. One without its closing quote goes on in the next
+    lines, as in a shell; their ends become spaces.
 
     Raises:
         Refused: with the line number and what was expected.
@@ -1119,14 +1146,17 @@ def parse_assignments(
     except UnicodeDecodeError as error:
         raise Refused(f"not UTF-8 at byte {error.start}") from error
     values: dict[str, str] = {}
-    for number, line in enumerate(text[:-1].split("\n"), 1):
+    numbered = iter(enumerate(text[:-1].split("\n"), 1))
+    for number, line in numbered:
         if not line.strip(" \t") or _is_comment(line, number):
             continue
         try:
             key, value = _parse_line(line, number)
         except Refused:
             key, _, value = line[:-1].partition('="')
-            if key not in raw or line[-1] != '"' or any(map(_is_control, value)):
+            if key in raw and line[-1] != '"':
+                key, value = _parse_line(_join_lines(line, numbered), number)
+            elif key not in raw or any(map(_is_control, value)):
                 raise
         if not known(key):
             raise Refused(f"line {number}: unknown key {key}")
@@ -1134,6 +1164,15 @@ def parse_assignments(
             raise Refused(f"line {number}: {key} is repeated")
         values[key] = value
     return values
+
+
+def _join_lines(line: str, numbered: Iterator[tuple[int, str]]) -> str:
+    """A line with those after it, to the one that ends with a quote."""
+    for _, more in numbered:
+        line = f"{line} {more}"
+        if more.endswith('"'):
+            break
+    return line
 
 
 MAIL_RAW = ("MAIL_SUBJECT",)

@@ -1,17 +1,24 @@
-"""Count how recipients have ended, from the statistics log of a scheduler: they leave the spool."""
+"""Count how recipients have ended, from the statistics log of a scheduler: they leave the spool;
+and the reports to their senders, which wait in router/."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import inf
 from typing import NamedTuple
 
 from engine.locks import lock_file
+from engine.stores.zmailer import names
+from engine.stores.zmailer.folders import PostofficeFolders
 from engine.system import files
 from engine.zmailer.options import WrongOption, parse_options
 from engine.zmailer.statistics_log import parse_line
+from engine.zmailer.submit import ROUTER
 
 FAILURES = frozenset({"error", "error2", "expire", "expiry"})
 """States of the log that mean that the sender gets no delivery."""
@@ -27,6 +34,42 @@ MIN_FAILURES, MIN_SHARE = 5, 0.2
 """From so many failures, and this share of the last ends, an operator is warned."""
 OLD_SECONDS = 3600.0
 """An older log warns of nothing."""
+
+
+MAX_ROUTER_MAILS = 200
+"""So many mails in router/ are opened to tell the reports among them."""
+_REPORT = re.compile(rb"\A(?:[a-z]+ .*\n){0,3}channel error\n")
+"""The envelope of a mail without a sender."""
+
+
+class RouterMails(NamedTuple):
+    """Mails in router/: each waits for the router, which no scheduler starts."""
+
+    mails: int
+    reports: int
+    """Those without a sender, as reports of failures are, among the first `MAX_ROUTER_MAILS`."""
+    oldest: float
+    """When the oldest of those was written, epoch seconds UTC; infinite without mails."""
+
+
+def read_router(folders: PostofficeFolders) -> RouterMails:
+    """Count the mails in router/.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    reports, oldest = 0, inf
+    with folders.open_below(folders.fd, ROUTER) as router_fd:
+        mails = [name for name in os.listdir(router_fd) if names.message_number(name) is not None]
+        for name in mails[:MAX_ROUTER_MAILS]:
+            with suppress(FileNotFoundError):  # the router has taken it
+                fd = files.open_plain(name, router_fd)
+                try:
+                    oldest = min(oldest, os.fstat(fd).st_mtime)
+                    reports += _REPORT.match(os.pread(fd, 512, 0)) is not None
+                finally:
+                    os.close(fd)
+    return RouterMails(len(mails), reports, oldest)
 
 
 class RecentEnds(NamedTuple):

@@ -190,6 +190,15 @@ def test_successes_count_only_for_the_destinations_of_the_error() -> None:
         assert (not_counted in now.evidence) == (words == "?")
 
 
+def test_a_mail_without_a_task_counts_for_each_destination() -> None:
+    """Its log line hides the domain; it was sent the same way."""
+    sent = "MAIL_SEND_RESULT task_id=inline status=success transport=curl"
+    events = told(failed(40, ONE), *(line(5 + n / 100, sent, "mail.log") for n in range(10)))
+
+    (now,) = check_recurrences([Errors(kinds=(), destinations=("a.test",))], events, NOW)
+    assert now.text == "no (40m)"
+
+
 def test_an_unhealthy_destination_means_that_its_error_still_happens() -> None:
     """However many tasks succeeded, and however old the failure in the log is: yes, with the reason
     of the registry; a healthy destination changes nothing."""

@@ -91,11 +91,26 @@ def place(tmp_path: Path) -> Place:
 
 @each("name", LIKE_SENDMAIL, place=Place)
 def test_a_program_like_sendmail_gets_envelope_and_mail(place: Place, name: str) -> None:
-    """Sender and recipient are arguments, the mail comes as it is; no header names a recipient."""
+    """Sender and recipient are arguments, the mail comes as it is; no header names a recipient.
+    Exim is asked to print why it refuses a mail."""
     place.transport(name).send(MAIL, never)
     path = str(place.folder / MADE[name][1])
-    assert place.told()["argv"] == [path, "-i", "-f", MAIL.sender, "--", MAIL.recipient]
+    options = ["-oep"] if name == "exim" else []
+    assert place.told()["argv"] == [path, "-i", *options, "-f", MAIL.sender, "--", MAIL.recipient]
     assert place.given() == MAIL.data
+
+
+def test_exim_is_known_behind_the_name_sendmail(place: Place) -> None:
+    """As Debian installs it: a link, whose target decides the options; the printed reason is that
+    of the failure."""
+    place.transport("exim", "#!/bin/sh\n[ $2 = -oep ] && echo message too big; exit 1\n")
+    (place.folder / MADE["exim"][1]).rename(place.folder / "exim4")
+    sendmail = place.transport("sendmail")
+    (place.folder / "sendmail").unlink()
+    (place.folder / "sendmail").symlink_to("exim4")
+    with pytest.raises(NotSent) as failure:
+        sendmail.send(MAIL, never)
+    assert (failure.value.word, str(failure.value)) == ("rejected_too_large", "message too big")
 
 
 def test_mailx_gets_subject_addresses_and_text(place: Place) -> None:

@@ -63,6 +63,9 @@ def test_each_figure_has_its_row() -> None:
     none, paused = FIGURES._replace(tokens=0), CONFIG._replace(is_enabled=False)
     assert dict(describe_state(a_look(figures=none)).rows)["next token"] == "10:20:30Z (in 30s)"
     assert "next token" not in dict(describe_state(a_look(figures=none, settings=paused)).rows)
+    enough = FIGURES._replace(tokens=5, drained=NOW)
+    rows = dict(describe_state(a_look(figures=enough, backlog=Backlog(1, 0, 1, 0))).rows)
+    assert rows["backlog"] == "1 waiting, 0 due; tokens for all of them"
     full = FIGURES._replace(tokens=5, registrations=None)
     rows = dict(describe_state(a_look(figures=full, backlog=Backlog(0, 0, 0, 0))).rows)
     assert (rows["tokens"], rows["backlog"]) == ("5 of 5", "none waiting")

@@ -189,3 +189,23 @@ def test_looking_opens_to_read_only(tmp_path: Path) -> None:
     with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
         look(store)
     assert [entry.name for entry in tmp_path.iterdir()] == ["zgb.db"]
+
+
+@as_root
+def test_wal_mode_names_whose_rights_it_needs(database: Path) -> None:
+    """A user who may not write beside a database in WAL mode cannot read it either: the refusal has
+    the command that can."""
+    os.chown(database, 0, 0)
+    os.chown(database.parent, 0, 0)
+    with closing(sqlite3.connect(database)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    for path in (database.parent, database):
+        path.chmod(0o755)
+
+    def read() -> None:
+        with pytest.raises(Unavailable) as refusal:
+            ZgbStore(ZgbDatabase(str(database)), lambda: NOW)
+        said = "WAL mode is read with files beside it, and this user may not write there; run: "
+        assert f"{said}sudo -u root spooldeck status {database}" in str(refusal.value)
+
+    by_nobody(read)

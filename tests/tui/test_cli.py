@@ -18,6 +18,7 @@ import pytest
 
 from engine import verbs
 from engine.live.folder_events import FolderEventSource
+from engine.system import files
 from tests import command
 from tests.tui.queues import (
     Run,
@@ -372,13 +373,20 @@ def test_a_linked_queue_folder_is_refused_by_every_command(
     spooldeck: Run, tmp_path: Path, root: str
 ) -> None:
     """Tasks ran behind a link below the data folder while mail was never sent: now each command
-    names the link and what to do; a data folder that is a link itself is followed."""
+    names the link and what to do, in the same words; a data folder that is a link is followed."""
     Path(root, "queue").rename(tmp_path / "disk2")
     Path(root, "queue").symlink_to(tmp_path / "disk2")
+    line = f"{root}/queue: {files.LINKED_FOLDER}"
     for words in ("queue process-next", "queue list", "queue add report", "queue count"):
         refused = spooldeck("--root", root, *words.split())
         assert (refused.returncode, refused.stderr.count("\n")) == (69, 1), refused.stderr
-        assert f"{root}/queue is a symbolic link" in refused.stderr
+        assert refused.stderr == f"spooldeck: {line}\n"
+    config = tmp_path / "c.yaml"
+    config.write_text("mail: {sender: a@example.com, method: curl}\n")
+    mailed = spooldeck("--config", config, "--root", root, *["mail", "send", "x", "b@example.com"])
+    assert mailed.stderr.endswith(f": suspended transports cannot be read: {line}\n")
+    found = spooldeck("--config", config, "--root", root, "doctor").stdout.splitlines()
+    assert f"bad   mail      {line}" in found
     Path(root, "queue").unlink()
     (tmp_path / "disk2").rename(Path(root, "queue"))
     (tmp_path / "link").symlink_to(root)
@@ -399,7 +407,7 @@ def test_add_makes_no_folder_through_a_symbolic_link(
     added = spooldeck("--root", root, "queue", "add", "report")
 
     assert added.returncode == 69
-    assert "is a symbolic link or not a folder: refused" in added.stderr
+    assert "a symbolic link, none is followed" in added.stderr
     assert not elsewhere.exists() or not list(elsewhere.iterdir())
 
 

@@ -643,6 +643,8 @@ def test_a_worker_for_another_users_queue_runs_as_that_user(place: Place) -> Non
     needs_root("only root can give a folder away")
     os.chown(place.root / "queue" / "pending", 65534, 65534)
     place.folder.chmod(0o700)
+    for folder in ("log", "run"):
+        (place.root / folder).mkdir(exist_ok=True)
 
     own = place.install() / WORKER
     again = place.run("--root", str(place.root), "install-units", str(own.parent))
@@ -651,6 +653,9 @@ def test_a_worker_for_another_users_queue_runs_as_that_user(place: Place) -> Non
 
     assert (user, capabilities) == ("nobody", "")
     assert "nobody cannot enter it" in again.stderr
+    for folder in ("log", "run"):
+        why = f"{place.root}/{folder}: belongs to root, the units write there as nobody: chown"
+        assert why in again.stderr
     assert setting(other, "User") == "root"
     assert "CAP_SETUID" in setting(other, "CapabilityBoundingSet")
 

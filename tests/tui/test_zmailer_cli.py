@@ -100,7 +100,7 @@ def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run
     assert bad.returncode == 1
     assert f"{path}:3:11: maxring: expected a number from 0 to 1000000, not x" in bad.stdout
     assert f"{path}:3:13: unknown keyword" in bad.stdout and "\x1b" not in bad.stdout
-    assert spooldeck("zmailer", "why", "smtp/x", "--conf", str(path)).returncode == 1
+    assert spooldeck("zmailer", "why", "smtp/x", "-f", str(path)).returncode == 1
 
     path.write_text("*/* interval=1m\nsmtp/* maxring=2 command=smtp\n")
     good = spooldeck("zmailer", "check", str(path))
@@ -111,7 +111,7 @@ def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run
     assert ["maxring", "2", "line", "2"] in rows and ["overfeed", "150", "default"] in rows
     assert ["expiry2", "86400", "default"] in rows
     path.write_text("smtp/* expiry2=0 command=smtp\n")
-    why = spooldeck("zmailer", "why", "smtp/x", "--conf", str(path))
+    why = spooldeck("zmailer", "why", "smtp/x", "-f", str(path))
     assert "expiry2           0 (a day) " in why.stdout
     path.write_text(f"smtp/*\n  command={tmp_path}/none\nhold/*\n  command=hold\n")
     lost = spooldeck("zmailer", "check", str(path), MAILBIN=str(tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tests.mailq.mailq_peers import SampleQueue, serving
 from tests.stores.zmailed import Spool, recipient
 from tests.tui.desks import a_desk
 from tests.zmailer.test_spool_controls import scheduler
+from tui.cli import main
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
@@ -130,9 +132,55 @@ def test_failures_of_finished_messages_are_counted(running: Setup, spool: Spool)
         "5 of the last 9 ended (56%): smtp/b.test 4, smtp/a.test 1; as of 1m ago"
     )
     assert figures.failed == 5
+    assert figures.gone_failures == {"smtp/b.test": 4, "smtp/a.test": 1}
     said = "5 of the last 9 recipients failed, 4 of them for smtp/b.test"
     assert said in figures.warnings
     assert said not in SpoolWatch(setup, lambda: NOW + 7200).figures().warnings
+
+
+def test_mails_that_wait_for_the_router_are_seen(spool: Spool) -> None:
+    """How many, how many of them reports, and how old; after ten minutes with a warning."""
+    router = spool.root / "router"
+    router.mkdir(exist_ok=True)
+    setup = setup_of(spool)
+    assert dict(SpoolWatch(setup, lambda: NOW).figures().rows)["router"] == "no mail waits for it"
+    (router / "1234").write_text("channel error\nerrormsg\nto <a@x.test>\nenv-end\n")
+    (router / "1235").write_text("from <channel error>\nto <a@x.test>\nenv-end\n")
+    (router / ".new").write_text("channel error\n")
+    for name in ("1234", "1235"):
+        os.utime(router / name, (NOW - 60, NOW - 60))
+
+    said = "2 mails, 1 report, the oldest for 1m"
+    figures = SpoolWatch(setup, lambda: NOW).figures()
+    assert dict(figures.rows)["router"] == said
+    assert not any("router" in warning for warning in figures.warnings)
+    late = SpoolWatch(setup, lambda: NOW + 600).figures().warnings
+    assert "router/: 2 mails, 1 report, the oldest for 11m: does the router run?" in late
+
+
+def test_finished_failures_are_clusters_and_count_as_failed(
+    spool: Spool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of messages that have left the spool: a cluster for each thread, also in `--json`, and the
+    column FAILED of the overview has their number."""
+    setup_of(spool)
+    log, config = spool.root.parent / "statistics", spool.root.parent / "config.yaml"
+    config.write_text(config.read_text().replace("}}", f", statistics: {log}}}}}"))
+    lines = ["ok3 smtp/a.test"] * 4 + ["error smtp/b.test"] * 4 + ["expire smtp/a.test"]
+    log.write_text("".join(f"S1001AbmK1I4JTrjU8 0 2 {line}\n" for line in lines))
+    words = ["--config", str(config), "--root", str(spool.root)]
+
+    assert main(["clusters", "--json", *words]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["error"], row["count"], row["same_now"]) for row in rows] == [
+        ("smtp/b.test: failed, message finished", 4, "?"),
+        ("smtp/a.test: failed, message finished", 1, "?"),
+    ]
+    main(["overview", *words])
+    shown = capsys.readouterr().out.splitlines()
+    title = next(at for at, line in enumerate(shown) if " FAILED " in line)
+    end = shown[title].index(" FAILED ") + len(" FAILED")
+    assert shown[title + 1][:end].split()[-1] == "5"
 
 
 def test_of_a_stopped_spool_only_what_is_known_is_shown(spool: Spool) -> None:

@@ -169,6 +169,7 @@ def test_signals(place: Place) -> None:
     waiting = place.put(70, "bad")
     with place.running("-F") as scheduler:
         until(lambda: "bad/x/0" in place.ask())
+        assert "Plim:" in place.ask() and "Plim:   0" not in place.ask()
         scheduler.send_signal(signal.SIGUSR2)
         until((place.root / "dump").exists)
         assert (place.root / "dump").read_text().startswith("version zmailer 1.0\nVertices:\n1:\t")

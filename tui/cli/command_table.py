@@ -274,7 +274,7 @@ zmailer doctor @place @json | queue.doctor:doctor | problems of a spool and its 
 zmailer why | zmailer.conf:why | the clauses and settings of a channel/host; exit 1 if it has no
         command
     target CHANNEL/HOST | such as smtp/mx.example.org
-    --conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
+    -f,--conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
     @json
 zmailer scheduler | zmailer.scheduler:scheduler | run the scheduler of a ZMailer spool:
         detached, or with -i or -v in the foreground

@@ -95,10 +95,11 @@ def _insert_shared(rows: Sequence[str], shared: Mapping[str, list[str]]) -> list
 def _parse_argument(row: str) -> Argument:
     spec, _, text = row.partition(" | ")
     name, *words = spec.split()
-    is_option = name.startswith("--")
+    names = tuple(name.split(","))
+    is_option = names[-1].startswith("--")
     options: dict[str, Any] = {"help": text} if text else {}
     if is_option and not words:
-        return (name,), {"action": "store_true", **options}
+        return names, {"action": "store_true", **options}
     _check(bool(words), row, "NAME VALUE | HELP")
     value, *marks = words
     for mark in marks:
@@ -107,8 +108,8 @@ def _parse_argument(row: str) -> Argument:
         _check(is_known, row, "+required, +rest or +dest:NAME")
         options[key[1:]] = other or True
     if options.pop("rest", False):
-        return (name,), options | {"metavar": value.removesuffix("..."), "nargs": REMAINDER}
-    return (name,), options | _parse_value(value, is_option, "required" in options, row)
+        return names, options | {"metavar": value.removesuffix("..."), "nargs": REMAINDER}
+    return names, options | _parse_value(value, is_option, "required" in options, row)
 
 
 def _parse_value(value: str, is_option: bool, is_required: bool, row: str) -> dict[str, Any]:

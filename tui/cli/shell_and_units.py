@@ -14,6 +14,7 @@ import stat
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from grp import getgrgid
 
 from engine.config import mail_config, nftban_variables, queue_config
@@ -338,6 +339,19 @@ def _warnings(setup: Setup) -> Iterable[str]:
     barriers = {_barrier(os.path.realpath(path), owner) for path in _needed(setup)}
     for barrier in sorted(barriers - {""}):
         yield f"{safe_line(barrier)}: {user} cannot enter it, and the units need its content"
+    for path in (setup.queue.log_dir, setup.queue.run_dir):
+        with suppress(FileNotFoundError):  # the units make it
+            if not _may_write(os.stat(path), owner):
+                whose = f"belongs to {_names(os.stat(path))[0]}, the units write there as {user}"
+                yield f"{safe_line(path)}: {whose}: chown {user} {shlex.quote(path)}"
+
+
+def _may_write(folder: os.stat_result, user: os.stat_result) -> bool:
+    """True if the mode lets a user of this owner and group make files in a folder."""
+    if user.st_uid in (0, folder.st_uid):
+        return True
+    shift = 3 if folder.st_gid == user.st_gid else 0
+    return folder.st_mode >> shift & 3 == 3
 
 
 def _barrier(path: str, user: os.stat_result) -> str:

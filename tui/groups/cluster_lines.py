@@ -128,6 +128,8 @@ def _deaths_line(deaths: Sequence[int], now: float, width: int) -> Line:
 def next_step(judged: CheckedCluster, *, read_only: bool) -> tuple[str, str]:
     """The key for the next step on a cluster, and what it does."""
     answer, amount = judged.now.answer, present.format_count(judged.cluster.count, "task")
+    if judged.has_left:
+        return "9", "shows where they failed: they have left the spool"
     if read_only or answer is StillHappens.UNKNOWN:
         return "Enter", f"shows its {amount}"
     if answer is StillHappens.YES:

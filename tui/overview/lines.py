@@ -80,6 +80,8 @@ class PlaceLine(NamedTuple):
     """The queues of a server."""
     is_part: bool = False
     """True for one of those."""
+    gone_failures: int = 0
+    """Failures of the last tasks that left the store; they count as dead ones."""
 
 
 def live_line(
@@ -111,6 +113,7 @@ def live_line(
         count_by_words(latest.counts, latest.words, live.inspector.states, live.inspector.words),
         tuple(live.inspector.words),
         _parts_of(live) if known else (),
+        gone_failures=sum(live.readings.queue_figures.gone_failures.values()),
     )
 
 
@@ -186,7 +189,7 @@ def _state_cell(state: State, width: int) -> Cell:
     def cell(queue: PlaceLine, now: float) -> Run:
         if state not in queue.words and queue.words:
             return "", ""
-        number = queue.counts.get(state, 0)
+        number = queue.counts.get(state, 0) + queue.gone_failures * (state is State.DEAD)
         if len(queue.fine_words) == 1:  # which has a column of its own
             number = queue.word_counts.get(queue.words.get(state, ""), number)
         return _count_run(queue, number, width, "")

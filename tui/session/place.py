@@ -118,6 +118,8 @@ class WholeQueueFigures(NamedTuple):
     failed: int | None = 0
     """Tasks that failed and left the store, counted since any moment; None if unknown, 0 where
     failed tasks stay."""
+    gone_failures: Mapping[str, int] = {}
+    """Those of the last ones that ended, by the group that they had, the most first."""
     queues: tuple[tuple[str, Mapping[State, int]], ...] = ()
     """Each queue of a server with its counts; () if the place is one queue."""
     kinds: tuple[KindFigures, ...] | None = None

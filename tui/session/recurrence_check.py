@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from engine.index.error_clusters import Cluster
+from engine.index.error_clusters import MAX_CLUSTERS, Cluster
 from engine.index.schema import Query
 from engine.logs.task_events import EventKind
 from engine.model import State
 from engine.monitor.recurrence import Recurrence, StillHappens, check_recurrences
+from engine.text.error_pattern import pattern_name
+from tui.session.place import WholeQueueFigures
 from tui.session.place_session import PlaceSession
 
 NOT_CHECKED = Recurrence(StillHappens.UNKNOWN, "?", ("not checked yet",))
+
+
+GONE = Recurrence(
+    StillHappens.UNKNOWN,
+    "?",
+    (
+        "its recipients have left the spool: their number is from the statistics log",
+        "the reasons are in the reports to the senders",
+    ),
+)
+"""The statistics log has neither times nor reasons."""
 
 
 class CheckedCluster(NamedTuple):
@@ -20,6 +34,11 @@ class CheckedCluster(NamedTuple):
 
     cluster: Cluster
     now: Recurrence = NOT_CHECKED
+
+    @property
+    def has_left(self) -> bool:
+        """True for tasks that have left the store: only their number is known."""
+        return self.now is GONE
 
     @property
     def last(self) -> float | None:
@@ -53,4 +72,19 @@ async def check_clusters(live: PlaceSession, query: Query) -> tuple[CheckedClust
         found = check_recurrences(clusters, events, now, sent_to=sent_to, registry=registry)
         return tuple(map(CheckedCluster, clusters, found))
 
-    return await asyncio.to_thread(judge)
+    gone = _gone_clusters(live.readings.queue_figures) if _is_all_failed(query) else ()
+    judged = await asyncio.to_thread(judge)
+    return tuple(sorted((*judged, *gone), key=lambda one: -one.cluster.count))
+
+
+def _is_all_failed(query: Query) -> bool:
+    return query in (Query(State.DEAD), Query(None))
+
+
+def _gone_clusters(figures: WholeQueueFigures) -> Iterator[CheckedCluster]:
+    """The failures of tasks that have left the store, as clusters by their group."""
+    for group, count in list(figures.gone_failures.items())[:MAX_CLUSTERS]:
+        pattern = f"{group}: failed, message finished"
+        kind = group.partition("/")[0]
+        cluster = Cluster(pattern_name(pattern), pattern, count, None, None, (kind,), "")
+        yield CheckedCluster(cluster, GONE)

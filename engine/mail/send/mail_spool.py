@@ -133,7 +133,7 @@ class MailSpool:
             # Text that UTF-8 cannot encode cannot be sent either.
             body: text.encode("utf-8", "replace"),
             META: files.format_assignments(
-                _meta_values(to, subject, f"{self.folder}/{id}/{body}", self._clock())
+                _meta_values(to, subject, f"{self.folder}/{id}/{body}", self._clock()), utf8=True
             ),
         }
         parts[QUEUING] = files.format_assignments({"SINCE": str(int(self._clock()))})
@@ -358,7 +358,7 @@ class MailSpool:
         """
         values = _meta_values(to, spooled.subject, spooled.body, spooled.created)
         with self._open_mail(spooled.id) as (here, _):
-            files.replace_durably(META, here, files.format_assignments(values))
+            files.replace_durably(META, here, files.format_assignments(values, utf8=True))
 
     def mark_unqueued(self, id: str) -> None:
         """Mark that queueing failed, so that `queue_unqueued` need not wait for the sender.

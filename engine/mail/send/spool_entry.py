@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from os import stat_result
 from typing import NamedTuple
 
+from engine.mail.address import split_addresses
 from engine.mail.model import BadMail
 from engine.system import files
 from engine.system.files import Refused
@@ -174,10 +175,11 @@ def render_refusal(text: str) -> bytes:
 
 
 def encode_text(text: str) -> str:
-    """Return a subject or recipient for meta.sh: one line of ASCII, encoded as in a header (RFC
-    2047)."""
-    line = _on_one_line(text)[:MAX_TEXT_LENGTH]
-    if line.isascii() and "=?" not in line:
+    """Return a subject or recipient for meta.sh: one line, which a shell reads; encoded as in a
+    header (RFC 2047) if it would be read in another way."""
+    line = _on_one_line(text)[:MAX_TEXT_LENGTH].encode("utf-8", "replace").decode()
+    written = files.format_assignment("A", line, utf8=True).encode()
+    if "=?" not in line and files.parse_assignments(written, bool) == {"A": line}:
         return line
     return f"=?utf-8?b?{base64.b64encode(line.encode('utf-8', 'replace')).decode()}?="
 
@@ -191,6 +193,18 @@ def decode_text(stored: str) -> str:
         return _on_one_line(base64.b64decode(found[1], validate=True).decode())
     except (binascii.Error, UnicodeDecodeError):
         return stored
+
+
+def find_domain(meta: bytes) -> str:
+    """Return the domain of a mail's recipients, from its meta.sh; "" if it names none, or several.
+
+    Raises:
+        Refused: it is no such file.
+    """
+    values = files.parse_assignments(meta, lambda key: key.startswith("MAIL_"), files.MAIL_RAW)
+    recipients = split_addresses(decode_text(values.get("MAIL_TO", "")))
+    domains = {one.rpartition("@")[2].lower() for one in recipients if "@" in one}
+    return domains.pop() if len(domains) == 1 else ""
 
 
 def _on_one_line(text: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 
 from engine.mail import address, failure_reasons, run_program
 from engine.mail.model import BadMail, Mail, NotSent, Reason
-from engine.mail.transports.installed import System
+from engine.mail.transports.installed import EXIM_NAMES, System
 from engine.text.safe import safe_line
 
 
@@ -45,13 +46,16 @@ def send_by_sendmail(
 
     Sender and recipient are arguments, which no shell reads, and `--` ends the options, so no
     header decides who gets the mail. With `-i` a line with a single dot does not end it. Source:
-    Postfix sendmail(1), exim(8), msmtp(1).
+    Postfix sendmail(1), exim(8), msmtp(1). Exim gets `-oep`: without it, it mails the reason for a
+    refusal, such as a mail that is too big, to the sender, and prints none.
 
     Raises:
         NotSent: it was not accepted, or that is unknown.
     """
     sender, recipient = require_single_addresses(mail)
-    argv = [program, "-i", "-f", sender, "--", recipient]
+    is_exim = os.path.basename(os.path.realpath(program)) in EXIM_NAMES
+    options = ("-oep",) if is_exim else ()
+    argv = [program, "-i", *options, "-f", sender, "--", recipient]
     send_by_program(name, argv, mail.data, timeout, cancelled, system)
 
 

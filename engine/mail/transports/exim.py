@@ -7,10 +7,7 @@ from collections.abc import Callable
 from engine.config.mail_config import MailSettings
 from engine.mail.model import Cause, Mail, Unused, absent_because
 from engine.mail.transports.base import send_by_sendmail
-from engine.mail.transports.installed import System
-
-EXIM_NAMES = ("exim", "exim4")
-"""Names of its program and process; Debian uses exim4."""
+from engine.mail.transports.installed import EXIM_NAMES, System
 
 
 class Exim:

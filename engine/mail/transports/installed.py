@@ -19,6 +19,9 @@ DEFAULT_PATHS: Mapping[str, tuple[str, ...]] = {
 }
 """Default paths of the programs."""
 
+EXIM_NAMES = ("exim", "exim4")
+"""Names of Exim's program and process; Debian uses exim4."""
+
 
 class MailProgram(NamedTuple):
     """A program, installed or not."""

@@ -340,6 +340,8 @@ def convert_errors(path: str, patience: float, account: Account | None = None) -
             why = f"a value has more than {VALUE_LIMIT_BYTES:,} bytes, the limit"
             raise ValueTooLarge(f"{path}: {why}") from error
         words = _error_text(error, patience)
+        if code in _NEEDS_SIDE_FILES:
+            words = f"{_NO_SIDE_FILE}: {_as_owner(path)}"
         if account is not None and code & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             words = f"{words}, with the rights of {account.name}"
         raise Unavailable(f"{path}: {words}") from error
@@ -347,13 +349,30 @@ def convert_errors(path: str, patience: float, account: Account | None = None) -
 
 def _hot_journal_message(path: str) -> str:
     """Return what to do about a hot journal."""
+    name = os.path.basename(os.path.realpath(path))
+    return (
+        f"a write was interrupted and left {name}-journal; the next write of that program rolls "
+        f"it back, or run: {_as_owner(path)}"
+    )
+
+
+_NEEDS_SIDE_FILES = frozenset(
+    {
+        sqlite3.SQLITE_READONLY_DIRECTORY,
+        sqlite3.SQLITE_READONLY_CANTINIT,
+        sqlite3.SQLITE_READONLY_RECOVERY,
+        sqlite3.SQLITE_READONLY_CANTLOCK,
+    }
+)
+_NO_SIDE_FILE = (
+    "a database in WAL mode is read with files beside it, and this user may not write there; run"
+)
+
+
+def _as_owner(path: str) -> str:
     path = os.path.realpath(path)
     user = users.sudo_user(os.stat(path).st_uid)
-    return (
-        f"a write was interrupted and left {os.path.basename(path)}-journal; the next write of "
-        f"that program rolls it back, or run: sudo -u {user} spooldeck status "
-        f"{shlex.quote(path)}"
-    )
+    return f"sudo -u {user} spooldeck status {shlex.quote(path)}"
 
 
 def _error_text(error: sqlite3.DatabaseError, patience: float) -> str:

@@ -124,7 +124,8 @@ class SchedulerQueue:
     ) -> GroupView:
         channel, _, host = ring.clause.partition("/")
         settings = threads[0].settings if threads else None
-        count = self._parts.work.slots.counts[ring]
+        slots = self._parts.work.slots
+        count = slots.counts[ring]
         return GroupView(
             channel,
             host,
@@ -133,7 +134,7 @@ class SchedulerQueue:
             sum(thread.count for thread in threads),
             (count, count),
             (idle, idle),
-            settings.maxring if settings else 0,
+            (settings.maxring if settings else 0) or slots.most,
             settings.overfeed if settings else 0,
             settings.maxthr if settings else 0,
             WITH_HOST if ring.host else 0,

@@ -19,6 +19,7 @@ from engine.stores.nftban import NftbanStore, SpoolFolders
 from engine.system import files
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import describe_missing, print_error
+from tui.cli.setup.mail_parts import MAIL_SEND_KIND
 from tui.cli.setup.setup import Setup
 
 if TYPE_CHECKING:
@@ -46,11 +47,18 @@ def spool_folders(setup: Setup) -> SpoolFolders:
 
 def _delivered(setup: Setup) -> dict[str, Callable[[bytes], str]]:
     kinds = [kind for kind, one in setup.config.handlers.items() if one.deliver is not None]
-    if not kinds:
-        return {}
-    from engine.destinations.request_facts import find_destination
+    found: dict[str, Callable[[bytes], str]] = {MAIL_SEND_KIND: _recipients_domain}
+    if kinds:
+        from engine.destinations.request_facts import find_destination
 
-    return dict.fromkeys(kinds, find_destination)
+        found.update(dict.fromkeys(kinds, find_destination))
+    return found
+
+
+def _recipients_domain(meta: bytes) -> str:
+    from engine.mail.send.spool_entry import find_domain  # few runs scan tasks that send mail
+
+    return find_domain(meta)
 
 
 def open_spool(setup: Setup, instead: str = "") -> NftbanStore:
@@ -74,11 +82,7 @@ def _require_folders(setup: Setup) -> None:
         raise Unavailable(describe_missing(queue.root))
     for path in (queue.pending, queue.work, queue.dlq):
         if link := _link_below(path, queue.root):
-            raise Unavailable(
-                f"{link} is a symbolic link, none is followed below the data folder: mount its "
-                "target there (mount --bind), or name the folders by queue.pending, queue.work and "
-                "queue.dlq"
-            )
+            raise Unavailable(f"{link}: {files.LINKED_FOLDER}")
     if not all(map(os.path.isdir, (queue.pending, queue.work, queue.dlq))):
         where = os.path.dirname(queue.pending)
         raise Unavailable(

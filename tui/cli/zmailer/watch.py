@@ -21,7 +21,15 @@ from engine.stores.zmailer.scheduler_conf import SchedulerConf, Value, find_sett
 from engine.zmailer import spool_controls
 from engine.zmailer.conf_changes import format_value
 from engine.zmailer.environment import SchedulerFiles, read_files
-from engine.zmailer.failures import OLD_SECONDS, EndsReader, RecentEnds, find_statistics_log
+from engine.zmailer.failures import (
+    MAX_ROUTER_MAILS,
+    OLD_SECONDS,
+    EndsReader,
+    RecentEnds,
+    RouterMails,
+    find_statistics_log,
+    read_router,
+)
 from engine.zmailer.scheduler.queue_facts import ShownQueue, Threads, read_queue
 from engine.zmailer.undeliverable import why_undeliverable
 from tui.cli.setup.setup import Setup
@@ -30,6 +38,9 @@ from tui.session.place import GroupFacts, Place, PlaceGroups, WholeQueueFigures
 
 MAX_SHOWN_THREADS = 3
 """Threads with failures that are named."""
+
+ROUTER_SECONDS = 600.0
+"""A mail that has been in router/ for so long is reported."""
 
 WATCH_SECONDS = 10.0
 """Seconds for which what a scheduler has shown is current: the original one forks for each."""
@@ -109,6 +120,7 @@ class SpoolWatch:
             is_ours = scheduler is not None and agents.is_ours(folders.fd)
             self._is_frozen = is_frozen = spool_controls.is_frozen(folders)
             transport = f"{folders.root}/{TRANSPORT}"
+            router = _read_router(folders)
         self._shown, why = ShownQueue(), ""
         if scheduler is not None:
             try:
@@ -120,9 +132,14 @@ class SpoolWatch:
         rows = _rows(scheduler, is_ours, is_frozen, found, shown, why)
         warnings = _warnings(is_running, is_frozen, found, shown.threads, transport)
         self._figures = WholeQueueFigures(
-            (*rows, ("failures", _failure_words(ends, now))),
-            (*warnings, *_failure_warnings(ends, now)),
+            (
+                *rows,
+                ("failures", _failure_words(ends, now)),
+                ("router", _router_words(router, now)),
+            ),
+            (*warnings, *_failure_warnings(ends, now), *_router_warnings(router, now)),
             failed=None if isinstance(ends, str) else ends.total_failed,
+            gone_failures={} if isinstance(ends, str) else ends.by_thread,
             workers=() if scheduler is None else (scheduler,),
             has_worker=scheduler is not None,
             connected=tuple(_workers(shown, self._clock())),
@@ -243,6 +260,30 @@ def _failure_warnings(ends: RecentEnds | str, now: float) -> Iterator[str]:
         worst, count = next(iter(ends.by_thread.items()))
         share = f"{ends.failed:,} of the last {ends.ended:,} recipients failed"
         yield f"{share}, {count:,} of them for {worst}"
+
+
+def _read_router(folders: PostofficeFolders) -> RouterMails | str:
+    try:
+        return read_router(folders)
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _router_words(router: RouterMails | str, now: float) -> str:
+    if isinstance(router, str):
+        return f"? {router}"
+    if not router.mails:
+        return "no mail waits for it"
+    more = "+" * (router.mails > MAX_ROUTER_MAILS)
+    age = format_rough_duration(max(0.0, now - router.oldest))
+    reports = f"{router.reports:,}{more} {'report' if router.reports == 1 else 'reports'}"
+    return f"{format_count(router.mails, 'mail')}, {reports}, the oldest for {age}"
+
+
+def _router_warnings(router: RouterMails | str, now: float) -> Iterator[str]:
+    """A warning if mails wait so long that no router may run."""
+    if not isinstance(router, str) and now - router.oldest >= ROUTER_SECONDS:
+        yield f"router/: {_router_words(router, now)}: does the router run?"
 
 
 def _workers(shown: ShownQueue, now: float) -> Iterator[ConnectedWorker]:
