@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 from engine.model import State
 from engine.text import safe_regex, time_expressions
+from engine.text.durations import parse_duration
 from engine.text.time_expressions import Clock, RelativeTime
 
 MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
@@ -261,7 +262,7 @@ def _code(column: str, op: str, text: str, about: _ParseContext) -> Condition:
 
 def _age(column: str, op: str, text: str, _: _ParseContext) -> Condition:
     """Compare an age: older than a duration means created before a time."""
-    return f"{column} {_TURNED[op]} ?", (RelativeTime(time_expressions.parse_duration(text)),)
+    return f"{column} {_TURNED[op]} ?", (RelativeTime(parse_duration(text)),)
 
 
 def _moment(column: str, op: str, text: str, about: _ParseContext) -> Condition:
