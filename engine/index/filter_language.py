@@ -386,7 +386,7 @@ _SPACE = re.compile(r"\s*")
 
 def _is_bare(text: str) -> bool:
     """True if a value needs no quotes."""
-    return text[0] != '"' and not any(c == "|" or c.isspace() for c in text)
+    return text[0] != '"' and not any(c in "|()" or c.isspace() for c in text)
 
 
 class _Parser:
@@ -524,4 +524,8 @@ class _Parser:
                 depth += (sign == "(") - (sign == ")")
             escaped = sign == "\\" and not escaped
             self._at += 1
-        return self._text[start : self._at]
+        value = self._text[start : self._at]
+        if not pattern and (value[:1] == "(" or value.count("(") != value.count(")")):
+            what = 'no parentheses: write a|b, or "..." to find them,'
+            raise BadFilter(f"{what} at {start + 1}", start)
+        return value
