@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
+from engine.text.durations import UNITS, parse_duration
+
 
 class Schedule(NamedTuple):
     """How long to wait before each try after the first one."""
@@ -110,30 +112,23 @@ def parse_schedule(text: str) -> Schedule:
         *words, last = words or [""]
         if not last.startswith("+"):
             raise ValueError(f"expected linear FIRST +STEP, not {last[:20]!r}")
-        step = parse_seconds(last[1:])
+        step = _parse_wait(last[1:])
     if not words or (kind != "stepped" and len(words) > 1):
         raise ValueError(f"expected {'waits' if kind == 'stepped' else 'one wait'} after {kind}")
     return Schedule(
         kind,
-        tuple(parse_seconds(word) for word in words),
+        tuple(_parse_wait(word) for word in words),
         step,
-        parse_seconds(clauses["max"]) if "max" in clauses else inf,
+        _parse_wait(clauses["max"]) if "max" in clauses else inf,
         _parse_limit(clauses["limit"]) if "limit" in clauses else None,
         _parse_jitter(clauses.get("jitter", "0")),
     )
 
 
-_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-"""Unit -> its seconds, the largest first."""
-
-_MAX_SECONDS = 10**9
-"""31 years: longer than any wait, and accepted by every system call."""
-
-
 def format_seconds(seconds: float) -> str:
     """A time like 15m, 1.5s or 20ms, in the largest unit that needs no fraction."""
-    for unit, size in _UNITS.items():
-        if seconds and seconds % size == 0:
+    for unit in "dhms":
+        if seconds and seconds % (size := UNITS[unit]) == 0:
             return f"{seconds / size:.0f}{unit}"
     milliseconds = round(seconds * 1000)
     if seconds < 1 and seconds and milliseconds / 1000 == seconds:
@@ -141,21 +136,11 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
 
 
-def parse_seconds(word: str) -> float:
-    """Seconds of a time like 20ms, 1.5s, 15m, 2h or 1d; a number alone is seconds.
-
-    Raises:
-        ValueError: it is none.
-    """
-    digits = word.rstrip("dhms")
-    unit = word[len(digits) :] or "s"
-    plain = word.isascii() and digits.replace(".", "", 1).isdigit() and len(digits) <= 20
-    if not plain or unit not in (*_UNITS, "ms"):
-        raise ValueError(f"expected a time like 20ms, 5s, 15m, 2h or 1d, not {word[:20]!r}")
-    seconds = float(digits) / 1000 if unit == "ms" else float(digits) * _UNITS[unit]
-    if seconds > _MAX_SECONDS:
-        raise ValueError(f"expected at most {_MAX_SECONDS:,} seconds, not {word[:20]!r}")
-    return seconds
+def _parse_wait(word: str) -> float:
+    try:
+        return parse_duration(word, "s")
+    except ValueError as error:
+        raise ValueError(f"{error}, not {word[:20]!r}") from None
 
 
 def _parse_limit(word: str) -> int:

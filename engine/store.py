@@ -179,6 +179,15 @@ class ReadableStore(Protocol):
         """
         ...
 
+    def read_trash(self, most: int) -> bool:
+        """Read at most so many tasks of the trash that `trash_bytes` would have to read, so that
+        it does not take long; False if there are more.
+
+        Raises:
+            Unavailable: the whole store cannot be reached.
+        """
+        ...
+
     def trash_bytes(self) -> int:
         """Return the bytes of all tasks in the trash, as `size` counts them, as cheaply as the
         format allows; 0 without a trash.
@@ -264,6 +273,11 @@ def count_by_scan(store: ReadableStore) -> dict[State, int]:
         if isinstance(found, Task):
             counts[found.state] += 1
     return counts
+
+
+def read_no_trash(store: ReadableStore, most: int) -> bool:
+    """Read none: `read_trash` of a store that keeps no sizes."""
+    return True
 
 
 def measure_trash_by_scan(store: ReadableStore) -> int:

@@ -228,7 +228,7 @@ def _port(value: object, at: ConfigLocation) -> int:
 def _waits(value: object, at: ConfigLocation) -> tuple[float, ...]:
     if not isinstance(value, list):
         raise at.wrong_value("a list of seconds, such as [5, 15, 45]", value)
-    number = validators.number_check(0, "seconds")
+    number = validators.duration_check(0)
     return tuple(number(item, at.at_key(n)) for n, item in enumerate(value))
 
 
@@ -270,7 +270,7 @@ _RELAY: Mapping[str, Check] = {
     "user": _one_line,
     "password_file": validators.check_path,
     "ca_file": validators.check_path,
-    "connect_timeout": validators.number_check(0.1, "seconds"),
+    "connect_timeout": validators.duration_check(0.1),
 }
 
 _MAIL: Mapping[str, Check] = {
@@ -289,7 +289,7 @@ _MAIL: Mapping[str, Check] = {
     "backoff": _waits,
     "relay": _relay,
     "plain_hosts": validators.list_check(_host),
-    "max_time": validators.number_check(0.1, "seconds"),
+    "max_time": validators.duration_check(0.1),
     "company": _one_line,
     "logo": _one_line,
     "show_version": validators.check_bool,

@@ -128,9 +128,8 @@ class NftbanVariables(NamedTuple):
             if said is None and (own or (self.applies_anywhere and not table.is_place_bound(key))):
                 said = self.conf.get(name)
             if said is not None and said.require_text():
-                values[key] = table.checks[key](
-                    _parse_number(said.text, key in table.numbers), said.at
-                )
+                value = _parse_number(said) if key in table.numbers else said.text
+                values[key] = table.checks[key](value, said.at)
         return values
 
     def valid_part(self, root: str | None, table: VariableTable) -> "NftbanVariables":
@@ -174,10 +173,12 @@ def is_same_folder(a: str, b: str) -> bool:
     return a == b or os.path.realpath(a) == os.path.realpath(b)
 
 
-def _parse_number(text: str, wanted: bool) -> object:
-    """Convert plain digits to a number if one is wanted; the check refuses any other text."""
-    numeric = wanted and text.isascii() and text.isdigit() and len(text) < 16
-    return int(text) if numeric else text
+def _parse_number(said: VariableValue) -> int:
+    """Convert plain digits to a number: the shell of the other program takes nothing else."""
+    text = said.text
+    if not text.isascii() or not text.isdigit() or len(text) >= 16:
+        raise said.at.wrong_value("a whole number", text)
+    return int(text)
 
 
 def _read_files(

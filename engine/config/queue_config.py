@@ -487,7 +487,7 @@ def _queue_values(value: object, at: validators.ConfigLocation) -> dict[str, Any
 _HANDLER: Mapping[str, validators.Check] = {
     "command": validators.check_command,
     "deliver": _deliver,
-    "timeout": validators.number_check(0.1, "seconds"),
+    "timeout": validators.duration_check(0.1),
     "concurrency": validators.whole_number_check(1, "processes"),
     "rate": validators.check_rate,
     "run_as": validators.check_user,
@@ -503,11 +503,11 @@ _PATHS = (
 _QUEUE: Mapping[str, validators.Check] = {
     **dict.fromkeys(_PATHS, validators.check_path),
     "max_retries": validators.whole_number_check(0, "retries"),
-    "backoff_base": validators.number_check(0, "seconds"),
-    "backoff_max": validators.number_check(0, "seconds"),
-    "stuck_threshold": validators.number_check(MIN_STUCK_SECONDS, "seconds"),
+    "backoff_base": validators.duration_check(0),
+    "backoff_max": validators.duration_check(0),
+    "stuck_threshold": validators.duration_check(MIN_STUCK_SECONDS),
     "max_pending": validators.whole_number_check(1, "tasks"),
-    "retention_days": validators.number_check(0, "days"),
+    "retention_days": validators.duration_check(0, "days"),
     "profile": validators.choice_check("contract", "shipped"),
     "rate": validators.check_rate,
     "run_as": validators.check_user,
@@ -527,14 +527,14 @@ _OUTBOX: Mapping[str, validators.Check] = {
 _ALERTS: Mapping[str, validators.Check] = {
     "dlq": validators.whole_number_check(0, "tasks"),
     "dlq_growth": validators.whole_number_check(1, "tasks"),
-    "oldest": validators.check_duration,
-    "idle": validators.number_check(1, "minutes"),
+    "oldest": validators.duration_check(1),
+    "idle": validators.duration_check(1, "minutes"),
     "transport_failures": validators.check_share,
     "accepted": validators.list_check(check_accepted),
 }
 
 _TRASH: Mapping[str, validators.Check] = {
-    "hours": validators.number_check(1, "hours"),
+    "hours": validators.duration_check(1, "hours"),
     "quota": validators.check_size,
 }
 
@@ -690,7 +690,7 @@ def _check_root(queue: QueueSettings, at: validators.ConfigLocation) -> None:
 
 def _raise_threshold(value: object, at: validators.ConfigLocation) -> float:
     """Raise the other program's threshold to our minimum; its file must not be refused."""
-    return max(MIN_FOREIGN_STUCK_SECONDS, validators.number_check(0, "seconds")(value, at))
+    return max(MIN_FOREIGN_STUCK_SECONDS, validators.duration_check(0)(value, at))
 
 
 _NFTBAN_CHECKS: Mapping[str, validators.Check] = {**_QUEUE, "stuck_threshold": _raise_threshold}

@@ -1,6 +1,7 @@
 """Checks of configuration values: each takes a raw value and its location, and converts it."""
 
 # Without `from __future__ import annotations`: named tuples compile each annotation that is text.
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -9,6 +10,7 @@ from engine.config.place_address import Address, BadAddress, is_url, parse_addre
 from engine.policy import Rate
 from engine.schedules import Schedule, parse_schedule
 from engine.text.decode import MAX_COUNT
+from engine.text.durations import UNITS, duration_hint, parse_duration
 from engine.text.safe import safe_line
 
 
@@ -123,20 +125,32 @@ def check_share(value: object, at: ConfigLocation) -> float:
     return share
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+def duration_check(
+    least: float, unit: str = "seconds", *, whole: bool = False
+) -> Callable[[object, ConfigLocation], float]:
+    """Make a check for a duration: text such as 15m or 1h30m, or a number of the unit.
 
+    The result is a number of the unit, a whole one where `whole` asks for it.
+    """
+    bare = unit[0]
 
-def check_duration(value: object, at: ConfigLocation) -> float:
-    """Seconds, from a number or from a string such as 15m."""
-    text = value if isinstance(value, str) else ""
-    digits, unit = text[:-1], text[-1:]
-    if digits.isascii() and digits.isdigit() and len(digits) < 10 and unit in _UNITS:
-        value = int(digits) * _UNITS[unit]
-    numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    if not numeric or not 1 <= value < float("inf"):  # type: ignore[operator]
-        raise at.wrong_value("seconds, or a time like 90s, 15m, 2h or 3d, at least 1s", value)
-    _require_at_most(MAX_NUMBER, value, at)
-    return value  # type: ignore[return-value]
+    def check(value: object, at: ConfigLocation) -> float:
+        number = value
+        if isinstance(value, str):
+            try:
+                seconds = parse_duration(value, bare)
+            except ValueError as error:
+                raise at.error(f"{error}, not {value!r:.60}") from None
+            number = seconds / UNITS[bare]
+            number = int(number) if number == int(number) else number
+        is_number = isinstance(number, int if whole else int | float)
+        if not is_number or isinstance(number, bool) or not least <= number < math.inf:  # type: ignore[operator]
+            limit = f"{', a whole one' if whole else ''}, at least {least:g}"
+            raise at.wrong_value(f"{duration_hint(bare)}{limit}", value)
+        _require_at_most(MAX_NUMBER, number, at)
+        return number  # type: ignore[return-value]  # unconverted: 3 stays an int
+
+    return check
 
 
 _SIZES = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

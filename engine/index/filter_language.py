@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 from engine.model import State
 from engine.text import safe_regex, time_expressions
+from engine.text.durations import parse_duration
 from engine.text.time_expressions import Clock, RelativeTime
 
 MAX_FILTER_CHARS, MAX_FILTER_TERMS = 1_000, 100
@@ -261,7 +262,7 @@ def _code(column: str, op: str, text: str, about: _ParseContext) -> Condition:
 
 def _age(column: str, op: str, text: str, _: _ParseContext) -> Condition:
     """Compare an age: older than a duration means created before a time."""
-    return f"{column} {_TURNED[op]} ?", (RelativeTime(time_expressions.parse_duration(text)),)
+    return f"{column} {_TURNED[op]} ?", (RelativeTime(parse_duration(text)),)
 
 
 def _moment(column: str, op: str, text: str, about: _ParseContext) -> Condition:
@@ -385,7 +386,7 @@ _SPACE = re.compile(r"\s*")
 
 def _is_bare(text: str) -> bool:
     """True if a value needs no quotes."""
-    return text[0] != '"' and not any(c == "|" or c.isspace() for c in text)
+    return text[0] != '"' and not any(c in "|()" or c.isspace() for c in text)
 
 
 class _Parser:
@@ -523,4 +524,8 @@ class _Parser:
                 depth += (sign == "(") - (sign == ")")
             escaped = sign == "\\" and not escaped
             self._at += 1
-        return self._text[start : self._at]
+        value = self._text[start : self._at]
+        if not pattern and (value[:1] == "(" or value.count("(") != value.count(")")):
+            what = 'no parentheses: write a|b, or "..." to find them,'
+            raise BadFilter(f"{what} at {start + 1}", start)
+        return value

@@ -19,6 +19,9 @@ from engine.store import ChangeableStore, Outlook, Unavailable
 
 T = TypeVar("T")
 
+TRASH_BATCH = 500
+"""Tasks of the trash that are measured in one go: some 50 ms."""
+
 
 class StoreThread:
     """An instance of a store on its own thread: opened by the first call, kept for later ones."""
@@ -241,9 +244,12 @@ class StoreActions:
         )
 
     async def trash_bytes(self) -> int:
-        """Bytes of all tasks in the trash, with payloads.
+        """Bytes of all tasks in the trash, with payloads. Between reads of `TRASH_BATCH` tasks
+        the thread does what else is wanted.
 
         Raises:
             Unavailable: the store cannot be reached.
         """
+        while not await self._reading.run(lambda store: store.read_trash(TRASH_BATCH)):
+            pass
         return await self._reading.run(lambda store: store.trash_bytes())

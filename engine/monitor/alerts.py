@@ -18,7 +18,13 @@ from engine.config.queue_config import Thresholds
 from engine.destinations.watch import DestinationState, SeenDestination
 from engine.logs.task_events import NO_TRANSPORT
 from engine.model import LockEvidence, State, Verdict
-from engine.monitor.metrics_check import LAST_RUN, MetricsReading, OwnCounts, find_contradictions
+from engine.monitor.metrics_check import (
+    LAST_RUN,
+    CountSample,
+    MetricsReading,
+    OwnCounts,
+    find_contradictions,
+)
 from engine.monitor.prometheus import Samples
 from engine.monitor.throughput import (
     HISTORY_SECONDS,
@@ -175,7 +181,7 @@ class AlertInputs(NamedTuple):
     """Growth of the dead-letter queue in the last ten minutes, or as much of them as is known."""
     queue: MetricsReading
     """Content of the queue's metrics file."""
-    earlier_counts: Sequence[tuple[float, Mapping[State, int]]]
+    earlier_counts: Sequence[CountSample]
     """Earlier counts with their times: a metrics file is compared with the counts of the time it
     was written.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from engine.model import State
@@ -25,13 +26,43 @@ MAX_APART_SECONDS = 2.5
 """Maximum seconds between our count and the writing of the file for the two to be compared."""
 
 
+CountSample: TypeAlias = tuple[float, Mapping[State, int]]
+"""Our own counts, with their time in epoch seconds UTC."""
+
+
+class Rest(NamedTuple):
+    """A time in which no task came, left or moved, in epoch seconds UTC."""
+
+    since: float
+    """Latest modification time of the folders of the tasks."""
+    until: float
+    """When these were read."""
+
+
+def counts_when_written(
+    metrics: MetricsReading, rest: Rest | None, samples: Sequence[CountSample]
+) -> Sequence[CountSample]:
+    """Our counts at the time the metrics file was written: those counted then, and the last ones
+    from then on if no folder of the tasks has changed between."""
+    if not isinstance(metrics, Samples):
+        return ()
+    written = metrics.modified
+    found = [each for each in samples if abs(each[0] - written) <= MAX_APART_SECONDS]
+    if rest is not None and rest.since < written:
+        start = written + MAX_APART_SECONDS  # a count may lag behind the folders
+        later = [each for each in samples if start < each[0] <= rest.until]
+        if later:
+            found.append((written, max(later, key=itemgetter(0))[1]))
+    return found
+
+
 class OwnCounts(NamedTuple):
     """Our own counts."""
 
     states: Mapping[State, str]
     counts: Mapping[State, int]
     complete: bool
-    before: Sequence[tuple[float, Mapping[State, int]]] = ()
+    before: Sequence[CountSample] = ()
     """Earlier counts, each with its time in epoch seconds UTC."""
 
     def counts_at(self, moment: float) -> list[Mapping[State, int]]:

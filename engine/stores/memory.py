@@ -40,6 +40,7 @@ from engine.store import (
     keep_leases,
     measure_trash_by_scan,
     no_relatives,
+    read_no_trash,
     read_one_by_one,
     require_edge,
     sample_by_scan,
@@ -144,6 +145,7 @@ class MemoryStore:
     count_tasks = count_by_scan
     sample = sample_by_scan
     read_all = read_one_by_one
+    read_trash = read_no_trash
     trash_bytes = measure_trash_by_scan
     relatives = staticmethod(no_relatives)
 

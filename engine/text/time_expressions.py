@@ -1,4 +1,4 @@
-"""Parse times and durations as an operator types them; local time, or UTC with a final Z."""
+"""Parse times as an operator types them; local time, or UTC with a final Z."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple
 
-DURATION_HINT = "a duration such as 30s, 5m, 2h, 1d or 1h30m"
+from engine.text.durations import parse_duration
+
 TIME_HINT = 'a time such as 14:00, 6pm, 2026-11-20, yesterday, "yesterday 18:30", -2h or now'
 FUTURE_HINT = 'a time to come, such as 14:00, +2h, "tomorrow 06:00", 2026-11-21 or now'
 """What was expected, for error messages."""
@@ -14,8 +15,6 @@ FUTURE_HINT = 'a time to come, such as 14:00, +2h, "tomorrow 06:00", 2026-11-21 
 YEAR_10000_SECONDS = 253_402_300_800.0
 """First epoch second after the year 9999, the last date that Python supports."""
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_PARTS = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])", re.IGNORECASE)
 _DAY = re.compile(r"today|yesterday|tomorrow|[0-9]{4}-[0-9]{2}-[0-9]{2}", re.IGNORECASE)
 _CLOCK = re.compile(r"([0-9]{1,2})(?::([0-9]{2})(?::([0-9]{2}))?)? ?([ap]m)?", re.IGNORECASE)
 _DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
@@ -41,21 +40,6 @@ class Clock(NamedTuple):
     def after(self, moment: float) -> float:
         """The first one after `moment`."""
         return min((at for at in self if at > moment), default=self.tomorrow)
-
-
-def parse_duration(text: str) -> float:
-    """Parse a duration to seconds: `90s`, `5m`, `2h`, `1d`, `1w`, `1h30m`.
-
-    Raises:
-        ValueError: not a duration.
-    """
-    seconds, at = 0.0, 0
-    while part := _PARTS.match(text, at):
-        seconds += float(part[1]) * _UNITS[part[2].lower()]
-        at = part.end()
-    if not text or at != len(text):
-        raise ValueError(f"expected {DURATION_HINT}")
-    return seconds
 
 
 def parse_time(text: str, now: float) -> float | RelativeTime | Clock:

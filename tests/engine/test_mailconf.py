@@ -114,7 +114,7 @@ NOT_MEANT: tuple[tuple[dict[str, object], str], ...] = (
     ({"relay": {"password": "x"}}, "mail.relay.password: unknown key"),
     ({"attempts": 0}, "mail.attempts: expected a whole number of attempts, at least 1"),
     ({"backoff": "5,15"}, "mail.backoff: expected a list of seconds"),
-    ({"backoff": [5, -1]}, "mail.backoff.1: expected a number of seconds"),
+    ({"backoff": [5, -1]}, "or a number of seconds, at least 0, not -1"),
     ({"rates": {"smtp": {"per_hour": 1}}}, "mail.rates.smtp: unknown key"),
     ({"rates": {"curl": 4}}, "mail.rates.curl: expected a mapping like"),
     ({"domains": {"a b": {"per_hour": 1}}}, "mail.domains.a b: expected a host name"),

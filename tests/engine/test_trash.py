@@ -181,6 +181,20 @@ def test_a_task_is_weighed_with_its_payload(spool: SpoolFolders) -> None:
     assert store.trash_bytes() == 0
 
 
+def test_the_trash_is_read_in_parts(spool: SpoolFolders) -> None:
+    """Each call reads so many files as it may; after the last one, the sizes need no file."""
+    store = NftbanStore(spool, clock)
+    filled(store)
+    for task in tasks_in(store, State.DEAD):
+        store.swap(task, task._replace(state=State.TRASH))
+    exact = NftbanStore(spool, clock).trash_bytes()
+    trashed = [*Path(spool.staging_dir, "trash").iterdir()]
+    assert [store.read_trash(1) for _ in trashed] == [False] * (len(trashed) - 1) + [True]
+    for path in trashed:
+        path.write_bytes(b"")
+    assert store.trash_bytes() == exact > 0
+
+
 def test_a_purge_with_a_quota_opens_no_file_more(
     spool: SpoolFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,7 +84,7 @@ def test_what_every_command_keeps(
         ("    place", "NAME VALUE | HELP"),
         ("    --to A +must | a text", "+required, +rest or +dest:NAME"),
         ("    --to [A...]", "X, or [X] if no option"),
-        ("    --to N:float", "no type but count and number"),
+        ("    --to N:float", "no type but count, number, wait, duration"),
         ("    --to N:count=x", "a number after ="),
     ],
 )

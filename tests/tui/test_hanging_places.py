@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,17 @@ from engine.live.call_thread import DaemonExecutor
 from engine.model import LockEvidence
 from engine.monitor.alerts import AlertKind
 from engine.store import Unavailable
+from tests.engine.test_alerts import write_task
 from tests.tui.desks import a_desk
+from tests.tui.hanging_mount import can_mount, hanging_mount
 from tests.tui.spools import a_memory, a_place, free, make_spool, some_tasks
 from tui.cli.setup import places as opening
 from tui.cli.setup.place_formats import setup_for
 from tui.format import keys
 from tui.overview.screen import OverviewScreen
+from tui.queue.screen import QueueScreen
 from tui.session import place_session
+from tui.session.place import Place
 
 
 @pytest.fixture
@@ -64,6 +69,41 @@ async def test_a_hang_is_an_alert_with_its_age_and_ends(
         assert not live.inspector.latest.unavailable
 
 
+@pytest.fixture
+def two_places(tmp_path: Path) -> list[Place]:
+    """Two spools without tasks, `hung` and `well`."""
+    config = queue_config.load_config(None, {})
+    names = [str(tmp_path / name) for name in ("hung", "well")]
+    for name in names:
+        make_spool(Path(name), [])
+    return [opening.make_place(setup_for(config, name, {}), name) for name in names]
+
+
+@pytest.mark.skipif(not can_mount(), reason="no FUSE, or no right to mount")
+async def test_a_file_system_that_hangs_is_seen_and_delays_nothing(
+    tmp_path: Path, two_places: list[Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While each call on the folder of one place waits in the kernel, its row has the reason with
+    the seconds, tasks of another place come and its screen opens; then the place is back."""
+    monkeypatch.setattr(place_session, "HANG_SECONDS", 0.2)
+    stack = ExitStack()
+    async with a_desk(*two_places, first=keys.OVERVIEW, size=(120, 40)) as desk:
+        await desk.opens(OverviewScreen)
+        await desk.until(lambda: all(each.has_readings for each in desk.console.sessions))
+        await asyncio.to_thread(stack.enter_context, hanging_mount(tmp_path / "hung"))
+        try:
+            await desk.sees("no answer for 0s")
+            await asyncio.to_thread(write_task, tmp_path / "well", "dlq", 1)
+            await desk.until(lambda: "dead 1+ " in desk.line("top-line"))
+            await desk.press("2")
+            await desk.opens(QueueScreen)
+            await desk.press("escape")
+            await desk.opens(OverviewScreen)
+        finally:
+            await asyncio.to_thread(stack.close)
+        await desk.until(lambda: "dead 1 " in desk.line("top-line"))
+
+
 def test_a_hung_place_delays_no_other_at_the_start(
     tmp_path: Path, answers: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +141,23 @@ def test_a_hung_call_delays_no_other_and_not_the_end(answers: threading.Event) -
     assert asyncio.run(work()) == ["answer"]
     assert not answers.is_set()
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.skipif(not can_mount(), reason="no FUSE, or no right to mount")
+def test_a_place_on_a_hanging_file_system_is_opened_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place whose folder is on a file system that hangs says so; one beside it opens."""
+    for name in ("hung", "well"):
+        make_spool(tmp_path / name, [])
+    names = [str(tmp_path / "hung"), str(tmp_path / "well")]
+    setup = setup_for(queue_config.load_config(None, {}), names[1], os.environ)
+    monkeypatch.setattr(opening, "OPEN_SECONDS", 0.5)
+    with hanging_mount(tmp_path / "hung"):
+        hung, well = opening.make_places(setup, names)
+        with pytest.raises(Unavailable, match="no answer when opened"):
+            hung.open()
+        well.open().close()
 
 
 def test_a_place_that_has_gone_is_not_to_be_made_again(tmp_path: Path) -> None:

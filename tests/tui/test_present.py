@@ -229,8 +229,16 @@ def test_an_id_keeps_its_end() -> None:
             ),
             ["[pending 123,456]", "DLQ 98,765", "problems 7"],
         ),
+        (
+            (["pending", "work", "problems"], [12, 0, 2], 0, True, 60, {}, (2,)),
+            ["[pending 12]", "work 0", "problems 2+"],
+        ),
+        (
+            (["pending", "work", "problems"], [12, 0, 0], 0, True, 60, {}, (2,)),
+            ["[pending 12]", "work 0", "problems ?"],
+        ),
     ],
-    ids=["unknown", "unfinished", "finer word", "empty first"],
+    ids=["unknown", "unfinished", "finer word", "empty first", "rows read", "none read"],
 )
 def test_tabs_show_counts(tabs: Any, shown: list[str]) -> None:
     """An unknown count is `?`, an unfinished one `+`; empty tabs make room for those with tasks."""

@@ -20,6 +20,7 @@ from engine.operations.journal import Operation
 from engine.store import Unavailable
 from engine.system.host import count_free_tasks
 from tests.engine.test_alerts import (
+    a_new_task,
     a_stale_lock,
     eleven_dead,
     metrics_are_none,
@@ -107,13 +108,6 @@ def a_full_queue(root: Path) -> None:
     write_metrics(root, 3, age=7_205)
 
 
-def a_broken_morning(root: Path) -> None:
-    """Six things at once. Metrics are compared with the counts of their own time, which a console
-    that was started later does not have."""
-    much_is_wrong(root)
-    (root / "metrics" / "queue.prom").unlink()
-
-
 def a_strange_lock(root: Path) -> None:
     """A lock that is no file, and metrics that are no text."""
     (root / "run" / "queue.lock").mkdir()
@@ -137,6 +131,14 @@ def a_full_disk(root: Path) -> None:
     a_stale_lock(root)
 
 
+def other_metrics(root: Path) -> None:
+    """Metrics of a minute ago that count other tasks; no task has moved since."""
+    write_task(root, "pending", 1, age=3000)
+    write_metrics(root, 7, age=60)
+    for state in ("pending", "work", "dlq"):
+        os.utime(root / "queue" / state, (time.time() - 3000,) * 2)
+
+
 def full_only_at(folder: str) -> Callable[[str], dict[str, int]]:
     """Free units of a disk that is full at this folder; another folder does not show it."""
     return lambda asked: {"blocks": 0 if asked == folder else 1_000_000}
@@ -148,9 +150,10 @@ PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
         {AlertKind.LIMIT, AlertKind.BLOCKED, AlertKind.IDLE, AlertKind.OLDEST},
     ),
     (
-        a_broken_morning,
+        much_is_wrong,
         {
             AlertKind.ABANDONED,
+            AlertKind.CONTRADICTION,
             AlertKind.DEAD,
             AlertKind.PROBLEMS,
             AlertKind.STALE,
@@ -160,6 +163,8 @@ PLACES: list[tuple[Callable[[Path], None], set[AlertKind]]] = [
     (a_strange_lock, {AlertKind.UNKNOWN_LOCK, AlertKind.BAD_METRICS, AlertKind.DEAD}),
     (a_full_disk, {AlertKind.STALE, AlertKind.FULL}),
     (a_poor_worker, {AlertKind.LACKING}),
+    (other_metrics, {AlertKind.CONTRADICTION}),
+    (a_new_task, set()),
 ]
 
 

@@ -12,7 +12,8 @@ indent continues the row above.
         name X... +rest | HELP              all other words, also those with a dash
         --name | HELP                       an option without a value
         --name X | HELP                     an option with a value: X... may be repeated, {a,b} is a
-                                            or b, X:count is a number from 1, X:number from 0
+                                            or b, X:count is a number from 1, X:number from 0,
+                                            X:duration a time from 1s, X:wait from 0
         --name [X] | HELP                   the value may be missing, it is - then
         --name X=D | HELP                   the default is D; without =D it is "" for a text, None
                                             for a number
@@ -52,7 +53,7 @@ COMMAND_TABLE = """
     --stop-share PCT/M | stop if PCT of the last M failed (10/20)
     --stop-pending K:count | stop if more than K tasks are pending
     --rest {stay,hold}=stay | after a stop, the rest stays where it is or is held
-    --timeout S:count=120 | wait S seconds for each outcome (120)
+    --timeout TIME:duration=120 | wait TIME for each outcome: 90s, 5m (120s)
 @suspicious
     --include ID... | also this task, excluded by default; may be repeated
     --include-all | also all tasks excluded by default
@@ -84,18 +85,18 @@ status @place @json | queue.status:status | print a summary of a place; exit 0 O
     --exact | read every task; else of more than 5,000 only a sample, and count the others
 overview @places @filter @json | print.overview:overview | one line per place, then the alerts; exit
         0 OK, 1 needs attention, 2 unreadable
-    --over SECONDS:count=0 | watch for SECONDS before printing
+    --over TIME:duration=0 | watch for TIME before printing: 90s, 5m
     --at TIME | as recorded at TIME: 14:00, =-2h
 top @places @rows @json | print.top:top | the busiest kinds of tasks, repeated until Ctrl-C; without
         a terminal printed once
-    --interval S:count=5 | seconds between two screens (5)
+    --interval TIME:duration=5 | TIME between two screens (5s)
     --times N:number | end after N screens; 0: never
 wait @place @json | print.wait:wait | wait until a task, or a queue, is done, failed or idle; exit 0
         reached, 1 a task failed, 75 the time is over
     --id ID... | wait for this task; may be repeated; else for the queue
     --until {done,idle,failed} | done: no task pending or active; idle: none due or active; failed:
         one is dead
-    --timeout S:number | wait at most S seconds; else without end; 0: look once
+    --timeout TIME:wait | wait at most TIME: 90s, 5m; else without end; 0: look once
 groups @place @filter @state @json | print.groups:groups +listing | tasks by queue, kind, group or
         destination: counts by state, oldest, next due, last error
     --by WORD | queue, kind, group or destination; for ZMailer also channel, host, thread or ring;
@@ -255,7 +256,7 @@ bullmq add | formats.bullmq_worker:add | add a job and print its id
     name NAME | name of the job
     @place @json
     --data JSON={} | data of the job; - reads it from stdin
-    --delay TIME | start it after TIME: 500ms, 90s, 15m
+    --delay TIME:wait | start it after TIME: 500ms, 90s, 15m
     --priority N:number | 1 is first; without one it is before all others
     --attempts N:count | run it at most N times (1)
     --backoff DELAY | between attempts: 5s, exponential:1s, exponential:1s:0.5 (jitter)

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from engine.text.decode import parse_digits
+from engine.text.durations import parse_duration
 from tui.cli.command_table import COMMAND_TABLE
 
 Argument: TypeAlias = tuple[tuple[str, ...], Mapping[str, Any]]
 """The name and the options of an argument, as for `ArgumentParser.add_argument`."""
 
 _MAX_COUNT = 10**9
-"""Largest count or number of seconds of an option: every wait of the system accepts it."""
+"""Largest count of an option."""
 
 
 def _count(text: str) -> int:
@@ -30,7 +31,20 @@ def _limit(text: str) -> int:
     return number
 
 
-_TYPES = {"count": _count, "number": _limit}
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text, "s")
+    except ValueError as error:
+        raise ArgumentTypeError(f"{error}, not {text[:40]!r}") from None
+
+
+def _long_duration(text: str) -> float:
+    if (seconds := _duration(text)) < 1:
+        raise ArgumentTypeError(f"must be at least 1s, not {text[:40]!r}")
+    return seconds
+
+
+_TYPES = {"count": _count, "number": _limit, "wait": _duration, "duration": _long_duration}
 
 
 class CommandWord(NamedTuple):
@@ -120,7 +134,7 @@ def _parse_value(value: str, is_option: bool, is_required: bool, row: str) -> di
         return {"metavar": inner, "nargs": "?", "const": "-", "default": ""}
     _check(shape in (inner, "" if is_option else f"[{inner}]"), row, "X, or [X] if no option")
     metavar, _, kind = inner.removesuffix("...").partition(":")
-    _check(kind in ("", *_TYPES), row, f"no type but {' and '.join(_TYPES)}")
+    _check(kind in ("", *_TYPES), row, f"no type but {', '.join(_TYPES)}")
     _check(not (kind and has_default) or default.isdigit(), row, "a number after =")
     is_choice = metavar.startswith("{")
     options: dict[str, Any] = (

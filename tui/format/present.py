@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple, TypeAlias
@@ -728,17 +728,19 @@ def tab_line(
     complete: bool,
     width: int,
     within: Mapping[int, str] = {},
+    partial: Collection[int] = (),
 ) -> Line:
     """The tabs, named by the store's own words; an unknown count is `?`. `within` maps a tab to the
-    part of its count that has a more exact word.
+    part of its count that has a more exact word. The counts of `partial` are of what was read.
 
     If they do not fit: drop the gaps first, then empty tabs, then tabs before the current one, so
     that the current tab stays visible.
     """
     texts: dict[int, str] = {}
     for at, (name, amount) in enumerate(zip(names, counts, strict=True)):
-        known = amount if amount or complete else None
-        figure = "?" if known is None else f"{known:,}{'' if complete else '+'}"
+        whole = complete and at not in partial
+        known = amount if amount or whole else None
+        figure = "?" if known is None else f"{known:,}{'' if whole else '+'}"
         part = f" ({safe_line(within[at])})" if at in within and amount else ""
         texts[at] = f"{state_name(name)} {figure}{part}"
     wide = sum(map(cells_of, texts.values())) + 4 * len(texts) <= width

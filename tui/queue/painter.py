@@ -93,7 +93,8 @@ class QueuePanes(QueueView):
         if self._on_problems:
             listed, known = len(self._problems), self._change.problems
             of = f" of {known:,}" if known > listed else ""
-            title = Frame("Problems", amount=f"{listed:,}{of}")
+            rest = "" if self._change.is_complete else "+"
+            title = Frame("Problems", amount=f"{listed:,}{of}{rest}")
             self._problem_list.show_frame(title, focused=not self._details.has_focus)
             return
         state = self.state
@@ -230,7 +231,9 @@ class QueuePainter(QueuePanes):
             for word, tasks in change.words.items()
         }
         complete = change.is_counted
-        line = present.tab_line(names, counts, self._tab, complete, self.size.width, within)
+        partial = () if change.is_complete else (len(states),)  # a server counts no problems
+        shown = (names, counts, self._tab, complete, self.size.width, within, partial)
+        line = present.tab_line(*shown)
         self._tab_line.show([line])
 
     def _paint_lock(self) -> None:

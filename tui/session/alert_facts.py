@@ -14,6 +14,7 @@ from engine.index.backlog import DueTasks
 from engine.logs.task_events import MAIL_KIND
 from engine.model import State
 from engine.monitor.alerts import AlertInputs, Blocked, LimitUse, Unfinished
+from engine.monitor.metrics_check import CountSample, counts_when_written
 from engine.monitor.throughput import Growth
 from tui.session.place import Place
 from tui.session.place_watcher import PlaceReadings
@@ -73,7 +74,7 @@ def make_alert_inputs(
     active: int | None,
     dead_growth: Growth | None,
     dead_clusters: int | None,
-    earlier_counts: Sequence[tuple[float, Mapping[State, int]]],
+    counted: Sequence[CountSample],
     last_run: float | None,
     free_since: float | None,
     free_grace: float,
@@ -81,7 +82,9 @@ def make_alert_inputs(
     orphaned_mails: int,
     destinations: Sequence[SeenDestination],
 ) -> AlertInputs:
-    """Inputs of the alert rules for a place; the keywords are fields of `AlertInputs`."""
+    """Inputs of the alert rules for a place; the keywords are fields of `AlertInputs`, but for
+    `counted`: the reader's own counts of the tasks, one of them before the readings.
+    """
     return AlertInputs(
         name=place.name,
         states=tasks.states,
@@ -98,7 +101,7 @@ def make_alert_inputs(
         oldest_due=tasks.oldest_due,
         dead_growth=dead_growth,
         queue=readings.queue,
-        earlier_counts=earlier_counts,
+        earlier_counts=counts_when_written(readings.queue, readings.rest, counted),
         transports=tuple(way for way in readings.sending.transports if way.is_mentioned),
         last_run=last_run,
         runs=readings.runs,

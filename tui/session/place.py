@@ -149,6 +149,9 @@ class Place(NamedTuple):
     """`queue dlq` works here: the queue follows the file contract."""
     queue_metrics: str = ""
     """Path of the queue's metrics file; "" if none."""
+    task_folders: tuple[str, ...] = ()
+    """Folders whose modification time changes with each task that comes, leaves or moves; () if
+    none tells."""
     mail_metrics: str = ""
     """Path of the mail metrics file; "" if none."""
     logs: tuple[str, ...] = ()

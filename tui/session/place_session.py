@@ -32,6 +32,7 @@ from engine.monitor.alerts import (
     lacks_worker,
 )
 from engine.monitor.forecast import Forecast, ForecastInputs, make_forecasts
+from engine.monitor.metrics_check import CountSample
 from engine.monitor.recorded_history import RecordedHistory
 from engine.monitor.recorder import Recorder, RecorderStatus, Role, UnreadableRecording
 from engine.monitor.sample_codec import RecordedSample, make_sample
@@ -167,6 +168,8 @@ class PlaceSession:
         self.count_samples: deque[tuple[float, Mapping[State, int]]] = deque(
             maxlen=MAX_COUNT_SAMPLES
         )
+        self.counted_before_read: CountSample | None = None
+        """The counts when the last read began; None if not all tasks were counted then."""
         self.dead_clusters: tuple[int | None, float] = (None, 0.0)
         """Number of different errors of the dead tasks, and when they were counted, epoch seconds
         UTC.
@@ -188,7 +191,9 @@ class PlaceSession:
         """The due tasks of kinds that no worker would claim."""
         self.trash_bytes: int | None = None
         """Bytes of the tasks in the trash; None until measured."""
-        self._trashed, self._is_measuring = -1, False
+        self._trashed = -1
+        self.measuring: asyncio.Task[None] | None = None
+        """Measures the trash at present."""
         self.destination_tasks: CountedTasks | None = None
         """Tasks by destination; None until counted."""
         self.joined: tuple[object, object, tuple[SeenDestination, ...]] = (None, None, ())
@@ -292,9 +297,12 @@ class PlaceSession:
             quiet_due = next_turn(time(), QUIET_READ_SECONDS, self.number)
             try:
                 self._reading_since = monotonic()
+                latest = self.inspector.latest
+                before = (self.clock(), latest.counts) if latest.is_complete else None
                 found = await self._watch_thread.run(self._watch.read_all)
                 self._reading_since = None
                 self.readings = found._replace(destinations=self._watch.destinations)
+                self.counted_before_read = before
             except Unavailable:
                 if not self._closed:
                     raise
@@ -369,9 +377,9 @@ class PlaceSession:
         suspects = [k for k in self.waiting_kinds if may_be_blocked(self.place, self.readings, k)]
         self.due_kinds = await tallies.count_due(self.clock(), tuple(suspects))
         trashed = self.inspector.latest.counts.get(State.TRASH, 0)
-        if self.place.trash is not None and trashed != self._trashed and not self._is_measuring:
-            self._trashed, self._is_measuring = trashed, True
-            self._keep_running(self._measure_trash())
+        if self.place.trash is not None and trashed != self._trashed and self.measuring is None:
+            self._trashed = trashed
+            self.measuring = self._keep_running(self._measure_trash())
         if self.place.destinations is not None:
             self.destination_tasks = await tallies.ask(
                 "destinations", count_destinations, self.destination_tasks, lambda _: True
@@ -391,7 +399,7 @@ class PlaceSession:
         except Unavailable:
             self._trashed = -1  # measure it again; the inspector reports the reason
         finally:
-            self._is_measuring = False
+            self.measuring = None
 
     def _lost_mails(self, now: float) -> int:
         """Spooled mails without a task, during the whole last `MAIL_GRACE_SECONDS` seconds."""
@@ -428,11 +436,12 @@ class PlaceSession:
         self._keep_running(self._follow_operation(work))
         return work
 
-    def _keep_running(self, work: Coroutine[Any, Any, None]) -> None:
+    def _keep_running(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Start a coroutine; the event loop itself keeps only a weak reference to it."""
         watching = asyncio.get_running_loop().create_task(work)
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
+        return watching
 
     async def _follow_operation(self, work: RunningOperation) -> None:
         """Report the end of an operation; close the operation that it resumes as soon as it has
@@ -614,7 +623,7 @@ class PlaceSession:
             active=min((counts.get(State.ACTIVE, 0) for counts in lately), default=None),
             dead_growth=self.flow.growth(State.DEAD, now),
             dead_clusters=None if now - counted > MAX_CLUSTERS_AGE_SECONDS else clusters,
-            earlier_counts=tuple(self.count_samples),
+            counted=(*self.count_samples, *filter(None, [self.counted_before_read])),
             last_run=max(filter(None, (signs.last_run, self.flow.last_ran)), default=None),
             free_since=self.free_since,
             free_grace=self.free_grace,

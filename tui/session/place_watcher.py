@@ -23,7 +23,7 @@ from engine.monitor.alerts import LimitUse
 from engine.monitor.delivery_reader import DeliveryReader
 from engine.monitor.latency import KindFigures
 from engine.monitor.mail_monitor import NO_RECORDS, TransportMonitor
-from engine.monitor.metrics_check import LAST_RUN, MetricsReading
+from engine.monitor.metrics_check import LAST_RUN, MetricsReading, Rest
 from engine.monitor.throughput import RunTimes, measure_runs
 from engine.monitor.transport_health import (
     Failure,
@@ -97,6 +97,8 @@ class PlaceReadings(NamedTuple):
     """How many more tasks fit on each disk that is written to, by the path of a folder there."""
     limits: tuple[LimitUse, ...] = ()
     """Limits of the processes of the place, with how much of each is used."""
+    rest: Rest | None = None
+    """Since when and until when no task has come, left or moved; None if unknown."""
     is_watched: bool = False
     """True if the kernel reports changes of its files: a local file system, not another host."""
 
@@ -178,6 +180,13 @@ def read_destinations(place: Place) -> DestinationsReading:
         return DestinationsReading(unknown=str(error), is_configured=True)
 
 
+def read_rest(place: Place, clock: Callable[[], float]) -> Rest | None:
+    """Since when no task of a place has come, left or moved; None if unknown."""
+    now = clock()
+    changed = [stamp / 1e9 for each in place.task_folders if (stamp := folder_mtime(each))]
+    return Rest(max(changed), now) if changed else None
+
+
 class PlaceWatcher:
     """Reads one place; a file is read again only if it has changed."""
 
@@ -240,6 +249,7 @@ class PlaceWatcher:
             mail_obstacle=obstacle,
             free_tasks=self._place.free_tasks(),
             limits=tuple(limit_open_files(lock, facts.workers)),
+            rest=read_rest(self._place, self._clock),
             is_watched=self._is_watched,
         )
 

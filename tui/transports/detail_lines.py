@@ -124,7 +124,13 @@ def window_lines(way: TransportHealth, width: int, limit: float = 1.0) -> list[L
     if way.totals is not None:
         whole = CountWindow("all", 1.0, way.totals)
         cells = [*_counts(whole), table.failure_share(whole), *([("-", "muted")] * 3)]
+        if way.totals.failures:
+            cells[2:4] = [table.UNKNOWN] * 2
         lines.append(_figures("all", cells, Source.METRICS, width))
+        if way.totals.failures:  # the counters have bad addresses among the failures
+            why = f"{way.totals.failures:,} given up, with mails to bad addresses"
+            reason: Line = ((f"{MARGIN}{'all':<6}", "muted"), table.UNKNOWN, (f"  {why}", "muted"))
+            lines.append(present.cut_line(reason, width))
     return lines
 
 

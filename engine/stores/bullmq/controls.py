@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from engine.schedules import format_seconds, parse_seconds
+from engine.schedules import format_seconds
 from engine.store import Control, ControlTarget, Gone, StoreError, Unsupported
 from engine.stores.bullmq.connection import Connection, ScriptCall, script
 from engine.stores.bullmq.moves import JobMoves
 from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
 from engine.stores.bullmq.place import RedisPlace
 from engine.stores.bullmq.scan import QueueCounts, find_orphans
+from engine.text.durations import parse_duration
 
 MAX_CONCURRENCY = 1_000_000
 MAX_RATE = 1_000_000_000
@@ -127,7 +128,7 @@ def _parse_rate(text: str) -> tuple[int, int]:
     """
     jobs, _, span = text.partition("/")
     try:
-        milliseconds = round(parse_seconds(span) * 1000) if "/" in text else MINUTE_MS
+        milliseconds = round(parse_duration(span, "s") * 1000) if "/" in text else MINUTE_MS
     except ValueError:
         milliseconds = 0
     is_number = jobs.isascii() and jobs.isdecimal() and len(jobs) <= len(str(MAX_RATE))

@@ -65,7 +65,7 @@ class BullmqSettings(NamedTuple):
 
 _LIMIT: Mapping[str, Check] = {
     "max": validators.whole_number_check(1, "jobs"),
-    "duration": validators.number_check(0.001, "seconds"),
+    "duration": validators.duration_check(0.001),
 }
 
 
@@ -89,11 +89,11 @@ def _check_field(value: object, at: ConfigLocation) -> str:
     return field
 
 
-_seconds = validators.number_check(0.5, "seconds")
+_seconds = validators.duration_check(0.5)
 _SETTINGS: Mapping[str, Check] = {
     "lease": _seconds,
     "stalled_check": _seconds,
-    "metrics": validators.whole_number_check(0, "minutes"),
+    "metrics": validators.duration_check(0, "minutes", whole=True),
     "limiter": _check_limits,
     "destination": _check_field,
 }

@@ -18,6 +18,7 @@ from engine.store import (
     Unsupported,
     accept_all,
     measure_trash_by_scan,
+    read_no_trash,
 )
 from engine.stores.bullmq import controls
 from engine.stores.bullmq.change_feed import ChangeFeed, MarkerWatch
@@ -139,6 +140,7 @@ class BullmqStore:
         """Count the entries of all lists and sets by one script."""
         return QueueCounts(self._connection, self.place, self._queues.names()).by_state()
 
+    read_trash = read_no_trash
     trash_bytes = measure_trash_by_scan
 
     def sample(self, number: int) -> StoreSample:

@@ -20,6 +20,7 @@ from engine.store import (
     keep_leases,
     measure_trash_by_scan,
     no_relatives,
+    read_no_trash,
     read_one_by_one,
 )
 from engine.stores.mailq.controls import SchedulerControls
@@ -62,6 +63,7 @@ class MailqStore:
         self.changes = ChangeSource(wait=ThreadPoller(self._source).wait)
 
     read_all = read_one_by_one
+    read_trash = read_no_trash
     trash_bytes = measure_trash_by_scan
     relatives = staticmethod(no_relatives)
 

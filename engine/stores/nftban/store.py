@@ -876,6 +876,17 @@ class NftbanStore:
                 counts[state] = sum(1 for _ in self._task_files(state))
         return counts, 0.0 if oldest is None else max(0.0, now - oldest)
 
+    def read_trash(self, most: int) -> bool:
+        """Measure files of the trash that this instance has not read."""
+        for entry in self._task_files(State.TRASH):
+            if entry.name not in self._trash_sizes:
+                if not most:
+                    return False
+                most -= 1
+                with suppress(FileNotFoundError):
+                    self._trash_sizes[entry.name] = self._measure(entry)
+        return True
+
     def trash_bytes(self) -> int:
         """Return the bytes of all tasks in the trash with their payloads. A file there does not
         change: this instance reads each once."""

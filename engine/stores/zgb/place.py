@@ -249,7 +249,7 @@ _LETTER: Mapping[str, Check] = {
 
 _SETTINGS: Mapping[str, Check] = {
     "zone": _zone,
-    "lease": validators.whole_number_check(1, "seconds"),
+    "lease": validators.duration_check(1, whole=True),
     "retry_failed": validators.choice_check("auto", "manual"),
     "redirect_to": _target,
     "period_zone": _zone,

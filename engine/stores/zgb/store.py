@@ -35,6 +35,7 @@ from engine.store import (
     count_by_scan,
     measure_trash_by_scan,
     no_relatives,
+    read_no_trash,
     read_one_by_one,
     require_edge,
     sample_by_scan,
@@ -179,6 +180,7 @@ class ZgbStore:
     count_tasks = count_by_scan
     sample = sample_by_scan
     read_all = read_one_by_one
+    read_trash = read_no_trash
     trash_bytes = measure_trash_by_scan
     relatives = staticmethod(no_relatives)
 

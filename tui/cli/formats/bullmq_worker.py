@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import sys
 from argparse import Namespace
@@ -40,9 +39,6 @@ from tui.format.task_row import added_line
 
 FORMAT = "bullmq"
 """Name of this format."""
-
-_UNITS = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d|)", re.ASCII)
 
 
 def worker_name() -> str:
@@ -160,7 +156,7 @@ def add(setup: Setup, arguments: Namespace) -> int:
         arguments.name,
         _data(arguments.data),
         _options(arguments),
-        _seconds("--delay", arguments.delay) if arguments.delay else 0.0,
+        arguments.delay or 0.0,
         arguments.priority or 0,
         _custom_id(arguments.id),
     )
@@ -202,13 +198,6 @@ def _options(arguments: Namespace) -> dict[str, object]:
         return options | job_options(schedule)
     except ValueError:
         fail(EX_USAGE, "--backoff: expected 5s, exponential:1s or exponential:1s:0.5")
-
-
-def _seconds(option: str, text: str) -> float:
-    found = _DURATION.fullmatch(text)
-    if found is None:
-        fail(EX_USAGE, f"{option}: {safe_line(text)!r}, expected a time like 500ms, 90s or 15m")
-    return int(found[1]) * _UNITS[found[2]]
 
 
 def _custom_id(text: str) -> str:

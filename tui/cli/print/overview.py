@@ -83,10 +83,16 @@ async def _wait_for_rates(live: PlaceSession) -> None:
 async def _look(live: PlaceSession, filter: str) -> OverviewReport:
     while live.readings.sending.is_reading:
         await live.wait_for_readings()  # reading the last hour of a long log takes several scans
+    while live.place.task_folders and live.counted_before_read is None:
+        if live.inspector.latest.unavailable:
+            break
+        await live.wait_for_readings()  # the metrics are compared with counts from before a read
     try:
         if live.inspector.latest.unavailable:
             raise Unavailable(live.inspector.latest.unavailable)
         await live.query_backlog()
+        if live.measuring is not None:
+            await live.measuring
         return OverviewReport(
             live, await index_queries.first_useful_ages(live, parse_place_filter(filter, live))
         )

@@ -12,8 +12,10 @@ from engine.operations import plans, run_plan
 from engine.operations.execute import Report
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
+from engine.policy import DAY_SECONDS
 from engine.store import Gone, Unavailable
 from engine.stores.nftban import NftbanStore
+from engine.text.durations import duration_hint, parse_duration
 from engine.text.safe import safe_line, safe_lines
 from tui.cli.queue.spool import make_queue, open_spool
 from tui.cli.setup.errors import EX_USAGE, fail, print_error
@@ -202,14 +204,12 @@ def _show_planned(verb: str, tasks: Iterable[Task], arguments: Namespace) -> Non
 
 def _days(text: str) -> float:
     try:
-        days = float(text)
+        days = parse_duration(text) / DAY_SECONDS if text[-1:].isalpha() else float(text)
     except ValueError:
         days = -1
     if not 0 <= days <= MAX_DAYS:
-        fail(
-            EX_USAGE,
-            f"expected a number of days from 0 to {MAX_DAYS}, not {safe_line(text[:40])!r}",
-        )
+        expected = f"{duration_hint('d')} from 0 to {MAX_DAYS}"
+        fail(EX_USAGE, f"expected {expected}, not {safe_line(text[:40])!r}")
     return days
 
 

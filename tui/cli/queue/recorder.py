@@ -95,8 +95,7 @@ class RecorderThread:
 
     def take_sample(self) -> RecordedSample:
         """Take a sample of the queue now."""
-        now, readings = self._clock(), self._watch.read_all()
-        lost = 0
+        now, lost, tasks = self._clock(), 0, None
         try:
             if self._store is None:
                 self._store = open_spool(self._setup)
@@ -109,7 +108,8 @@ class RecorderThread:
                 self._store.close()
                 self._store = None
             facts = NO_TASKS._replace(unavailable=str(error))
-        else:
+        readings = self._watch.read_all()  # after the count: it tells what has moved since
+        if tasks is not None:
             self._follow(now, tasks.counts)
             with suppress(StoreError, OSError):  # the readings have why the spool is unreadable
                 lost = count_lost_mails(self._place, tasks, readings, now)
@@ -125,7 +125,7 @@ class RecorderThread:
             active=None,
             dead_growth=self._flow.growth(State.DEAD, now),
             dead_clusters=None,
-            earlier_counts=((now, facts.counts),),
+            counted=((now, facts.counts),),
             last_run=readings.last_run,
             free_since=None,
             free_grace=GRACE_SECONDS,

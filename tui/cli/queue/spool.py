@@ -235,6 +235,7 @@ def complete_place(setup: Setup, place: Place) -> Place:
         has_dlq=True,
         claim_order="created",
         queue_metrics=queue.queue_metrics,
+        task_folders=(queue.pending, queue.work, queue.dlq),
         mail_metrics=queue.mail_metrics,
         logs=(setup.log_path, f"{queue.log_dir}/mail.log", *setup.config.logs),
         recovery_command=(*place.argv, "queue", "recover", "--yes", "--seen"),

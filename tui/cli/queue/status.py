@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import NamedTuple
 
 from engine.destinations.watch import join
@@ -72,8 +71,6 @@ class TaskSummary(NamedTuple):
     payloads: frozenset[str]
     """Payloads of the mail tasks."""
     problems: Sequence[Problem]
-    folders: Sequence[str]
-    """Folders that change with the tasks."""
     read: int | None = None
     """Tasks that were read, if not all were: everything but the counts is about these."""
     trash_bytes: int = 0
@@ -129,7 +126,7 @@ def read_status(place: Place, now: float, *, exact: bool = False) -> PlaceStatus
         active=None,
         dead_growth=None,
         dead_clusters=None,
-        earlier_counts=_counted_before(place, tasks),
+        counted=((now, tasks.counts),),
         last_run=readings.last_run,
         free_since=now if readings.lock and readings.lock.verdict is Verdict.FREE else None,
         free_grace=0.0,  # the command does not wait: the log shows how long none ran
@@ -232,7 +229,7 @@ def summarize_tasks(
         counts,
         count_by_words(counts, words, store.states, store.words),
         *(store.states, oldest, due_kinds, kinds, min(died, default=None)),
-        *(frozenset(payloads), list(problems.values()), tuple(store.changes.paths), read),
+        *(frozenset(payloads), list(problems.values()), read),
         trash_bytes=store.trash_bytes(),
         refusals=frozenset(edge.refusal for edge in store.edges.values()),
     )
@@ -267,21 +264,6 @@ def find_interrupted(operations: Iterable[Operation], now: float) -> tuple[Unfin
         for one in operations
         if one.is_interrupted and one.open_rows and one.started >= now - JOURNAL_SECONDS
     )
-
-
-def _counted_before(
-    place: Place, tasks: TaskSummary
-) -> tuple[tuple[float, Mapping[State, int]], ...]:
-    """The counts at the time of the metrics file, if no task has moved since; else nothing."""
-    moved = []
-    try:
-        written = os.stat(place.queue_metrics).st_mtime
-        for path in tasks.folders:
-            with suppress(FileNotFoundError, NotADirectoryError):  # some are made when needed
-                moved.append(os.stat(path).st_mtime)
-    except OSError:
-        return ()
-    return ((written, tasks.counts),) if moved and max(moved) < written else ()
 
 
 def _recorded_flow(place: Place, now: float) -> FlowHistory:
