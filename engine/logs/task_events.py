@@ -37,7 +37,7 @@ class EventKind(StrEnum):
     PUT_OFF = "put off"
     """It was claimed and released without an attempt, until a condition is met."""
     LACKING = "lacking"
-    """The worker itself lacks what a kind of task needs: none of it is tried. Of no one task."""
+    """The worker itself lacks what a kind of task needs: none of it is tried."""
 
 
 class TaskEvent(NamedTuple):

@@ -10,17 +10,28 @@ EMOJI_SELECTOR = "\ufe0f"
 """Variation selector for emoji: terminals disagree whether the character is then wider."""
 
 
+_SCRIPTS = "[\u0600-\u109f\u1780-\u18af\ua840-\uabff]"
+"""Letters and marks of Arabic, Indic and other scripts that are written with joiners."""
+_find_non_joiners = re.compile(f"(?<={_SCRIPTS})\u200c(?={_SCRIPTS})").finditer
+_EMOJI = "[\u2600-\u27bf\U0001f000-\U0001faff]"
+_JOINER = re.compile(f"(?<={_SCRIPTS})\u200d(?={_SCRIPTS})|(?<={_EMOJI})\u200d(?={_EMOJI})")
+
+
 def safe_line(text: str) -> str:
     """Replace every control, C1, bidi, surrogate and other unprintable character by U+FFFD.
 
-    The result is one line that cannot control a terminal. U+FE0F is removed, because terminals
-    disagree about its effect on the width.
+    The result is one line that cannot control a terminal. U+FE0F, and U+200D between emoji or
+    letters that it joins, are removed, because terminals disagree about their effect on the width.
+    U+200C stays between letters of scripts that need it: in others it would be invisible.
     """
     if EMOJI_SELECTOR in text:
         text = text.replace(EMOJI_SELECTOR, "")
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else REPLACEMENT for c in text)
+    text = _JOINER.sub("", text)
+    kept = {found.start() for found in _find_non_joiners(text)}
+    signs = enumerate(text)
+    return "".join(c if c.isprintable() or at in kept else REPLACEMENT for at, c in signs)
 
 
 _LINE_ENDS = re.compile(r"(\r?\n|\t)")

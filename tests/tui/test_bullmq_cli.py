@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.examples import deep_but
 from tests.redis_server import TestServer
 from tests.stores.jobs import write_failed, write_hash, write_waiting
 from tests.tui.queues import Run
@@ -116,6 +119,25 @@ def test_a_rerun_without_a_worker_stops_after_its_canary(
     (line,) = (x for x in on_redis("journal").stdout.splitlines() if " | rerun | " in x)
     told = json.loads(on_redis("journal", line.split(" | ")[1], "--json").stdout)
     assert told["pace"]["canary"] == [1]
+
+
+LISTS = ("queue list", "status", "doctor", "overview", "groups", "kinds", "replay --dry-run")
+
+
+@pytest.mark.parametrize("words", deep_but(LISTS[:1], LISTS))
+def test_a_name_that_the_locale_lacks_is_a_question_mark(
+    client: redis.Redis, redis_url: str, tmp_path: Path, words: str
+) -> None:
+    """Each command prints it so, on the streams that replace what cannot be encoded."""
+    write_waiting(client, "1", "caf\u2603")
+    write_failed(client, "2", "caf\u2603")
+    argv = [sys.executable, "-m", "tui.cli", *words.split(), redis_url]
+    variables = {"PYTHONIOENCODING": "ascii", "XDG_STATE_HOME": str(tmp_path)}
+
+    ended = subprocess.run(argv, env={**os.environ, **variables}, capture_output=True)
+
+    assert b"Traceback" not in ended.stderr
+    assert b"caf?" in ended.stdout
 
 
 def test_doctor_compares_the_outbox_with_the_jobs(

@@ -13,11 +13,16 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from textual.app import ComposeResult
+from textual.css.query import NoMatches
+from textual.screen import Screen
+from textual.widgets import Static
 
 from tests.examples import deep_but
 from tests.tui.ptys import UTF8, Terminal
 from tests.tui.spools import NOW, make_spool, some_tasks
 from tui.terminal import crash_report
+from tui.terminal.safe_app import SafeApp
 
 SECRET = "SECRET-4711"
 """In messages and variables of the crash; it must be in no report."""
@@ -200,3 +205,32 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert not (tmp_path / "planted").exists()
     for path in kept:
         path.unlink()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("event", ["on_mount", "on_screen_resume"])
+def test_a_screen_that_opens_while_the_console_ends_is_no_crash(ends: bool, event: str) -> None:
+    """The end removes its parts before its events are handled; else a missing part is a fault."""
+
+    class Opening(Screen[None]):
+        def compose(self) -> ComposeResult:
+            yield Static(id="part")
+
+    async def work(screen: Opening) -> None:
+        if ends:
+            screen.app.exit(return_code=143)
+        await screen.query("*").remove()
+        screen.query_one("#part")
+
+    setattr(Opening, event, work)
+
+    class Console(SafeApp):
+        def on_ready(self) -> None:
+            self.push_screen(Opening())
+
+    console = Console()
+
+    console.run(headless=True)
+
+    assert console.return_code == (143 if ends else crash_report.EX_SOFTWARE)
+    assert console.crash is None if ends else isinstance(console.crash, NoMatches)

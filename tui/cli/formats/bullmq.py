@@ -93,13 +93,12 @@ def kinds_by_jobs(found: Iterable[facts.QueueRuns]) -> tuple[KindFigures, ...]:
 
 def rate_rows(kinds: Iterable[KindFigures]) -> list[tuple[str, str]]:
     """Finished jobs per minute of each queue, or why that is unknown, as a row for the screen."""
-    texts = [
-        f"{one.kind} ? ({one.unknown})"
-        if one.per_minute is None
-        else f"{one.kind} {one.per_minute:,.1f}/min"
-        for one in kinds
-    ]
-    return [("rates", facts.list_names(texts))] if texts else []
+    rates = {
+        one.kind: "?" if one.per_minute is None else f"{one.per_minute:,.1f}/min" for one in kinds
+    }
+    named = facts.list_names(f"{kind} {rate}" for kind, rate in rates.items())
+    why = {one.unknown for one in kinds if one.per_minute is None}
+    return [("rates", ": ".join((named, *sorted(why))))] if rates else []
 
 
 def _kind_of(one: facts.QueueRuns) -> KindFigures:
