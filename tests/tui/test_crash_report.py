@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import re
@@ -9,15 +10,18 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from textual.css.query import NoMatches
 
 from tests.examples import deep_but
 from tests.tui.ptys import UTF8, Terminal
 from tests.tui.spools import NOW, make_spool, some_tasks
 from tui.terminal import crash_report
+from tui.terminal.safe_app import SafeApp
 
 SECRET = "SECRET-4711"
 """In messages and variables of the crash; it must be in no report."""
@@ -200,3 +204,22 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     assert not (tmp_path / "planted").exists()
     for path in kept:
         path.unlink()
+
+
+def test_a_screen_that_opens_while_the_console_ends_is_no_crash() -> None:
+    """A signal may close a screen before it has parts: then what looks for one is no bug, else it
+    is one."""
+
+    async def run(*, ends: bool) -> SafeApp:
+        app = SafeApp()
+        with suppress(NoMatches):  # of the test, which raises what the app reports
+            async with app.run_test():
+                if ends:
+                    app.exit(return_code=143)
+                app._handle_exception(NoMatches())
+        return app
+
+    ended, crashed = (asyncio.run(run(ends=ends)) for ends in (True, False))
+    assert (ended.crash, ended.return_code) == (None, 143)
+    assert isinstance(crashed.crash, NoMatches)
+    assert crashed.return_code == crash_report.EX_SOFTWARE

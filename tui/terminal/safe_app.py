@@ -13,6 +13,7 @@ from typing import Any
 
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App
+from textual.css.query import NoMatches
 from textual.events import Event, Key, Paste, Resize
 from textual.geometry import Size
 from textual.screen import ModalScreen, Screen
@@ -182,6 +183,8 @@ class SafeApp(App[None], inherit_bindings=False):
         os._exit(self.return_code or 0)
 
     def _handle_exception(self, error: Exception) -> None:
+        if self._exit and isinstance(error, NoMatches):
+            return  # a screen that was being opened: Textual adds no parts to it once it is closed
         # Textual's own handler would print the error with the values of all variables.
         if self.crash is None:
             self.crash = error
