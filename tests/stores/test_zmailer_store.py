@@ -15,7 +15,7 @@ from engine import verbs
 from engine.model import STALLED_KEY, Missing, Move, Problem, State, Task
 from engine.store import Gone, Unavailable, Unsupported
 from engine.stores.zmailer import ZmailerStore, marks
-from engine.stores.zmailer.folders import read_span
+from engine.stores.zmailer.folders import MAX_CONTROL_BYTES, read_span
 from tests.stores.seen import every_file, found, naming, problems_in, tasks_in
 from tests.stores.test_zmailer_form import SAMPLES
 from tests.stores.zmailed import FIRST, HEADERS, Spool, dead_pid, recipient, write_lock
@@ -308,6 +308,17 @@ def test_broken_files_are_problems_and_stay(spool: Spool, open_store: Opener) ->
         with pytest.raises(Unsupported):
             store.preview_problem(Problem(where, ""))
     assert every_file(spool.root) == before
+
+
+def test_a_file_above_the_limit_is_a_problem(spool: Spool, open_store: Opener) -> None:
+    """It is not read: the reason has its size; the mail beside it is listed."""
+    spool.put(1001, recipient())
+    os.truncate(spool.put(1002, recipient()), MAX_CONTROL_BYTES + 1)
+    store = open_store()
+    assert problems_in(store) == {
+        "transport/1002": "268,435,457 bytes, expected at most 268,435,456"
+    }
+    assert states(store) == ["pending"]
 
 
 def test_a_damaged_line_is_a_problem_beside_its_tasks(spool: Spool, open_store: Opener) -> None:

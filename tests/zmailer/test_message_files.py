@@ -17,7 +17,7 @@ from engine.scheduling.ready import AgentSlots
 from engine.scheduling.table import JobGroup, ThreadTable
 from engine.scheduling.work import WorkTable
 from engine.stores.zmailer import names
-from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.folders import MAX_CONTROL_BYTES, PostofficeFolders
 from engine.system import files
 from engine.zmailer.scheduler.arrivals import Arrivals, ScanLimits
 from engine.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
@@ -223,6 +223,20 @@ def test_a_broken_file_is_parked_not_deleted(office: Office, text: str, why: str
     assert found.where == "freezer/70.1"
     assert (office.spool.root / found.where).read_text() == text
     assert office.tree() == {"freezer/70", "freezer/70.1", "queue/70"}
+
+
+def test_a_huge_file_is_parked_unread(office: Office) -> None:
+    """Above the limit a file is not read; below, all recipients of a thread are one job."""
+    path = office.spool.put(70, *[recipient()] * 20_000)
+    found = office.read(70)
+    assert isinstance(found, Loaded)
+    assert [len(group.offsets) for group in found.groups] == [20_000]
+    os.truncate(path, MAX_CONTROL_BYTES + 1)
+    (office.spool.root / "freezer").mkdir()
+    parked = office.read(70)
+    assert isinstance(parked, Parked)
+    assert "268,435,457 bytes, expected at most 268,435,456" in parked.why
+    assert (office.spool.root / parked.where).stat().st_size == MAX_CONTROL_BYTES + 1
 
 
 def test_a_file_without_its_message_is_parked(office: Office) -> None:
