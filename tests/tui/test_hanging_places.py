@@ -176,3 +176,17 @@ def test_a_place_that_has_gone_is_not_to_be_made_again(tmp_path: Path) -> None:
         place.open()
     assert str(gone.value).endswith("; it was there before: is its volume mounted?")
     assert "spooldeck init" not in str(gone.value)
+
+
+def test_no_queue_is_offered_to_be_made_in_a_folder_of_another_program(tmp_path: Path) -> None:
+    """The command that makes a queue is named for an empty folder, not for one with files."""
+    for name, words in (
+        ("postfix", r"\(the folder has other files\)"),
+        ("empty", "spooldeck init"),
+    ):
+        (tmp_path / name).mkdir()
+        if name == "postfix":
+            (tmp_path / name / "maildrop").mkdir()
+        setup = setup_for(queue_config.load_config(None, {}), str(tmp_path / name), os.environ)
+        with pytest.raises(Unavailable, match=words):
+            opening.make_place(setup, str(tmp_path / name)).open()

@@ -858,6 +858,19 @@ def test_a_count_is_whole_or_rounded_to_a_named_unit(number: int, width: int) ->
         assert abs(float(text[:-1]) * scale - number) <= unit * 0.51
 
 
+def test_held_tasks_are_never_in_a_column_that_is_dropped() -> None:
+    """Where long names need room, HELD is dropped only if no place has held tasks."""
+    words = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}
+
+    def head(held: int) -> str:
+        counts = {State.PENDING: 7, State.HELD: held}
+        place = PlaceLine(1, "a-place-with-a-long-name", words, counts, complete=True)
+        return "".join(text for text, _ in view.place_table([place], NOW, 75)[0])
+
+    assert "HELD" not in head(0)
+    assert "HELD" in head(1)
+
+
 def test_dead_tasks_are_counted_under_their_store_s_own_word() -> None:
     """The column of one store has its word; beside other stores a word that is finer than a state
     has a column, which is blank for stores without it, also for one that has this word for its dead

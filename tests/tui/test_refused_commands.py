@@ -94,7 +94,7 @@ SETTINGS = {
         {"lease": 60, **LETTER},
         "stores.zgb.lease: the lease of 60 s may lapse",
     ),
-    "no number": ("zgb", {"lease": "x"}, "stores.zgb.lease: expected a whole number"),
+    "no number": ("zgb", {"lease": "x"}, "stores.zgb.lease: expected a duration"),
 }
 """Settings of a store by which its worker cannot send, exit code 78, and the reason."""
 

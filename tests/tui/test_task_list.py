@@ -167,6 +167,33 @@ async def test_moving() -> None:
         assert max(size for _, size in held.rows.asked) == 3 * HEIGHT
 
 
+async def test_a_list_that_is_opened_on_a_task_that_has_left_says_so() -> None:
+    """The cursor is on another row then, and the id of the task is reported, once."""
+    held = Held(3)
+    async with held.app.run_test() as pilot:
+        held.list.rows.show_query(Query(State.PENDING), CursorPosition(id=a_task(7).id))
+        await held.rest(pilot)
+        assert (held.app.said, held.number) == ([a_task(7).id], 0)
+        held.list.rows.show_query(Query(State.PENDING), CursorPosition(id=a_task(2).id))
+        await held.rest(pilot)
+        assert (held.app.said, held.number) == ([a_task(7).id], 2)
+
+
+async def test_before_the_first_motion_the_cursor_passes_rows_that_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They stay on screen for their time, but a busy list has a cursor on a task that is there."""
+    monkeypatch.setattr("tui.widgets.task_rows.GHOST_SECONDS", 60.0)
+    held = Held(9)
+    async with held.app.run_test() as pilot:
+        await held.ready(pilot)
+        held.rows.numbers = range(2, 9)
+        held.list.rows.store_changed()
+        await held.rest(pilot)
+        assert (held.number, held.line) == (2, 2)
+        assert "left" in held.row(0) and "left" in held.row(1)
+
+
 async def test_the_view_jumps_at_its_edge() -> None:
     """At the last row the view goes on by a third of a page, so that the next steps need none."""
     held = Held(100)

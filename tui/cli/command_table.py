@@ -78,7 +78,7 @@ demo | open_console:demo | make temporary places with traffic and open the conso
     --keep DIR | make the places in DIR and keep them
     --redis | also BullMQ queues, on a Redis or Valkey server made for the demo
     --federation | also three servers that deliveries go to; one dies and comes back
-    --zmailer | instead of these: also a ZMailer spool, its scheduler and agents
+    --zmailer | also a ZMailer spool with its scheduler and agents, without --redis, --federation
     @console
 status @place @json | queue.status:status | print a summary of a place; exit 0 OK, 1 needs
         attention, 2 unreadable

@@ -168,7 +168,7 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
         return "no: no copy", "muted"
     gone = sum(replay_results(operation).values())
     if gone + back >= done:
-        return "no: ran", "muted"
+        return "no: all ran", "muted"
     return (
         f"part {present.format_duration(left)}" if back or gone else present.format_duration(left)
     ), ""

@@ -300,7 +300,8 @@ COLUMNS = (
 SPARKLINE_MIN_WIDTH = 70
 
 DROPPED_FIRST = ("RETRY", "HELD", "IN/s", "FAILED")
-"""Columns that make room for the names of the places, the first one first."""
+"""Columns that make room for the names of the places, the first one first. HELD stays where a
+place has held tasks: without it they would be in no number."""
 
 TIGHT_COLUMNS = {"PEND": COLUMNS[0]._replace(width=5, cell=_state_cell(State.PENDING, 5))}
 """Narrower columns, by title, where they save one from being dropped."""
@@ -337,10 +338,12 @@ def table_layout(queues: Sequence[PlaceLine], width: int) -> OverviewLayout:
     )
     called = short_names([queue.name for queue in queues])
     wanted = min(MAX_NAME_CELLS, max(map(cell_len, called), default=MIN_NAME_CELLS))
+    is_held = any(queue.counts.get(State.HELD) for queue in queues)
+    droppable = [title for title in DROPPED_FIRST if title != "HELD" or not is_held]
     is_wide = width >= SPARKLINE_MIN_WIDTH
     for sparks in ((SPARKLINE_CELLS, MIN_SPARKLINE_CELLS),) * is_wide + ((0,),):
-        for dropped, spark in product(range(len(DROPPED_FIRST) + 1), sparks):
-            less = tuple(c for c in columns if c.title not in DROPPED_FIRST[:dropped])
+        for dropped, spark in product(range(len(droppable) + 1), sparks):
+            less = tuple(c for c in columns if c.title not in droppable[:dropped])
             if spark < SPARKLINE_CELLS:
                 less = tuple(TIGHT_COLUMNS.get(c.title, c) for c in less)
             rest = width - TABLE_MARGIN_CELLS - sum(c.width + 1 for c in less)

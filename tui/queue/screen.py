@@ -230,8 +230,10 @@ class QueueDetails(QueueTabs):
         self._paint_filter()
 
     def on_task_list_vanished(self, event: TaskList.Vanished) -> None:
-        """Report that the task under the cursor is gone."""
-        self.say(f"{event.id} is gone; cursor moved to the next task")
+        """Report that the chosen task, or the one for which the list was opened, is gone; what was
+        to be done with it is dropped."""
+        self._then = "", 0.0
+        self.say(f"{event.id} is gone; the cursor is on another task")
 
     def _show_details(self) -> None:
         """The cursor rests: paint what is known of its task, then look up the rest."""

@@ -158,11 +158,12 @@ def _cluster_rows(judged: CheckedCluster | None, now: float) -> list[tuple[str, 
     cluster, answer = judged
     others = f", {present.format_count(cluster.count - 1, 'other')}"
     last = f", last {present.format_clock(judged.last)}" if judged.last is not None else ""
+    text = safe_line(answer.text)
     if answer.answer is StillHappens.UNKNOWN and answer.evidence:
-        last = f" ({safe_line(answer.evidence[0])})"
+        text, last = "unknown", f": {safe_line(answer.evidence[0])}"
     return [
         ("cluster", ((cluster.mark, "accent"), (others, ""))),
-        ("still?", ((safe_line(answer.text), present.STILL_LOOKS[answer.answer]), (last, ""))),
+        ("still?", ((text, present.STILL_LOOKS[answer.answer]), (last, ""))),
     ]
 
 

@@ -110,7 +110,8 @@ class ListView(NamedTuple):
         view = self._replace(query=query, is_new_query=True)
         if spot is None:
             return view
-        view = view._replace(cursor=spot, is_unpinned=not (spot.id or spot.at), is_chosen=False)
+        view = view._replace(cursor=spot, is_unpinned=not (spot.id or spot.at))
+        view = view._replace(is_chosen=bool(spot.id))
         return view._replace(departed=NONE_DEPARTED, has_new_result=True)
 
     def move(self, action: str, height: int) -> ListView:
@@ -144,7 +145,7 @@ class ListView(NamedTuple):
         self, window: Window, at: int, top: int, vanished: str, now: float
     ) -> tuple[ListView, str]:
         """Show another window, with the cursor at a position; also the id of the task that the
-        operator had chosen, if it has left.
+        operator had chosen, or for which the result was opened, if it has left.
 
         `vanished`: id of the cursor's former task if that has left. `now`: time of the event loop.
         """
@@ -152,14 +153,25 @@ class ListView(NamedTuple):
         task = task_at(window, at)
         id = task.id if task else ""
         vanished = vanished or (self.cursor.id if id != self.cursor.id else "")
-        is_moved = bool(vanished) and not self.has_new_result and not self.is_new_query
+        is_opened = self.is_new_query and self.has_new_result
+        is_moved = bool(vanished) and (is_opened or not (self.has_new_result or self.is_new_query))
+        is_wanted = self.is_chosen and (is_opened or not self.is_new_query)
         view = self if self.is_new_query else self.note_change(task, now)
         view = view._replace(window=window, matching=window.total, fresh=0, departed=NONE_DEPARTED)
         view = view._replace(is_new_query=False, has_new_result=False)
         view = view._replace(is_chosen=self.is_chosen and not vanished)
         view = view._replace(cursor=CursorPosition(at, id, top))
         view = view._replace(cursor_moved_at=now) if is_moved else view
-        return view, vanished if self.is_chosen and not self.is_new_query else ""
+        return view, vanished if is_wanted else ""
+
+    def pass_departed(self, now: float) -> ListView:
+        """Move the cursor from a departed row to the first one that is there, if there is one."""
+        known = enumerate(self.window.tasks, self.window.start)
+        there = ((at, task.id) for at, task in known if task.id not in self.departed)
+        at, id = next(there, (0, ""))
+        if not self.is_gone or not id:
+            return self
+        return self._replace(cursor=CursorPosition(at, id, self.cursor.top), cursor_moved_at=now)
 
     def note_change(self, task: Task | None, now: float) -> ListView:
         """Note the time if the task under the cursor is the same one, but has changed."""

@@ -133,13 +133,13 @@ class TaskList(Painted, can_focus=True):
                 continue
             if vanished is not None:
                 self.paint()
+            if vanished:  # first: what was to be done with this task is not done with another
+                self.post_message(self.Vanished(vanished))
             if vanished is not None and self._told != _facts(
                 self.rows.view
             ):  # not just more rows around it
                 self._told = _facts(self.rows.view)
                 self.post_message(self.RowChanged())
-            if vanished:
-                self.post_message(self.Vanished(vanished))
 
     def on_resize(self) -> None:
         """Another size shows other columns and more rows."""

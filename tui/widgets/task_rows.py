@@ -238,7 +238,9 @@ class TaskRows:
         view = self.view.note_change(task_at(window, self.view.cursor.at), _loop_time())
         new = max(0, fresh.total - before.total + len(ghosts))
         view = view._replace(window=window, departed=ghosts)
-        self.view = view._replace(matching=fresh.total, fresh=new)
+        view = view._replace(matching=fresh.total, fresh=new)
+        # Before the first motion the cursor is on no chosen row: it passes those that left.
+        self.view = view.pass_departed(_loop_time()) if not view.is_chosen else view
         # Other changes are read by the first tick after the hold time.
         self._is_outdated = True
 

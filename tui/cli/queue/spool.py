@@ -85,10 +85,22 @@ def _require_folders(setup: Setup) -> None:
             raise Unavailable(f"{link}: {files.LINKED_FOLDER}")
     if not all(map(os.path.isdir, (queue.pending, queue.work, queue.dlq))):
         where = os.path.dirname(queue.pending)
+        makes = f"spooldeck init {shlex.quote(queue.root)} makes them"
+        if not os.path.exists(where) and _is_in_use(queue.root):  # perhaps another mail server's
+            makes = "the folder has other files"
         raise Unavailable(
             f"{queue.root}: no queue, expected the folders pending, work and dlq in {where} "
-            f"(spooldeck init {shlex.quote(queue.root)} makes them)"
+            f"({makes})"
         )
+
+
+def _is_in_use(folder: str) -> bool:
+    """True if a folder has files, or they cannot be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            return any(entries)
+    except OSError:
+        return True
 
 
 def _link_below(path: str, root: str) -> str:
