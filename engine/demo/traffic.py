@@ -34,7 +34,7 @@ from engine.locks import queue_lock
 from engine.model import Move, State, Task
 from engine.monitor.prometheus import CounterFiles
 from engine.store import Full
-from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
+from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.system import files
 
 FLOWING, WEDGED = "flowing", "wedged"

@@ -19,9 +19,9 @@ from engine.model import FOR_ALL, LockEvidence, Problem, State, Task
 from engine.monitor.transport_health import TransportSuspension
 from engine.policy import MAX_WAIT_SECONDS, format_time
 from engine.store import Unavailable
-from engine.stores.nftban import NftbanStore
 from engine.stores.nftban.quarantine import QUARANTINE_NAME as CORRUPT
 from engine.stores.nftban.staging import STAGING_NAME as DESK
+from engine.stores.nftban.store import NftbanStore
 from engine.system import files
 from engine.system.users import Account
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from engine import verbs
 from engine.model import Move
-from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
+from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 
 TEXT = (
     'TASK_ID="{id}"\nTASK_TYPE="{kind}"\nTASK_DESCRIPTION="Feed enabled: spamhaus"\n'

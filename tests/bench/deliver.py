@@ -30,9 +30,10 @@ from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
 from engine.policy import contract_retries, retries_of
 from engine.schedules import NO_RETRY, parse_schedule
-from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.bullmq.image import NewJob
-from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
+from engine.stores.bullmq.place import parse_place
+from engine.stores.bullmq.store import BullmqStore
+from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
 from tests.bench.measure import (

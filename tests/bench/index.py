@@ -14,7 +14,7 @@ from statistics import median
 
 from engine.index.filter_language import SEARCHED_COLUMNS
 from engine.live.inspector import Inspector
-from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from tests.bench.measure import (
     ERRORS,
     KINDS,

@@ -11,8 +11,8 @@ from statistics import median
 
 from engine import verbs
 from engine.model import Move, Task
-from engine.stores.zmailer import ZmailerStore
 from engine.stores.zmailer.control_file import layout_of, parse_control_file, split_fields
+from engine.stores.zmailer.store import ZmailerStore
 from tests.bench.measure import (
     PREPARE_SECONDS,
     PYTHON,

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.locks import lock_file, queue_lock
-from engine.stores.nftban import SpoolFolders, hint, make_spool, task_format
+from engine.stores.nftban import hint, task_format
+from engine.stores.nftban.store import SpoolFolders, make_spool
 from engine.system.files import Refused
 from tests.crash import wrapper
 from tests.crash.harness import Case, Ended

@@ -24,7 +24,7 @@ from engine.mail.send.suspensions import Suspensions
 from engine.model import Task
 from engine.policy import contract_retries
 from engine.store import StoreError
-from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.work.mail_send import MailSend
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker

@@ -19,7 +19,8 @@ from engine.operations import run_plan, undo
 from engine.operations.execute import Report, RowResult
 from engine.operations.journal import Intent, Journal, Operation, Who
 from engine.operations.plans import Plan
-from engine.stores.nftban import NftbanStore, make_spool, task_format
+from engine.stores.nftban import task_format
+from engine.stores.nftban.store import NftbanStore, make_spool
 from tests.crash.commands import spool_at
 from tests.crash.harness import ERRORS, Case, Ended
 

@@ -19,7 +19,7 @@ from engine.operations import plans as engine_plans
 from engine.operations import run_plan
 from engine.operations.journal import Journal
 from engine.operations.notes import Notes
-from engine.stores.nftban import NftbanStore
+from engine.stores.nftban.store import NftbanStore
 from engine.system import files
 from tests.crash import nftban, plans
 from tests.crash.disk import (

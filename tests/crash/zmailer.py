@@ -10,8 +10,8 @@ from typing import cast
 from engine.model import Move, Outcome, Problem, State, Task
 from engine.scheduling.agent_lines import AgentAnswer, JobLine, parse_agent_line
 from engine.store import Unavailable
-from engine.stores.zmailer import ZmailerStore
 from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.store import ZmailerStore
 from engine.verbs import VERBS
 from engine.zmailer.agents.errormail import ErrormailAgent
 from engine.zmailer.agents.hold import HoldAgent

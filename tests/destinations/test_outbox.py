@@ -20,8 +20,9 @@ from engine.model import State, Task
 from engine.policy import retries_of
 from engine.schedules import NO_RETRY, fixed
 from engine.store import Unavailable
-from engine.stores.bullmq import BullmqStore, parse_place
-from engine.stores.nftban import NftbanStore
+from engine.stores.bullmq.place import parse_place
+from engine.stores.bullmq.store import BullmqStore
+from engine.stores.nftban.store import NftbanStore
 from engine.work.handlers import HandlerResult
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker

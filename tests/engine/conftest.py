@@ -13,7 +13,7 @@ from engine.index.writer import Writer
 from engine.operations.journal import Journal
 from engine.store import Store
 from engine.stores.memory import MemoryStore, MemoryTasks
-from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from tests.engine.builders import clock, new_spool
 
 Child = subprocess.Popen[str]

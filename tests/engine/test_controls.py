@@ -17,9 +17,10 @@ from engine.operations import controls, undo
 from engine.operations.controls import Order
 from engine.operations.journal import Intent, Journal, Operation
 from engine.store import Control, ControlTarget, Store, Unavailable, Unsupported
-from engine.stores.kannader import KannaderStore, make_spool
+from engine.stores.kannader.store import KannaderStore, make_spool
 from engine.stores.memory import MemoryStore, MemoryTasks
-from engine.stores.zgb import ZgbDatabase, ZgbStore
+from engine.stores.zgb.place import ZgbDatabase
+from engine.stores.zgb.store import ZgbStore
 from tests.tui.journals import ANA
 from tests.tui.spools import NOW
 from tests.tui.wholes import PAUSE, RATE, REDIRECT, RETRY, Whole

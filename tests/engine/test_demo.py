@@ -36,7 +36,8 @@ from engine.mail.send.suspensions import Suspensions
 from engine.model import Problem, State, Task, Verdict
 from engine.monitor import prometheus, transport_health
 from engine.store import Store, Unavailable
-from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.place import parse_place
+from engine.stores.bullmq.store import BullmqStore
 from engine.system.supervisor import ProgramResult
 from tests import command
 from tests.engine.lockers import later

@@ -22,7 +22,7 @@ from engine.locks import queue_lock
 from engine.model import State
 from engine.monitor import prometheus
 from engine.monitor.transport_health import TransportSuspension
-from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
+from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.system import mounts, users
 from engine.system.mounts import Mount
 from engine.work.handlers import CONTRACT_KINDS

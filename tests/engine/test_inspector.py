@@ -31,7 +31,7 @@ from engine.model import ChangeSource, Missing, Problem, State, Task
 from engine.store import Control, Gone, Store, Unavailable
 from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.stores.nftban.task_format import new_record, render_task
-from engine.stores.zmailer import ZmailerStore
+from engine.stores.zmailer.store import ZmailerStore
 from engine.system.temp_dir import PREFIX
 from tests.engine.builders import NOW, Clock, a_task, clock
 from tests.examples import examples

@@ -25,7 +25,7 @@ from engine.operations.notes import (
     sweep_notes,
 )
 from engine.store import Unavailable
-from engine.stores.nftban import SpoolFolders, make_spool
+from engine.stores.nftban.store import SpoolFolders, make_spool
 from engine.system import files
 from tests.stores.opened import open_store
 

@@ -18,7 +18,7 @@ from engine.operations.journal import Intent, Journal, Who
 from engine.operations.plans import Plan, Row
 from engine.store import Gone, Store, Unavailable
 from engine.stores.memory import EDGES, MemoryStore, MemoryTasks
-from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from tests.engine.builders import NOW, a_task, clock, dead_tasks, new_spool, tasks_in
 from tests.examples import examples
 

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 
 from engine.store import Unsupported
-from engine.stores.nftban import NftbanStore, task_format
+from engine.stores.nftban import task_format
+from engine.stores.nftban.store import NftbanStore
 from engine.system import files
 from engine.system.files import Refused
 from engine.text import safe

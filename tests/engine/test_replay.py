@@ -24,7 +24,7 @@ from engine.replay.progress import Phase, ReplayProgress
 from engine.replay.replay import PullBack, Replay
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, pace_from_json
 from engine.store import Unavailable
-from engine.stores.nftban import NftbanStore
+from engine.stores.nftban.store import NftbanStore
 from engine.work.handlers import Context, Failed, Fatal
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker

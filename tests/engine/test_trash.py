@@ -14,7 +14,7 @@ from engine.operations.journal import Intent, Journal, Who
 from engine.operations.plans import Plan
 from engine.store import Store
 from engine.stores.memory import MemoryStore, MemoryTasks
-from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from tests.engine.builders import new_spool, tasks_in
 
 NOW = time.time()

@@ -15,7 +15,7 @@ from engine.operations.journal import Intent, Journal, Operation, Who
 from engine.operations.plans import Plan
 from engine.store import Store, Unavailable
 from engine.stores.memory import MemoryStore
-from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.verbs import with_state
 from tests.engine.builders import NOW, a_task, clock, tasks_in
 

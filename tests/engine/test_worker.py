@@ -20,7 +20,7 @@ from engine.policy import Rate, RetryPolicy, contract_retries, retries_of, shipp
 from engine.schedules import fixed, stepped
 from engine.store import ClaimFilter, ClaimRules, Gone, Store, Unavailable, accept_all
 from engine.stores.memory import MemoryStore, MemoryTasks
-from engine.stores.nftban import NftbanStore
+from engine.stores.nftban.store import NftbanStore
 from engine.system import files
 from engine.work.claiming import LACK_REPORT_SECONDS, RESCAN_INTERVAL_SECONDS, Claimer, Slots
 from engine.work.handler_threads import FinishedTask

@@ -25,8 +25,9 @@ from engine.federation.jobs import (
     probe_job,
 )
 from engine.federation.keys import write_keys
-from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.bullmq.image import NewJob
+from engine.stores.bullmq.place import parse_place
+from engine.stores.bullmq.store import BullmqStore
 from tests import command
 from tests.federation import peers
 from tests.federation.peers import Fault, Peer

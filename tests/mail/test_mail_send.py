@@ -12,7 +12,7 @@ import pytest
 from engine import verbs
 from engine.model import State, Task
 from engine.policy import contract_retries
-from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.system import files
 from engine.work.handlers import Context, Postponed
 from engine.work.mail_send import MailSend

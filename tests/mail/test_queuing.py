@@ -18,7 +18,7 @@ from engine.mail.send.mail_spool import MailSpool
 from engine.mail.send.queuing import QUEUING_SECONDS, queue_unqueued
 from engine.model import State
 from engine.store import StoreError
-from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
+from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 
 
 class Place:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from engine import verbs
 from engine.model import Move, State, Task
-from engine.stores.nftban import NftbanStore, make_spool
+from engine.stores.nftban.store import NftbanStore, make_spool
 from tests.rivals.rival import MAIL, spool_at
 
 HERE = Path(__file__).parent

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.config.place_address import parse_address
 from engine.model import State, Task
 from engine.operations.journal import Journal
-from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.place import parse_place
+from engine.stores.bullmq.store import BullmqStore
 from tests.redis_server import running_server
 from tests.stores.node_packages import install
 from tests.stores.redis_operator import apply

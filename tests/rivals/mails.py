@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine.mail.send.smtp_client import SmtpDestination
-from engine.stores.kannader import KannaderStore
-from engine.stores.kannader import make_spool as make_kannader
 from engine.stores.kannader.settings import KannaderSettings, retry_policy
-from engine.stores.nftban import SpoolFolders, make_spool
-from engine.stores.zgb import create
+from engine.stores.kannader.store import KannaderStore
+from engine.stores.kannader.store import make_spool as make_kannader
+from engine.stores.nftban.store import SpoolFolders, make_spool
+from engine.stores.zgb.schema import create
 from engine.work.worker import Worker
 from tests.mail.smtpd import HOST, Server
 from tui.cli.formats.kannader import make_handler

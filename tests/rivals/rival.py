@@ -14,7 +14,7 @@ from engine import verbs
 from engine.model import Move, State, Task
 from engine.operations import execute, plans
 from engine.store import StoreError
-from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 
 VERBS = ("retry", "promote", "hold", "release", "purge", "restore", "expunge")
 FROM = {

@@ -13,14 +13,15 @@ from engine.stores import detect
 def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
     """Open the store at a path; raises `Unavailable`."""
     if detect.has_folders(place, detect.KANNADER_FOLDERS):
-        from engine.stores.kannader import KannaderStore
+        from engine.stores.kannader.store import KannaderStore
 
         return KannaderStore(place, clock)
     if detect.is_sqlite_file(place):
-        from engine.stores.zgb import ZgbDatabase, ZgbStore
+        from engine.stores.zgb.place import ZgbDatabase
+        from engine.stores.zgb.store import ZgbStore
 
         return ZgbStore(ZgbDatabase(place), clock)
-    from engine.stores.nftban import NftbanStore, SpoolFolders
+    from engine.stores.nftban.store import NftbanStore, SpoolFolders
 
     queue = detect.find_queue_folder(place)
     # Payload paths are absolute.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.model import Task
-from engine.stores.zgb import ZgbStore
+from engine.stores.zgb.store import ZgbStore
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

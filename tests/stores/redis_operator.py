@@ -15,7 +15,8 @@ from engine.model import Move, Outcome, State, Task
 from engine.operations import plans
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.run_plan import run_journaled_plan
-from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.place import parse_place
+from engine.stores.bullmq.store import BullmqStore
 from engine.verbs import VERBS
 
 USED = ("retry", "rerun", "rerun", "hold", "release", "release", "purge", "restore", "promote")

@@ -10,7 +10,8 @@ import pytest
 
 from engine import verbs
 from engine.model import State, Task
-from engine.stores.nftban import NftbanStore, SpoolFolders, task_format
+from engine.stores.nftban import task_format
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.system import files
 
 NOW = 1_795_170_000.0

@@ -9,9 +9,11 @@ import redis
 from engine.config.place_address import parse_address
 from engine.model import State
 from engine.store import Unsupported
-from engine.stores.bullmq import BullmqStore, facts, parse_place
+from engine.stores.bullmq import facts
 from engine.stores.bullmq.connection import Connection
 from engine.stores.bullmq.image import NewJob
+from engine.stores.bullmq.place import parse_place
+from engine.stores.bullmq.store import BullmqStore
 from engine.verbs import VERBS
 from tests.redis_server import TestServer
 from tests.stores.jobs import CREATED_MS, NOW, everything, write_failed, write_hash, write_waiting

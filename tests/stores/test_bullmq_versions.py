@@ -14,8 +14,9 @@ import redis
 
 from engine.config.place_address import parse_address
 from engine.model import Move, Task
-from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.bullmq.image import NewJob
+from engine.stores.bullmq.place import parse_place
+from engine.stores.bullmq.store import BullmqStore
 from engine.verbs import VERBS
 from tests.examples import few_of
 from tests.redis_server import TestServer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.model import Problem, State, Task
-from engine.stores.kannader import KannaderStore
+from engine.stores.kannader.store import KannaderStore
 from tests.stores.seen import every_file, found, naming
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kannader"

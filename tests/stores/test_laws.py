@@ -21,11 +21,14 @@ from engine import verbs
 from engine.config.place_address import parse_address
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Store, StoreError, Unsupported
-from engine.stores.bullmq import BullmqStore, parse_place
-from engine.stores.kannader import KannaderStore, make_spool
+from engine.stores.bullmq.place import parse_place
+from engine.stores.bullmq.store import BullmqStore
+from engine.stores.kannader.store import KannaderStore, make_spool
 from engine.stores.memory import MemoryStore, MemoryTasks
-from engine.stores.nftban import NftbanStore
-from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore, create
+from engine.stores.nftban.store import NftbanStore
+from engine.stores.zgb.place import RateLimit, ZgbDatabase
+from engine.stores.zgb.schema import create
+from engine.stores.zgb.store import ZgbStore
 from tests.examples import examples
 from tests.redis_server import TestServer
 from tests.stores.spooled import NOW, new_spool

@@ -12,7 +12,8 @@ import pytest
 
 from engine import verbs
 from engine.model import Move, Problem, State, Task
-from engine.stores.nftban import NftbanStore, SpoolFolders, task_format
+from engine.stores.nftban import task_format
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.system import files
 from tests.stores.seen import found, naming
 from tests.stores.spooled import NOW, names, new_spool

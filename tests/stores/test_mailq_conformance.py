@@ -15,7 +15,7 @@ from engine.mailq.connection import ServerAddress
 from engine.mailq.queue_view import JobView, JobWait
 from engine.model import Edge, Edges, State, Task
 from engine.store import ClaimFilter, Store, accept_all
-from engine.stores.mailq import MailqStore
+from engine.stores.mailq.store import MailqStore
 from engine.stores.mailq.tasks import parse_id, task_id
 from tests.mailq.mailq_peers import RunningServer, SampleQueue, serving
 from tests.stores import test_conformance

@@ -18,8 +18,10 @@ from engine.model import WAITS_KEY, Missing, Move, State, Task
 from engine.operations.execute import apply_plan
 from engine.operations.plans import freeze_shared_plan
 from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.mailq import MailqStore, parse_place, polling
+from engine.stores.mailq import polling
+from engine.stores.mailq.place import parse_place
 from engine.stores.mailq.polling import ThreadPoller
+from engine.stores.mailq.store import MailqStore
 from engine.stores.mailq.tasks import last_line, parse_id, tasks_of
 from tests.mailq.mailq_peers import (
     NOW,

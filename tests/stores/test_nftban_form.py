@@ -15,7 +15,8 @@ from engine import verbs
 from engine.model import State, Task
 from engine.policy import shipped_retries
 from engine.store import Unsupported
-from engine.stores.nftban import NftbanStore, SpoolFolders, task_format
+from engine.stores.nftban import task_format
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.stores.nftban.task_format import (
     Record,
     parse_canonical,

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from engine import verbs
 from engine.model import State
-from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
 from engine.stores.nftban.hint import FileState, NextDue, PendingHint, file_state, seal
 from engine.stores.nftban.pending_line import PendingLine, kind_of
+from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 
 NOW = 1_795_239_223.0
 

@@ -12,7 +12,8 @@ import pytest
 
 from engine.model import Part, Problem, State, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unsupported
-from engine.stores.nftban import NftbanStore, SpoolFolders, task_format
+from engine.stores.nftban import task_format
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from tests.stores.seen import found
 
 Opener = Callable[..., NftbanStore]

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from engine import verbs
 from engine.model import Missing, Problem, State
-from engine.stores.zgb import ZgbDatabase, ZgbStore, change_detector
+from engine.stores.zgb import change_detector
 from engine.stores.zgb.change_detector import RowHashes
+from engine.stores.zgb.place import ZgbDatabase
 from engine.stores.zgb.scan import QUEUE_PROBLEMS
+from engine.stores.zgb.store import ZgbStore
 from tests.examples import examples
 from tests.stores.queued import NOW, ORGANIZER, USER, Sql, there
 

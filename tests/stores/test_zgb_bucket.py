@@ -6,7 +6,8 @@ from hypothesis import given
 
 from engine import policy
 from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
-from engine.stores.zgb import RateLimit, queue_config
+from engine.stores.zgb import queue_config
+from engine.stores.zgb.place import RateLimit
 from tests.stores.seen import naming
 
 PACE = RateLimit()

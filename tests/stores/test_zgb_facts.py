@@ -10,7 +10,7 @@ from engine import verbs
 from engine.locks.token_buckets import ALL_KINDS, BucketState
 from engine.monitor.forecast import forecast_drain
 from engine.monitor.throughput import Drain, Trend
-from engine.stores.zgb import RateLimit, ZgbStore, queue_config
+from engine.stores.zgb import queue_config
 from engine.stores.zgb.claims import OrphanCount
 from engine.stores.zgb.control import Backlog, QueueFigures
 from engine.stores.zgb.facts import (
@@ -21,7 +21,9 @@ from engine.stores.zgb.facts import (
     usual_gap,
 )
 from engine.stores.zgb.log import Log, read_recent
+from engine.stores.zgb.place import RateLimit
 from engine.stores.zgb.queue_config import QueueConfig
+from engine.stores.zgb.store import ZgbStore
 from tests.stores.seen import naming
 
 Opener = Callable[..., ZgbStore]

@@ -22,8 +22,10 @@ from hypothesis import example, given
 from engine import verbs
 from engine.model import Move, Problem, State, Task
 from engine.store import StoreError, Unavailable, Unsupported
-from engine.stores.zgb import ZgbDatabase, ZgbStore, connection, create
-from engine.stores.zgb.place import Cell
+from engine.stores.zgb import connection
+from engine.stores.zgb.place import Cell, ZgbDatabase
+from engine.stores.zgb.schema import create
+from engine.stores.zgb.store import ZgbStore
 from tests.examples import examples
 from tests.stores.children import running
 from tests.stores.nobody import by_nobody, nobodys_folder

@@ -11,7 +11,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore, create
+from engine.stores.zgb.place import RateLimit, ZgbDatabase
+from engine.stores.zgb.schema import create
+from engine.stores.zgb.store import ZgbStore
 from tests.examples import examples
 from tests.stores.queued import Sql, config, settle
 

@@ -12,7 +12,6 @@ import pytest
 from engine import verbs
 from engine.model import Move
 from engine.store import Gone
-from engine.stores.zgb import ZgbStore
 from engine.stores.zgb import log as logs
 from engine.stores.zgb.log import (
     EVENTS,
@@ -28,6 +27,7 @@ from engine.stores.zgb.log import (
     read_recent,
 )
 from engine.stores.zgb.place import ZgbDatabase
+from engine.stores.zgb.store import ZgbStore
 from tests.stores.queued import NOW, Sql
 from tests.stores.seen import naming
 

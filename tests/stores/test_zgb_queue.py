@@ -10,10 +10,14 @@ import pytest
 from engine import verbs
 from engine.model import Missing, Move, State, Task, counted_attempts, own_word
 from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore
-from engine.stores.zgb.place import PARKED_DUE_SECONDS, document_retry_policy
+from engine.stores.zgb.place import (
+    PARKED_DUE_SECONDS,
+    RateLimit,
+    ZgbDatabase,
+    document_retry_policy,
+)
 from engine.stores.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision
-from engine.stores.zgb.store import EDGES
+from engine.stores.zgb.store import EDGES, ZgbStore
 from engine.work import rescuer
 from tests.stores.children import at_once
 from tests.stores.queued import NOW, ORGANIZER, USER, Sql, config, settle, there

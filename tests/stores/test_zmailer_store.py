@@ -14,8 +14,9 @@ import pytest
 from engine import verbs
 from engine.model import STALLED_KEY, Missing, Move, Problem, State, Task
 from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.zmailer import ZmailerStore, marks
+from engine.stores.zmailer import marks
 from engine.stores.zmailer.folders import MAX_CONTROL_BYTES, read_span
+from engine.stores.zmailer.store import ZmailerStore
 from tests.stores.seen import every_file, found, naming, problems_in, tasks_in
 from tests.stores.test_zmailer_form import SAMPLES
 from tests.stores.zmailed import FIRST, HEADERS, Spool, dead_pid, recipient, write_lock

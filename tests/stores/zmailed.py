@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from engine.model import Edge, Edges, Move, Outcome, State, Task
 from engine.store import ClaimFilter, Gone, accept_all
-from engine.stores.zmailer import ZmailerStore, marks, names
+from engine.stores.zmailer import marks, names
 from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.store import ZmailerStore
 
 FIRST = 1_795_160_000
 """Time of each message, in epoch seconds."""

@@ -19,10 +19,11 @@ from typing import Any
 
 from engine.config.queue_config import load_config
 from engine.model import State, Task
-from engine.stores.kannader import KannaderStore, make_spool
-from engine.stores.zgb import RateLimit, ZgbStore, create
+from engine.stores.kannader.store import KannaderStore, make_spool
 from engine.stores.zgb.log import Log, LogEvent, read_recent
-from engine.stores.zgb.place import DEFAULT_LETTERS, ZgbSettings
+from engine.stores.zgb.place import DEFAULT_LETTERS, RateLimit, ZgbSettings
+from engine.stores.zgb.schema import create
+from engine.stores.zgb.store import ZgbStore
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker, WorkerResult
 from tests import command

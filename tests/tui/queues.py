@@ -14,7 +14,7 @@ import pytest
 from engine import verbs
 from engine.model import Task
 from engine.operations.journal import Journal
-from engine.stores.nftban import NftbanStore
+from engine.stores.nftban.store import NftbanStore
 from tests import command
 from tests.stores.opened import open_store
 

@@ -21,7 +21,8 @@ from engine.federation.jobs import POST, delivery_job
 from engine.model import State, Task
 from engine.operations.journal import Journal
 from engine.store import Unavailable
-from engine.stores.bullmq import BullmqStore, parse_place
+from engine.stores.bullmq.place import parse_place
+from engine.stores.bullmq.store import BullmqStore
 from tests.redis_server import TestServer
 from tests.stores.jobs import write_failed
 from tests.tui.desks import Desk, a_desk

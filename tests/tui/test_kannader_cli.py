@@ -31,9 +31,9 @@ from engine.monitor.metrics_check import LAST_RUN
 from engine.monitor.prometheus import QueueGauges
 from engine.policy import DAY_SECONDS, RetryPolicy
 from engine.store import Unavailable, Unsupported
-from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader.mail_format import encode_wire
 from engine.stores.kannader.settings import KannaderSettings, parse_settings, retry_policy
+from engine.stores.kannader.store import KannaderStore, make_spool
 from engine.work.leases import Claim
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker

@@ -14,8 +14,8 @@ import pytest
 
 from engine.mail.send.mail_spool import MailSpool
 from engine.mail.send.smtp_client import SmtpDestination
-from engine.stores.kannader import KannaderStore
 from engine.stores.kannader.settings import KannaderSettings, retry_policy
+from engine.stores.kannader.store import KannaderStore
 from engine.work.worker import Worker
 from tests import command
 from tests.mail.programs import a_script, needs

@@ -34,7 +34,7 @@ from engine.live.folder_events import FolderEventSource
 from engine.mail.model import Cause, Unused
 from engine.mail.send.suspensions import Suspensions
 from engine.model import State, Task
-from engine.stores.nftban import NftbanStore, SpoolFolders, make_spool
+from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.system import files
 from tests import command
 from tests.mail.programs import a_script, needs, needs_root

@@ -14,7 +14,7 @@ import pytest
 
 from engine import verbs
 from engine.model import State
-from engine.stores.nftban import NftbanStore
+from engine.stores.nftban.store import NftbanStore
 from engine.system import files
 from tests.mail.smtpd import Server
 from tests.tui.test_mail_cli import GOLDEN, TO, Office, office

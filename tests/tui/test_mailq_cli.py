@@ -18,7 +18,8 @@ from engine.config.place_address import parse_address, places_folder
 from engine.mailq import job_text, listing
 from engine.mailq.queue_view import JobView
 from engine.operations.notes import Notes
-from engine.stores.mailq import MailqStore, parse_place
+from engine.stores.mailq.place import parse_place
+from engine.stores.mailq.store import MailqStore
 from engine.system.run_clock import RunClock
 from engine.work.housekeeping import Housekeeping
 from tests.mailq.mailq_peers import RunningServer, SampleQueue, serving, waiting_job

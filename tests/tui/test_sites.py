@@ -24,9 +24,10 @@ from engine.config.validators import ConfigError
 from engine.live.inspector import Inspector
 from engine.model import Lease, State, Task
 from engine.store import Unavailable
-from engine.stores.kannader import KannaderStore, make_spool
-from engine.stores.nftban import NftbanStore
-from engine.stores.zgb import ZgbStore, create
+from engine.stores.kannader.store import KannaderStore, make_spool
+from engine.stores.nftban.store import NftbanStore
+from engine.stores.zgb.schema import create
+from engine.stores.zgb.store import ZgbStore
 from engine.verbs import VERBS
 from tests.run_times import agree_with_clock
 from tests.tui.desks import a_desk, words

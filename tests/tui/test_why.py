@@ -26,7 +26,7 @@ from engine.monitor.alerts import AlertKind, find_alerts
 from engine.monitor.lock_diagnosis import TaskLogSummary
 from engine.policy import DAY_SECONDS, Rate
 from engine.stores import kannader
-from engine.stores.kannader import KannaderStore
+from engine.stores.kannader.store import KannaderStore
 from tests.engine.moments import NOTHING_KNOWN
 from tests.stores.opened import open_store
 from tests.tui.holders import Child, children

@@ -19,8 +19,9 @@ from engine.model import Task
 from engine.monitor import prometheus
 from engine.monitor.forecast import forecast_drain
 from engine.monitor.throughput import Drain, Trend
-from engine.stores.zgb import ZgbStore, create
 from engine.stores.zgb.place import ZgbSettings
+from engine.stores.zgb.schema import create
+from engine.stores.zgb.store import ZgbStore
 from tests.mail.programs import a_script
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.tui.mailqueues import PATIENCE, Site, soon

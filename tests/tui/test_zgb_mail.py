@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from engine.model import State
-from engine.stores.zgb import ZgbStore
 from engine.stores.zgb.log import Log
 from engine.stores.zgb.queue_config import UNDECIDABLE_ERROR
+from engine.stores.zgb.store import ZgbStore
 from engine.work.handlers import Context
 from engine.work.worker import WorkerResult
 from tests.mail.office import HOST, NOW, busy, refusal

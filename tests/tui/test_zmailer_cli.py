@@ -13,7 +13,7 @@ import pytest
 
 from engine.config import queue_config
 from engine.mail.host import this_host
-from engine.stores.zmailer import ZmailerStore
+from engine.stores.zmailer.store import ZmailerStore
 from engine.system import files
 from tests.stores.seen import every_file
 from tests.stores.zmailed import Spool, dead_pid, recipient, write_lock

@@ -7,8 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 from engine.operations.journal import Journal
-from engine.stores.zgb import ZgbDatabase as Settings
-from engine.stores.zgb import ZgbStore, create
+from engine.stores.zgb.place import ZgbDatabase as Settings
+from engine.stores.zgb.schema import create
+from engine.stores.zgb.store import ZgbStore
 from tests.tui.journals import ANA
 from tests.tui.mailqueues import Database
 from tests.tui.spools import NOW

@@ -12,8 +12,8 @@ import pytest
 from engine.mailq.client import MailqClient
 from engine.mailq.connection import ServerAddress
 from engine.store import Unavailable
-from engine.stores.zmailer import ZmailerStore
 from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.store import ZmailerStore
 from engine.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
 from engine.zmailer.reports import ReportSettings
 from engine.zmailer.spool_controls import SpoolControls

@@ -10,7 +10,7 @@ import pytest
 
 from engine.model import WAITS_KEY, Task
 from engine.policy import Circumstances, why_waiting
-from engine.stores.zmailer import ZmailerStore
+from engine.stores.zmailer.store import ZmailerStore
 from engine.zmailer.environment import ZmailerSettings, read_files
 from engine.zmailer.scheduler.queue_facts import MailqFacts
 from tests.stores.zmailed import recipient

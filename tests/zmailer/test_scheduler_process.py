@@ -15,8 +15,9 @@ import pytest
 
 from engine.mailq.acl import digest
 from engine.model import State, Task
-from engine.stores.zmailer import ZmailerStore, names
+from engine.stores.zmailer import names
 from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.store import ZmailerStore
 from engine.zmailer import notify
 from engine.zmailer.environment import NOTIFY_SOCKET
 from engine.zmailer.reports import ReportSettings

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from engine.store import Unavailable, Unsupported
-from engine.stores.zmailer import ZmailerStore
 from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.store import ZmailerStore
 from engine.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
 from engine.zmailer.reports import ReportSettings
 from engine.zmailer.spool_controls import SpoolControls, is_frozen, record_conf

@@ -14,8 +14,9 @@ import pytest
 from engine.model import Missing, Move, State, Task
 from engine.operations.plans import bar_reason, preview_transitions, verb_refusal
 from engine.store import Unavailable, Unsupported
-from engine.stores.zmailer import ZmailerStore, marks
+from engine.stores.zmailer import marks
 from engine.stores.zmailer.control_file import parse_control_file
+from engine.stores.zmailer.store import ZmailerStore
 from engine.system import files
 from engine.verbs import VERBS, edit
 from engine.zmailer import notify

@@ -25,10 +25,11 @@ from engine.demo import traffic
 from engine.model import Task
 from engine.policy import RetryPolicy
 from engine.store import Store, Unavailable
-from engine.stores.kannader import KannaderStore, make_spool
 from engine.stores.kannader import settings as kannader_settings
-from engine.stores.zgb import ZgbStore, create
+from engine.stores.kannader.store import KannaderStore, make_spool
 from engine.stores.zgb import place as zgb_settings
+from engine.stores.zgb.schema import create
+from engine.stores.zgb.store import ZgbStore
 from engine.system import files
 from engine.work.rescuer import task_after_failure
 

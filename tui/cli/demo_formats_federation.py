@@ -21,8 +21,9 @@ from engine.federation.jobs import POST, delivery_job
 from engine.federation.keys import make_keys, write_keys
 from engine.model import State
 from engine.store import StoreError
-from engine.stores.bullmq import BullmqStore, parse_place
 from engine.stores.bullmq.image import NewJob
+from engine.stores.bullmq.place import parse_place
+from engine.stores.bullmq.store import BullmqStore
 from tui.cli.demo_formats import PastTraffic
 from tui.cli.demo_formats_redis import start_server
 

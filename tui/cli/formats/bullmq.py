@@ -10,8 +10,9 @@ from engine.doctor.finding import Finding, Grade
 from engine.monitor.latency import KindFigures, percentile
 from engine.monitor.throughput import HISTORY_SECONDS
 from engine.store import StoreError, Unavailable
-from engine.stores.bullmq import facts, parse_place
+from engine.stores.bullmq import facts
 from engine.stores.bullmq.connection import Connection, Denied
+from engine.stores.bullmq.place import parse_place
 from engine.stores.bullmq.repeats import Repeats
 from engine.stores.bullmq.scan import KnownQueues
 from engine.text.safe import safe_line

@@ -17,8 +17,9 @@ from engine.config.federation_config import FederationConfig, parse_federation
 from engine.destinations.destination import CLOCK_SKEW_SECONDS
 from engine.model import State, Task
 from engine.store import Gone, StoreError, Unavailable
-from engine.stores.bullmq import BullmqStore, RedisPlace, parse_place
 from engine.stores.bullmq.image import NewJob
+from engine.stores.bullmq.place import RedisPlace, parse_place
+from engine.stores.bullmq.store import BullmqStore
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
 from engine.verbs import promote

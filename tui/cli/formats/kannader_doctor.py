@@ -15,7 +15,7 @@ from engine.mail.send import smtp_client
 from engine.model import Problem, State, Task
 from engine.policy import format_rough_duration
 from engine.store import StoreError, Unavailable
-from engine.stores.kannader import KannaderStore
+from engine.stores.kannader.store import KannaderStore
 from tui.cli.formats.kannader import describe_orphans, destination
 from tui.cli.setup.setup import Setup
 

@@ -21,12 +21,13 @@ from engine.model import Problem, State, Task
 from engine.policy import format_rough_duration, format_time
 from engine.schedules import refusal_delay_seconds
 from engine.store import StoreError, Unavailable, Unsupported
-from engine.stores.zgb import ZgbStore, create, queue_config
+from engine.stores.zgb import queue_config
 from engine.stores.zgb.facts import QueueState, describe_state, read_state
 from engine.stores.zgb.log import Log, LogLocation, find_log
 from engine.stores.zgb.place import ZgbSettings
 from engine.stores.zgb.scan import ROW_PREFIX
-from engine.stores.zgb.store import Enqueued
+from engine.stores.zgb.schema import create
+from engine.stores.zgb.store import Enqueued, ZgbStore
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
 from engine.work.worker import Worker, WorkerResult

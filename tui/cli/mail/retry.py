@@ -19,7 +19,7 @@ from engine.model import Move, State, Task
 from engine.operations import plans
 from engine.policy import format_rough_duration, format_time
 from engine.store import Full, StoreError
-from engine.stores.nftban import NftbanStore
+from engine.stores.nftban.store import NftbanStore
 from engine.text.safe import hide_domain, safe_line
 from tui.cli.mail.spool import describe_error, read_mail, resend_command, tasks_of
 from tui.cli.queue.dlq import run_with_journal

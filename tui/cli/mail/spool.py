@@ -13,7 +13,7 @@ from engine.mail.send.spool_entry import HTML, MAIL_FOLDER_PREFIX, META, TEXT
 from engine.model import State, Task
 from engine.policy import format_time
 from engine.store import MAX_PART_BYTES, StoreError
-from engine.stores.nftban import NftbanStore
+from engine.stores.nftban.store import NftbanStore
 from engine.text.safe import hide_domain, safe_line
 from tui.cli.mail.send import spool_retry
 from tui.cli.plans import plan_command

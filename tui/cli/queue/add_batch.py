@@ -15,7 +15,7 @@ from itertools import islice
 from engine import verbs
 from engine.model import Task
 from engine.store import Full, StoreError, Unavailable, Unsupported, enqueue_all
-from engine.stores.nftban import COMMIT_GROUP_SIZE, NftbanStore
+from engine.stores.nftban.store import COMMIT_GROUP_SIZE, NftbanStore
 from engine.stores.nftban.task_format import new_record
 from engine.system.files import Refused
 from engine.text.safe import safe_line

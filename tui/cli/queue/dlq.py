@@ -14,7 +14,7 @@ from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.policy import DAY_SECONDS
 from engine.store import Gone, Unavailable
-from engine.stores.nftban import NftbanStore
+from engine.stores.nftban.store import NftbanStore
 from engine.text.durations import duration_hint, parse_duration
 from engine.text.safe import safe_line, safe_lines
 from tui.cli.queue.spool import make_queue, open_spool

@@ -12,7 +12,7 @@ from engine import verbs
 from engine.config.nftban_variables import RUN_DIR
 from engine.model import State
 from engine.store import Full, Unsupported
-from engine.stores.nftban import make_spool
+from engine.stores.nftban.store import make_spool
 from engine.text.safe import safe_line
 from tui.cli.queue.spool import (
     FORMAT,

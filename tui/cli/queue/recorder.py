@@ -18,7 +18,7 @@ from engine.monitor.sample_codec import RecordedSample, make_sample
 from engine.monitor.throughput import FlowHistory
 from engine.operations.journal import Operation
 from engine.store import StoreError
-from engine.stores.nftban import NftbanStore
+from engine.stores.nftban.store import NftbanStore
 from tui.cli.queue.spool import open_spool
 from tui.cli.queue.status import (
     ORDERED_SAMPLE_TASKS,

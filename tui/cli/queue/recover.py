@@ -16,8 +16,8 @@ from engine.model import LockEvidence, Problem, State, Task, Verdict
 from engine.monitor import prometheus
 from engine.monitor.metrics_check import LAST_RUN
 from engine.policy import format_time
-from engine.stores.nftban import NftbanStore
 from engine.stores.nftban.staging import STAGING_NAME as DESK
+from engine.stores.nftban.store import NftbanStore
 from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.worker import Worker

@@ -15,7 +15,7 @@ from engine.locks import queue_lock
 from engine.model import LockEvidence, Verdict
 from engine.store import Unavailable
 from engine.stores.detect import find_queue_folder
-from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.system import files
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import describe_missing, print_error

@@ -14,7 +14,7 @@ from functools import partial
 from engine.locks import queue_lock
 from engine.model import LockEvidence, State, Verdict
 from engine.policy import format_time
-from engine.stores.nftban import NftbanStore
+from engine.stores.nftban.store import NftbanStore
 from engine.work.worker import Worker, WorkerResult
 from tui.cli.queue.run_records import print_run_json
 from tui.cli.queue.spool import open_spool, require_workable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from engine.model import State, Task
 from engine.monitor import prometheus
 from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.nftban import NftbanStore
+from engine.stores.nftban.store import NftbanStore
 from engine.system import files
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Failed, Fatal, Handler

@@ -20,8 +20,8 @@ from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.setup import Format, Setup, folders_apart, load_function
 
 if TYPE_CHECKING:
-    from engine.stores.zgb import ZgbStore
     from engine.stores.zgb.place import ZgbSettings
+    from engine.stores.zgb.store import ZgbStore
 
 
 def _open_nftban(setup: Setup) -> Store:
@@ -36,7 +36,7 @@ def _kannader_settings(said: Any, at: Any) -> Any:
 
 
 def _open_kannader(setup: Setup) -> Store:
-    from engine.stores.kannader import KannaderStore
+    from engine.stores.kannader.store import KannaderStore
 
     return KannaderStore(setup.place, age=lambda moment, now: setup.run_clock().age(moment, now))
 
@@ -53,7 +53,8 @@ def _kannader_folders(queue: Queue, at: Address, own: str) -> Queue:
 
 
 def _open_bullmq(setup: Setup) -> Store:
-    from engine.stores.bullmq import BullmqStore, parse_place
+    from engine.stores.bullmq.place import parse_place
+    from engine.stores.bullmq.store import BullmqStore
 
     place = parse_place(setup.address, setup.settings)
     delivered = {kind: "url" for kind, h in setup.config.handlers.items() if h.deliver is not None}
@@ -85,7 +86,8 @@ def _zmailer_settings(said: Any, at: Any) -> Any:
 
 
 def _open_mailq(setup: Setup) -> Store:
-    from engine.stores.mailq import MailqStore, parse_place
+    from engine.stores.mailq.place import parse_place
+    from engine.stores.mailq.store import MailqStore
 
     return MailqStore(parse_place(setup.address))
 
@@ -116,8 +118,8 @@ def open_zgb(path: str, settings: ZgbSettings) -> ZgbStore:
     Raises:
         Unavailable: it cannot be reached.
     """
-    from engine.stores.zgb import ZgbStore
     from engine.stores.zgb.log import Log, find_log
+    from engine.stores.zgb.store import ZgbStore
 
     where = find_log(settings.log, path, os.environ, os.getcwd())
     # A line that cannot be written is in the journal too, and a screen has no room for it.

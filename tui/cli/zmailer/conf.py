@@ -11,7 +11,6 @@ from contextlib import closing
 from engine.config.validators import ConfigLocation
 from engine.model import State, Task
 from engine.store import Unavailable
-from engine.stores.zmailer import ZmailerStore
 from engine.stores.zmailer.scheduler_conf import (
     Remark,
     SchedulerClause,
@@ -19,6 +18,7 @@ from engine.stores.zmailer.scheduler_conf import (
     Setting,
     find_settings,
 )
+from engine.stores.zmailer.store import ZmailerStore
 from engine.text.safe import safe_line
 from engine.zmailer.conf_changes import conf_changes, format_value
 from engine.zmailer.environment import ZmailerSettings, parse_settings, read_files

@@ -19,7 +19,7 @@ from engine.mailq.queue_view import JobView, SchedulerView
 from engine.mailq.report_text import report_lines, totals_lines
 from engine.mailq.server import DEFAULT_PORT
 from engine.stores import detect
-from engine.stores.mailq import parse_place
+from engine.stores.mailq.place import parse_place
 from engine.stores.mailq.source import RendezvousFile
 from engine.stores.zmailer.control_file import parse_control_file
 from engine.system import files

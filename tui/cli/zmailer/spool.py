@@ -6,8 +6,8 @@ import os
 import time
 
 from engine.mail.host import this_host
-from engine.stores.zmailer import ZmailerStore
 from engine.stores.zmailer.folders import PostofficeFolders
+from engine.stores.zmailer.store import ZmailerStore
 from engine.zmailer.environment import SchedulerFiles, read_files
 from engine.zmailer.reports import ReportSettings
 from engine.zmailer.scheduler.queue_facts import MailqFacts
