@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engine.formats.base.memory import MemoryStore
 from engine.locks.token_buckets import BucketState
 from engine.model import LockEvidence, State, Verdict
 from engine.monitor.alerts import GRACE_SECONDS, Alert, AlertKind, Goal, Level, Where
@@ -11,7 +12,6 @@ from engine.monitor.recorder import RecorderLocation
 from engine.monitor.sample_codec import RecordedSample, make_sample
 from engine.monitor.throughput import Rates
 from engine.monitor.transport_health import WINDOWS, CountWindow, DeliveryCounts, TransportHealth
-from engine.stores.memory import MemoryStore
 from tui.session.alert_facts import NO_TASKS, make_alert_inputs
 from tui.session.place import Place
 from tui.session.place_watcher import PlaceReadings

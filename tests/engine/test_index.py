@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.index import regexp_operator, row_positions
 from engine.index.filter_language import parse_filter
 from engine.index.reader import Reader
@@ -28,7 +29,6 @@ from engine.index.writer import IndexDelta, Writer
 from engine.model import Lease, Missing, Problem, State, Task
 from engine.operations.plans import Row
 from engine.store import Unavailable
-from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.system import temp_dir
 from engine.system.temp_dir import TempDir
 from engine.text import safe_regex

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from engine.formats.base.memory import MemoryStore
 from engine.model import State, Task
 from engine.operations import journal_format, plans, run_plan, undo
 from engine.operations.execute import RowOutcome, RowResult
@@ -17,7 +18,6 @@ from engine.operations.journal import Intent, Journal, Operation, Who, mask_addr
 from engine.operations.journal_format import MAX_LINE_BYTES
 from engine.operations.plans import Plan, Row
 from engine.store import Unavailable
-from engine.stores.memory import MemoryStore
 from engine.system import files
 from engine.text import decode
 from tests.engine.builders import NOW

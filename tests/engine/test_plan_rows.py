@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.index.filter_language import parse_filter
 from engine.index.freeze_plan import differing_rows, freeze_rows
 from engine.index.reader import Reader
@@ -21,7 +22,6 @@ from engine.operations.plans import Plan
 from engine.operations.run_plan import run_journaled_plan
 from engine.operations.temp_table import TempTable
 from engine.store import Unavailable
-from engine.stores.memory import MemoryStore, MemoryTasks
 from tests.engine.builders import NOW, a_task, clock
 
 TASKS = [

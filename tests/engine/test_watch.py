@@ -12,13 +12,13 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
+from engine.formats.base.memory import MemoryStore
 from engine.live import folder_watch, shared_watch
 from engine.live.folder_events import EVENTS_PER_CHANGE, FolderEvents, FolderEventSource
 from engine.live.folder_watch import FolderWatch
 from engine.live.shared_watch import SharedFolderWatch
 from engine.model import ChangeSource
 from engine.store import Store, Unavailable
-from engine.stores.memory import MemoryStore
 from engine.system import mounts
 
 PATIENCE = 60.0

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from engine.formats.base import detect
 from engine.store import Store
-from engine.stores import detect
 
 
 def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:

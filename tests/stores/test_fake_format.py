@@ -14,10 +14,10 @@ import pytest
 
 from engine.config import place_address as addresses
 from engine.config import queue_config
+from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.model import State
 from engine.policy import contract_retries
 from engine.store import Store, Unavailable
-from engine.stores.memory import MemoryStore, MemoryTasks
 from tests.engine.builders import a_task as new_task
 from tests.stores import test_conformance
 from tests.stores.test_conformance import SHAPES, Shape

@@ -15,13 +15,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from engine.destinations.destination import Destination
+from engine.formats.base.memory import MemoryStore
 from engine.locks.process_stats import OpenFiles, ProcessStats
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import format_log_line
 from engine.model import Missing, Problem, State, Task
 from engine.monitor.prometheus import QueueGauges, render_queue
 from engine.store import Store
-from engine.stores.memory import MemoryStore
 from engine.system.host import HostFigures
 from tests.stores.opened import open_store
 from tests.tui.journals import make_past

@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 from textual.pilot import Pilot
 
+from engine.formats.base.memory import MemoryStore
 from engine.model import LockEvidence, Missing, Problem, State, Task, Verdict
 from engine.operations.journal import Journal
-from engine.stores.memory import MemoryStore
 from engine.stores.nftban.folder import TaskFolder
 from engine.stores.nftban.recovery import broken_file
 from engine.system.files import Refused

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.locks import queue_lock
 from engine.model import Lease, LockEvidence, State, Task, Verdict
 from engine.monitor.prometheus import QueueGauges, render_queue
-from engine.stores.memory import MemoryStore, MemoryTasks
 from tests.stores.opened import open_store
 from tui.app import Console
 from tui.format import keys

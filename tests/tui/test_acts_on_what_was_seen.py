@@ -12,8 +12,8 @@ import pytest
 from textual.events import Event, Key
 from textual.pilot import Pilot
 
+from engine.formats.base.memory import MemoryTasks
 from engine.model import State, Task
-from engine.stores.memory import MemoryTasks
 from tests.examples import few_of
 from tests.tui.spools import (
     PATIENCE,

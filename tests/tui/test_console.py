@@ -16,10 +16,10 @@ import pytest
 from textual.events import Resize
 from textual.geometry import Size
 
+from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.logs.log_tail import format_log_line
 from engine.model import Edge, LockEvidence, State, Task, Verdict
 from engine.store import Store, Unavailable
-from engine.stores.memory import MemoryStore, MemoryTasks
 from tests.examples import deep_but, few_of
 from tests.tui.desks import Desk, a_desk, clock_of
 from tests.tui.spools import (

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.locks.token_buckets import BucketState
 from engine.model import Problem, State
 from engine.operations.journal import Journal
 from engine.store import Control, ControlTarget, Outlook, Unavailable
-from engine.stores.memory import MemoryStore, MemoryTasks
 from tests.tui.desks import Desk, a_desk
 from tests.tui.spools import NOW, Clock, a_memory, a_place, a_task, loaded, queue_of, some_tasks
 from tests.tui.wholes import PAUSE, RATE, REDIRECT, RETRY, Whole

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.formats.base.memory import MemoryStore
 from engine.model import Edge, Edges, State, Task
 from engine.operations import plans, undo
 from engine.operations.journal import Intent, Journal, Who
@@ -17,7 +18,6 @@ from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.store import Unavailable
 from engine.stores.bullmq.moves import EDGES as OF_BULLMQ
 from engine.stores.kannader.store import EDGES as OF_MAILS
-from engine.stores.memory import MemoryStore
 from engine.stores.nftban.store import EDGES as OF_THE_CONTRACT
 from engine.stores.zgb.store import EDGES as OF_JOBS
 from tests.tui.desks import Desk, a_desk

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.screen import Screen
 
+from engine.formats.base.memory import MemoryTasks
 from engine.index import filter_language
 from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages
 from engine.index.schema import Query
@@ -29,7 +30,6 @@ from engine.logs.task_events import EventKind, TaskEvent
 from engine.model import State
 from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
 from engine.policy import Rate
-from engine.stores.memory import MemoryTasks
 from engine.system.host import HostFigures, read_host_figures
 from tests.engine.lockers import later
 from tests.engine.test_alerts import (

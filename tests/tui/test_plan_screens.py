@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.base.memory import MemoryTasks
 from engine.model import LockEvidence, State, Verdict
 from engine.operations.journal import Journal
 from engine.operations.plans import Plan, Row
-from engine.stores.memory import MemoryTasks
 from tests.tui.conftest import READING
 from tests.tui.desks import Desk, a_desk
 from tests.tui.journals import a_journaled_place, carried_out, interrupt, kept, seen

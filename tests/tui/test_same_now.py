@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.model import State, Task
-from engine.stores.memory import MemoryStore, MemoryTasks
 from engine.text.error_pattern import fold_error, pattern_name
 from tests.tui.desks import Desk, a_desk
 from tests.tui.queues import Run

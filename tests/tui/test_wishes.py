@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from engine.formats.base.memory import MemoryStore
 from engine.live import index_sync
 from engine.model import Missing, Problem, State, Task
 from engine.operations.journal import Intent
 from engine.operations.plans import Plan
 from engine.replay.settings import ReplayPace
 from engine.store import Control, Store
-from engine.stores.memory import MemoryStore
 from tests.examples import deep_but
 from tests.tui.journals import a_journaled_place, interrupt
 from tests.tui.mailrooms import Mailroom

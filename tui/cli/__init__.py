@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from engine.config import queue_config
 from engine.config.place_address import has_password, is_url
+from engine.formats.base.detect import REDIS_SCHEMES
 from engine.store import StoreError, Unavailable, Unsupported
-from engine.stores.detect import REDIS_SCHEMES
 from engine.text.safe import safe_line
 from tui.cli.command_table import HELP_TEXT, USAGE
 from tui.cli.commands import COMMAND_WORDS, COMMANDS, CommandWord

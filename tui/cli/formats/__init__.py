@@ -1,1 +1,1 @@
-"""Commands for Kannader spools and ZGB databases."""
+"""The commands of each format."""

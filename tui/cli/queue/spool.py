@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.config import queue_config
+from engine.formats.base.detect import find_queue_folder
 from engine.locks import queue_lock
 from engine.model import LockEvidence, Verdict
 from engine.store import Unavailable
-from engine.stores.detect import find_queue_folder
 from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.system import files
 from engine.text.safe import safe_line

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from engine.config import queue_config
 from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
 from engine.config.queue_config import Config, Queue, queue_settings_for
+from engine.formats.base import detect
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import NO_RETRY, fixed
 from engine.store import Store
-from engine.stores import detect
 from engine.system import files
 from engine.text.safe import safe_line
 from tui.cli.setup.errors import EX_USAGE, fail

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from engine.config import queue_config
 from engine.config.place_address import is_url
+from engine.formats.base.detect import find_queue_folder
 from engine.model import AttemptLimit, attempts_allowed
 from engine.policy import RetryPolicy
 from engine.store import Store, Unavailable
-from engine.stores.detect import find_queue_folder
 from engine.system.host import count_free_tasks, read_host_figures
 from engine.system.run_clock import ClockSteps
 from tui.cli.setup.errors import (

@@ -12,13 +12,13 @@ from contextlib import closing, suppress
 from typing import NamedTuple
 
 from engine.config.place_address import Address
+from engine.formats.base import detect
 from engine.mailq import listing
 from engine.mailq.client import MailqClient
 from engine.mailq.connection import ANONYMOUS
 from engine.mailq.queue_view import JobView, SchedulerView
 from engine.mailq.report_text import report_lines, totals_lines
 from engine.mailq.server import DEFAULT_PORT
-from engine.stores import detect
 from engine.stores.mailq.place import parse_place
 from engine.stores.mailq.source import RendezvousFile
 from engine.stores.zmailer.control_file import parse_control_file
