@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine.stores.nftban.store import SpoolFolders, make_spool
+from engine.formats.nftban.store import SpoolFolders, make_spool
 
 KEPT_OUT = {
     *("textual", "rich", "redis", "bullmq", "ctypes", "yaml", "json", "sqlite3", "asyncio"),

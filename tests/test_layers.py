@@ -20,7 +20,7 @@ PACKAGES = {
     "engine.mail": "engine.system",
     "engine.operations": "engine.system",
     "engine.scheduling": "engine.config",
-    "engine.stores.nftban": "engine.system",
+    "engine.formats.nftban": "engine.system",
     "engine.config": "engine.locks",
     "engine.destinations": "engine.config",
     "engine.index": "engine.destinations engine.operations",
@@ -37,7 +37,7 @@ PACKAGES = {
     "engine.zmailer.scheduler": "engine.mailq engine.zmailer",
     "engine.zmailer.agents": "engine.mail.send engine.scheduling engine.zmailer",
     "engine.stores.mailq": "engine.mailq",
-    "engine.stores": "engine.stores.nftban engine.stores.kannader engine.stores.zgb "
+    "engine.stores": "engine.formats.nftban engine.stores.kannader engine.stores.zgb "
     "engine.stores.bullmq engine.stores.zmailer engine.stores.mailq",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
@@ -67,7 +67,7 @@ PACKAGES = {
     "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
     "tui.cli.formats": "engine.federation tui.cli.queue",
     "tui.cli.zmailer": "engine.zmailer.agents engine.zmailer.scheduler tui.cli.queue",
-    "tui.cli.mail": "tui.cli.queue",
+    "tui.cli.formats.nftban.mail": "tui.cli.queue",
     "tui.cli": "engine.demo engine.federation tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",
     "tui.packaging": "tui.cli",
@@ -225,7 +225,12 @@ def test_only_the_terminal_uses_private_names_of_textual() -> None:
 FORMATS = frozenset({"nftban", "kannader", "zgb", "bullmq", "zmailer"})
 NAMES_FORMATS = (
     *("engine.stores", "engine.zmailer", "engine.doctor", "engine.demo"),
-    *("tui.cli.setup.place_formats", "tui.cli.queue", "tui.cli.formats", "tui.cli.mail"),
+    *(
+        "tui.cli.setup.place_formats",
+        "tui.cli.queue",
+        "tui.cli.formats",
+        "tui.cli.formats.nftban.mail",
+    ),
     *("tui.cli.zmailer", "tui.cli.demo_formats"),
 )
 """The formats, their checks and demo places, the table of formats, and the commands of each."""

@@ -30,11 +30,11 @@ from typing import NamedTuple, Protocol
 
 from engine import verbs
 from engine.config.place_address import parse_address, places_folder
+from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.locks import queue_lock
 from engine.model import Move, State, Task
 from engine.monitor.prometheus import CounterFiles
 from engine.store import Full
-from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.system import files
 
 FLOWING, WEDGED = "flowing", "wedged"

@@ -14,8 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple, TypeAlias
 
 from engine import verbs
+from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.model import Move
-from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 
 TEXT = (
     'TASK_ID="{id}"\nTASK_TYPE="{kind}"\nTASK_DESCRIPTION="Feed enabled: spamhaus"\n'

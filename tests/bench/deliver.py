@@ -28,12 +28,12 @@ from engine.delivery.status_table import make_outcomes
 from engine.delivery.url_guard import UrlGuard
 from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
+from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.policy import contract_retries, retries_of
 from engine.schedules import NO_RETRY, parse_schedule
 from engine.stores.bullmq.image import NewJob
 from engine.stores.bullmq.place import parse_place
 from engine.stores.bullmq.store import BullmqStore
-from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
 from tests.bench.measure import (
@@ -47,7 +47,7 @@ from tests.bench.measure import (
 )
 from tests.postgres_server import open_server as open_postgres
 from tests.redis_server import TestServer, running_server
-from tui.cli.queue.worker_parts import with_payload
+from tui.cli.formats.nftban.worker_parts import with_payload
 
 AT_ONCE = 16
 """Requests at the same time."""

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from functools import partial
 from statistics import median
 
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.index.filter_language import SEARCHED_COLUMNS
 from engine.live.inspector import Inspector
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from tests.bench.measure import (
     ERRORS,
     KINDS,

@@ -22,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.formats.nftban import hint, task_format
+from engine.formats.nftban.store import SpoolFolders, make_spool
 from engine.locks import lock_file, queue_lock
-from engine.stores.nftban import hint, task_format
-from engine.stores.nftban.store import SpoolFolders, make_spool
 from engine.system.files import Refused
 from tests.crash import wrapper
 from tests.crash.harness import Case, Ended

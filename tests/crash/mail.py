@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 from engine import verbs
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.logs.delivery_records import Delivery, DeliveryRecords
 from engine.mail.message.content import Content
 from engine.mail.model import Mail, MailError
@@ -24,7 +25,6 @@ from engine.mail.send.suspensions import Suspensions
 from engine.model import Task
 from engine.policy import contract_retries
 from engine.store import StoreError
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.work.mail_send import MailSend
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker

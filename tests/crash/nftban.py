@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine import policy, verbs
+from engine.formats.nftban import task_format
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Move, Outcome, State, Task
 from engine.store import StoreError
-from engine.stores.nftban import task_format
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.system.files import Refused
 from engine.work import rescuer
 from tests.crash.disk import Answered, Disk, Recording, read_in, recorded, remains, write_out

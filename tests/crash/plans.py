@@ -13,14 +13,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from engine.formats.nftban import task_format
+from engine.formats.nftban.store import NftbanStore, make_spool
 from engine.model import State, Task
 from engine.operations import plans as engine_plans
 from engine.operations import run_plan, undo
 from engine.operations.execute import Report, RowResult
 from engine.operations.journal import Intent, Journal, Operation, Who
 from engine.operations.plans import Plan
-from engine.stores.nftban import task_format
-from engine.stores.nftban.store import NftbanStore, make_spool
 from tests.crash.commands import spool_at
 from tests.crash.harness import ERRORS, Case, Ended
 

@@ -62,11 +62,11 @@ CASES: Mapping[str, Swept] = {
 
 LOADED = (
     *(
-        "tui.cli.queue.recover",
-        "tui.cli.queue.corrupt",
-        "tui.cli.queue.queue",
-        "tui.cli.queue.dlq",
-        "tui.cli.queue.work",
+        "tui.cli.formats.nftban.recover",
+        "tui.cli.formats.nftban.corrupt",
+        "tui.cli.queue.list_tasks",
+        "tui.cli.formats.nftban.dlq",
+        "tui.cli.formats.nftban.work",
     ),
     *("engine.locks.lock_breaker", "engine.operations.plans", "engine.live.folder_watch", "yaml"),
 )

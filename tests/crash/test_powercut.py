@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.nftban.store import NftbanStore
 from engine.locks import queue_lock
 from engine.mail.message.content import Content
 from engine.mail.send import spool_entry
@@ -19,7 +20,6 @@ from engine.operations import plans as engine_plans
 from engine.operations import run_plan
 from engine.operations.journal import Journal
 from engine.operations.notes import Notes
-from engine.stores.nftban.store import NftbanStore
 from engine.system import files
 from tests.crash import nftban, plans
 from tests.crash.disk import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine import verbs
+from engine.formats.nftban.store import SpoolFolders, make_spool
 from engine.logs.log_tail import LogLine
 from engine.model import State, Task
 from engine.store import Store
-from engine.stores.nftban.store import SpoolFolders, make_spool
 
 NOW = 1_795_170_000.0
 ROOT = Path(__file__).parents[2]

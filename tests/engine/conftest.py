@@ -9,11 +9,11 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.index.reader import Reader
 from engine.index.writer import Writer
 from engine.operations.journal import Journal
 from engine.store import Store
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from tests.engine.builders import clock, new_spool
 
 Child = subprocess.Popen[str]

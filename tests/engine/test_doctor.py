@@ -14,15 +14,15 @@ import pytest
 
 from engine import verbs
 from engine.config import queue_config
-from engine.doctor import place_facts
 from engine.doctor.finding import Finding, Grade, format_finding, needs_action
-from engine.doctor.place_facts import InstalledProgram
-from engine.doctor.run import CHECKS, run_checks
+from engine.formats.nftban.doctor import place_facts
+from engine.formats.nftban.doctor.place_facts import InstalledProgram
+from engine.formats.nftban.doctor.run import CHECKS, run_checks
+from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.locks import queue_lock
 from engine.model import State
 from engine.monitor import prometheus
 from engine.monitor.transport_health import TransportSuspension
-from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.system import mounts, users
 from engine.system.mounts import Mount
 from engine.work.handlers import CONTRACT_KINDS

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.formats.nftban.store import SpoolFolders, make_spool
 from engine.model import State, Task
 from engine.operations.notes import (
     MAX_NOTE_CHARS,
@@ -25,7 +26,6 @@ from engine.operations.notes import (
     sweep_notes,
 )
 from engine.store import Unavailable
-from engine.stores.nftban.store import SpoolFolders, make_spool
 from engine.system import files
 from tests.stores.opened import open_store
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from engine import verbs
 from engine.formats.base.memory import EDGES, MemoryStore, MemoryTasks
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Edge, Edges, State, Task
 from engine.operations import execute, plans, run_plan, trash, undo
 from engine.operations.execute import PlanRun, Report, RowResult
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.plans import Plan, Row
 from engine.store import Gone, Store, Unavailable
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from tests.engine.builders import NOW, a_task, clock, dead_tasks, new_spool, tasks_in
 from tests.examples import examples
 

@@ -12,9 +12,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from engine.formats.nftban import task_format
+from engine.formats.nftban.store import NftbanStore
 from engine.store import Unsupported
-from engine.stores.nftban import task_format
-from engine.stores.nftban.store import NftbanStore
 from engine.system import files
 from engine.system.files import Refused
 from engine.text import safe

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.formats.nftban.store import NftbanStore
 from engine.logs.log_tail import format_log_line
 from engine.logs.task_events import EventKind
 from engine.model import State, Task
@@ -24,7 +25,6 @@ from engine.replay.progress import Phase, ReplayProgress
 from engine.replay.replay import PullBack, Replay
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules, pace_from_json
 from engine.store import Unavailable
-from engine.stores.nftban.store import NftbanStore
 from engine.work.handlers import Context, Failed, Fatal
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
@@ -488,7 +488,7 @@ from engine.operations.journal import Intent, Journal, Who
 from engine.model import State, Task
 from engine.replay.settings import ReplayPace
 from engine.replay.replay import Replay
-from engine.stores.nftban import NftbanStore, SpoolFolders
+from engine.formats.nftban import NftbanStore, SpoolFolders
 
 queue = sys.argv[1]
 spool = SpoolFolders(queue + "/pending", queue + "/work", queue + "/dlq")

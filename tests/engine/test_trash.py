@@ -8,13 +8,13 @@ import pytest
 
 from engine import verbs
 from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Move, State, Task
 from engine.operations import plans, retention, run_plan, trash, undo
 from engine.operations.execute import Report
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.plans import Plan
 from engine.store import Store
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from tests.engine.builders import new_spool, tasks_in
 
 NOW = time.time()

@@ -14,13 +14,13 @@ import pytest
 
 from engine import verbs
 from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.nftban.store import NftbanStore
 from engine.locks import queue_lock
 from engine.locks.token_buckets import TokenBuckets
 from engine.model import Edge, Missing, Move, Outcome, Problem, State, Task
 from engine.policy import Rate, RetryPolicy, contract_retries, retries_of, shipped_retries
 from engine.schedules import fixed, stepped
 from engine.store import ClaimFilter, ClaimRules, Gone, Store, Unavailable, accept_all
-from engine.stores.nftban.store import NftbanStore
 from engine.system import files
 from engine.work.claiming import LACK_REPORT_SECONDS, RESCAN_INTERVAL_SECONDS, Claimer, Slots
 from engine.work.handler_threads import FinishedTask

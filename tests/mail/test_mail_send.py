@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import State, Task
 from engine.policy import contract_retries
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.system import files
 from engine.work.handlers import Context, Postponed
 from engine.work.mail_send import MailSend

@@ -12,13 +12,13 @@ from threading import Barrier, Thread
 import pytest
 
 from engine import verbs
+from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.mail.message.content import Content
 from engine.mail.send import queuing, spool_entry
 from engine.mail.send.mail_spool import MailSpool
 from engine.mail.send.queuing import QUEUING_SECONDS, queue_unqueued
 from engine.model import State
 from engine.store import StoreError
-from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 
 
 class Place:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine import verbs
+from engine.formats.nftban.store import NftbanStore, make_spool
 from engine.model import Move, State, Task
-from engine.stores.nftban.store import NftbanStore, make_spool
 from tests.rivals.rival import MAIL, spool_at
 
 HERE = Path(__file__).parent

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from engine import verbs
+from engine.formats.nftban import task_format
 from engine.model import State, Task
-from engine.stores.nftban import task_format
 from engine.system import files
 from engine.system.files import Refused
 

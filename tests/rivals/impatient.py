@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 
 from engine.config import queue_config
-from tui.cli.queue import recover
+from tui.cli.formats.nftban import recover
 from tui.cli.setup.place_formats import setup_for
 
 

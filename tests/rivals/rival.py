@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 
 from engine import verbs
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Move, State, Task
 from engine.operations import execute, plans
 from engine.store import StoreError
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 
 VERBS = ("retry", "promote", "hold", "release", "purge", "restore", "expunge")
 FROM = {

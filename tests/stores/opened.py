@@ -21,7 +21,7 @@ def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
         from engine.stores.zgb.store import ZgbStore
 
         return ZgbStore(ZgbDatabase(place), clock)
-    from engine.stores.nftban.store import NftbanStore, SpoolFolders
+    from engine.formats.nftban.store import NftbanStore, SpoolFolders
 
     queue = detect.find_queue_folder(place)
     # Payload paths are absolute.

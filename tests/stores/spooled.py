@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.formats.nftban import task_format
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import State, Task
-from engine.stores.nftban import task_format
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.system import files
 
 NOW = 1_795_170_000.0

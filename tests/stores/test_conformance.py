@@ -11,9 +11,9 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from engine import verbs
+from engine.formats.nftban.store import SpoolFolders
 from engine.model import Edge, Missing, Move, Problem, State, Task
 from engine.store import DATA_PART, GUARDED_FIELDS, Gone, Store, Unsupported
-from engine.stores.nftban.store import SpoolFolders
 from tests.stores.children import TAKER, at_once
 from tests.stores.conftest import IN_USE, also_in_use
 from tests.stores.seen import every_file, found, tasks_in

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Move, Problem, State, Task
 from engine.store import Gone, StoreError, Unavailable
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.system import files
 from tests.stores.seen import naming
 from tests.stores.spooled import (

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.formats.nftban.quarantine import escape_name
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Move, Problem, State, Task
 from engine.policy import contract_retries
 from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.nftban.quarantine import escape_name
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.system import files
 from engine.system.files import Refused, parse_assignments
 from engine.work.payload import guard_payload

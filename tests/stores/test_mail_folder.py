@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.formats.nftban import task_format
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Move, Problem, State, Task
-from engine.stores.nftban import task_format
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from engine.system import files
 from tests.stores.seen import found, naming
 from tests.stores.spooled import NOW, names, new_spool

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 
 from engine import verbs
-from engine.model import State, Task
-from engine.policy import shipped_retries
-from engine.store import Unsupported
-from engine.stores.nftban import task_format
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
-from engine.stores.nftban.task_format import (
+from engine.formats.nftban import task_format
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
+from engine.formats.nftban.task_format import (
     Record,
     parse_canonical,
     parse_strict,
     parse_task,
     render_task,
 )
+from engine.model import State, Task
+from engine.policy import shipped_retries
+from engine.store import Unsupported
 from engine.system.files import Refused
 from engine.text.safe import contract_error, contract_text
 from engine.work.rescuer import task_after_failure

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from engine import verbs
+from engine.formats.nftban import task_format
+from engine.formats.nftban.claims import REVALIDATE_SECONDS
+from engine.formats.nftban.full_scan import first_names
+from engine.formats.nftban.store import EXCLUSIVE_MARKER, NftbanStore, SpoolFolders, make_spool
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Full, Gone, Unavailable, Unsupported
-from engine.stores.nftban import task_format
-from engine.stores.nftban.claims import REVALIDATE_SECONDS
-from engine.stores.nftban.full_scan import first_names
-from engine.stores.nftban.store import EXCLUSIVE_MARKER, NftbanStore, SpoolFolders, make_spool
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.stores.opened import open_store
 from tests.stores.seen import naming, problems_in

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import verbs
+from engine.formats.nftban.hint import FileState, NextDue, PendingHint, file_state, seal
+from engine.formats.nftban.pending_line import PendingLine, kind_of
+from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.model import State
-from engine.stores.nftban.hint import FileState, NextDue, PendingHint, file_state, seal
-from engine.stores.nftban.pending_line import PendingLine, kind_of
-from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 
 NOW = 1_795_239_223.0
 
@@ -161,8 +161,8 @@ def test_one_of_very_many_rewritten_tasks_is_taken_after_seconds(
 ) -> None:
     """Above the number that is checked each time, a task edited in place is taken after five
     seconds, by a fresh process and by a worker."""
-    monkeypatch.setattr("engine.stores.nftban.hint.ALWAYS_CHECKED", 0)
-    monkeypatch.setattr("engine.stores.nftban.claims.ALWAYS_CHECKED", 0)
+    monkeypatch.setattr("engine.formats.nftban.hint.ALWAYS_CHECKED", 0)
+    monkeypatch.setattr("engine.formats.nftban.claims.ALWAYS_CHECKED", 0)
     assert list(store.take(NOW, "test", 9)) == []
     waiting.write_text(waiting.read_text().replace(str(int(NOW) + 60), str(int(NOW) - 60)))
     os.utime(waiting, (NOW - 30, NOW - 30))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from engine.formats.base.detect import find_queue_folder
+from engine.formats.nftban.store import SpoolFolders
 from engine.model import State, Task
 from engine.store import Store, Unavailable
-from engine.stores.nftban.store import SpoolFolders
 from tests.stores.opened import open_store
 from tests.stores.seen import found, tasks_in
 

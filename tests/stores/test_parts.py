@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.nftban import task_format
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.model import Part, Problem, State, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unsupported
-from engine.stores.nftban import task_format
-from engine.stores.nftban.store import NftbanStore, SpoolFolders
 from tests.stores.seen import found
 
 Opener = Callable[..., NftbanStore]

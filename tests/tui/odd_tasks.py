@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.formats.nftban.task_format import new_record, render_task
 from engine.model import State, Task
-from engine.stores.nftban.task_format import new_record, render_task
 
 CREATED = 1_795_239_223
 ERROR_BYTES = 60_000

@@ -12,9 +12,9 @@ from typing import TypeAlias
 import pytest
 
 from engine import verbs
+from engine.formats.nftban.store import NftbanStore
 from engine.model import Task
 from engine.operations.journal import Journal
-from engine.stores.nftban.store import NftbanStore
 from tests import command
 from tests.stores.opened import open_store
 

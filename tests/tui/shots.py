@@ -13,10 +13,10 @@ from unittest.mock import patch
 from textual.pilot import Pilot
 
 from engine.formats.base.memory import MemoryStore
+from engine.formats.nftban.folder import TaskFolder
+from engine.formats.nftban.recovery import broken_file
 from engine.model import LockEvidence, Missing, Problem, State, Task, Verdict
 from engine.operations.journal import Journal
-from engine.stores.nftban.folder import TaskFolder
-from engine.stores.nftban.recovery import broken_file
 from engine.system.files import Refused
 from tests.tui.journals import ANA
 from tests.tui.scene import (
@@ -207,7 +207,7 @@ async def taken(
     console = a_console(*places(root, shot), **settings)  # type: ignore[arg-type]
     Slow.go_on.clear()
     # Only the system sets the time of a file's last change.
-    dated = patch("engine.stores.nftban.store.broken_file", _broken_this_morning)
+    dated = patch("engine.formats.nftban.store.broken_file", _broken_this_morning)
     if not (shot.slow or shot.whole or shot.quiet):
         _seed_history(console.sessions[0], shot.day)
     dated.start()

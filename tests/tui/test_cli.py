@@ -79,7 +79,7 @@ def test_what_every_command_keeps(
         ("log", "WORDS | MODULE:FUNCTION | SUMMARY"),
         ("log | print | a summary", "MODULE:FUNCTION, or - for a group"),
         ("log | print.log:log +lists | a summary", "no mark but +listing"),
-        ("mail send | mail.send:send | a summary", "the row of its group above it"),
+        ("mail send | formats.nftban.mail.send:send | a summary", "the row of its group above it"),
         ("    @place @json", "@place above it"),
         ("    place", "NAME VALUE | HELP"),
         ("    --to A +must | a text", "+required, +rest or +dest:NAME"),

@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 
 from engine.config import queue_config
+from engine.formats.nftban import task_format
 from engine.index.filter_language import parse_filter
 from engine.model import Problem, State, Task
 from engine.operations.retention import MAIL_CHECK_MARKER
-from engine.stores.nftban import task_format
 from tests.tui.queues import Run, store_at
-from tui.cli.queue.worker_parts import worker_services
+from tui.cli.formats.nftban.worker_parts import worker_services
 from tui.cli.setup.place_formats import setup_for
 from tui.format.present import Scope
 from tui.queue.next_step import Situation, next_step

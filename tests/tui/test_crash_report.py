@@ -54,7 +54,7 @@ sys.exit(main(["--open", "queue", sys.argv[1]]))
 PLANTS = {
     "a key": ("QueueScreen.action_reread = boom", "tui/"),
     "a callback": ("QueueScreen.action_reread = later", "<string>:"),
-    "a worker": ("queue_lock.examine_lock = boom", "tui/cli/queue/spool.py:"),
+    "a worker": ("queue_lock.examine_lock = boom", "tui/cli/formats/nftban/spool.py:"),
     "a thread": ("queue_lock.examine_lock = beside", "<string>:"),
     "the index sync": ("Setup.open_store = boom", "tui/cli/setup/places.py:"),
     "the terminal": (

@@ -327,7 +327,7 @@ def test_the_functions_are_always_printed_and_quickly(place: Place) -> None:
     argv = [sys.executable, "-P", "-c", code]
     run = subprocess.run(argv, capture_output=True, text=True, check=True, cwd="/")
     loaded = set(run.stdout.splitlines()[-1].split())
-    assert "tui.cli.shell_and_units" in loaded
+    assert "tui.cli.formats.nftban.shell_and_units" in loaded
     assert loaded.isdisjoint({"textual", "rich", "sqlite3", "asyncio", "ctypes", "subprocess"})
 
 

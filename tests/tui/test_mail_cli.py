@@ -30,17 +30,17 @@ import pytest
 from engine import verbs
 from engine.config import nftban_variables, queue_config
 from engine.config.mail_config import MailSettings
+from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.live.folder_events import FolderEventSource
 from engine.mail.model import Cause, Unused
 from engine.mail.send.suspensions import Suspensions
 from engine.model import State, Task
-from engine.stores.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.system import files
 from tests import command
 from tests.mail.programs import a_script, needs, needs_root
 from tests.mail.smtpd import DROP, HOST, Server, refusing
 from tui.cli import main
-from tui.cli.mail import send as mail_command
+from tui.cli.formats.nftban.mail import send as mail_command
 from tui.cli.setup.mail_parts import RECHECK_SECONDS, MailHandler, describe_no_transport
 from tui.cli.setup.place_formats import setup_for
 
@@ -1241,7 +1241,11 @@ def test_without_due_mail_no_module_of_mail_is_imported(office: Office) -> None:
 
     loaded = set(run.stdout.split())
     assert "engine.work.worker" in loaded
-    assert not {name for name in loaded if name.startswith(("engine.mail.", "tui.cli.mail.send."))}
+    assert not {
+        name
+        for name in loaded
+        if name.startswith(("engine.mail.", "tui.cli.formats.nftban.mail.send."))
+    }
 
 
 def test_the_password_is_in_no_printed_command(monkeypatch: pytest.MonkeyPatch) -> None:

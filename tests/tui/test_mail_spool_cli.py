@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.formats.nftban.store import NftbanStore
 from engine.model import State
-from engine.stores.nftban.store import NftbanStore
 from engine.system import files
 from tests.mail.smtpd import Server
 from tests.tui.test_mail_cli import GOLDEN, TO, Office, office
-from tui.cli.mail.retry import BATCH_MAILS
+from tui.cli.formats.nftban.mail.retry import BATCH_MAILS
 
 __all__ = ["office"]
 

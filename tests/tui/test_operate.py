@@ -33,8 +33,8 @@ from tests.run_times import agree_with_clock
 from tests.tui.queues import ids_at, journal_at, store_at, tasks_at, write_config
 from tests.tui.spools import a_console, loaded, until
 from tui.cli import main, make_parser
+from tui.cli.formats.nftban.spool import open_spool
 from tui.cli.plans import replay_options
-from tui.cli.queue.spool import open_spool
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
 from tui.cli.setup.setup import Setup
@@ -249,7 +249,7 @@ def test_a_large_plan_is_the_same_as_a_small_one(
     for module in (plans, plan_rows):
         monkeypatch.setattr(module, "MAX_ROWS_IN_MEMORY", 2)
     monkeypatch.setattr(sizes, "MAX_MEASURED_TASKS", 3)
-    monkeypatch.setattr("engine.stores.nftban.store.MAX_NAMES_IN_MEMORY", 2)
+    monkeypatch.setattr("engine.formats.nftban.store.MAX_NAMES_IN_MEMORY", 2)
     (large,), (large_every,) = objects(act(line)), objects(act(f"{line} --include-all"))
 
     measured = [row["bytes"] for row in large["rows"] if row["bytes"] is not None]

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 import pytest
 
+from engine.formats.nftban import task_format
 from engine.model import State, Task
-from engine.stores.nftban import task_format
 from engine.text.safe import contract_error
 from tests.tui.queues import Run, tasks_at
 

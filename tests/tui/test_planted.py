@@ -18,8 +18,8 @@ from engine.work.handlers import Context, Failed
 from engine.work.worker import Worker
 from tests.tui.users import NOBODY, as_user, give, place_for_all
 from tui.cli import main
-from tui.cli.queue.spool import open_spool
-from tui.cli.queue.worker_parts import handlers
+from tui.cli.formats.nftban.spool import open_spool
+from tui.cli.formats.nftban.worker_parts import handlers
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.setup import Setup
 

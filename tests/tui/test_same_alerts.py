@@ -30,9 +30,9 @@ from tests.engine.test_alerts import (
 )
 from tests.tables import each
 from tests.tui.spools import make_spool
+from tui.cli.formats.nftban.recorder import RecorderThread
 from tui.cli.print.overview import overview
 from tui.cli.queue.doctor import doctor
-from tui.cli.queue.recorder import RecorderThread
 from tui.cli.queue.status import read_status, status
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import make_place
@@ -215,7 +215,7 @@ def test_a_full_trash_is_an_alert_however_many_tasks_are_there(
     setup = a_setup(tmp_path)
     a_full_queue(tmp_path)
     monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 8)
-    monkeypatch.setattr("tui.cli.queue.recorder.ORDERED_SAMPLE_TASKS", 8)
+    monkeypatch.setattr("tui.cli.formats.nftban.recorder.ORDERED_SAMPLE_TASKS", 8)
 
     found = [
         {alert.text for alert in read(setup) if alert.kind is AlertKind.LIMIT}
@@ -249,9 +249,9 @@ def test_the_recorder_samples_what_it_can_read(
     setup = a_setup(tmp_path)
     for number in range(230):
         write_task(tmp_path, "pending", number, age=9_000 if number == 229 else 60)
-    monkeypatch.setattr("tui.cli.queue.recorder.ORDERED_SAMPLE_TASKS", 0)
+    monkeypatch.setattr("tui.cli.formats.nftban.recorder.ORDERED_SAMPLE_TASKS", 0)
     monkeypatch.setattr("tui.cli.queue.status.ORDERED_SAMPLE_TASKS", 0)
-    monkeypatch.setattr("engine.stores.nftban.store.SAMPLE_SIZE", 0)
+    monkeypatch.setattr("engine.formats.nftban.store.SAMPLE_SIZE", 0)
     reads: list[float] = []
 
     def no_spool(*facts: object) -> int:
@@ -261,8 +261,8 @@ def test_the_recorder_samples_what_it_can_read(
         reads.append(now)
         return ()
 
-    monkeypatch.setattr("tui.cli.queue.recorder.count_lost_mails", no_spool)
-    monkeypatch.setattr("tui.cli.queue.recorder.read_operations", read_operations)
+    monkeypatch.setattr("tui.cli.formats.nftban.recorder.count_lost_mails", no_spool)
+    monkeypatch.setattr("tui.cli.formats.nftban.recorder.read_operations", read_operations)
     recorder = RecorderThread(setup)
 
     for _ in range(5):
@@ -318,7 +318,7 @@ def test_doctor_reports_a_full_disk_once(
 ) -> None:
     """The check of the room for a full queue includes the disk of its tasks."""
     setup = a_setup(tmp_path)
-    for module in ("engine.system.host", "engine.doctor.disk"):
+    for module in ("engine.system.host", "engine.formats.nftban.doctor.disk"):
         monkeypatch.setattr(f"{module}.free_units", lambda folder: {"blocks": 0})
 
     found = [row for row in doctor_rows(setup, capsys) if "on the disk of" in row["problem"]]

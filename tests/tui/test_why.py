@@ -40,7 +40,7 @@ from tests.tui.spools import (
     put_file,
     until,
 )
-from tui.cli.queue.spool import handles_kind
+from tui.cli.formats.nftban.spool import handles_kind
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 from tui.locks.examination import LockExaminer

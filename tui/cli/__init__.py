@@ -212,7 +212,7 @@ def _run(words: list[str]) -> int:
         setup = _make_setup(arguments, named or root or "", words, keeps_mail=keeps_mail)
     except CommandError as failure:
         if keeps_mail:
-            report_lost = load_function("mail.send:report_lost_mail")
+            report_lost = load_function("formats.nftban.mail.send:report_lost_mail")
             report_lost(queue_config.DEFAULT_SYSLOG, arguments, str(failure))
         raise
     return command(setup, arguments)
@@ -290,7 +290,7 @@ def _refuse_second_values(words: Sequence[str]) -> None:
 
 
 _WITHOUT_CONFIGURATION = {
-    "shell-init": "shell_and_units:shell_init",
+    "shell-init": "formats.nftban.shell_and_units:shell_init",
     "completion": "completion:completion",
 }
 """Commands that login files run. Their functions must be defined even if the configuration is

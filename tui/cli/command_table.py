@@ -176,22 +176,23 @@ trash restore | plans.trash:restore | restore these tasks to where they were; a 
 trash expunge @place @dry-run @json | plans.trash:sweep | delete tasks that were in the trash longer
         than the retention, permanently
 trash sweep @place @dry-run @json | plans.trash:sweep | the same as `trash expunge`
-init | queue.queue_commands:init | make the folders of a new queue
+init | formats.nftban.commands:init | make the folders of a new queue
     place DIR
     --exclusive | no other program uses this queue: store due times as file times (faster)
     @json
 doctor @place @json | queue.doctor:doctor | check a place: problems, and the command that repairs
         each; exit 0 none, 1 some
 mail | - | send mail; manage mail that could not be sent
-mail send @content @place @json | mail.send:send | send CONTENT in one attempt; exit 0 accepted by
-        the transport, 1 not
+mail send @content @place @json | formats.nftban.mail.send:send | send CONTENT in one attempt; exit
+        0 accepted by the transport, 1 not
     --subject TEXT | default: as configured, else PREFIX Report from HOST
-mail send-with-retry @content | mail.send:send_with_retry | send CONTENT with retries; if all fail,
-        spool and queue it; exit 0 accepted by the transport, 1 spooled (3 with --null)
+mail send-with-retry @content | formats.nftban.mail.send:send_with_retry | send CONTENT with
+        retries; if all fail, spool and queue it; exit 0 accepted by the transport, 1 spooled (3
+        with --null)
     subject [SUBJECT]
     @place @json
-mail setup | mail.setup_mail:setup_mail | set the notification address in conf.d/mail.conf.local;
-        other lines are kept, a backup is made
+mail setup | formats.nftban.mail.setup_mail:setup_mail | set the notification address in
+        conf.d/mail.conf.local; other lines are kept, a backup is made
     email [EMAIL]
     @place
     --show | only print the present settings of the mail
@@ -199,20 +200,21 @@ mail setup | mail.setup_mail:setup_mail | set the notification address in conf.d
     --test | then send a test mail to EMAIL
     --dry-run | only print what would be written
     @json
-mail status @place @json | mail.send:status | active transport and mail spool; exit 0 OK, 1 no
-        transport, 2 suspended or not running
-mail test | mail.send:test | send one mail and print each step; exit 0 accepted by the transport, 1
-        not
+mail status @place @json | formats.nftban.mail.send:status | active transport and mail spool; exit 0
+        OK, 1 no transport, 2 suspended or not running
+mail test | formats.nftban.mail.send:test | send one mail and print each step; exit 0 accepted by
+        the transport, 1 not
     email [EMAIL] | default: as configured
     @place @json
     --transport NAME | use this transport, even if it is suspended
     --dry-run | every step except the sending
 mail spool | - | spooled mail that could not be sent yet
-mail spool list @place @json-lines | mail.spool:list_spool +listing | list the spooled mails
-mail spool show @id @place @json | mail.spool:show_spooled | print one mail as text: recipient and
-        content
-mail spool retry | mail.retry:retry_spooled | queue one task for each of these mails, due now; exit
-        1 if one could not be queued
+mail spool list @place @json-lines | formats.nftban.mail.spool:list_spool +listing | list the
+        spooled mails
+mail spool show @id @place @json | formats.nftban.mail.spool:show_spooled | print one mail as text:
+        recipient and content
+mail spool retry | formats.nftban.mail.retry:retry_spooled | queue one task for each of these mails,
+        due now; exit 1 if one could not be queued
     ids [ID...]
     @place @json
     --all | all mails without a task, in the DLQ or in backoff, not refused permanently
@@ -237,13 +239,14 @@ kannader work @place @until-idle @json | formats.kannader:work | send mails unti
 kannader recover @place @dry-run @json | formats.kannader:recover | recover interrupted mail, repair
         what is safe
     --anyway | even while a Kannader is running
-shell-init | shell_and_units:shell_init | print bash functions with the names of the contract
+shell-init | formats.nftban.shell_and_units:shell_init | print bash functions with the names of the
+        contract
 completion | completion:completion | print the completion script of a shell
     shell {bash,zsh,fish}
     words [WORD...] | with --values: the words of the command line so far
     --values {places,states,ids,operations,transports} | print what can complete the last WORD; the
         scripts use this
-install-units | shell_and_units:install_units | write systemd units into DIR
+install-units | formats.nftban.shell_and_units:install_units | write systemd units into DIR
     folder DIR
     @place @json
 bullmq | - | BullMQ queues on a Redis or Valkey server: run jobs, add one, check it
@@ -330,7 +333,7 @@ zgb doctor @place @json | formats.zgb_doctor:doctor | why mails do not arrive, a
 queue | - | commands for one queue
 queue status @place @json | queue.status:status | the same as `spooldeck status`
     --exact | read every task; else of more than 5,000 only a sample, and count the others
-queue add | queue.queue_commands:add | add a task and print its id
+queue add | formats.nftban.commands:add | add a task and print its id
     kind [TYPE] | kind of the task
     description [DESCRIPTION] | text of one line; '' for none, if a PLACE follows
     payload [PAYLOAD] | absolute path of a file in the mail spool; '' for none
@@ -338,41 +341,43 @@ queue add | queue.queue_commands:add | add a task and print its id
     --batch [FILE|-] | one task for each line of FILE, or of stdin: a JSON object with kind,
         description, payload; or these three separated by tabs; empty lines are skipped
     --strict | with --batch: add nothing behind a refused line
-queue process-next @place @json | queue.work:process_next | run the next due task, if any
+queue process-next @place @json | formats.nftban.work:process_next | run the next due task, if any
     --quiet | print nothing if the exit code is 1 or 2
     --timer | for a timer: exit codes 1 to 3 become 0; the log has the reason
-queue work @place @json | queue.work:work | run tasks until stopped
+queue work @place @json | formats.nftban.work:work | run tasks until stopped
     --concurrency N:count=1 | N tasks at a time (1)
     @until-idle
-queue list @place @state @filter @json-lines | queue.queue:list_tasks +listing | list tasks
+queue list @place @state @filter @json-lines | queue.list_tasks:list_tasks +listing | list tasks
     --csv | print CSV with the columns of an export
-queue recover @place @json | queue.recover:recover | free a queue whose worker is stuck or gone
+queue recover @place @json | formats.nftban.recover:recover | free a queue whose worker is stuck or
+        gone
     --dry-run | only print what would be done
     --yes | do not ask for the PID
     --seen LOCK | only if the lock is still LOCK
     --hold ID... | hold this active task because its work is done; it is not run again
 queue corrupt | - | quarantined files
-queue corrupt list @place @json-lines | queue.corrupt:list_corrupt +listing | list the quarantined
-        files and the reason for each
-queue corrupt put-back | queue.corrupt:put_back | put repaired files back
+queue corrupt list @place @json-lines | formats.nftban.corrupt:list_corrupt +listing | list the
+        quarantined files and the reason for each
+queue corrupt put-back | formats.nftban.corrupt:put_back | put repaired files back
     names NAME... | names as `queue corrupt list` prints them
     @place @json
-queue count @place @json | queue.queue:count | print the number of pending tasks
-queue count-dlq @place @json | queue.queue:count_dlq | print the number of dead tasks
-queue metrics @place @json | queue.queue_commands:show_metrics | print the current metrics
+queue count @place @json | queue.list_tasks:count | print the number of pending tasks
+queue count-dlq @place @json | queue.list_tasks:count_dlq | print the number of dead tasks
+queue metrics @place @json | formats.nftban.commands:show_metrics | print the current metrics
 queue dlq | - | the dead-letter queue
-queue dlq list @place @json-lines | queue.dlq:list_dead +listing | list dead tasks
-queue dlq show @id @place @json | queue.dlq:show | print one dead task in full
-queue dlq retry | queue.dlq:retry | move dead tasks to pending
+queue dlq list @place @json-lines | formats.nftban.dlq:list_dead +listing | list dead tasks
+queue dlq show @id @place @json | formats.nftban.dlq:show | print one dead task in full
+queue dlq retry | formats.nftban.dlq:retry | move dead tasks to pending
     ids ID...
     @place @json
-queue dlq retry-all @place @dry-run @json | queue.dlq:retry_all | move all dead tasks to pending
-queue dlq expunge | queue.dlq:expunge | delete dead tasks older than DAYS permanently: cannot be
-        undone
+queue dlq retry-all @place @dry-run @json | formats.nftban.dlq:retry_all | move all dead tasks to
+        pending
+queue dlq expunge | formats.nftban.dlq:expunge | delete dead tasks older than DAYS permanently:
+        cannot be undone
     days [DAYS]=None | default: the retention time
     @place @dry-run @json
-queue dlq purge | queue.dlq:expunge | the same as `queue dlq expunge`, the contract's word: deletes
-        permanently, unlike `spooldeck purge`
+queue dlq purge | formats.nftban.dlq:expunge | the same as `queue dlq expunge`, the contract's word:
+        deletes permanently, unlike `spooldeck purge`
     days [DAYS]=None | default: the retention time
     @place @dry-run @json
 """

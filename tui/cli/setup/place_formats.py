@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _open_nftban(setup: Setup) -> Store:
-    store: Store = load_function("queue.spool:open_spool")(setup)
+    store: Store = load_function("formats.nftban.spool:open_spool")(setup)
     return store
 
 
@@ -214,12 +214,12 @@ FORMATS: dict[str, Format] = {
         state_folder=lambda at, queue: f"{os.path.dirname(queue.pending)}/.spooldeck",
         work_command=("queue", "work"),
         why_unworkable=lambda settings: "",
-        make_queue="queue.spool:make_queue",
-        lock="queue.spool:examine_lock",
+        make_queue="formats.nftban.spool:make_queue",
+        lock="formats.nftban.spool:examine_lock",
         mail_parts=("transports", "mail spool"),
         no_destinations="",
-        complete_place="queue.spool:complete_place",
-        doctor="formats.nftban_doctor:check_queue",
+        complete_place="formats.nftban.spool:complete_place",
+        doctor="formats.nftban.doctor:check_queue",
     ),
 }
 """The formats by name. The first that fits a place is used; the last takes every path that the

@@ -1,0 +1,102 @@
+"""File system checks: one file system for renames, a safe file system type, enough free space."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+
+from engine.doctor.finding import Finding, Grade
+from engine.formats.nftban.doctor.evidence import access_denied, report_missing, report_unseen
+from engine.formats.nftban.doctor.place_facts import PlaceFacts
+from engine.model import State
+from engine.monitor.alerts import MIN_FREE_TASKS
+from engine.system import mounts
+from engine.system.host import free_units
+
+
+def check_one_file_system(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check that all state folders are on one file system, so that rename works between them."""
+    queue = patient.queue
+    pending = patient.folder_stats[queue.pending]
+    if not isinstance(pending, os.stat_result):
+        yield report_missing(queue.pending, pending)
+        return
+    others = (queue.work, queue.dlq, patient.staging)
+    yield from report_unseen(patient, others)
+    for path, seen in patient.existing(others):
+        if seen.st_dev != pending.st_dev:
+            said = f"{path} is on another file system than {queue.pending}: rename is not possible"
+            yield Finding(Grade.BAD, said, f"stop the worker, umount or move {shlex.quote(path)}")
+
+
+def check_file_systems(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the type and mount options of the file systems."""
+    queue = patient.queue
+    reported: set[str] = set()
+    there = (queue.pending, queue.work, queue.dlq, queue.mail_spool)
+    yield from report_unseen(patient, there)
+    for path in there:
+        if isinstance(patient.folder_stats[path], PermissionError):
+            continue  # its path may contain links that we cannot resolve
+        try:
+            mount = mounts.mount_of(path)
+        except OSError as error:
+            yield access_denied(f"{mounts.MOUNTS}: {error.strerror}")
+            return
+        point = mount.point if mount else ""
+        if point in reported:
+            continue
+        reported.add(point)
+        if mount is None:
+            said = f"file system of {path} unknown: not in {mounts.MOUNTS}, as in a chroot"
+            yield Finding(Grade.HIDDEN, said)
+        else:
+            yield _judged(path, mount)
+
+
+def _judged(path: str, mount: mounts.Mount) -> Finding:
+    journal = mounts.has_journal(mount) if mount.type in mounts.EXT_TYPES else None
+    why = mounts.durability_problem(mount, journal)
+    where = f"{path} is on {mount.type} ({mount.source} at {mount.point})"
+    if "ro" in mount.options:
+        mend = f"mount -o remount,rw {shlex.quote(mount.point)}"
+        return Finding(Grade.BAD, f"{where}, read-only", mend)
+    if why:
+        return Finding(Grade.WARN, f"{where}, which {why}", _better(mount, journal, why))
+    if mount.type in mounts.EXT_TYPES and journal is None:
+        return Finding(Grade.HIDDEN, f"{where}; permission denied: journal unknown")
+    if not mounts.is_known_type(mount.type):
+        said = f"{where}; unknown whether renames survive a power cut"
+        return Finding(Grade.HIDDEN, said)
+    return Finding(Grade.OK, f"{where}{', with a journal' if journal else ''}")
+
+
+def _better(mount: mounts.Mount, journal: bool | None, why: str) -> str:
+    if why.startswith("mounted with"):
+        option = why.split(" ")[2].rstrip(":")
+        return f"remove {option} from the options of {mount.point} in /etc/fstab"
+    if journal is False:
+        return f"tune2fs -j {shlex.quote(mount.source)}  # used after the next mount"
+    return "move the queue to a local disk with ext4 (has_journal), xfs, btrfs or zfs"
+
+
+def check_free_space(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the free space: each task takes one block and one inode."""
+    queue, counts = patient.queue, patient.view.counts
+    wanted = max(MIN_FREE_TASKS, queue.max_pending - counts.get(State.PENDING, 0))
+    try:
+        left_of = free_units(queue.pending)
+    except OSError as error:
+        yield report_missing(queue.pending, error)
+        return
+    for word, left in left_of.items():
+        if left < wanted:
+            grade = Grade.BAD if left < MIN_FREE_TASKS else Grade.WARN
+            said = f"room for {left:,} tasks on the disk of {queue.pending} (free {word}), "
+            flag = "-i " if word == "inodes" else ""
+            yield Finding(
+                grade,
+                f"{said}and {wanted:,} more may be added",
+                f"df -h {flag}{shlex.quote(queue.pending)}  # then make room there",
+            )

@@ -1,0 +1,74 @@
+"""Findings about what may not be read, and commands that show a file."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Iterable, Iterator
+
+from engine.doctor.finding import MAX_LISTED, Finding, Grade
+from engine.formats.nftban.doctor.place_facts import PlaceFacts, is_hidden
+from engine.system import files
+
+
+def access_denied(what: str) -> Finding:
+    """Finding for evidence that we may not read."""
+    return Finding(Grade.HIDDEN, f"{what}: permission denied")
+
+
+def denied_paths(paths: list[str]) -> Iterator[Finding]:
+    """One finding for all paths that we may not read, the first ones by name."""
+    if paths:
+        more = f" and {len(paths) - MAX_LISTED} more" if len(paths) > MAX_LISTED else ""
+        yield access_denied(", ".join(paths[:MAX_LISTED]) + more)
+
+
+def report_unseen(patient: PlaceFacts, paths: Iterable[str]) -> Iterator[Finding]:
+    """Report folders that we may not see."""
+    yield from denied_paths(
+        [p for p in paths if isinstance(patient.folder_stats.get(p), PermissionError)]
+    )
+
+
+def report_unread(paths: Iterable[str]) -> Iterator[Finding]:
+    """Report files that we may not read and folders that we may not list."""
+    yield from denied_paths([path for path in dict.fromkeys(paths) if is_hidden(path)])
+
+
+def report_missing(path: str, seen: os.stat_result | OSError) -> Finding:
+    """Finding for a check that lacks a folder."""
+    hidden = isinstance(seen, PermissionError)
+    return access_denied(path) if hidden else Finding(Grade.HIDDEN, f"{path} does not exist")
+
+
+def list_names(folder: str) -> list[str]:
+    """Names in a folder, sorted; none if it cannot be listed."""
+    try:
+        return files.list_names(folder)
+    except OSError:
+        return []  # missing, reported by another check, or unreadable: see `unread`
+
+
+def count_unlisted(patient: PlaceFacts, number: int, words: str) -> Iterator[Finding]:
+    """One finding with the number of problems not listed one by one."""
+    if number > MAX_LISTED:
+        said = f"and {number - MAX_LISTED:,} more {words}"
+        yield Finding(Grade.WARN, said, f"{patient.spooldeck} status")
+
+
+def show_owner_command(path: str) -> str:
+    """Command that shows a file's owner, mode and type."""
+    return f"ls -ld -- {shlex.quote(path)}"
+
+
+def show_content_command(path: str) -> str:
+    """Command that shows a file's content safely: it does not block, follow links or flood the
+    terminal.
+    """
+    try:
+        seen = os.lstat(path)
+    except OSError:
+        return show_owner_command(path)
+    plain = stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1
+    return f"head -c 2000 -- {shlex.quote(path)} | cat -v" if plain else show_owner_command(path)

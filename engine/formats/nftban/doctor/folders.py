@@ -1,0 +1,210 @@
+"""Folder checks: existence, owners, modes, nesting, our own rights."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Iterator
+
+from engine.doctor.finding import MAX_LISTED, Finding, Grade
+from engine.formats.nftban.doctor.evidence import (
+    access_denied,
+    list_names,
+    report_missing,
+    report_unread,
+    report_unseen,
+)
+from engine.formats.nftban.doctor.place_facts import PlaceFacts, folders_of, is_hidden
+from engine.formats.nftban.quarantine import QUARANTINE_NAME as CORRUPT
+from engine.formats.nftban.store import STATES
+from engine.system import files, users
+
+
+def check_tasks(patient: PlaceFacts) -> Iterator[Finding]:
+    """Count the tasks by state, or report why that is not possible."""
+    sight, queue, desk = patient.view, patient.queue, patient.staging
+    folders = (queue.pending, queue.work, queue.dlq, desk, f"{desk}/held", f"{desk}/trash")
+    if not sight.problem:
+        hidden = bool(sight.hidden) or any(is_hidden(path) for path in folders)
+        counts = ", ".join(f"{number:,} {STATES[state]}" for state, number in sight.counts.items())
+        few = "readable ones only: " if hidden else ""
+        yield Finding(Grade.HIDDEN if hidden else Grade.OK, few + counts)
+        return
+    # Still a fault: the queue's state is unknown until its owner runs the doctor.
+    for finding in report_unread(folders):
+        yield Finding(Grade.BAD, finding.problem, owner_command(patient))
+        return
+    yield Finding(Grade.BAD, sight.problem, f"spooldeck init {shlex.quote(patient.queue.root)}")
+
+
+def check_own_access(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check our own access; no fault of the place, but good to know."""
+    pending = patient.folder_stats[patient.queue.pending]
+    if can_change_queue(patient):
+        return
+    if isinstance(pending, OSError) and not isinstance(pending, PermissionError):
+        yield report_missing(patient.queue.pending, pending)
+        return
+    said = f"user {user_name(os.geteuid())} may not change this queue"
+    yield Finding(Grade.HIDDEN, said, owner_command(patient))
+
+
+def can_change_queue(patient: PlaceFacts) -> bool:
+    """True if we may list and change `pending`."""
+    return os.access(patient.queue.pending, os.R_OK | os.W_OK | os.X_OK)
+
+
+def owner_command(patient: PlaceFacts) -> str:
+    """Command to run the doctor as the queue's owner, or as the owner of the nearest visible folder
+    above it.
+    """
+    path = patient.queue.pending
+    while True:
+        try:
+            owner = os.stat(path).st_uid
+        except PermissionError:
+            path = os.path.dirname(path)
+        else:
+            return f"sudo -u {shlex.quote(users.sudo_user(owner))} {patient.spooldeck} doctor"
+
+
+def check_folders(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check that each folder exists and is a directory."""
+    queue = patient.queue
+    init = f"spooldeck init {shlex.quote(queue.root)}"
+    later = []
+    for word, path in folders_of(queue).items():
+        seen = patient.folder_stats[path]
+        if isinstance(seen, PermissionError):
+            yield access_denied(f"{word}: {path}")
+        elif isinstance(seen, OSError) and word in STATES.values():
+            yield Finding(Grade.BAD, f"{word}: {path}: {seen.strerror}", init)
+        elif isinstance(seen, OSError):
+            later.append(path)
+        elif not stat.S_ISDIR(seen.st_mode):
+            what = "a symbolic link, which is not followed" if _is_link(seen) else "not a folder"
+            mend = f"put the folder itself there, or name it in the configuration (queue.{word})"
+            yield Finding(Grade.BAD, f"{word}: {path} is {what}", mend)
+    if later:
+        yield Finding(Grade.WARN, f"missing: {', '.join(later)}", init)
+
+
+def _is_link(seen: os.stat_result) -> bool:
+    return stat.S_ISLNK(seen.st_mode)
+
+
+def check_modes(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the folders' permission bits."""
+    queue, own = patient.queue, patient.staging
+    private = {queue.pending, queue.work, queue.dlq, queue.mail_spool}
+    private |= {own, f"{own}/held", f"{own}/trash", f"{own}/{CORRUPT}"}
+    yield from report_unseen(patient, patient.folder_stats)
+    for path, seen in patient.existing(patient.folder_stats):
+        if _is_link(seen):
+            continue  # its mode means nothing, and chmod would follow it; `folders` reports it
+        mode = stat.S_IMODE(seen.st_mode)
+        mend = f"chmod u=rwx,g-w,o= {shlex.quote(path)}"
+        if mode & stat.S_IWOTH:
+            yield Finding(Grade.BAD, f"{path}: mode {mode:o}: any user may add tasks", mend)
+        elif path in private and mode & 0o027:
+            who = "its group may write" if mode & stat.S_IWGRP else "other users may read it"
+            yield Finding(
+                Grade.WARN, f"{path}: mode {mode:o}: {who}; expected {files.FOLDER_MODE:o}", mend
+            )
+        elif mode & 0o700 != 0o700:
+            said = f"{path}: mode {mode:o}: its owner lacks access"
+            yield Finding(Grade.BAD, said, f"chmod u=rwx {shlex.quote(path)}")
+    yield from _open_above(queue.pending)
+
+
+def _open_above(path: str) -> Iterator[Finding]:
+    """Check the parent folders: any user who may write there can replace the queue."""
+    while path != "/":
+        path = os.path.dirname(path)
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue  # not visible; the folders above it may be
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            said = f"{path}: mode {stat.S_IMODE(mode):o}: any user may rename the queue away"
+            yield Finding(Grade.BAD, said, f"chmod o-w {shlex.quote(path)}")
+
+
+def check_owners(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check that one user owns everything: else a worker cannot change it all."""
+    queue = patient.queue
+    pending = patient.folder_stats[queue.pending]
+    if not isinstance(pending, os.stat_result):
+        yield report_missing(queue.pending, pending)
+        return
+    owner = pending.st_uid, pending.st_gid
+    them = f"{user_name(pending.st_uid)}:{_group(pending.st_gid)}"
+    core = {
+        queue.work,
+        queue.dlq,
+        patient.staging,
+        f"{patient.staging}/held",
+        f"{patient.staging}/trash",
+    }
+    yield from report_unread(patient.folder_stats)
+    for path, seen in patient.existing(patient.folder_stats):
+        theirs = seen.st_uid, seen.st_gid
+        if seen.st_uid != owner[0] or (path in core and theirs != owner):
+            grade = Grade.BAD if path in core and seen.st_uid != owner[0] else Grade.WARN
+            said = (
+                f"{path} belongs to {user_name(seen.st_uid)}:{_group(seen.st_gid)}, pending to "
+                f"{them}"
+            )
+            yield Finding(grade, said, f"chown {them} {shlex.quote(path)}")
+    foreign = [*patient.view.strangers, *_strange_files(patient, owner[0])]
+    for path in foreign[:MAX_LISTED]:
+        said = f"{path} belongs to another user than {user_name(owner[0])}"
+        yield Finding(Grade.WARN, said, f"chown -h {them} {shlex.quote(path)}")
+    if len(foreign) > MAX_LISTED:
+        said = f"and {len(foreign) - MAX_LISTED:,} more files of other users"
+        root = shlex.quote(os.path.dirname(queue.pending))
+        yield Finding(Grade.WARN, said, f"chown -hR {them} {root}")
+
+
+def _strange_files(patient: PlaceFacts, owner: int) -> Iterator[str]:
+    """Files next to the queue that another user left and its owner cannot overwrite."""
+    queue = patient.queue
+    beside = (queue.run_dir, os.path.dirname(queue.queue_metrics), queue.counters)
+    files_there = [f"{folder}/{name}" for folder in beside for name in list_names(folder)]
+    for path in (*files_there, f"{queue.log_dir}/queue.log", f"{queue.log_dir}/mail.log"):
+        try:
+            seen = os.lstat(path)
+        except OSError:
+            continue  # missing, or in an unreadable folder: see `unread`
+        if stat.S_ISREG(seen.st_mode) and seen.st_uid != owner:
+            yield path
+
+
+def user_name(uid: int) -> str:
+    """User name, or the UID if there is no name."""
+    return users.user_name(uid) or str(uid)
+
+
+def _group(gid: int) -> str:
+    import grp
+
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def check_nesting(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check that no folder is inside one whose files are read as tasks."""
+    queue = patient.queue
+    outer = (queue.pending, queue.work, queue.dlq)
+    real = {path: os.path.realpath(path) for path in (*outer, patient.staging, queue.mail_spool)}
+    yield from report_unseen(patient, real)
+    for above in outer:
+        for below in real:
+            inside = real[below] == real[above] or real[below].startswith(real[above] + "/")
+            if below != above and inside:
+                said = f"{below} is inside {above}: its files would be read as tasks"
+                mend = f"give each a folder of its own in {patient.config or 'the configuration'}"
+                yield Finding(Grade.BAD, said, mend)

@@ -1,0 +1,192 @@
+"""Leftover checks: stale locks, interrupted writes and moves, broken files, times in the future."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Collection, Iterator
+
+from engine.doctor.finding import MAX_LISTED, Finding, Grade
+from engine.doctor.store_checks import CLOCK_SKEW_SECONDS, check_run_times
+from engine.formats.nftban.doctor.evidence import (
+    access_denied,
+    count_unlisted,
+    list_names,
+    report_unread,
+    show_content_command,
+    show_owner_command,
+)
+from engine.formats.nftban.doctor.place_facts import PlaceFacts, is_hidden
+from engine.formats.nftban.quarantine import QUARANTINE_NAME as CORRUPT
+from engine.formats.nftban.quarantine import REASON_SUFFIX
+from engine.formats.nftban.recovery import MIN_UNCHANGED_SECONDS
+from engine.formats.nftban.staging import STAGING_NAME as DESK
+from engine.formats.nftban.task_format import SUFFIX
+from engine.locks.lock_holder import PROC_HIDES, PROC_LACKS
+from engine.model import FOR_ALL, Problem, State, Verdict, fold_problems
+from engine.policy import DAY_SECONDS, MAX_WAIT_SECONDS, format_time
+from engine.system import files
+
+MIN_CLOCK = 1_577_836_800.0
+"""2020-01-01: an earlier clock was never set, as on a board without a battery."""
+
+DRAFT_AGE_SECONDS = 60.0
+"""Age in seconds from which a half-written file next to the lock or the metrics counts as
+abandoned.
+"""
+
+
+def check_lock(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the lock: its holder, and whether it must be freed."""
+    lock = patient.lock
+    path = f"{patient.queue.run_dir}/queue.lock"
+    recover = f"{patient.spooldeck} queue recover --dry-run"
+    hidden = [f"{name} {words}" for name, words in lock.facts if _is_hidden(words)]
+    if is_hidden(path):
+        yield access_denied(path)
+    elif lock.verdict is Verdict.UNKNOWN:
+        said, _, todo = f"the lock is {lock.verdict}: {lock.reason}".partition("; ")
+        mend = f"{show_owner_command(path)}  # {todo.partition(':')[0] or 'check it'}"
+        yield Finding(Grade.BAD, said, mend)
+    elif lock.verdict in _LOCK_GRADES:
+        said = f"the lock is {lock.verdict}: {lock.reason}"
+        yield Finding(_LOCK_GRADES[lock.verdict], said, recover)
+    else:
+        yield Finding(Grade.OK, f"{lock.verdict}: {lock.reason}")
+    for what in hidden:
+        yield Finding(Grade.HIDDEN, what)
+    try:
+        written = os.lstat(path).st_mtime
+    except OSError:
+        return  # missing or unreadable
+    if written > patient.now + CLOCK_SKEW_SECONDS:
+        yield Finding(
+            Grade.WARN, f"{path} is dated in the future ({format_time(written)})", recover
+        )
+
+
+def _is_hidden(words: str) -> bool:
+    return words.startswith("? ") or words.endswith((PROC_HIDES, PROC_LACKS))
+
+
+_LOCK_GRADES = {
+    Verdict.STALE: Grade.WARN,
+    Verdict.STUCK: Grade.BAD,
+}
+
+
+def check_drafts(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check for half-written files next to the lock and the metrics."""
+    queue = patient.queue
+    folders = (queue.run_dir, os.path.dirname(queue.queue_metrics), patient.staging)
+    yield from report_unread((*folders, os.path.dirname(queue.mail_metrics)))
+    metric_folders = {os.path.dirname(queue.queue_metrics), os.path.dirname(queue.mail_metrics)}
+    suspects = [f"{queue.run_dir}/{n}" for n in list_names(queue.run_dir) if _is_draft(n)]
+    suspects += [
+        f"{folder}/{name}"
+        for folder in sorted(metric_folders)
+        for name in list_names(folder)
+        if name.endswith(".tmp")
+    ]
+    suspects += [
+        f"{patient.staging}/{name}" for name in list_names(patient.staging) if name[:2] == "T."
+    ]
+    held = files.flocked_inodes()
+    old = [path for path in suspects if _is_abandoned(path, held, patient.now)]
+    for path in old[:MAX_LISTED]:
+        yield Finding(Grade.WARN, f"{path}: a write was interrupted", f"rm -- {shlex.quote(path)}")
+    if len(old) > MAX_LISTED:
+        yield Finding(Grade.WARN, f"and {len(old) - MAX_LISTED:,} more", "rm -- each of them")
+
+
+def _is_draft(name: str) -> bool:
+    """True for the draft of a lock file: `queue.lock.` and a token, or another program's PID."""
+    front, _, token = name.rpartition(".")
+    return front == "queue.lock" and not set(token) - set("0123456789abcdef")
+
+
+def _is_abandoned(path: str, held: Collection[int], now: float) -> bool:
+    try:
+        seen = os.lstat(path)
+    except OSError:
+        return False  # finished since it was listed
+    return now - seen.st_ctime > DRAFT_AGE_SECONDS and seen.st_ino not in held
+
+
+def check_staging(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the staging directory: interrupted moves and duplicate tasks."""
+    # held/ and trash/ are listed only if they exist and are visible.
+    yield from report_unread(f"{patient.staging}/{name}" for name in ("held", "trash", "twice"))
+    # Quarantined files have a check of their own.
+    found = [p for p in patient.view.misplaced if f"{DESK}/{CORRUPT}/" not in p.where]
+    for problem in found[:MAX_LISTED]:
+        path = patient.path_of(problem)
+        what = f"{path}: {problem.what}"
+        if "interrupted" in problem.what:
+            mend = f"{patient.spooldeck} queue recover --dry-run"
+        else:
+            mend = f"{show_content_command(path)}  # compare both, then remove the wrong one"
+        yield Finding(Grade.WARN, what, mend)
+    yield from count_unlisted(patient, len(found), "misplaced files")
+
+
+def check_quarantine(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check for quarantined files."""
+    folder = f"{patient.staging}/{CORRUPT}"
+    yield from report_unread([folder])
+    names = [name for name in list_names(folder) if not name.endswith(REASON_SUFFIX)]
+    if names:
+        many = "1 broken file" if len(names) == 1 else f"{len(names):,} broken files"
+        yield Finding(
+            Grade.WARN, f"{many} quarantined in {folder}", f"{patient.spooldeck} queue corrupt list"
+        )
+
+
+def check_broken_files(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the state folders for files that are not tasks."""
+    broken = fold_problems(patient.view.broken)
+    for problem in broken[:MAX_LISTED]:
+        path = patient.path_of(problem)
+        what, _, command = problem.what.partition(FOR_ALL)
+        if command:
+            yield Finding(Grade.BAD, f"{path}: {what}", command)
+            continue
+        mend = (
+            f"{show_content_command(path)}  # repair or remove it; "
+            f"{_what_becomes_of(problem, path)}"
+        )
+        yield Finding(Grade.WARN, f"{path}: {problem.what}", mend)
+    yield from count_unlisted(patient, len(broken), "broken files")
+
+
+def _what_becomes_of(problem: Problem, path: str) -> str:
+    """Describe what a worker does with a broken file, following `TaskClaims` and
+    `Quarantine.quarantine_files`.
+    """
+    met = problem.state in (State.PENDING, State.ACTIVE) and path.endswith(SUFFIX)
+    stays = problem.what.startswith("cannot be read now") or "left where it is" in problem.what
+    if not met or os.path.isdir(path) or stays:
+        return "workers ignore it"
+    return f"a worker quarantines it {MIN_UNCHANGED_SECONDS:.0f} s after its last change"
+
+
+def check_clock(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check for a clock that is, or was, wrong."""
+    if patient.now < MIN_CLOCK:
+        yield Finding(
+            Grade.BAD, f"the clock is at {format_time(patient.now)}", "timedatectl set-ntp true"
+        )
+    yield from check_run_times(patient.staging, patient.queue.root, patient.now)
+    ahead = patient.view.ahead
+    for what in ahead[:MAX_LISTED]:
+        said = f"ahead of the clock ({format_time(patient.now)}): {what}"
+        yield Finding(Grade.WARN, said, "timedatectl  # is the clock right? was it set back?")
+    yield from count_unlisted(patient, len(ahead), "files ahead of the clock")
+    late = patient.view.too_late
+    if late:
+        many = "1 task is" if late == 1 else f"{late:,} tasks are"
+        said = (
+            f"{many} due in more than {MAX_WAIT_SECONDS / DAY_SECONDS:.0f} days, the longest "
+            "delay possible"
+        )
+        yield Finding(Grade.WARN, said, "timedatectl  # is the clock right? was it set back?")

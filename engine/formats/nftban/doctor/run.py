@@ -1,0 +1,92 @@
+"""Doctor: run all checks on a place; each finding has the command that repairs it. Read-only.
+
+Each check is a function of one `PlaceFacts`, gathered beforehand: a check decides, and only a few
+that say so read the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from engine.doctor.finding import Finding, Grade
+from engine.formats.nftban.doctor import disk, folders, leftovers, workers
+from engine.formats.nftban.doctor.evidence import access_denied
+from engine.formats.nftban.doctor.place_facts import PlaceFacts
+from engine.policy import DLQ_ALERT_LIMIT
+
+CheckFunction = Callable[[PlaceFacts], Iterator[Finding]]
+
+
+class DoctorCheck(NamedTuple):
+    """One check of the doctor's table."""
+
+    name: str
+    ok_text: str
+    """Text if it finds nothing."""
+    run: CheckFunction
+    needs_tasks: bool = False
+    """True if it needs the tasks: without them it is undecided, and with unreadable ones
+    incomplete.
+    """
+
+
+def run_checks(patient: PlaceFacts) -> Iterator[tuple[str, Finding]]:
+    """Yield every check's findings in table order, each with the check's name."""
+    for check in CHECKS:
+        if check.needs_tasks and patient.view.problem:
+            found = [Finding(Grade.HIDDEN, "cannot read the tasks")]
+        else:
+            found = list(check.run(patient))
+        if check.needs_tasks and patient.view.hidden:
+            number = patient.view.hidden
+            found = [finding for finding in found if finding.grade is not Grade.OK]
+            found.append(access_denied("1 task file" if number == 1 else f"{number:,} task files"))
+        for finding in found or [Finding(Grade.OK, check.ok_text)]:
+            yield check.name, finding
+
+
+CHECKS: tuple[DoctorCheck, ...] = (
+    DoctorCheck("tasks", "", folders.check_tasks),
+    DoctorCheck("rights", "read and write access", folders.check_own_access),
+    DoctorCheck("folders", "all exist", folders.check_folders),
+    DoctorCheck("modes", "no access for other users", folders.check_modes),
+    DoctorCheck("owners", "everything has one owner", folders.check_owners),
+    DoctorCheck("nesting", "no folder inside another", folders.check_nesting),
+    DoctorCheck(
+        "devices", "pending, work, dlq and staging share a file system", disk.check_one_file_system
+    ),
+    DoctorCheck("disk", "", disk.check_file_systems),
+    DoctorCheck("room", "enough disk space for a full queue", disk.check_free_space),
+    DoctorCheck("lock", "", leftovers.check_lock),
+    DoctorCheck("partial", "no half-written files", leftovers.check_drafts),
+    DoctorCheck(
+        "staging",
+        "no interrupted moves, no duplicate tasks",
+        leftovers.check_staging,
+        needs_tasks=True,
+    ),
+    DoctorCheck("corrupt", "no quarantined files", leftovers.check_quarantine),
+    DoctorCheck("broken", "every file is a task", leftovers.check_broken_files, needs_tasks=True),
+    DoctorCheck("clock", "no times in the future", leftovers.check_clock, needs_tasks=True),
+    DoctorCheck("handlers", "every program can be run", workers.check_handlers),
+    DoctorCheck("kinds", "all waiting tasks have a handler", workers.check_kinds, needs_tasks=True),
+    DoctorCheck("mail", "waiting mail can be sent", workers.check_mail),
+    DoctorCheck(
+        "spool",
+        "every mail in the mail spool has its task",
+        workers.check_mail_spool,
+        needs_tasks=True,
+    ),
+    DoctorCheck(
+        "dead",
+        f"at most {DLQ_ALERT_LIMIT} tasks in the DLQ",
+        workers.check_dead_letters,
+        needs_tasks=True,
+    ),
+    DoctorCheck("worker", "", workers.check_worker, needs_tasks=True),
+    DoctorCheck(
+        "exclusive", "no sign of another program in an exclusive queue", workers.check_exclusive
+    ),
+)
+"""All checks, in the order in which to repair."""

@@ -1,0 +1,261 @@
+"""Worker checks: programs, handlers, mail, and when a worker last ran."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+
+from engine.config import queue_config
+from engine.config.nftban_variables import RUN_DIR
+from engine.doctor.finding import MAX_LISTED, Finding, Grade
+from engine.formats.nftban.doctor.evidence import access_denied, report_unread, show_owner_command
+from engine.formats.nftban.doctor.folders import can_change_queue, user_name
+from engine.formats.nftban.doctor.place_facts import InstalledProgram, PlaceFacts, is_hidden
+from engine.formats.nftban.store import EXCLUSIVE_MARKER
+from engine.locks import lock_file
+from engine.model import State, Verdict
+from engine.monitor import prometheus
+from engine.monitor.transport_health import describe_suspension
+from engine.policy import DLQ_ALERT_LIMIT, UNITS_PER_TOKEN, format_time
+from engine.system import files
+from engine.system.users import Account
+
+
+def check_handlers(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check each handler's program, as the user that runs it."""
+    for kind, program in sorted(patient.handlers.items()):
+        whose = f"handlers.{kind} in {patient.config}"
+        if program.refused:
+            yield Finding(Grade.BAD, program.refused, f"change run_as of {whose}")
+            continue
+        name, account = program.argv[0], program.account
+        who = user_name(os.geteuid()) if account is None else account.name
+        candidates = _candidates(program)
+        if not candidates and "/" in name and is_hidden(name):
+            yield access_denied(f"{kind}: {name}")
+        elif not candidates:
+            yield Finding(Grade.BAD, f"{kind}: {name}: program not found", f"correct {whose}")
+        elif account is None and not can_change_queue(patient):
+            yield access_denied(f"{kind}: worker's access to {candidates[0]}")
+        elif lacking := _lacking(candidates[0]):
+            said = f"{kind}: {candidates[0]} needs {lacking}, which does not exist"
+            yield Finding(Grade.BAD, said, f"install it, or correct {whose}")
+        elif not any(_may_run(path, account) for path in candidates):
+            said = f"{kind}: {candidates[0]} cannot be run as {who}"
+            yield Finding(Grade.BAD, said, f"chmod a+rx {shlex.quote(candidates[0])}")
+
+
+def _candidates(program: InstalledProgram) -> list[str]:
+    name = program.argv[0]
+    if "/" in name:
+        return [name] if os.path.isfile(name) else []
+    paths = [f"{folder}/{name}" for folder in program.path.split(":")]
+    return [path for path in paths if os.path.isfile(path)]
+
+
+def _lacking(script: str) -> str:
+    """Interpreter in the first line of a script, if it does not exist; "" otherwise."""
+    try:
+        with open(files.open_file(script), "rb") as file:
+            line = file.readline(256)
+    except OSError:
+        return ""  # a program need not be readable
+    words = line[2:].split() if line.startswith(b"#!") else []
+    return "" if not words or os.path.isfile(words[0]) else os.fsdecode(words[0])
+
+
+def _may_run(path: str, account: Account | None) -> bool:
+    if account is None:
+        return os.access(path, os.X_OK)
+    # Test as that user: only the kernel knows all access rules.
+    answer = subprocess.run(
+        ["test", "-x", path],
+        user=account.uid,
+        group=account.gid,
+        extra_groups=account.groups,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    return answer.returncode == 0
+
+
+def check_kinds(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check for waiting tasks without a handler."""
+    for kind, number in sorted(patient.view.kinds.items()):
+        if kind in (*patient.handlers, *patient.delivered, *queue_config.BUILT_IN_KINDS):
+            continue  # the check `mail` covers these
+        what = "will fail immediately" if patient.is_claimed(kind) else "are not claimed"
+        tasks, wait = ("task", "waits") if number == 1 else ("tasks", "wait")
+        many = f"{number:,} {tasks} of kind {kind} {wait}"
+        mend = f"handlers: {{{kind}: {{command: [PROGRAM]}}}} in "
+        mend += patient.config or queue_config.SEARCH_PATHS[-1]
+        yield Finding(Grade.WARN, f"{many} without a handler: they {what}", mend)
+
+
+def check_mail(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check whether mail can be sent, and its settings."""
+    mail = patient.mail
+    if mail.hidden:
+        yield access_denied(mail.hidden)
+    if mail.problem:
+        mend = "correct it there" if files.LINKED_FOLDER not in mail.problem else ""
+        yield Finding(Grade.BAD, mail.problem, mend)
+    if mail.unavailable:
+        yield _shut(patient)
+    for what, mend in mail.settings:
+        yield Finding(Grade.WARN, what, mend)
+    for path in mail.secrets:
+        said = f"{path} contains a password, any user may read it"
+        yield Finding(Grade.BAD, said, f"chmod o= {shlex.quote(path)}")
+
+
+def _shut(patient: PlaceFacts) -> Finding:
+    """Finding if no mail can be sent; its severity depends on whether mail waits or is
+    configured.
+    """
+    mail, waiting = patient.mail, patient.view.kinds.get("mail_send", 0)
+    many = f"{waiting:,} mails wait" if waiting > 1 else "1 mail waits" if waiting else ""
+    if mail.token_at is not None:
+        said = f"the next token comes {format_time(mail.token_at)}"
+        return Finding(Grade.OK, ": ".join(filter(None, (many, f"{mail.unavailable}, {said}"))))
+    if mail.suspended:
+        said = "; ".join(describe_suspension(each) for each in mail.suspended)
+        names = [each.name for each in mail.suspended]
+        mend = " ".join(f"{patient.spooldeck} mail resume {name};" for name in names).rstrip(";")
+        return Finding(Grade.WARN, f"{many or 'no mail can be sent'}: {said}", mend)
+    said = f"{many}, none can be sent: {mail.unavailable}" if many else mail.unavailable
+    if waiting or mail.is_wanted:
+        return Finding(Grade.WARN, said, f"{patient.spooldeck} mail status")
+    return Finding(Grade.OK, said)
+
+
+def check_mail_spool(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the mail spool: mails without a task, and folders that are not mails."""
+    unnamed = (path for path in patient.mail.unsent if path not in patient.view.payloads)
+    lost = [path for path in unnamed if os.path.exists(path)]  # else sent during the check
+    for path in lost[:MAX_LISTED]:
+        ident = os.path.basename(os.path.dirname(path))
+        mend = f"{patient.spooldeck} mail spool retry -- {shlex.quote(ident)}"
+        yield Finding(Grade.WARN, f"{os.path.dirname(path)}: no task sends this mail", mend)
+    if len(lost) > MAX_LISTED:
+        many = f"and {len(lost) - MAX_LISTED:,} more without a task"
+        mend = f"{patient.spooldeck} mail spool retry --all  # and what is in the DLQ"
+        yield Finding(Grade.WARN, many, mend)
+    broken = patient.mail.broken
+    for path, why in broken[:MAX_LISTED]:
+        yield Finding(
+            Grade.WARN,
+            f"{path}: not a mail: {why}",
+            f"{show_owner_command(path)}  # repair or remove",
+        )
+    if len(broken) > MAX_LISTED:
+        said = f"and {len(broken) - MAX_LISTED:,} more that are not mails"
+        yield Finding(Grade.WARN, said, f"{patient.spooldeck} mail spool list")
+
+
+def check_dead_letters(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check the size of the dead-letter queue."""
+    dead = patient.view.counts[State.DEAD]
+    if dead > DLQ_ALERT_LIMIT:
+        said = f"{dead:,} tasks in the DLQ (over {DLQ_ALERT_LIMIT})"
+        yield Finding(Grade.WARN, said, f"{patient.spooldeck} queue dlq list")
+
+
+MAX_WAIT_SECONDS = 900.0
+"""Seconds that due tasks may wait without a worker: three rounds of the real program's timer, which
+fires every 5 minutes and up to 2 minutes late.
+"""
+
+MAX_SILENCE_SECONDS = 3600.0
+"""Seconds without a worker run after which an operator should find out why."""
+
+
+def check_worker(patient: PlaceFacts) -> Iterator[Finding]:
+    """Check when a worker last ran, from the metrics."""
+    sight, now = patient.view, patient.now
+    recover = f"{patient.spooldeck} queue recover --dry-run"
+    if patient.lock.verdict is Verdict.HELD:
+        yield Finding(Grade.OK, "worker running")
+        return
+    if is_hidden(f"{patient.queue.run_dir}/queue.lock"):
+        yield access_denied("whether a worker is running")
+        return
+    if patient.lock.verdict in (Verdict.STUCK, Verdict.UNKNOWN):
+        said = f"no worker can start: the lock is {patient.lock.verdict}"
+        yield Finding(Grade.WARN, said, "free the lock first, see above")
+        return
+    active = sight.counts[State.ACTIVE]
+    if active:
+        many = "1 task is" if active == 1 else f"{active:,} tasks are"
+        yield Finding(Grade.WARN, f"{many} in work, but no worker running", recover)
+    path = patient.queue.queue_metrics
+    try:
+        ran = prometheus.read_metrics(path).get("nftban_queue_last_run_timestamp") or None
+    except FileNotFoundError:
+        ran = None
+    except PermissionError:
+        yield access_denied(path)
+        return
+    except (OSError, prometheus.BadMetrics) as error:
+        said = (
+            str(error) if isinstance(error, prometheus.BadMetrics) else f"{path}: {error.strerror}"
+        )
+        yield Finding(Grade.WARN, said, f"rm -- {shlex.quote(path)}  # a worker writes it again")
+        return
+    last = "no worker has run yet" if ran is None else f"the last worker ran {format_time(ran)}"
+    late = now - max(sight.due_since, ran or 0.0)
+    if sight.due and late > MAX_WAIT_SECONDS:
+        many = "1 task is" if sight.due == 1 else f"{sight.due:,} tasks are"
+        yield Finding(
+            Grade.WARN,
+            f"{many} due, the first since {format_time(sight.due_since)}, and {last}",
+            f"{patient.spooldeck} queue work  # or a timer: spooldeck install-units DIR",
+        )
+    elif ran is not None and now - ran > MAX_SILENCE_SECONDS:
+        yield Finding(
+            Grade.WARN,
+            f"{last}, and none for {(now - ran) / UNITS_PER_TOKEN:,.0f} h since (limit "
+            f"{MAX_SILENCE_SECONDS / UNITS_PER_TOKEN:.0f} h)",
+            f"systemctl status 'spooldeck-*'  # or: {patient.spooldeck} queue work",
+        )
+    elif not active:
+        yield Finding(Grade.OK, last if ran is None or sight.due else f"{last}; nothing is due")
+
+
+def check_exclusive(patient: PlaceFacts) -> Iterator[Finding]:
+    """Look for signs of another program on a spool that `init --exclusive` marked as ours."""
+    marker = f"{patient.staging}/{EXCLUSIVE_MARKER}"
+    queue = patient.queue
+    near = (queue.run_dir, f"{queue.run_dir}/queue.lock", os.path.dirname(queue.queue_metrics))
+    yield from report_unread((patient.staging, *near))
+    if not os.path.exists(marker):
+        return
+    for why in _signs(patient):
+        said = f"{why}, but {marker} marks this spool as exclusive"
+
+        mend = f"rm -- {shlex.quote(marker)}"
+        yield Finding(Grade.WARN, said, mend)
+        return
+
+
+def _signs(patient: PlaceFacts) -> Iterator[str]:
+    queue = patient.queue
+    if queue.run_dir == RUN_DIR:
+        yield f"{queue.root} is NFTBan's own data folder"
+    path = f"{queue.run_dir}/queue.lock"
+    try:
+        fd = files.open_file(path, os.O_NOFOLLOW)
+        try:
+            claim = lock_file.parse_claim(os.read(fd, lock_file.MAX_LOCK_BYTES + 1))
+        finally:
+            os.close(fd)
+    except OSError:
+        claim = None  # no lock, none that is a file, or one that is hidden
+    foreign = claim is not None and claim.mark is None
+    if foreign and patient.lock.verdict in (Verdict.HELD, Verdict.STUCK):
+        yield f"{path} is another program's"
+    shared = f"{queue.queue_metrics}.tmp"
+    if os.path.exists(shared):
+        yield f"{shared} is another program's"

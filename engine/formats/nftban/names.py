@@ -1,0 +1,94 @@
+"""Find which payloads are named by a task file, in any state or while being moved."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator
+
+from engine.formats.nftban.folder import TaskFolder
+from engine.formats.nftban.parts import payload_folder
+from engine.formats.nftban.staging import StagingDir
+from engine.store import Unavailable
+from engine.system import files
+from engine.system.files import Refused, Untrusted
+
+_PAYLOAD_LINE = re.compile(rb"""^[ \t]*TASK_PAYLOAD_FILE=["']?([^"'\n]*)""", re.MULTILINE)
+"""Broader than the task parser: a broken file may be repaired, and then names its payload again."""
+
+
+def find_named_payloads(
+    payloads: Collection[str], mail_spool: str, states: Iterable[TaskFolder], desk: StagingDir
+) -> dict[str, str]:
+    """Return those of the payloads that a task file names, with the path of such a file.
+
+    Raises:
+        Unavailable: a folder cannot be read.
+        OSError: a file cannot be read now, or another process holds the staging lock.
+    """
+    wanted = {payload_folder(path, mail_spool) for path in payloads}
+    own = desk.folder
+    corrupt = TaskFolder(f"{own.path}/corrupt", f"{own.word}/corrupt", own, make=True)
+    # The staging directory last: a file on its way between two states is in it.
+    places = [*states, own, desk.duplicates, corrupt]
+    seen: set[tuple[str, str]] = set()
+    found: dict[str, str] = {}
+
+    def look() -> None:
+        for where, path in _new_payloads(places, seen, own):
+            if (kept := payload_folder(path, mail_spool)) in wanted:
+                found.setdefault(kept, where)
+
+    try:
+        look()
+        # A file that was being moved may have been missed, so read again under the lock that
+        # placing needs. Files already read are skipped, which keeps the lock short.
+        with desk.placing_lock():
+            look()
+    finally:
+        corrupt.close()
+    wheres = {path: found.get(payload_folder(path, mail_spool)) for path in payloads}
+    return {path: where for path, where in wheres.items() if where is not None}
+
+
+def _new_payloads(
+    places: Iterable[TaskFolder], seen: set[tuple[str, str]], desk: TaskFolder
+) -> Iterator[tuple[str, str]]:
+    """Yield each file that is not in `seen` yet, with the path of its payload."""
+    for folder in places:
+        for name in _list_names(folder):
+            if (folder.word, name) in seen or (folder is desk and name[:2] not in ("D.", "T.")):
+                continue
+            try:
+                data = _read(name, folder.fd)
+            except FileNotFoundError:
+                continue  # moved: its new folder is listed later
+            except Untrusted as refusal:
+                # It may be a task that runs once its mode or owner is corrected.
+                raise PermissionError(errno.EACCES, str(refusal), name) from refusal
+            except Refused:
+                data = b""  # not a plain file: not a task that can run
+            seen.add((folder.word, name))
+            if match := _PAYLOAD_LINE.search(data):
+                yield f"{folder.word}/{name}", os.path.normpath(os.fsdecode(match[1]))
+
+
+def _list_names(folder: TaskFolder) -> list[str]:
+    if not folder.exists():
+        return []
+    try:
+        with os.scandir(folder.fd) as entries:
+            return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+    except OSError as error:
+        raise Unavailable(f"{folder.path}: {error.strerror}") from error
+
+
+def _read(name: str, dir_fd: int) -> bytes:
+    fd = files.open_guarded(name, dir_fd)
+    try:
+        if why := files.file_problem(os.fstat(fd), os.fstat(dir_fd)):
+            raise Untrusted(why)
+        return os.read(fd, files.MAX_TASK_BYTES)
+    finally:
+        os.close(fd)

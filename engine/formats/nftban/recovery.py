@@ -1,0 +1,250 @@
+"""Complete or roll back moves that a dead process left in the staging directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from engine.formats.nftban import task_format
+from engine.formats.nftban.folder import TaskFolder
+from engine.formats.nftban.staging import REMOVED_WORD, STAGING_NAME, StagingDir
+from engine.model import FOR_ALL, Problem, State
+from engine.store import Unavailable
+from engine.system import files
+from engine.system.files import Refused, Untrusted
+
+DRAFT_MAX_AGE_SECONDS = 60.0
+"""Seconds after which a draft without a living writer is removed; its task was never
+acknowledged."""
+
+MIN_UNCHANGED_SECONDS = 60.0
+"""Seconds without a change after which a file counts as completely written. The NFTBan program
+writes in place, which takes milliseconds."""
+
+
+def describe_untrusted(folder: TaskFolder, why: Untrusted) -> str:
+    """Why a file is not trusted, with the command that corrects all such files of the spool."""
+    is_access = isinstance(why.__cause__, PermissionError)
+    if "link" in str(why) or (is_access and os.geteuid() != folder.trusted_stat.st_uid):
+        return f"{why}; left where it is"
+    return f"{why}; left where it is{FOR_ALL}{_trust_command(folder)}"
+
+
+def _trust_command(folder: TaskFolder) -> str:
+    """The command that makes all files of a spool trusted. A file with a second hard link is left
+    as it is: it may be another user's."""
+    import shlex
+
+    from engine.system import users
+
+    seen = folder.trusted_stat
+    owner = f"{users.user_name(seen.st_uid) or seen.st_uid}:{seen.st_gid}"
+    find = f"find {shlex.quote(folder.queue_path)} -type f -links 1"
+    return f"{find} -exec chown {owner} {{}} + -exec chmod u+rw,o-w {{}} +"
+
+
+def broken_file(folder: TaskFolder, state: State, name: str, why: Refused) -> Problem:
+    """A problem of a state's file, and when a worker quarantines it: `TaskClaims` meets task files
+    that are pending or active, `Quarantine.quarantine_files` moves those with a wrong content.
+    """
+    if isinstance(why, Untrusted):
+        return Problem(f"{folder.word}/{name}", describe_untrusted(folder, why), state)
+    problem = Problem(f"{folder.word}/{name}", str(why), state)
+    try:
+        seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+    except OSError:
+        return problem  # it is gone, or cannot be read
+    is_met = state in (State.PENDING, State.ACTIVE) and name.endswith(task_format.SUFFIX)
+    moves = seen.st_ctime + MIN_UNCHANGED_SECONDS
+    moved = moves if is_met and not stat.S_ISDIR(seen.st_mode) else None
+    return problem._replace(since=seen.st_ctime, quarantined_at=moved)
+
+
+class WithdrawnFile(NamedTuple):
+    """A withdrawn file, described by its name."""
+
+    name: str
+    id: str
+    start: str
+    """The folder word of the state it comes from."""
+    end: str
+    """The folder word of the state it goes to; `REMOVED_WORD` for removal."""
+    crc: int
+    """CRC-32 of its new content."""
+
+    @classmethod
+    def parse_name(cls, name: str) -> WithdrawnFile | None:
+        """Parse a file name of the staging directory; None if it is not a withdrawn file."""
+        parts = name.split(".")
+        if len(parts) != 6 or parts[0] != "D" or not task_format.is_id(parts[1]):
+            return None
+        try:
+            return cls(name, parts[1], parts[2], parts[3], int(parts[4], 16))
+        except ValueError:
+            return None
+
+
+class StagingRecovery:
+    """Completes or rolls back moves that a dead process left in the staging directory."""
+
+    def __init__(self, desk: StagingDir, folders: Mapping[State, TaskFolder]) -> None:
+        self._desk, self._folders = desk, folders
+        self._by_word = {folder.word: state for state, folder in folders.items()}
+
+    def recover(self, now: float, ids: Collection[str] | None = None) -> list[str]:
+        """Complete or roll back the moves of dead processes; return one line for each.
+
+        `ids` limits this to some tasks. A disk error gives a line too, and the move is retried next
+        time.
+
+        Raises:
+            Unavailable: the directory cannot be read, or another process holds its lock.
+        """
+        desk = self._desk
+        if not desk.folder.exists():
+            return []
+        desk.reopen_if_replaced()
+        names = _list_names(desk.folder)
+        if ids is None:
+            desk.has_unfinished = False
+        else:
+            names = [
+                n
+                for n in names
+                if (its := WithdrawnFile.parse_name(n)) is not None and its.id in ids
+            ]
+        lines = []
+        for name in names:
+            try:
+                if name.startswith("D."):
+                    lines += self._recover_withdrawn(name, now)
+                elif name.startswith("T."):
+                    self._sweep_draft(name, now)
+            except TimeoutError as error:
+                raise Unavailable(f"{desk.folder.path}: {error.strerror}") from error
+            except (OSError, Unavailable) as error:
+                desk.has_unfinished = True
+                words = error.strerror if isinstance(error, OSError) else error
+                lines.append(f"{name}: retried at the next recovery: {words}")
+        return lines
+
+    def _recover_withdrawn(self, name: str, now: float) -> list[str]:
+        moving, desk = WithdrawnFile.parse_name(name), self._desk
+        if moving is None or moving.start not in self._by_word:
+            return []
+        try:
+            fd = files.open_guarded(name, desk.folder.fd)
+        except (FileNotFoundError, Refused):
+            return []
+        try:
+            if not files.claim_flock(fd) or not self._has_name(name, fd, desk.folder):
+                return []  # its owner is alive, or another process has recovered it
+            if self._has_second_name(fd, moving.id):
+                files.unlink(name, dir_fd=desk.folder.fd)
+                return [f"{moving.id}: had two names, one removed"]
+            state = self._target_state(fd, moving, now)
+            if state is None:
+                desk.has_unfinished = True
+                return []
+            desk.folder.sync()
+            folder = self._folders[state]
+            with desk.placing_lock():
+                if desk.has_task(moving.id):
+                    desk.keep_duplicate(name, moving.id)
+                    return [f"{moving.id}: duplicate id, one file moved to {desk.duplicates.path}"]
+                desk.place_or_keep_duplicate(name, moving.id, folder)
+            folder.sync()
+            return [f"{moving.id}: interrupted move, now in {folder.word}"]
+        except Refused:
+            return []  # not written by spooldeck: `problems` shows it
+        finally:
+            os.close(fd)
+
+    def _target_state(self, fd: int, moving: WithdrawnFile, now: float) -> State | None:
+        """Return the state it belongs to; None while it may still be written."""
+        data, seen = files.read_guarded(fd, dir_fd=self._desk.folder.fd)
+        start = self._by_word[moving.start]
+        try:
+            task_format.parse_task(data, moving.id)
+        except Refused:
+            if now - seen.st_ctime < MIN_UNCHANGED_SECONDS:
+                return None
+        else:
+            if moving.end in self._by_word and zlib.crc32(data) == moving.crc:
+                return self._by_word[moving.end]
+        if start is State.DEAD and b"\nTASK_DLQ_EPOCH=" not in data:
+            # The NFTBan program was moving it out of the dead-letter queue.
+            return State.PENDING
+        return start
+
+    def _has_name(self, name: str, fd: int, folder: TaskFolder) -> bool:
+        """True if the open file has this name in the folder."""
+        try:
+            seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return seen.st_ino == os.fstat(fd).st_ino
+
+    def _has_second_name(self, fd: int, ident: str) -> bool:
+        """True if a power cut kept the second of two renames and lost the first."""
+        return os.fstat(fd).st_nlink > 1 and any(
+            folder.exists() and self._has_name(ident + task_format.SUFFIX, fd, folder)
+            for folder in self._folders.values()
+        )
+
+    def _sweep_draft(self, name: str, now: float) -> None:
+        folder = self._desk.folder
+        try:
+            fd = files.open_guarded(name, folder.fd)
+        except (FileNotFoundError, Refused):
+            return
+        try:
+            old = now - os.fstat(fd).st_ctime > DRAFT_MAX_AGE_SECONDS
+            if old and files.claim_flock(fd) and self._has_name(name, fd, folder):
+                files.unlink_quietly(name, folder.fd)
+        finally:
+            os.close(fd)
+
+    def withdrawn_files(self) -> Iterator[WithdrawnFile]:
+        """Yield the files that are withdrawn now, by living or dead processes.
+
+        Raises:
+            Unavailable: the directory cannot be read.
+        """
+        if self._desk.folder.exists():
+            for name in _list_names(self._desk.folder):
+                moving = WithdrawnFile.parse_name(name)
+                if moving is not None:
+                    yield moving
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield problems: orphaned files of the staging directory, and duplicate ids.
+
+        Takes no lock: a lock taken as a test would make a recovery skip the file.
+        """
+        moving = list(self.withdrawn_files())
+        held = files.flocked_inodes() if moving else frozenset()
+        for each in moving:
+            try:
+                seen = os.stat(each.name, dir_fd=self._desk.folder.fd, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if seen.st_ino not in held:
+                end = "removal" if each.end == REMOVED_WORD else each.end
+                yield Problem(
+                    f"{STAGING_NAME}/{each.name}",
+                    f"interrupted move from {each.start} to {end}: the next worker finishes it",
+                )
+        if self._desk.duplicates.exists():
+            for name in _list_names(self._desk.duplicates):
+                yield Problem(f"{STAGING_NAME}/twice/{name}", "duplicate task file, not used")
+
+
+def _list_names(folder: TaskFolder) -> list[str]:
+    try:
+        return sorted(os.listdir(folder.fd))
+    except OSError as error:
+        raise Unavailable(f"{folder.path}: {error.strerror}") from error

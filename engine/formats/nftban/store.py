@@ -1,0 +1,1100 @@
+"""The store of an NFTBan spool: one folder for each state; a rename moves a task, and only one
+process wins."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import stat
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain, islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from engine import policy
+from engine.formats.nftban import staging, task_format
+from engine.formats.nftban.claims import TaskClaims
+from engine.formats.nftban.folder import TaskFolder
+from engine.formats.nftban.hint import NextDue, file_state
+from engine.formats.nftban.recovery import DRAFT_MAX_AGE_SECONDS, StagingRecovery, broken_file
+from engine.model import (
+    ChangeSource,
+    Edge,
+    Edges,
+    Lease,
+    Missing,
+    Move,
+    Outcome,
+    Part,
+    Problem,
+    State,
+    Task,
+)
+from engine.store import (
+    ClaimFilter,
+    ClaimRules,
+    Control,
+    Full,
+    Gone,
+    Outlook,
+    SeenTask,
+    StoreSample,
+    Unavailable,
+    Unsupported,
+    accept_all,
+    keep_leases,
+    no_relatives,
+    read_one_by_one,
+    require_edge,
+)
+from engine.system import files
+from engine.system.files import Refused
+from engine.text.decode import utf8_name
+from engine.text.safe import safe_line
+
+if TYPE_CHECKING:
+    from engine.formats.nftban.quarantine import Quarantine, QuarantinedFile
+    from engine.system.sorted_names import SortedNames
+
+MAX_PENDING = 10_000
+"""Contract: NFTBAN_QUEUE_MAX_PENDING; above it an add is refused with "Queue full"."""
+
+COMMIT_GROUP_SIZE = 100
+"""Changes in one group commit; each keeps at most two descriptors open."""
+
+PAYLOAD_CHECK_SIZE = 1000
+"""Payloads checked at once for other tasks that name them; each check reads all task files."""
+
+MAX_NAMES_IN_MEMORY = 10_000
+"""File names of one state that are sorted in memory; more are sorted in a temporary file."""
+
+SAMPLE_SIZE = 200
+"""Tasks of each folder that a full scan yields first, before it knows the order."""
+
+FILES_READ_TOGETHER = 50
+"""Files that a full scan reads before it yields the first: half a second on a slow disk."""
+
+STATES: Mapping[State, str] = {
+    State.PENDING: "pending",
+    State.ACTIVE: "work",
+    State.HELD: "held",
+    State.DEAD: "dlq",
+    State.TRASH: "trash",
+}
+
+CONTRACT_STATES = (State.PENDING, State.ACTIVE, State.DEAD)
+"""The states whose folders the contract names; the others are made on demand."""
+
+_outcome = frozenset({"attempts", "due", "error"})
+
+
+def _describe_bad_value(name: str, value: object, now: float) -> str:
+    """Return why a due time or a description is not allowed; "" if it is."""
+    if name == "due" and isinstance(value, float) and value - now > policy.MAX_WAIT_SECONDS:
+        return (
+            f"due at most {policy.MAX_WAIT_SECONDS / policy.DAY_SECONDS:g} days from now: no "
+            "task waits longer"
+        )
+    if name == "description" and isinstance(value, str):
+        return task_format.describe_excess(name, value)
+    return ""
+
+
+_edited = Edge(frozenset({"due", "description"}), value_problem=_describe_bad_value)
+
+EDGES: Edges = {
+    (None, State.PENDING): Edge(),
+    (State.ACTIVE, None): Edge(undoable=False),
+    (State.ACTIVE, State.PENDING): Edge(_outcome),
+    (State.ACTIVE, State.DEAD): Edge(_outcome),
+    (State.ACTIVE, State.HELD): Edge(_outcome),
+    (State.PENDING, State.PENDING): _edited,
+    (State.PENDING, State.DEAD): Edge(),
+    (State.DEAD, State.HELD): Edge(),
+    (State.HELD, State.DEAD): Edge(),
+    (State.HELD, State.HELD): _edited,
+    (State.PENDING, State.HELD): Edge(),
+    (State.HELD, State.PENDING): Edge(frozenset({"due"})),
+    (State.DEAD, State.PENDING): Edge(_outcome),
+    (State.DEAD, State.TRASH): Edge(),
+    (State.PENDING, State.TRASH): Edge(),
+    (State.HELD, State.TRASH): Edge(),
+    (State.TRASH, State.DEAD): Edge(),
+    (State.TRASH, State.PENDING): Edge(),
+    (State.TRASH, State.HELD): Edge(),
+    (State.DEAD, None): Edge(undoable=False),
+    (State.TRASH, None): Edge(undoable=False),
+}
+
+
+class SpoolFolders(NamedTuple):
+    """The folders of a spool, and its limits."""
+
+    pending: str
+    work: str
+    dlq: str
+    mail_spool: str = ""
+    """The folder that must contain the payload of a new task, and from which payloads are removed
+    with the last task that names them; "": any path is allowed, no file is removed."""
+    max_pending: int = MAX_PENDING
+    durable: bool = True
+    """True if a change waits for the disk (fsync)."""
+    root: str = ""
+    """The data folder; below it no symbolic link leads to the mail spool."""
+    delivered: Mapping[str, Callable[[bytes], str]] = {}
+    """Kinds of tasks whose payload names a destination, and how a scan finds it in the beginning of
+    the payload."""
+
+    @property
+    def staging_dir(self) -> str:
+        """The staging directory, with held and trashed tasks; in the parent of pending/."""
+        return f"{os.path.dirname(self.pending.rstrip('/'))}/{staging.STAGING_NAME}"
+
+
+EXCLUSIVE_MARKER = "exclusive"
+"""Marker file in the staging directory: no other program uses this spool.
+
+Then the modification time of a pending file is its due time, so waiting files are not read. The
+NFTBan program computes the age of tasks from these times.
+"""
+
+
+def make_spool(
+    spool: SpoolFolders, *, exclusive: bool = False, owner: tuple[int, int] | None = None
+) -> list[str]:
+    """Make the missing folders of a spool, for `owner` (uid, gid) or the owner of each parent;
+    return the paths that were made.
+
+    `exclusive`: mark it as used by no other program, see `EXCLUSIVE_MARKER`.
+
+    Raises:
+        OSError: one could not be made.
+    """
+    wanted = (spool.pending, spool.work, spool.dlq)
+    made = [path for path in wanted if not os.path.isdir(path)]
+    for path in made:
+        files.make_folders(path, owner=owner)
+    marker = f"{spool.staging_dir}/{EXCLUSIVE_MARKER}"
+    if exclusive or len(made) == len(wanted):
+        files.make_folders(spool.staging_dir)
+    if exclusive and not os.path.exists(marker):
+        files.replace_file(marker, b"", files.FILE_MODE)
+        made.append(marker)
+    return made
+
+
+class NftbanStore:
+    """Tasks as files in pending/, work/ and dlq/, and in held/ and trash/ of the staging
+    directory."""
+
+    states = STATES
+    words: Mapping[str, State] = {}
+    claim_rules = ClaimRules()
+    controls: Mapping[str, Control] = {}
+
+    def __init__(
+        self,
+        spool: SpoolFolders,
+        clock: Callable[[], float] = time.time,
+        patience: float = files.FLOCK_TIMEOUT_SECONDS,
+    ) -> None:
+        """`patience` is the time in seconds to wait for a stopped process that is placing a
+        file."""
+        self._spool = spool
+        self._clock = clock
+        self._trash_sizes: dict[str, int] = {}
+        own = spool.staging_dir
+        _refuse_nested(spool)
+        pending = TaskFolder(spool.pending, "pending")
+        self._folders = {
+            State.PENDING: pending,
+            State.ACTIVE: TaskFolder(spool.work, "work", pending),
+            State.HELD: TaskFolder(f"{own}/held", "held", pending, make=True),
+            State.DEAD: TaskFolder(spool.dlq, "dlq", pending),
+            State.TRASH: TaskFolder(f"{own}/trash", "trash", pending, make=True),
+        }
+        self._by_word = {word: state for state, word in STATES.items()}
+        self._open_folders()
+        self.opened_stat = pending.seen
+        """The stat of pending/ when the store was opened; shows the owner of the spool."""
+        due_in_mtime = os.path.exists(f"{own}/{EXCLUSIVE_MARKER}")
+        self._desk = staging.StagingDir(
+            own,
+            self._folders,
+            durable=spool.durable,
+            due_in_mtime=due_in_mtime,
+            patience=patience,
+        )
+        self._recovery = StagingRecovery(self._desk, self._folders)
+        self._opened_corrupt: Quarantine | None = None
+        self._recovered = float("-inf")
+        hint = NextDue(f"{own}/next-due")
+        self._claims = TaskClaims(self._folders, self._desk, hint, clock, due_in_mtime=due_in_mtime)
+        self.edges = self._open_edges()
+        watched = (spool.pending, spool.work, spool.dlq, f"{own}/held", f"{own}/trash")
+        self.changes = ChangeSource(
+            watched, revisions=lambda: _list_revisions(self._folders, self._list_names)
+        )
+        self.expected_tasks = 0
+        self._room = 0
+        self._said: set[tuple[str, str]] = set()
+
+    def _open_folders(self) -> None:
+        own = self._spool.staging_dir
+        try:
+            home = own if files.is_folder(own) else os.path.dirname(own) or "."
+            device = os.stat(home).st_dev
+            for state, folder in self._folders.items():
+                if state in CONTRACT_STATES:
+                    there = folder.seen.st_dev
+                else:
+                    there = os.stat(folder.path).st_dev if folder.exists() else device
+                if there != device:
+                    # There is no rename between file systems, and a copy is not atomic.
+                    raise Unavailable(
+                        f"{folder.path} is on another file system than {home}: "
+                        "expected one file system for pending, work, dlq and .spooldeck"
+                    )
+        except OSError as error:
+            self._close_folders()
+            raise Unavailable(f"{own}: {error.strerror}") from error
+        except Unavailable:
+            self._close_folders()
+            raise
+
+    def _open_edges(self) -> Edges:
+        why = self._why_read_only()
+        return {way: edge._replace(refusal=why) for way, edge in EDGES.items()} if why else EDGES
+
+    def _why_read_only(self) -> str:
+        """Return why we cannot change this spool; "" if we can."""
+        needed = [folder.path for folder in self._folders.values() if folder.exists()]
+        own = self._spool.staging_dir
+        needed.append(own if files.is_folder(own) else os.path.dirname(own))
+        for path in needed:
+            if not os.access(path, os.W_OK | os.X_OK):
+                return f"{path} is not writable for us{_sudo_hint(path)}"
+        for state in CONTRACT_STATES:
+            folder = self._folders[state]
+            if folder.seen.st_mode & stat.S_IWOTH:
+                mend = f"chmod o-w {shlex.quote(folder.path)}"
+                return f"{folder.path} is writable by all users: use {mend}"
+            if not folder.trusts_our_files():
+                # All readers would refuse files that we create there.
+                return f"{folder.path} belongs to another user{_sudo_hint(folder.path)}"
+        return ""
+
+    def close(self) -> None:
+        """Close the folders."""
+        self._desk.close()
+        if self._opened_corrupt is not None:
+            self._opened_corrupt.close()
+        self._close_folders()
+
+    def _close_folders(self) -> None:
+        for folder in self._folders.values():
+            folder.close()
+
+    # ---- reading
+
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Yield all tasks, or those named in `touched`: ids, file names, or a folder word for a
+        whole state.
+
+        Raises:
+            Unavailable: a folder is missing or cannot be read.
+        """
+        for folder in self._folders.values():
+            folder.reopen_if_replaced()
+        each = (
+            self._scan_files(_sorted_names(self._list_names, state), state)
+            if (state := self._by_word.get(name)) is not None
+            else self._scan_name(name)
+            for name in touched or ()
+        )
+        found = self._scan_all() if touched is None else chain.from_iterable(each)
+        spool = self._spool
+        if spool.delivered:
+            from engine.formats.nftban import parts
+
+            found = parts.with_destinations(found, spool.delivered, spool.mail_spool, spool.root)
+        yield from found
+
+    def _scan_all(self) -> Iterator[Task | Missing | Problem]:
+        from engine.system.sorted_names import SortedNames
+
+        for state in STATES:
+            names = islice(self._list_names(state), SAMPLE_SIZE)
+            yield from self._scan_files(map(utf8_name, names), state)
+        with SortedNames() as listed:
+            self.expected_tasks = sum(
+                listed.add(state, self._list_names(state)) for state in STATES
+            )
+            for state in STATES:
+                yield from self._scan_files(listed.names_in(state), state)
+            yield from _find_duplicates(listed)
+        yield from self._scan_staging()
+
+    read_all = read_one_by_one
+    relatives = staticmethod(no_relatives)
+
+    def sample(self, number: int) -> StoreSample:
+        """Return the number of task files in each state, and read some; lists each folder once."""
+        from engine.formats.nftban.full_scan import first_names
+
+        for folder in self._folders.values():
+            folder.reopen_if_replaced()
+        tasks = {state: list(self._task_names(state)) for state in STATES}
+        picked: list[tuple[State, Iterable[str]]] = [
+            (state, islice(self._list_names(state), SAMPLE_SIZE)) for state in STATES
+        ]
+        left = number
+        for state, names in tasks.items():
+            picked.append((state, first_names(names, left)))
+            left -= min(left, len(names))
+        counts = {state: len(names) for state, names in tasks.items()}
+        read = (
+            found
+            for state, names in picked
+            for found in self._scan_files(map(utf8_name, names), state)
+        )
+        return StoreSample(counts, {}, read)
+
+    def _scan_files(self, names: Iterable[str], state: State) -> Iterator[Task | Problem]:
+        """Read many files of one state, some at a time."""
+        from engine.formats.nftban.full_scan import read_plain_tasks
+
+        waiting, folder = iter(names), self._folders[state]
+        while some := list(islice(waiting, FILES_READ_TOGETHER)):
+            for found in read_plain_tasks(folder, some, state, self._clock()):
+                if isinstance(found, str):
+                    yield from self._scan_file(found, state)
+                else:
+                    yield found
+
+    def _scan_staging(self) -> Iterator[Problem]:
+        yield from self.find_obstacles()
+        if not task_format.is_plain_path(self._spool.mail_spool):
+            yield Problem(
+                "mail spool",
+                f"{self._spool.mail_spool}: no task can name files there, so no mail is sent: "
+                "expected letters, digits, space, _ . - : /",
+            )
+        yield from self._recovery.problems()
+        if self._has_quarantine():
+            yield from self._quarantine.problems()
+
+    def find_obstacles(self) -> Iterator[Problem]:
+        """Yield a problem for each file or link in the place of a folder made on demand."""
+        own, twice = self._desk.folder, self._desk.duplicates
+        corrupt = TaskFolder(
+            f"{own.path}/corrupt", f"{staging.STAGING_NAME}/corrupt", own, make=True
+        )
+        held, trash = self._folders[State.HELD], self._folders[State.TRASH]
+        for folder in (own, held, trash, twice, corrupt):
+            if problem := folder.problem():
+                yield problem
+
+    def _list_names(self, state: State) -> Iterator[str]:
+        """Yield every name in a state's folder but those of the disk, unsorted."""
+        folder = self._folders[state]
+        if not folder.exists() and state not in CONTRACT_STATES:
+            return
+        try:
+            with os.scandir(folder.fd) as entries:
+                for entry in entries:
+                    if not files.is_disks_own(entry.name):
+                        yield entry.name
+        except OSError as error:
+            raise Unavailable(f"{folder.path}: {error.strerror}") from error
+
+    def _scan_file(self, name: str, state: State) -> Iterator[Task | Problem]:
+        try:
+            yield self._read(name, state)
+        except FileNotFoundError:
+            return  # moved since its folder was listed; the next scan finds it
+        except Refused as refusal:
+            yield broken_file(self._folders[state], state, name, refusal)
+        except OSError as error:
+            yield Problem(f"{STATES[state]}/{name}", f"cannot be read now: {error.strerror}", state)
+
+    def _scan_name(self, name: str) -> Iterator[Task | Missing | Problem]:
+        ident = name.removesuffix(task_format.SUFFIX)
+        if task_format.id_in_name(ident + task_format.SUFFIX) is None:
+            strangers = self._find_foreign(name)
+            yield from strangers
+            if not strangers:
+                yield Missing(name)
+            return
+        found: list[Task | Problem] = []
+        for state in STATES:
+            if self._folders[state].exists():
+                found += self._scan_file(ident + task_format.SUFFIX, state)
+        yield from found
+        tasks = [task for task in found if isinstance(task, Task)]
+        if len(tasks) > 1:
+            words = " and ".join(STATES[task.state] for task in tasks)
+            where = f"{STATES[tasks[-1].state]}/{ident}{task_format.SUFFIX}"
+            yield Problem(where, f"is in {words} at the same time")
+        elif not found and not any(
+            moving.id == ident for moving in self._recovery.withdrawn_files()
+        ):
+            # A staged file will be in a folder soon, and its change source reports it there.
+            strangers = self._find_foreign(name) if name == ident else []
+            yield from strangers
+            if not strangers:
+                yield Missing(ident)
+
+    def _find_foreign(self, name: str) -> list[Problem]:
+        """Return a problem for each state with a file of this name, which is no task file's
+        name."""
+        if not name or set(name) & {"/", "\0"} or name in (".", "..") or files.is_disks_own(name):
+            return []
+        return [
+            broken_file(folder, state, name, Refused(task_format.NOT_A_TASK_NAME))
+            for state, folder in self._folders.items()
+            if folder.has_name(name)
+        ]
+
+    def _read(self, name: str, state: State) -> Task:
+        """Read the task in one file.
+
+        Raises:
+            FileNotFoundError: it was moved.
+            Refused: it is not a task file; with the reason.
+            OSError: it cannot be read now.
+        """
+        ident = task_format.id_in_name(name)
+        if ident is None:
+            raise Refused(task_format.NOT_A_TASK_NAME)
+        data, seen = self._folders[state].read(name)
+        record = task_format.parse_task(data, ident)
+        # Only a claim renames a file into work/, and a rename sets ctime.
+        lease = Lease("", seen.st_ctime) if state is State.ACTIVE else None
+        task = task_format.task_from_record(record, state, seen, lease, self._clock())
+        if state is State.TRASH:
+            since = {task_format.TRASHED_SINCE: repr(seen.st_ctime)}
+            task = task._replace(extra={**task.extra, **since})
+        return task
+
+    def verify(self, seen: Iterable[SeenTask]) -> Iterator[Task | Problem]:
+        """Yield those tasks whose file is unchanged; each stays open until it is swapped.
+
+        No file is locked: the caller may take long, and other processes must be able to claim them
+        in between. The swap locks each one and checks it again. Missing ones may be in the staging
+        directory; moves of dead processes are recovered.
+        """
+        self._desk.close_opened()
+        for folder in self._folders.values():
+            folder.reopen_if_replaced()
+        now = self._clock()
+        gone: set[str] = set()
+        for ident, state, rev in seen:
+            try:
+                record, there = self._desk.open_for_change(ident, state, rev)
+            except Gone:
+                gone.add(ident)
+            except Refused:
+                continue
+            except OSError as error:
+                yield Problem(ident, f"cannot be read now: {error.strerror}", state)
+            else:
+                lease = Lease("", there.st_ctime) if state is State.ACTIVE else None
+                yield task_format.task_from_record(record, state, there, lease, now, rev)
+        if gone and not self._why_read_only():
+            with suppress(OSError, Unavailable):  # stays in the staging directory; a scan shows it
+                self._recovery.recover(now, gone)
+
+    def parts(self, task: Task) -> Iterator[Part]:
+        """Yield its file, its payload, and the other files of a spooled mail.
+
+        Raises:
+            Gone: it is missing or has another revision.
+            Unavailable: it cannot be read now.
+        """
+        from engine.formats.nftban import parts
+
+        _, seen = self._read_seen(task)
+        path = f"{self._folders[task.state].path}/{task.id}{task_format.SUFFIX}"
+        yield from parts.list_parts(
+            path, seen, task.payload, self._spool.mail_spool, self._spool.root
+        )
+
+    def size(self, task: Task) -> int:
+        """Bytes of its file, and of its payload if that would be removed with it.
+
+        Raises:
+            Gone: it does not exist.
+            Unavailable: that cannot be determined now.
+        """
+        try:
+            own = self._folders[task.state].stat_by_path(task.id + task_format.SUFFIX).st_size
+        except (FileNotFoundError, KeyError):
+            raise Gone(task.id) from None
+        except OSError as error:
+            raise Unavailable(f"{task.id}: {error.strerror}") from error
+        payload, root = task.payload, self._spool.mail_spool
+        if not payload or not root or not task_format.is_plain_path(payload):
+            return own
+        from engine.formats.nftban import parts
+
+        try:
+            return own + parts.payload_size(payload, root, self._spool.root)
+        except (OSError, Refused):
+            return own
+
+    def read(self, task: Task, part: str = "") -> bytes:
+        """Read the task file, or the first bytes of another part.
+
+        Raises:
+            Gone: it is missing or has another revision.
+            Unsupported: that part must not be read; with the reason.
+            Unavailable: it cannot be read now.
+        """
+        in_hand = None if part else self._desk.opened_bytes(task.id, task.state, task.rev)
+        if in_hand is not None:
+            return in_hand
+        data, _ = self._read_seen(task)
+        from engine.formats.nftban import parts
+
+        if part in ("", parts.TASK):
+            return data
+        return parts.read_part(part, task.payload, self._spool.mail_spool, self._spool.root)
+
+    def restore_image(self, task: Task, image: bytes, state: State) -> Task:
+        """Return the task described by the bytes of its former file.
+
+        Raises:
+            Unsupported: they are not a file of this task.
+        """
+        try:
+            return task_format.task_from_image(task_format.parse_task(image, task.id), task, state)
+        except Refused as refusal:
+            raise Unsupported(
+                f"{task.id}: its saved copy is not a task file: {refusal}"
+            ) from refusal
+
+    def preview_problem(self, problem: Problem) -> bytes:
+        """Read the first bytes of a broken file, in any folder of the spool.
+
+        Raises:
+            Gone: it does not exist any more.
+            Unsupported: it is not a plain file; with the reason.
+            Unavailable: it cannot be read now.
+        """
+        from engine.formats.nftban import parts
+
+        where, _, name = problem.where.rpartition("/")
+        folders = {folder.word: folder.path for folder in self._folders.values()}
+        own = self._spool.staging_dir
+        for word in (
+            staging.STAGING_NAME,
+            f"{staging.STAGING_NAME}/twice",
+            f"{staging.STAGING_NAME}/corrupt",
+        ):
+            folders[word] = own + word.removeprefix(staging.STAGING_NAME)
+        if where not in folders:
+            raise Unsupported(f"{safe_line(problem.where)} is not a file of this spool")
+        return parts.preview_file(folders[where], name)
+
+    def _read_seen(self, task: Task) -> tuple[bytes, os.stat_result]:
+        folder = self._folders.get(task.state)
+        if folder is None or not folder.exists():
+            raise Gone(task.id)
+        try:
+            data, seen = folder.read(task.id + task_format.SUFFIX)
+        except FileNotFoundError:
+            raise Gone(task.id) from None
+        except Refused as refusal:
+            raise Gone(f"{task.id}: {refusal}") from refusal
+        except OSError as error:
+            raise Unavailable(f"{task.id}: {error.strerror}") from error
+        if files.file_revision(seen) != task.rev:
+            raise Gone(task.id)
+        return data, seen
+
+    # ---- taking
+
+    def take(
+        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+    ) -> Iterator[Task]:
+        """Yield due tasks by file name; each is claimed by a rename when the caller asks for it.
+
+        Afterwards `doorbell.due` is the time at which the next waiting task is due.
+        """
+        yield from self._claims.take(now, owner, limit, wants)
+        self.changes = self.changes._replace(next_due=self._claims.due)
+
+    def renew(self, tasks: Iterable[Task], until: float) -> Iterator[Outcome]:
+        """Yield each task unchanged: a claim ends with its worker, not by time."""
+        return keep_leases(tasks)
+
+    # ---- changing
+
+    def swap(self, old: Task | None, new: Task | None) -> str:
+        """Make one change, durable on return.
+
+        Raises:
+            Gone: the file does not match `old`; nothing changed.
+            Full: pending/ has reached its limit.
+            Unsupported: no such edge here, or a value that a task file cannot contain.
+            Unavailable: a disk error; nothing changed.
+        """
+        require_edge(self.edges, old, new, self._clock())
+        if old is None:
+            assert new is not None
+            self._make_room(0)
+            try:
+                (answer,) = self._desk.add([self._new_record(new)], self._clock())
+            except Refused as refusal:
+                raise Unsupported(str(refusal)) from refusal
+        elif new is None and old.state is State.ACTIVE:
+            answer = self._ack(old)
+        else:
+            (answer,) = self._desk.change([self._staged_change(Move(old, new))], self._clock())
+        if isinstance(answer, Exception):
+            raise answer
+        if new is None and old is not None and old.payload:
+            self._remove_unnamed(self._remove_payloads([old]))
+        return answer
+
+    def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
+        """Make many changes in group commits of 100."""
+        waiting = iter(moves)
+        unsent: list[str] = []
+        try:
+            while group := list(islice(waiting, COMMIT_GROUP_SIZE)):
+                outcomes = self._change_group(group)
+                left = [o.move.old for o in outcomes if o.error is None and o.move.new is None]
+                unsent += self._remove_payloads([old for old in left if old and old.payload])
+                if len(unsent) >= PAYLOAD_CHECK_SIZE:
+                    self._remove_unnamed(unsent)
+                    unsent = []
+                yield from outcomes
+        finally:
+            self._remove_unnamed(unsent)
+            self._desk.close_opened()
+
+    def _change_group(self, moves: list[Move]) -> list[Outcome]:
+        answers: dict[int, str | Exception] = {}
+        adds: list[tuple[int, task_format.Record]] = []
+        changes: list[tuple[int, staging.StagedChange]] = []
+        for at, move in enumerate(moves):
+            old, new, image = move[:3]
+            try:
+                require_edge(self.edges, old, new, self._clock(), whole=bool(image))
+                if old is None:
+                    assert new is not None
+                    self._make_room(len(adds))
+                    adds.append((at, self._new_record(new)))
+                elif old.state is State.ACTIVE and new is None:
+                    answers[at] = self._ack(old)
+                else:
+                    changes.append((at, self._staged_change(move)))
+            except (Gone, Full, Unsupported, Unavailable) as error:
+                answers[at] = error
+            except Refused as refusal:
+                answers[at] = Unsupported(str(refusal))
+        if adds:
+            added = self._desk.add([record for _, record in adds], self._clock())
+            answers |= {at: answer for (at, _), answer in zip(adds, added, strict=True)}
+        if changes:
+            done = self._desk.change([change for _, change in changes], self._clock())
+            answers |= {at: answer for (at, _), answer in zip(changes, done, strict=True)}
+        return [_make_outcome(move, answers[at]) for at, move in enumerate(moves)]
+
+    def _staged_change(self, move: Move) -> staging.StagedChange:
+        old, new, image = move[:3]
+        assert old is not None
+        now = self._clock()
+        was = task_format.parse_task(image, old.id) if image else None
+        return staging.StagedChange(
+            old.id,
+            old.state,
+            None if new is None else new.state,
+            old.rev,
+            lambda record: (
+                was or (task_format.change_record(record, old, new, now) if new else record)
+            ),
+            image,
+        )
+
+    def _ack(self, task: Task) -> str | Exception:
+        """Remove the file of a finished task, unless its revision differs from the claimed one."""
+        work, name = self._folders[State.ACTIVE], task.id + task_format.SUFFIX
+        try:
+            if files.file_revision(work.stat_by_path(name)) == task.rev:
+                files.unlink(name, dir_fd=work.fd)
+                return ""
+        except FileNotFoundError:
+            work.reopen_if_replaced()  # a replaced folder took its task with it
+        except OSError as error:
+            return Unavailable(f"{task.id}: {error.strerror}")
+        return Gone(task.id)
+
+    def _make_room(self, coming: int) -> None:
+        """Reserve room for one more pending task; `coming` others are reserved already.
+
+        The folder is counted again after half of the free room is used: exact near the limit, and
+        the cost of an add does not grow with the queue.
+
+        Raises:
+            Full: there is no room.
+        """
+        if self._room <= 0:
+            free = self._spool.max_pending - self.count_tasks()[State.PENDING] - coming
+            if free <= 0:
+                raise Full("Queue full")
+            self._room = (free + 1) // 2
+        self._room -= 1
+
+    def _new_record(self, task: Task) -> task_format.Record:
+        record = task_format.new_record(task)
+        if task.payload:
+            self.has_payload(task.payload)
+        return record
+
+    def _remove_payloads(self, left: list[Task]) -> list[str]:
+        """Remove the payloads of removed tasks from the mail spool; for a spooled mail its whole
+        folder.
+
+        Return the payloads that another task may still need, as their tasks were not done.
+        """
+        spool, root = self._spool.mail_spool, self._spool.root
+        below = f"{spool.rstrip('/')}/" if spool else "\0"
+        left = [
+            t for t in left if t.payload.startswith(below) and task_format.is_plain_path(t.payload)
+        ]
+        if not left:
+            return []
+        from engine.formats.nftban import parts
+
+        done = [task.payload for task in left if task.state is State.ACTIVE]
+        unsure = [task.payload for task in left if task.state is not State.ACTIVE]
+        if self._spool.durable and any(parts.is_mail(path, spool) for path in done):
+            try:
+                # If a power cut brings the task back, it must find the mark that its mail was sent.
+                self._folders[State.ACTIVE].sync()
+            except (OSError, Unavailable):
+                done = []
+        sent = {path for path in unsure if parts.is_sent(path, spool, root)}
+        self._discard([*done, *sent])
+        return [path for path in unsure if path not in sent]
+
+    def _remove_unnamed(self, payloads: list[str]) -> None:
+        """Remove these payloads, except those that another task names."""
+        if not payloads:
+            return
+        try:
+            kept = self.find_named_payloads(payloads)
+        except (OSError, Unavailable):
+            return  # without this check, a mail might be taken from its task
+        self._discard([path for path in payloads if path not in kept])
+
+    def _discard(self, payloads: Iterable[str]) -> None:
+        from engine.formats.nftban import parts
+
+        for path in payloads:
+            # The task is done, even if its payload is elsewhere, missing or not removable.
+            with suppress(OSError, Refused):
+                parts.remove_payload(path, self._spool.mail_spool, self._spool.root)
+
+    def find_named_payloads(self, payloads: Collection[str]) -> dict[str, str]:
+        """Return those of the payloads that a task names, with the path of its file.
+
+        Includes tasks that are being moved or quarantined, and tasks that name another file of the
+        same mail. Every task file is read, so pass many at once. A task that moves in between is
+        not missed.
+
+        Raises:
+            Unavailable: a folder cannot be read.
+            OSError: a file cannot be read, or another process holds the staging lock.
+        """
+        from engine.formats.nftban.names import find_named_payloads
+
+        return find_named_payloads(
+            payloads, self._spool.mail_spool, self._folders.values(), self._desk
+        )
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """Raise Unsupported: this format has no controls."""
+        raise Unsupported(f"no control {name!r} here")
+
+    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
+        """Raise Unsupported: this format has no controls."""
+        raise Unsupported(f"no control {name!r} here")
+
+    # ---- outside the Store protocol: for the queue commands
+
+    def has_payload(self, path: str) -> bool:
+        """True if the payload file of a new task exists; also if no file is required.
+
+        Raises:
+            Unsupported: a new task may not name it; the text says what was expected.
+            Unavailable: it cannot be checked now.
+        """
+        root = self._spool.mail_spool
+        try:
+            task_format.require_plain_path(path)
+        except Refused as refusal:
+            raise Unsupported(str(refusal)) from refusal
+        if not path or not root:
+            return True
+        try:
+            return files.is_file_below(root, path, self._spool.root)
+        except Refused as refusal:
+            why = str(refusal)
+        except OSError as error:
+            why = f"cannot be reached: {safe_line(str(error.filename))}: {error.strerror}"
+            if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+                raise Unavailable(f"payload path {path!r} {why}") from error
+        where = "there" if why.endswith(root) else f"below {root}"
+        raise Unsupported(
+            f"payload path {path!r} {why}: expected the absolute path of a file {where}"
+        )
+
+    def count_tasks(self) -> dict[State, int]:
+        """Return the number of task files in each state, without opening one."""
+        return {state: sum(1 for _ in self._task_names(state)) for state in STATES}
+
+    def count_with_age(self, now: float) -> tuple[dict[State, int], float]:
+        """Return the counts, and the seconds since the oldest pending task was created; 0 without
+        pending tasks."""
+        # Where nothing is due, a timer run does not list what waits.
+        hint, folder = self._claims.hint, self._folders[State.PENDING]
+        counts = dict.fromkeys(STATES, 0)
+        oldest: float | None
+        if hint is not None and hint.folder == file_state(os.fstat(folder.fd)):
+            counts[State.PENDING], oldest = hint.total, hint.created
+        else:
+            pending = [(entry.name, entry.inode()) for entry in self._task_files(State.PENDING)]
+            counts[State.PENDING], oldest = len(pending), self._claims.oldest_created(pending)
+        for state in STATES:
+            if state is not State.PENDING:
+                counts[state] = sum(1 for _ in self._task_files(state))
+        return counts, 0.0 if oldest is None else max(0.0, now - oldest)
+
+    def read_trash(self, most: int) -> bool:
+        """Measure files of the trash that this instance has not read."""
+        for entry in self._task_files(State.TRASH):
+            if entry.name not in self._trash_sizes:
+                if not most:
+                    return False
+                most -= 1
+                with suppress(FileNotFoundError):
+                    self._trash_sizes[entry.name] = self._measure(entry)
+        return True
+
+    def trash_bytes(self) -> int:
+        """Return the bytes of all tasks in the trash with their payloads. A file there does not
+        change: this instance reads each once."""
+        known, self._trash_sizes = self._trash_sizes, {}
+        for entry in self._task_files(State.TRASH):
+            with suppress(FileNotFoundError):
+                size = known.get(entry.name)
+                self._trash_sizes[entry.name] = self._measure(entry) if size is None else size
+        return sum(self._trash_sizes.values())
+
+    def _measure(self, entry: os.DirEntry[str]) -> int:
+        try:
+            data, _ = self._folders[State.TRASH].read(entry.name)
+            if data.count(b"TASK_PAYLOAD_FILE=") == data.count(b'\nTASK_PAYLOAD_FILE=""\n'):
+                return len(data)
+            return self.size(self._read(entry.name, State.TRASH))
+        except (Refused, Gone):
+            return 0  # no task; a scan reports it as a problem
+
+    def _task_names(self, state: State) -> Iterator[str]:
+        """Yield the names of task files in a state, unsorted."""
+        return (entry.name for entry in self._task_files(state))
+
+    def _task_files(self, state: State) -> Iterator[os.DirEntry[str]]:
+        """Yield the folder's entries of task files in a state, unsorted."""
+        folder = self._folders[state]
+        if not folder.exists() and state not in CONTRACT_STATES:
+            return
+        try:
+            with os.scandir(folder.fd) as entries:
+                for entry in entries:
+                    if entry.name.endswith(task_format.SUFFIX) and entry.is_file(
+                        follow_symlinks=False
+                    ):
+                        yield entry
+        except OSError as error:
+            raise Unavailable(f"{folder.path}: {error.strerror}") from error
+
+    def find_expired(self, age: Callable[[float], float], days: float) -> Iterator[Task]:
+        """Yield the dead tasks whose TASK_DLQ_EPOCH has an age of more than `days` days.
+
+        A file without that field never expires. Every file is read: a copied or restored file has a
+        new modification time, and its task died long before.
+        """
+        for found in self._scan_files(sorted(self._list_names(State.DEAD)), State.DEAD):
+            if isinstance(found, Problem) or "dead_since" not in found.extra:
+                continue
+            if policy.is_older_than(age(float(found.extra["dead_since"])), days):
+                yield found
+
+    def find_misplaced(self) -> Iterator[Problem]:
+        """Yield tasks that are in two states, and problems of the staging directory; opens no
+        file."""
+        from engine.system.sorted_names import SortedNames
+
+        with SortedNames() as names:
+            for state in STATES:
+                names.add(state, self._list_names(state))
+            yield from _find_duplicates(names)
+        yield from self._scan_staging()
+
+    def recover(self) -> list[str]:
+        """Complete or roll back the moves of dead processes; return one line for each.
+
+        Raises:
+            Unavailable: the staging directory cannot be read, or a stopped process holds its lock.
+        """
+        now = self._recovered = self._clock()
+        lines = self._recovery.recover(now)
+        for name in self._list_names(State.ACTIVE):
+            self._claims.broken_files[State.ACTIVE, name] = (
+                None  # may be valid: checked before it is moved
+            )
+        with suppress(OSError, Unavailable):  # a reason without its file is harmless
+            if self._has_quarantine():
+                self._quarantine.sweep(now)
+        return lines
+
+    # ---- quarantine
+
+    @property
+    def _quarantine(self) -> Quarantine:
+        if self._opened_corrupt is None:
+            # Without quarantined files this module is not needed.
+            from engine.formats.nftban.quarantine import Quarantine
+
+            self._opened_corrupt = Quarantine(self._desk, self._folders)
+        return self._opened_corrupt
+
+    def _has_quarantine(self) -> bool:
+        return files.is_folder(f"{self._spool.staging_dir}/corrupt")
+
+    def quarantine_broken(
+        self,
+        count: Callable[[], None] = lambda: None,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> list[str]:
+        """Quarantine some of the broken files that the last takes found; return one line for each.
+        Then `has_broken` is True if more are left.
+
+        At most `QUARANTINED_AT_ONCE` are moved, and none after `is_over` returns True: tasks that
+        are due do not wait for thousands. The caller must hold the queue lock. Only files unchanged
+        for a minute are moved; `count` is called for each. Also recovers our own unfinished
+        changes, and reports once each task that the last takes could not claim.
+        """
+        lines: list[str] = []
+        now = self._clock()
+        if self._desk.has_unfinished and not 0 <= now - self._recovered < DRAFT_MAX_AGE_SECONDS:
+            with suppress(Unavailable):  # stays in the staging directory; a scan shows it
+                lines = self.recover()
+        passed_by, self._claims.skipped_files = self._claims.skipped_files, {}
+        for name, words in passed_by.items():
+            if (name, words) not in self._said:
+                self._said.add((name, words))
+                lines.append(f"pending/{name}: skipped, cannot be claimed: {words}")
+        if self._claims.broken_files:
+            lines += self._quarantine.quarantine_files(
+                self._claims.broken_files, now, count, is_over
+            )
+        return lines
+
+    @property
+    def unsettled(self) -> int:
+        """Number of tasks that the last take passed over: they may still be being written."""
+        return len(self._claims.settles)
+
+    @property
+    def has_broken(self) -> bool:
+        """True if the last takes found broken files that were not checked again yet."""
+        return bool(self._claims.broken_files)
+
+    def list_quarantined(self) -> Iterator[QuarantinedFile]:
+        """Yield every quarantined file with its reason.
+
+        Raises:
+            Unavailable: they cannot be listed.
+        """
+        return self._quarantine.list_files()
+
+    def restore_quarantined(self, name: str) -> str:
+        """Move a repaired file back to its former state; return its path.
+
+        Raises:
+            Refused: it is still not a valid task file; nothing was moved.
+            Gone: a task with its id exists; nothing was moved.
+            Unsupported: there is no such file, its former state is unknown, or we may not change
+                the spool.
+            Unavailable: a disk error; the file is in one of the two places.
+        """
+        refused = self.edges[None, State.PENDING].refusal
+        if refused:
+            raise Unsupported(refused)
+        return self._quarantine.restore(name)
+
+
+def _make_outcome(move: Move, answer: str | Exception) -> Outcome:
+    if isinstance(answer, Exception):
+        return Outcome(move, error=answer)
+    return Outcome(move, answer)
+
+
+def _list_revisions(
+    folders: Mapping[State, TaskFolder], list_names: Callable[[State], Iterator[str]]
+) -> Iterator[SeenTask]:
+    """Yield id, state and revision of every task file, and the names of other files."""
+    for folder in folders.values():
+        folder.reopen_if_replaced()
+    for state, folder in folders.items():
+        for name in list_names(state):
+            with suppress(FileNotFoundError):  # it has just moved: its row is looked up as not seen
+                seen = os.stat(name, dir_fd=folder.fd, follow_symlinks=False)
+                ident = utf8_name(name).removesuffix(task_format.SUFFIX)
+                yield ident, state, files.file_revision(seen)
+
+
+def _sorted_names(list_names: Callable[[State], Iterator[str]], state: State) -> Iterator[str]:
+    """The names of a state in order; many are listed again, and sorted in a temporary file."""
+    names = list(islice(list_names(state), MAX_NAMES_IN_MEMORY + 1))
+    if len(names) <= MAX_NAMES_IN_MEMORY:
+        yield from sorted(names)
+        return
+    from engine.system.sorted_names import SortedNames
+
+    del names
+    with SortedNames() as listed:
+        listed.add(state, list_names(state))
+        yield from listed.names_in(state)
+
+
+def _find_duplicates(names: SortedNames) -> Iterator[Problem]:
+    for name, states in names.in_several_states():
+        words = " and ".join(STATES[state] for state in states)
+        yield Problem(f"{STATES[states[-1]]}/{name}", f"is in {words} at the same time")
+
+
+def _refuse_nested(spool: SpoolFolders) -> None:
+    own = spool.staging_dir
+    for path in (spool.pending, spool.work, spool.dlq):
+        if own == path or own.startswith(path.rstrip("/") + "/"):
+            # The NFTBan program searches its folders recursively and would run what it finds.
+            raise Unavailable(f"{path} contains {own}: pending needs a folder of its own")
+
+
+def _sudo_hint(path: str) -> str:
+    try:
+        import pwd
+
+        owner = pwd.getpwuid(os.stat(path).st_uid).pw_name
+    except (OSError, KeyError):
+        return ""
+    return f": use sudo -u {owner} spooldeck ..."

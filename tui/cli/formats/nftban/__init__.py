@@ -1,0 +1,1 @@
+"""The commands of an NFTBan queue, its units and shell functions."""

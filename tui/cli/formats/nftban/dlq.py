@@ -1,0 +1,244 @@
+"""`queue dlq`: list, show, retry and delete dead tasks, with the contract's output."""
+
+from __future__ import annotations
+
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterable
+
+from engine.formats.nftban.store import NftbanStore
+from engine.model import Problem, State, Task
+from engine.operations import plans, run_plan
+from engine.operations.execute import Report
+from engine.operations.journal import Intent
+from engine.operations.plans import Plan
+from engine.policy import DAY_SECONDS
+from engine.store import Gone, Unavailable
+from engine.text.durations import duration_hint, parse_duration
+from engine.text.safe import safe_line, safe_lines
+from tui.cli.formats.nftban.spool import make_queue, open_spool
+from tui.cli.setup.errors import EX_USAGE, fail, print_error
+from tui.cli.setup.output import Progress, note_if_empty, print_json, show_progress
+from tui.cli.setup.setup import Setup
+from tui.format.task_row import task_row
+
+MAX_DAYS = 999_999
+"""Upper limit of DAYS."""
+
+JOURNAL_SCOPE = "queue dlq, the contract's command"
+"""Scope of these commands in the journal."""
+
+SHOWN_ERROR_CHARS = 50
+"""Characters of an error in the list, as the contract's own command shows it."""
+
+
+def list_dead(setup: Setup, arguments: Namespace) -> int:
+    """Print one line for each dead task, in the form of the contract's own command."""
+    make_queue(setup)
+    store = open_spool(setup, "queue list --state DEAD")
+    for task in note_if_empty(_dead(store), "dead tasks"):
+        if arguments.json:
+            print_json(task_row(task, store.states[State.DEAD]))
+        else:
+            print(_line(task))
+    store.close()
+    return 0
+
+
+def _dead(store: NftbanStore) -> list[Task]:
+    dead = []
+    for found in show_progress(store.scan({store.states[State.DEAD]}), "tasks read"):
+        if isinstance(found, Task):
+            dead.append(found)
+        elif isinstance(found, Problem):
+            print_error(f"{safe_line(found.where)}: {safe_line(found.what)}")
+    return dead
+
+
+def _line(task: Task) -> str:
+    created, died = _local(task.created or None), _local(task.extra.get("dead_since"))
+    return (
+        f"{task.id} | {task.kind} | {safe_line(task.description)} | Created: {created}"
+        f" | DLQ: {died} | Error: {safe_line(task.error[:SHOWN_ERROR_CHARS])}"
+    )
+
+
+def _local(moment: float | str | None) -> str:
+    if moment is None:
+        return "unknown"
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(float(moment)))
+
+
+def show(setup: Setup, arguments: Namespace) -> int:
+    """Print the file of one dead task, line by line; as JSON with its row."""
+    store = open_spool(setup, "queue list --json --filter id=ID")
+    try:
+        for found in store.scan({arguments.id}):
+            if isinstance(found, Task) and found.state is State.DEAD:
+                lines = list(safe_lines(store.read(found)))
+                if arguments.json:
+                    print_json({**task_row(found, store.states[State.DEAD]), "lines": lines})
+                else:
+                    print("\n".join(lines))
+                return 0
+    except Gone:
+        pass  # moved between look() and read(): reported as not found
+    finally:
+        store.close()
+    print_error(f"Task not found in DLQ: {safe_line(arguments.id)}")
+    return 1
+
+
+def retry(setup: Setup, arguments: Namespace) -> int:
+    """Move dead tasks to pending; exit 1 if one was not found or not moved."""
+    setup.require_writable()
+    store = open_spool(setup, "replay --filter id=ID --dry-run")
+    wanted = list(dict.fromkeys(arguments.ids))
+    found = {
+        task.id: task
+        for task in store.scan(wanted)
+        if isinstance(task, Task) and task.state is State.DEAD
+    }
+    missing = [ident for ident in wanted if ident not in found]
+    for ident in missing:
+        # The contract's text, which callers search for.
+        print(f"Task not found in DLQ: {safe_line(ident)}", file=sys.stderr)
+    failed = _retry(setup, store, found.values(), arguments, missing)
+    store.close()
+    return 1 if missing or failed else 0
+
+
+def acted_row(
+    verb: str,
+    done: Iterable[str],
+    gone: Iterable[str] = (),
+    failed: Iterable[tuple[str, str]] = (),
+    *,
+    is_dry_run: bool = False,
+) -> dict[str, object]:
+    """What an action did, or with `is_dry_run` would do, to each task, for JSON: ids that are done,
+    ids that were missing or had changed, and the reason for each failed one.
+    """
+    ends = {"done": list(done), "gone": list(gone), "failed": dict(failed)}
+    return {"verb": verb, "dry_run": is_dry_run, **ends}
+
+
+def _retry(
+    setup: Setup,
+    store: NftbanStore,
+    tasks: Iterable[Task],
+    arguments: Namespace,
+    missing: Iterable[str] = (),
+) -> int:
+    """Retry tasks, print the result of each and return how many were not moved."""
+    report = run_with_journal(
+        setup, store, plans.freeze_plan("retry", tasks, time.time()), JOURNAL_SCOPE
+    )
+    if arguments.json:
+        gone = (*missing, *report.gone)
+        print_json(acted_row("retry", report.done, gone, report.failed))
+    for ident in report.done:
+        if not arguments.json:
+            print(f"Task {ident} moved from DLQ to pending queue")
+        setup.log_if_allowed("INFO", f"DLQ task retried: {ident}")
+    for ident in report.gone:
+        print_error(f"{ident}: skipped: changed since the scan")
+    for ident, reason in report.failed:
+        print_error(f"{ident}: {reason}")
+    return len(report.gone) + len(report.failed)
+
+
+def run_with_journal(setup: Setup, store: NftbanStore, plan: Plan, scope: str) -> Report:
+    """Run a plan, with a journal if it can be written: the contract has no journal.
+
+    `scope` describes the requested tasks.
+    """
+    if not plan.rows:
+        return Report(plan, (), (), ())
+    intent = Intent(plan.verb, setup.current_user(), scope=scope)
+    try:
+        with Progress(f"of {plan.amount:,} tasks") as progress:
+            report = run_plan.run_journaled_plan(
+                *(store, setup.journal(), plan, intent, time.time),
+                told=lambda counts: progress.show(sum(counts.values())),
+            )
+    except Unavailable as error:
+        print_error(f"{safe_line(str(error))}; continued without the journal")
+        return run_plan.run_journaled_plan(store, None, plan, None, time.time)
+    if not report.trouble:
+        return report
+    print_error(f"{safe_line(report.trouble)}; continued without the journal")
+    failed = dict(report.failed)
+    left = plan._replace(rows=tuple(row for row in plan.included if row.id in failed))
+    again = run_plan.run_journaled_plan(store, None, left, None, time.time)
+    return again._replace(done=(*report.done, *again.done), gone=(*report.gone, *again.gone))
+
+
+def retry_all(setup: Setup, arguments: Namespace) -> int:
+    """Move all dead tasks to pending."""
+    if not arguments.dry_run:
+        setup.require_writable()
+    store = open_spool(setup, "replay --state DEAD --dry-run")
+    dead = _dead(store)
+    if arguments.dry_run:
+        _show_planned("retry", dead, arguments)
+        if not arguments.json:
+            print(f"{len(dead)} would move from DLQ to pending queue; nothing was changed")
+        store.close()
+        return 0
+    failed = _retry(setup, store, dead, arguments)
+    store.close()
+    return 1 if failed else 0
+
+
+def _show_planned(verb: str, tasks: Iterable[Task], arguments: Namespace) -> None:
+    """Print what a dry run would do to each task."""
+    if arguments.json:
+        print_json(acted_row(verb, [task.id for task in tasks], is_dry_run=True))
+        return
+    word = "delete permanently" if verb == "expunge" else verb
+    for task in tasks:
+        print(f"would {word} {_line(task)}")
+
+
+def _days(text: str) -> float:
+    try:
+        days = parse_duration(text) / DAY_SECONDS if text[-1:].isalpha() else float(text)
+    except ValueError:
+        days = -1
+    if not 0 <= days <= MAX_DAYS:
+        expected = f"{duration_hint('d')} from 0 to {MAX_DAYS}"
+        fail(EX_USAGE, f"expected {expected}, not {safe_line(text[:40])!r}")
+    return days
+
+
+def expunge(setup: Setup, arguments: Namespace) -> int:
+    """Delete tasks that died more than so many days ago (contract: `dlq purge`)."""
+    days = setup.queue.retention_days if arguments.days is None else _days(arguments.days)
+    if not arguments.dry_run:
+        setup.require_writable()
+    now = time.time()
+    store = open_spool(setup, "expunge --state DEAD --dry-run")
+    expired = list(store.find_expired(lambda died: now - died, days))
+    if arguments.dry_run:
+        _show_planned("expunge", expired, arguments)
+        if not arguments.json:
+            print(f"{len(expired)} would be purged from DLQ; nothing was changed")
+        store.close()
+        return 0
+    plan = plans.freeze_plan("expunge", expired, now)
+    plan = plan._replace(includes_suspicious=True)
+    report = run_with_journal(setup, store, plan, JOURNAL_SCOPE)
+    store.close()
+    gone = len(report.done)
+    if arguments.json:
+        print_json(acted_row("expunge", report.done, report.gone, report.failed))
+    else:
+        print(f"Purged {gone} tasks from DLQ")
+    for ident in report.gone:
+        print_error(f"{ident}: not purged: changed since the scan")
+    for ident, reason in report.failed:
+        print_error(f"{ident}: not purged: {safe_line(reason)}")
+    setup.log_if_allowed("INFO", f"Purged {gone} DLQ tasks older than {days:g} days")
+    return 0 if gone == len(expired) else 1

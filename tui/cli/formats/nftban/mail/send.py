@@ -1,0 +1,682 @@
+"""`mail send`, `mail send-with-retry`, `mail test` and `mail status`."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, NamedTuple, TextIO
+
+from engine import verbs
+from engine.config.mail_config import METHODS, MailSettings
+from engine.config.validators import ConfigError
+from engine.mail.model import BadMail, Cause, MailError, NotSent
+from engine.mail.send.sender import SendResult
+from engine.mail.send.suspensions import Suspension
+from engine.policy import format_rough_duration, format_time
+from engine.store import StoreError
+from engine.system import files
+from engine.text.safe import hide_domain, safe_line
+from tui.cli.setup.errors import (
+    EX_IOERR,
+    EX_USAGE,
+    LOST_NULL,
+    CommandError,
+    fail,
+    print_error,
+    print_result,
+)
+from tui.cli.setup.mail_parts import MAIL_SEND_KIND, describe_no_transport
+from tui.cli.setup.output import captured_lines
+from tui.cli.setup.setup import Setup
+from tui.format.glyphs import ASCII, glyphs_of_locale
+from tui.format.task_row import time_fields, with_times
+
+if TYPE_CHECKING:
+    from engine.mail.transports.registry import TransportRegistry
+
+DONE, NOT_SENT = 0, 1
+
+KEPT_NULL = 3
+"""Exit code of `send-with-retry --null` for a spooled mail."""
+
+OK, NO_TRANSPORT, UNAVAILABLE = 0, 1, 2
+"""Exit codes of `status`, as in the contract's program: a transport is available; none; the only
+ones are suspended or not running.
+"""
+
+
+def send(setup: Setup, arguments: Namespace) -> int:
+    """Send a mail in one attempt to each recipient (contract, `nftban_mail_send`)."""
+    settings = setup.mail.settings()
+    _read_null_words(arguments, settings)
+    text = _content(arguments, settings)
+    _make_folders(setup)
+    code = DONE
+    with _interruptible() as stop:
+        post = setup.mail.sender(settings, setup.mail.registry(settings), stop.pause)
+        for recipient in post.recipients(arguments.recipient):
+            try:
+                sent = post.send(text, recipient, arguments.subject, cancelled=stop.asked)
+            except (MailError, OSError) as error:
+                _print_outcome(arguments, "failed", recipient, reason=_why(error))
+                code = _not_sent(error)
+            else:
+                if arguments.json:
+                    _print_outcome(arguments, "accepted", sent.recipient)
+                else:
+                    _submitted(sent.recipient)
+    return code
+
+
+def _print_outcome(
+    arguments: Namespace, result: str, recipient: str = "", task: str = "", reason: str = ""
+) -> None:
+    """With --json print what became of a mail."""
+    if arguments.json:
+        values = {"recipient": recipient or None, "task": task or None, "reason": reason or None}
+        print_result(json.dumps({"result": result, **values}))
+
+
+def send_with_retry(setup: Setup, arguments: Namespace) -> int:
+    """Send a mail in several attempts; if all fail, spool and queue it (contract).
+
+    Exit 0: sent; 1: spooled (contract); with --null 3, because 1 is also the exit code of an
+    interpreter that cannot start. Any other code: at least one mail is neither sent nor kept,
+    which is also sent to syslog.
+
+    If a setting is invalid, the mail is spooled without an attempt, and the worker waits until the
+    setting is repaired: the sender of an alert cannot repair it.
+    """
+    try:
+        return _send_with_retry(setup, arguments)
+    except Exception as error:
+        report_lost_mail(setup.queue.syslog, arguments, str(error) or type(error).__name__)
+        raise
+
+
+def report_lost_mail(syslog: str, arguments: Namespace, why: str, recipient: str = "") -> None:
+    """Send a mail that is neither sent nor kept to the syslog socket: subject, recipient without
+    its domain and reason, as an alert. Callers of the contract's functions often discard standard
+    error.
+    """
+    from engine.system import syslog_handler  # loaded only for errors
+
+    subject = getattr(arguments, "subject", "") or "without a subject"
+    to = f" (to {hide_domain(recipient)})" if recipient else ""
+    text = f"mail lost, neither sent nor kept: {safe_line(subject)[:200]}{to}: {safe_line(why)}"
+    syslog_handler.send_message(syslog, "ALERT", text, time.time())
+
+
+def _send_with_retry(setup: Setup, arguments: Namespace) -> int:
+    setup.require_mail("mail spool")
+    settings, ways, fault = _settings_or_fault(setup)
+    _read_null_words(arguments, settings)
+    text = _content(arguments, settings)
+    _make_folders(setup)
+    if setup.fault:
+        setup.alert(_describe_fault(setup))
+    with _interruptible() as stop:
+        post = setup.mail.sender(settings, ways, stop.pause, unmeant=fault)
+        results = post.send_with_retry(
+            text,
+            arguments.recipient,
+            arguments.subject,
+            enqueue=lambda description, payload: enqueue(setup, description, payload),
+            cancelled=stop.asked,
+            tell=print_error if sys.stderr.isatty() else _ignore_text,
+        )
+        recipients = post.recipients(arguments.recipient)
+    for ended, recipient in zip(results, recipients, strict=True):
+        if ended.lost:
+            _report_loss(setup, arguments, ended.lost, recipient)
+        elif arguments.json:
+            result = "accepted" if ended.sent else "spooled"
+            _print_outcome(arguments, result, recipient, ended.task_id, safe_line(ended.text))
+        else:
+            _print_result(setup, ended, recipient)
+    if any(ended.lost for ended in results):
+        return LOST_NULL if arguments.null else EX_IOERR
+    if all(ended.sent for ended in results):
+        return DONE
+    return KEPT_NULL if arguments.null else NOT_SENT
+
+
+def _describe_fault(setup: Setup) -> str:
+    """Name the folder of a mail that a fault of the configuration keeps, "" if it has none: if the
+    file cannot be parsed, that is the default folder.
+    """
+    folder = safe_line(setup.queue.mail_spool)
+    return f"mail is kept in {folder} and not sent: {setup.fault}" if setup.fault else ""
+
+
+def _report_loss(setup: Setup, arguments: Namespace, error: OSError, recipient: str) -> None:
+    """Print and send to syslog why a mail was not sent, and why it could not be stored."""
+    why = "".join(f"{safe_line(note)}; " for note in getattr(error, "__notes__", ()))
+    _print_outcome(arguments, "failed", recipient, reason=f"{why}{_why(error)}")
+    to = f" to {safe_line(recipient)}" if recipient else ""
+    _not_sent(error, f"{why}mail{to} lost, cannot spool it: ")
+    text = f"{why}mail lost, cannot spool it: {_why(error)}"
+    report_lost_mail(setup.queue.syslog, arguments, text, recipient)
+
+
+def _ignore_text(text: str) -> None:
+    """Ignore progress messages: standard error is not a terminal."""
+
+
+def _settings_or_fault(setup: Setup) -> tuple[MailSettings, TransportRegistry, str]:
+    """The mail settings and transports; if any setting is invalid, enough to spool, and the
+    reason.
+    """
+    from engine.mail.transports.registry import TransportRegistry
+
+    if setup.fault:
+        settings = setup.mail.lenient_settings()
+        return settings, TransportRegistry(settings, {}), setup.fault
+    try:
+        settings = setup.mail.settings()
+        return settings, setup.mail.registry(settings), ""
+    except ConfigError as error:
+        settings = setup.mail.lenient_settings()
+        return settings, TransportRegistry(settings, {}), safe_line(str(error))
+
+
+def _print_result(setup: Setup, ended: SendResult, recipient: str) -> None:
+    if ended.sent:
+        _submitted(recipient)
+        return
+    if ended.permanent:
+        print_error(f"refused permanently: {safe_line(ended.text)}")
+    elif ended.doubtful_since:
+        print_error(f"{_DOUBT_TEXT}: {safe_line(ended.text)}")
+    else:
+        print_error(_describe_fault(setup) or f"not sent: {safe_line(ended.text)}")
+    if ended.task_id and ended.permanent:
+        print_result(f"Mail kept in the spool, its task goes to the DLQ: {ended.task_id}")
+    elif ended.task_id:
+        print_result(f"Mail spooled for later delivery: {ended.task_id}")
+    else:
+        folder = os.path.dirname(ended.payload)
+        print_error(
+            f"Queue not available, mail saved to spool: {safe_line(folder)} "
+            f"({safe_line(ended.unqueued)}); "
+            f"`{spool_retry(setup, ended.mail_id)}` queues it"
+        )
+
+
+def spool_retry(setup: Setup, *words: str) -> str:
+    """The command that sends these mails, as typed for this place."""
+    from tui.cli.plans import plan_command
+
+    return safe_line(
+        plan_command.shell_command(
+            [*plan_command.command_base(setup), "mail", "spool", "retry", *words]
+        )
+    )
+
+
+_DOUBT_TEXT = "may have been accepted; another attempt may deliver it twice"
+"""Text about a mail whose attempt had no clear result."""
+
+
+def enqueue(setup: Setup, description: str, payload: str) -> str:
+    """Queue a task that delivers a spooled mail; returns its id.
+
+    Raises:
+        StoreError: the queue refuses it or does not exist.
+        OSError: it could not be written.
+    """
+    from tui.cli.formats.nftban.spool import make_queue, open_spool
+
+    now = time.time()
+    token = verbs.token_at(now, os.urandom(2))
+    task = verbs.enqueue(MAIL_SEND_KIND, now, token, description, payload)
+    try:
+        make_queue(setup)
+    except CommandError as error:
+        raise StoreError(str(error)) from error
+    store = open_spool(setup)
+    try:
+        refused = store.edges[None, task.state].refusal
+        if refused:
+            raise StoreError(refused)
+        store.swap(None, task)
+    finally:
+        store.close()
+    setup.log_queued(task)
+    return task.id
+
+
+def _read_null_words(arguments: Namespace, settings: MailSettings) -> None:
+    """With --null read recipient, subject and content from standard input, with a NUL between
+    them: arguments have a maximum length (128 KiB on Linux), and other users can read them in the
+    list of processes.
+
+    Raises:
+        CommandError: they are given twice, or not all there.
+    """
+    if not arguments.null:
+        if arguments.content is None:
+            fail(EX_USAGE, "expected CONTENT: a text, the path of a file, or - for standard input")
+        return
+    if arguments.content is not None:
+        fail(EX_USAGE, "--null: expected CONTENT on standard input only")
+    # Longer content is cut; that it is too long is found later.
+    words = sys.stdin.buffer.read(4 * settings.max_file_size).split(b"\0", 2)
+    if len(words) < 3:
+        fail(EX_USAGE, "standard input: expected RECIPIENT NUL SUBJECT NUL CONTENT")
+    arguments.recipient, arguments.subject, arguments.content = map(os.fsdecode, words)
+    arguments.literal = True
+
+
+def _content(arguments: Namespace, settings: MailSettings) -> str:
+    """The text to send: the argument, or standard input for `-`; a longer one than allowed is cut
+    after the limit, so that `load_content` refuses it.
+    """
+    said: str = arguments.content
+    if said != "-" or arguments.literal:
+        return said
+    data = sys.stdin.buffer.read(settings.max_file_size + 1)
+    # With a line end it is always text, never the path of a file.
+    return data.decode("utf-8", "replace").removesuffix("\n") + "\n"
+
+
+def _make_folders(setup: Setup) -> None:
+    """Make the folders of logs and metrics; an error is only reported."""
+    queue = setup.queue
+    if not os.path.isdir(queue.pending):
+        return
+    for path in (queue.log_dir, queue.counters, os.path.dirname(queue.mail_metrics)):
+        if not os.path.isdir(path):
+            try:
+                setup.make_folder(path)
+            except OSError as error:
+                print_error(f"{safe_line(path)}: {error.strerror}")
+
+
+class _StopSending:
+    """Notes a signal that asks us to end, and ends a pause.
+
+    The interpreter writes each signal's number to a pipe when it arrives (`signal.set_wakeup_fd`).
+    A handler alone runs too late: for a signal that arrives just before select(2) blocks, only
+    after the pause.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self.writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._asked = False
+
+    def tell(self, number: int, _: FrameType | None) -> None:
+        """Handle a signal; the same signal again ends us immediately."""
+        self._asked = True
+        signal.signal(number, signal.SIG_DFL)
+
+    def asked(self) -> bool:
+        """True after a signal."""
+        return self._asked
+
+    def pause(self, seconds: float) -> None:
+        """Wait until a signal comes, at most so many seconds."""
+        select.select([self._reader], [], [], seconds)
+
+    def close(self) -> None:
+        """Close the pipe."""
+        os.close(self._reader)
+        os.close(self.writer)
+
+
+@contextmanager
+def _interruptible() -> Iterator[_StopSending]:
+    """In the block the first signal is only noted; a second one ends the process."""
+    stop, before = _StopSending(), {}
+    wakeup = signal.set_wakeup_fd(stop.writer, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            before[number] = signal.signal(number, stop.tell)
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup)
+        stop.close()
+
+
+def _sign(good: bool, stream: TextIO) -> str:
+    sign = "✓ " if good else "✗ "
+    try:
+        sign.encode(stream.encoding)
+    except UnicodeEncodeError:
+        return ""
+    return "" if glyphs_of_locale(os.environ) is ASCII else sign
+
+
+def _submitted(recipient: str) -> None:
+    # The contract's text: an accepted mail may still bounce. Its exit code is 0 even if this cannot
+    # be printed: no id is lost, and a script must not send the mail again.
+    said = f"Email submitted to transport for: {safe_line(recipient)} (delivery not confirmed)"
+    print_result(f"{_sign(True, sys.stdout)}{said}")
+
+
+def _not_sent(error: Exception, beside: str = "") -> int:
+    print_result(
+        f"{_sign(False, sys.stderr)}Failed to send email: {beside}{_why(error)}", sys.stderr
+    )
+    return NOT_SENT
+
+
+def _why(error: Exception) -> str:
+    if not isinstance(error, NotSent):
+        return safe_line(_words(error))
+    doubt = f" ({_DOUBT_TEXT})" if error.may_be_accepted else ""
+    return f"{error.word}: {safe_line(str(error))}{doubt}"
+
+
+def _words(error: Exception) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
+    where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+# ---- test
+
+
+def test(setup: Setup, arguments: Namespace) -> int:
+    """Send one mail and print each step."""
+    settings = setup.mail.settings()
+    name = arguments.transport
+    if name:
+        from tui.cli.setup import suspend  # loads the journal
+
+        suspend.require_name(name)
+        settings = settings._replace(method=name)
+    with captured_lines(arguments.json) as lines:
+        code = send_test(setup, settings, arguments.email, anyway=bool(name), dry=arguments.dry_run)
+    if arguments.json:
+        steps = [{"step": line[:10].rstrip(), "text": line[11:]} for line in lines]
+        values = {"dry_run": arguments.dry_run, "accepted": steps[-1]["step"] == "accepted"}
+        print_result(json.dumps({**values, "steps": steps}))
+    return code
+
+
+def send_test(
+    setup: Setup, settings: MailSettings, email: str, *, anyway: bool = False, dry: bool = False
+) -> int:
+    """Send a test mail; with `anyway` also by a suspended transport."""
+    from engine.mail.address import require_addresses
+    from engine.mail.host import this_host
+
+    if not (email or settings.recipient):
+        return _step("recipient", "none configured, none given", NOT_SENT)
+    try:
+        recipients = require_addresses(email or settings.recipient, settings.strict)
+    except BadMail as error:
+        return _step("recipient", str(error), NOT_SENT)
+    _step("recipient", ", ".join(recipients))
+    ways = setup.mail.registry(settings)
+    from tui.cli.setup import suspend
+
+    suspended = suspend.read_suspended(setup)
+    choice = ways.choose(() if anyway else suspended)
+    if choice.transport is None:
+        return _step(
+            "transport", describe_no_transport(settings, choice.why_not, suspended), NOT_SENT
+        )
+    name = choice.transport.name
+    beside = f", though {suspend.describe_suspension(suspended[name])}" if name in suspended else ""
+    _step("transport", f"{name}{_relay(name, settings)}{beside}")
+    subject = f"spooldeck test from {this_host().name} at {format_time(time.time())}"
+    _step("subject", subject)
+    if dry:
+        return _step("dry run", "nothing was sent")
+    _make_folders(setup)
+    began = time.monotonic()
+    with _interruptible() as stop:
+        post = setup.mail.sender(settings, ways, stop.pause, suspended=not anyway)
+        try:
+            for recipient in recipients:
+                sent = post.send(f"{subject}\n", recipient, subject, cancelled=stop.asked)
+        except (MailError, OSError) as error:
+            took = time.monotonic() - began
+            return _step("failed", f"after {took:.1f} s: {_why(error)}", NOT_SENT)
+    took = time.monotonic() - began
+    return _step("accepted", f"by {sent.transport} after {took:.1f} s (delivery not confirmed)")
+
+
+def _step(what: str, said: str, code: int = DONE) -> int:
+    print_result(f"{what:<10} {safe_line(said)}")
+    return code
+
+
+def _relay(name: str, settings: MailSettings) -> str:
+    if name != "curl":
+        return ""
+    login = " with a login" if settings.user else ""
+    return f" to {settings.host}:{settings.port}{login}"
+
+
+# ---- status
+
+
+class _TransportReport(NamedTuple):
+    """The state of the transports and of the mail spool."""
+
+    settings: MailSettings
+    chosen: str
+    """The transport of the next mail; "" if none."""
+    none: str
+    """Why no transport can be used."""
+    shut: bool
+    """True if a transport is suspended or not running."""
+    why_not: Mapping[str, str]
+    """Why each other transport is not used."""
+    suspended: Mapping[str, Suspension]
+    no_queue: str
+    """Why spooled mail cannot be queued; "" if it can."""
+    problems: Mapping[str, str]
+    """Problems that stop all mail, by the line of the output."""
+    figures: Mapping[str, Mapping[str, int]]
+    """The counters of each transport."""
+    last_success: int
+    last_failure: int
+    """Epoch seconds UTC; 0 for never."""
+    last_reason: str
+    depth: int
+    oldest: float
+    """Seconds."""
+
+    @property
+    def code(self) -> int:
+        """What `status` ends with."""
+        if self.chosen:
+            return UNAVAILABLE if self.problems else OK
+        return UNAVAILABLE if self.shut else NO_TRANSPORT
+
+
+def status(setup: Setup, arguments: Namespace) -> int:
+    """Print the selected transport, why not the others, the spool, and the last results."""
+    setup.require_readable()
+    look = _look(setup)
+    if arguments.json:
+        print(json.dumps(_as_json(look)))
+    else:
+        print("\n".join(_as_text(look)))
+    return look.code
+
+
+COUNTERS = {"attempts": "mail_attempts", "success": "mail_success", "failures": "mail_failures"}
+"""Counter of each column, by the start of its name."""
+
+
+def _look(setup: Setup) -> _TransportReport:
+    settings = setup.mail.settings()
+    from tui.cli.setup import suspend
+
+    suspended = suspend.read_suspended(setup)
+    ways = setup.mail.registry(settings)
+    choice = ways.choose(suspended)
+    chosen = "" if choice.transport is None else choice.transport.name
+    only = f"another method is forced: {settings.method}" if settings.method else ""
+    others = {name: only or ways.absence(name) for name in METHODS}
+    others |= {name: why.reason for name, why in choice.why_not.items()}
+    count = setup.counters().read
+    figures = {
+        name: {what: count(f"{begins}_{name}") for what, begins in COUNTERS.items()}
+        for name in METHODS
+    }
+    problems = _wrong_addresses(settings)
+    depth, oldest = 0, 0.0
+    try:
+        depth, oldest = setup.mail.spool().depth_and_oldest(time.time())
+    except OSError as error:
+        problems["spool"] = f"cannot be read: {_words(error)}"
+    return _TransportReport(
+        settings,
+        chosen,
+        describe_no_transport(settings, choice.why_not, suspended),
+        any(why.cause in (Cause.SUSPENDED, Cause.STOPPED) for why in choice.why_not.values()),
+        {name: why for name, why in others.items() if why and name != chosen},
+        suspended,
+        _no_queue(setup),
+        problems,
+        figures,
+        count("mail_last_success_ts"),
+        count("mail_last_failure_ts"),
+        _last_reason(setup),
+        depth,
+        oldest,
+    )
+
+
+def _wrong_addresses(settings: MailSettings) -> dict[str, str]:
+    """Invalid sender or recipient addresses, by the rules of the sending code."""
+    from engine.mail.address import require_address, require_addresses
+
+    wrong = {}
+    for name, text, check, strict in (
+        ("sender", settings.sender, require_address, False),
+        ("recipient", settings.recipient, require_addresses, settings.strict),
+    ):
+        try:
+            if text:
+                check(text, strict)
+        except BadMail as error:
+            wrong[name] = str(error)
+    return wrong
+
+
+def _no_queue(setup: Setup) -> str:
+    try:
+        setup.open_store().close()
+    except StoreError as error:
+        return str(error)
+    return ""
+
+
+LAST_REASON = "mail_last_failure_reason"
+
+
+def _last_reason(setup: Setup) -> str:
+    """The error of the last mail that was given up; "" if none."""
+    queue = setup.queue
+    try:
+        here = files.open_dir_path(queue.counters, queue.root)
+        try:
+            fd = files.open_plain(LAST_REASON, here)
+        finally:
+            os.close(here)
+        try:
+            return safe_line(os.pread(fd, 200, 0).decode("utf-8", "replace").strip())
+        finally:
+            os.close(fd)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        print_error(f"{safe_line(queue.counters)}/{LAST_REASON}: {error.strerror}")
+        return ""
+
+
+def _as_text(look: _TransportReport) -> list[str]:
+    settings, now = look.settings, time.time()
+    chosen = f"{look.chosen}{_relay(look.chosen, settings)}"
+    forced = " (set by mail.method)" if settings.method else ""
+    wrong = look.problems
+    recipient = f"recipient  {safe_line(settings.recipient) or 'none configured'}"
+    lines = [
+        *([f"queue      {safe_line(look.no_queue)}"] if look.no_queue else []),
+        f"transport  {chosen + forced if chosen else look.none}",
+        *([f"sender     {safe_line(wrong['sender'])}"] if "sender" in wrong else []),
+        f"{recipient}: {safe_line(wrong['recipient'])}" if "recipient" in wrong else recipient,
+        f"spool      {_spooled(look)}",
+        f"success    {_moment(look.last_success, now)}",
+        f"failure    {_moment(look.last_failure, now)}"
+        + (f": {look.last_reason}" if look.last_failure and look.last_reason else ""),
+        "",
+        f"{'':<10} {'attempts':>8} {'success':>8} {'failures':>8}",
+    ]
+    for name in METHODS:
+        figures = "".join(f" {look.figures[name][what]:>8,}" for what in COUNTERS)
+        lines.append(f"{name:<10}{figures}  {_standing(look, name)}".rstrip())
+    return lines
+
+
+def _standing(look: _TransportReport, name: str) -> str:
+    """Why a transport is used or not."""
+    from tui.cli.setup import suspend
+
+    if name in look.suspended:
+        return suspend.describe_suspension(look.suspended[name])
+    if name == look.chosen:
+        return "selected"
+    return safe_line(look.why_not.get(name, "")) or "ready, after the selected one"
+
+
+def _spooled(look: _TransportReport) -> str:
+    if "spool" in look.problems:
+        return safe_line(look.problems["spool"])
+    if not look.depth:
+        return "empty"
+    mails = "1 mail" if look.depth == 1 else f"{look.depth:,} mails"
+    return f"{mails}, the oldest for {format_rough_duration(look.oldest)}"
+
+
+def _moment(when: int, now: float) -> str:
+    return (
+        f"{format_time(when)}, {format_rough_duration(max(0.0, now - when))} ago"
+        if when
+        else "never"
+    )
+
+
+def _as_json(look: _TransportReport) -> dict[str, object]:
+    return {
+        "transport": look.chosen or None,
+        "method": look.settings.method or None,
+        "recipient": look.settings.recipient or None,
+        "transports": {
+            name: {
+                **look.figures[name],
+                "why_not": look.why_not.get(name) or None,
+                "suspended": with_times(look.suspended[name]._asdict(), "since")
+                if name in look.suspended
+                else None,
+            }
+            for name in METHODS
+        },
+        "queue_problem": look.no_queue or None,
+        "problems": dict(look.problems),
+        "spool": None
+        if "spool" in look.problems
+        else {"mails": look.depth, "oldest_age": look.oldest if look.depth else None},
+        **time_fields("last_success", look.last_success or None),
+        **time_fields("last_failure", look.last_failure or None),
+        "last_failure_reason": look.last_reason or None,
+    }

@@ -1,0 +1,306 @@
+"""`mail setup`: set the recipient of the installation's mail in mail.conf.local."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from argparse import Namespace
+from collections.abc import Mapping
+
+from engine.config import nftban_variables, shell_assignments
+from engine.mail.address import require_addresses
+from engine.mail.model import BadMail
+from engine.system import files
+from engine.text.safe import safe_line
+from tui.cli.formats.nftban.mail.send import send_test
+from tui.cli.setup.errors import EX_CONFIG, EX_UNAVAILABLE, EX_USAGE, fail, print_error
+from tui.cli.setup.output import captured_lines, print_json
+from tui.cli.setup.setup import Setup
+
+NAME = "mail.conf.local"
+
+GROUP = "nftban"
+"""Group that may read the file besides root, if it exists."""
+
+MAX_FILE_BYTES = 1 << 20
+"""Maximum bytes of the file; the real one has 200."""
+
+RECIPIENT = "NFTBAN_MAIL_RECIPIENT"
+
+TRIGGERS = (
+    *("NFTBAN_MAIL_ON_HEALTH_CRITICAL", "NFTBAN_MAIL_DAILY_REPORT"),
+    *("NFTBAN_MAIL_ON_BAN", "NFTBAN_MAIL_ON_LOGIN_ALERT"),
+)
+"""The events that send a mail, in the order of the contract's program."""
+
+HEADER = "# Written by `spooldeck mail setup`; read after conf.d/mail.conf, which it overrides.\n"
+
+BASH = "/bin/bash"
+"""Checks the syntax of a file with `-n`, which runs nothing."""
+
+
+def setup_mail(setup: Setup, arguments: Namespace) -> int:
+    """Write the settings, keep the other lines, and make a backup."""
+    if bool(arguments.email) is arguments.show:
+        fail(EX_USAGE, "expected the new EMAIL, or --show")
+    folder = f"{nftban_variables.config_dir(os.environ)}/conf.d"
+    if not os.path.isabs(folder):
+        fail(EX_CONFIG, f"NFTBAN_CONFIG_DIR: expected an absolute path, not {safe_line(folder)}")
+    above = os.path.dirname(folder)
+    if not os.path.isdir(above) and above != nftban_variables.OWN_CONFIG_DIR:
+        expected = "expected the configuration of NFTBan there; NFTBAN_CONFIG_DIR names another"
+        fail(EX_UNAVAILABLE, f"{safe_line(above)}: no such folder, {expected}")
+    path = f"{folder}/{NAME}"
+    if arguments.show:
+        return _show(setup, path, arguments)
+    try:
+        email = ",".join(require_addresses(arguments.email))
+    except BadMail as error:
+        fail(EX_USAGE, str(error))
+    with captured_lines(arguments.json) as lines:
+        code = _change(setup, path, email, arguments)
+    if arguments.json:
+        print_json({"file": path, "dry_run": arguments.dry_run, "done": code == 0, "lines": lines})
+    return code
+
+
+def _show(setup: Setup, path: str, arguments: Namespace) -> int:
+    """Print the settings of the mail, as all sources together set them; no password."""
+    settings = setup.mail.settings()
+    text, _ = _read(path)
+    here = shell_assignments.parse_variables(text, {}, {})
+    values: dict[str, str | int | bool | None] = {
+        "file": path,
+        "file_exists": os.path.lexists(path),
+        "recipient": settings.recipient or None,
+        "sender": settings.sender or None,
+        "method": settings.method or None,
+        "relay": settings.host or None,
+        "port": settings.port,
+        "user": settings.user or None,
+        "password_set": bool(settings.password or settings.password_file),
+    }
+    triggers = {name: here[name].text if name in here else None for name in TRIGGERS}
+    if arguments.json:
+        print_json({**values, "triggers": triggers})
+        return 0
+    said = {True: "yes", False: "no", None: "-"}
+    for name, value in {**values, **triggers}.items():
+        shown = said[value] if value is None or isinstance(value, bool) else value
+        print(f"{name.replace('_', ' ') if name in values else name:<13} {safe_line(str(shown))}")
+    return 0
+
+
+def _change(setup: Setup, path: str, email: str, arguments: Namespace) -> int:
+    """Set the recipient, and make a backup of the file; print what was done."""
+    wanted = {"NFTBAN_MAIL_ENABLED": "YES", RECIPIENT: email}
+    wanted |= dict.fromkeys(TRIGGERS if arguments.all else (), "YES")
+    before, seen = _read(path)
+    kept = _kept_lines(before, wanted, path)
+    after = _written(kept, wanted)
+    if kept and not kept[-1]:
+        _require_whole(after, path)
+    said = setup.mail.settings(planned={RECIPIENT: email})
+    if said.recipient != email:
+        other = safe_line(said.recipient) or "no recipient"
+        print_error(
+            f"mail from {safe_line(setup.queue.root)} still goes to {other}: the environment, "
+            "spooldeck's own configuration or another data folder overrides this file"
+        )
+    if arguments.dry_run:
+        print(f"would write {safe_line(path)}:")
+        if kept:
+            # Not printed: the lines may contain a password.
+            print(f"(other lines that are kept: {len(kept)})")
+        print("".join(_own(wanted)), end="")
+        if arguments.test:
+            print(f"would send a test mail to {email}")
+        return 0
+    _write_config(path, before, after, seen)
+    return send_test(setup, said, email) if arguments.test else 0
+
+
+def _own(wanted: Mapping[str, str]) -> list[str]:
+    return [files.format_assignment(name, value) for name, value in wanted.items()]
+
+
+def _written(kept: list[str], wanted: Mapping[str, str]) -> str:
+    head = "".join(f"{line}\n" for line in kept) or HEADER
+    return head + "".join(_own(wanted))
+
+
+def _kept_lines(before: str, wanted: Mapping[str, str], path: str) -> list[str]:
+    """The lines to keep, without line ends; the last is empty if the file is not only assignments.
+
+    In a file of plain assignments the old values are removed. In any other file all lines are kept,
+    except our own at the end: the last assignment wins, and removing a line of a shell script may
+    change the others.
+
+    Raises:
+        CommandError: a later assignment would not win, or the script is incomplete.
+    """
+    lines = before.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    if all(map(_is_plain, lines)):
+        return [line for line in lines if not _sets(line, wanted)]
+    _require_whole(before, path)
+    for number, line in enumerate(lines, 1):
+        if not _COMMENT.match(line) and _LOCKS.search(line) and any(n in line for n in wanted):
+            fail(EX_CONFIG, f"{safe_line(path)}: line {number}: readonly; repair it by hand first")
+        if _ENDS.match(line):
+            fail(
+                EX_CONFIG,
+                f"{safe_line(path)}: line {number}: ends the file; repair it by hand first",
+            )
+    kept = list(lines)
+    while kept and _sets(kept[-1], wanted) and _is_plain(kept[-1]):
+        kept.pop()
+    # Our lines follow an empty line, so that a line continuation cannot swallow them.
+    return kept if kept and not kept[-1] else [*lines, ""]
+
+
+_LOCKS = re.compile(r"\b(?:readonly|declare|typeset)\b")
+_ENDS = re.compile(r"(?:return|exit|exec)\b")
+_GOES_ON = re.compile(r"[\\()]|^\s*:")
+_COMMENT = re.compile(r"[ \t]*(?:#|$)")
+_ASSIGNS = re.compile(r"\s*(?:(?:export|readonly|declare -r|declare -x|declare -rx)\s+)?(\w+)=")
+
+
+def _sets(line: str, wanted: Mapping[str, str]) -> bool:
+    """True if a line sets one of these; a default (`:=`) is no assignment here."""
+    found = _ASSIGNS.match(line)
+    return found is not None and found[1] in wanted
+
+
+def _is_plain(line: str) -> bool:
+    """True if a line is empty, a comment, or one complete assignment."""
+    if _COMMENT.match(line):
+        return True
+    # Unusual white space, or a line that may continue in the next.
+    if not line.replace("\t", " ").isprintable() or _GOES_ON.search(line):
+        return False
+    found = shell_assignments.parse_variables(line, {}, {}).values()
+    return bool(found) and not any(variable.problem for variable in found)
+
+
+def _require_whole(text: str, path: str) -> None:
+    """Check with `bash -n` that a script is complete.
+
+    Raises:
+        CommandError: it is not, or bash cannot run.
+    """
+    import subprocess
+
+    argv = [BASH, "--norc", "--noprofile", "-n"]
+    try:
+        ran = subprocess.run(
+            argv, input=text.encode(), capture_output=True, env={}, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        fail(EX_UNAVAILABLE, f"{safe_line(path)}: more than plain lines, and not checked: {error}")
+    if ran.returncode or ran.stderr:
+        # Bash's message quotes the wrong line, which may contain a password.
+        number = re.search(rb"line (\d+):", ran.stderr)
+        where = f"line {number[1].decode()}: " if number else ""
+        fail(EX_CONFIG, f"{safe_line(path)}: {where}syntax error; repair it by hand first")
+
+
+def _read(path: str) -> tuple[str, os.stat_result | None]:
+    """The text and stat of the file; "" and None if it does not exist.
+
+    Raises:
+        CommandError: it is not a plain text file.
+        OSError: it cannot be read.
+    """
+    try:
+        here = files.open_dir_path(os.path.dirname(path))
+    except FileNotFoundError:
+        return "", None
+    try:
+        fd = files.open_plain(NAME, here)
+    except FileNotFoundError:
+        return "", None
+    except OSError as error:
+        fail(EX_CONFIG, f"{safe_line(path)}: {error.strerror}, expected a plain file")
+    finally:
+        os.close(here)
+    try:
+        data, seen = files.read_guarded(fd, MAX_FILE_BYTES)
+        return data.decode("utf-8"), seen
+    except files.Refused as refusal:
+        fail(EX_CONFIG, f"{safe_line(path)}: {refusal}")
+    except UnicodeDecodeError as error:
+        fail(EX_CONFIG, f"{safe_line(path)}: not UTF-8 at byte {error.start}")
+    finally:
+        os.close(fd)
+
+
+def _write_config(path: str, before: str, after: str, seen: os.stat_result | None) -> None:
+    folder = os.path.dirname(path)
+    if after == before:
+        print(f"{safe_line(path)} already has these settings; nothing was changed")
+        return
+    own = os.path.dirname(folder) == nftban_variables.OWN_CONFIG_DIR
+    # Workers of any user read our own file, which has no password.
+    files.make_folders(folder, mode=0o755 if own else files.FOLDER_MODE)
+    here = files.open_dir(folder)
+    try:
+        if seen is not None:
+            print(f"backup: {safe_line(folder)}/{_copy(here, before, seen)}")
+        new = f".{NAME}.{os.urandom(6).hex()}"
+        if seen is None:
+            owner = None if own else _owner(os.fstat(here))
+            _write(new, here, after, owner, 0o644 if own else files.FILE_MODE)
+        else:
+            _write(new, here, after, _same_owner(seen), stat.S_IMODE(seen.st_mode))
+        try:
+            # Other processes see the file only after it is completely on the disk.
+            files.rename(new, NAME, src_dir_fd=here, dst_dir_fd=here)
+        except OSError:
+            files.unlink_quietly(new, here)
+            raise
+        files.fsync(here)
+    finally:
+        os.close(here)
+    print(f"wrote {safe_line(path)}")
+
+
+def _copy(here: int, before: str, seen: os.stat_result) -> str:
+    """Make a backup with a name that is not read as configuration; returns the name."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    name = f"{NAME}.bak-{stamp}-{os.urandom(2).hex()}"
+    # Readable by the owner only: a password in it outlives its change.
+    _write(name, here, before, _same_owner(seen), stat.S_IRUSR | stat.S_IWUSR)
+    return name
+
+
+def _write(name: str, here: int, text: str, owner: tuple[int, int] | None, mode: int) -> None:
+    """Create a file and fsync it; remove it if that fails."""
+    fd = files.create_file(name, here, owner, mode)
+    try:
+        files.write_all(fd, text.encode())
+        files.fsync(fd)
+    except OSError:
+        files.unlink_quietly(name, here)
+        raise
+    finally:
+        os.close(fd)
+
+
+def _same_owner(seen: os.stat_result) -> tuple[int, int] | None:
+    return (seen.st_uid, seen.st_gid) if os.geteuid() == 0 else None
+
+
+def _owner(folder: os.stat_result) -> tuple[int, int] | None:
+    """The owner of a new file: root and the reading group, or the owner of the folder."""
+    if os.geteuid() != 0:
+        return None
+    import grp
+
+    try:
+        return 0, grp.getgrnam(GROUP).gr_gid
+    except KeyError:
+        return files.new_file_owner(folder)

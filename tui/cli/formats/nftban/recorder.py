@@ -1,0 +1,159 @@
+"""Record samples of a queue while its worker runs, for the history of the console.
+
+It has its own thread and store, so that no task waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from engine.destinations.watch import join
+from engine.formats.nftban.store import NftbanStore
+from engine.model import State
+from engine.monitor.alerts import GRACE_SECONDS, find_alerts
+from engine.monitor.recorder import SAMPLE_INTERVAL_SECONDS, Recorder, RecorderStatus
+from engine.monitor.sample_codec import RecordedSample, make_sample
+from engine.monitor.throughput import FlowHistory
+from engine.operations.journal import Operation
+from engine.store import StoreError
+from tui.cli.formats.nftban.spool import open_spool
+from tui.cli.queue.status import (
+    ORDERED_SAMPLE_TASKS,
+    count_lost_mails,
+    find_interrupted,
+    read_operations,
+    summarize_tasks,
+    task_facts,
+)
+from tui.cli.setup.errors import print_error
+from tui.cli.setup.places import make_place
+from tui.cli.setup.setup import Setup
+from tui.session.alert_facts import NO_TASKS, make_alert_inputs
+from tui.session.place_watcher import PlaceWatcher
+
+SAMPLE_COST_FACTOR = 20
+"""Between two samples, wait at least this many times as long as a sample took."""
+
+
+class RecorderThread:
+    """Records a sample each period until it is stopped."""
+
+    def __init__(self, setup: Setup, clock: Callable[[], float] = time.time) -> None:
+        self._setup, self._clock = setup, clock
+        self._place = make_place(setup, setup.place, setup.words)
+        self._watch = PlaceWatcher(self._place, clock)
+        self._store: NftbanStore | None = None
+        self._recorder = Recorder(setup.recorder_slot())
+        self._flow = FlowHistory()
+        self._gone = 0
+        self._operations: tuple[Operation, ...] = ()
+        self._stamps: tuple[int, ...] = ()
+        self._before: tuple[int, int] | None = None
+        self._said = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._record, name="recorder", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; without one nothing is recorded."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            print_error(f"not recorded: {error}")
+
+    def stop(self, patience: float) -> None:
+        """Stop recording so that another process may record; wait up to `patience` seconds for a
+        write.
+        """
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(patience)
+
+    def _record(self) -> None:
+        rest = 0.0
+        while not self._ended.wait(rest):
+            began = time.monotonic()
+            self._report_status(self._recorder.write(self.take_sample()))
+            took = time.monotonic() - began
+            # Aligned with the clock, so that samples have regular times.
+            rest = max(
+                SAMPLE_INTERVAL_SECONDS - self._clock() % SAMPLE_INTERVAL_SECONDS,
+                SAMPLE_COST_FACTOR * took,
+            )
+        self._recorder.close()
+        self._watch.close()
+        if self._store is not None:
+            self._store.close()
+
+    def _report_status(self, told: RecorderStatus) -> None:
+        if told.message != self._said:
+            self._said = told.message
+            if told.message:
+                print_error(told.message)
+
+    def take_sample(self) -> RecordedSample:
+        """Take a sample of the queue now."""
+        now, lost, tasks = self._clock(), 0, None
+        try:
+            if self._store is None:
+                self._store = open_spool(self._setup)
+            tasks = summarize_tasks(self._store, now, ORDERED_SAMPLE_TASKS)
+            facts = task_facts(tasks)
+            if facts.is_sample and (age := self._store.count_with_age(now)[1]):
+                facts = facts._replace(oldest=now - age)
+        except (StoreError, OSError) as error:
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+            facts = NO_TASKS._replace(unavailable=str(error))
+        readings = self._watch.read_all()  # after the count: it tells what has moved since
+        if tasks is not None:
+            self._follow(now, tasks.counts)
+            with suppress(StoreError, OSError):  # the readings have why the spool is unreadable
+                lost = count_lost_mails(self._place, tasks, readings, now)
+        stamp = readings.journal_changed
+        # Two changes within one clock tick have the same mtime: read once more after a change.
+        if self._stamps != (stamp, stamp) or any(one.ended is None for one in self._operations):
+            self._stamps = (*self._stamps[-1:], stamp)
+            self._operations = read_operations(self._place, now)
+        inputs = make_alert_inputs(
+            self._place,
+            readings,
+            facts,
+            active=None,
+            dead_growth=self._flow.growth(State.DEAD, now),
+            dead_clusters=None,
+            counted=((now, facts.counts),),
+            last_run=readings.last_run,
+            free_since=None,
+            free_grace=GRACE_SECONDS,
+            unfinished=find_interrupted(self._operations, now),
+            orphaned_mails=lost,
+            destinations=join(readings.destinations, None),
+        )
+        return make_sample(
+            inputs,
+            now,
+            "a worker",
+            oldest=facts.oldest,
+            due=None if facts.is_sample else facts.due,
+            rates=self._flow.rates(now),
+            alerts=find_alerts(inputs, now, self._place.alerts),
+            tokens=readings.tokens,
+        )
+
+    def _follow(self, now: float, counts: Mapping[State, int]) -> None:
+        """Derive the number of new tasks from the task count and the processed counter."""
+        there, done = sum(counts.values()), self._done()
+        if self._before is not None:
+            self._gone += max(0, done - self._before[1])
+        self._before = there, done
+        self._flow.add(now, there + self._gone, self._gone, counts)
+
+    def _done(self) -> int:
+        try:
+            return self._setup.counters().read("processed_total")
+        except OSError:
+            return 0  # the worker reports it
