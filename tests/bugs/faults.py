@@ -420,7 +420,7 @@ FAULTS: tuple[Fault, ...] = (
           ('else ("ssl-reqd",))', 'else ("ssl",))')),
     fault("requeues what is being sent",
           "a mail that another process is sending is sent a second time",
-          "engine/stores/kannader/recovery.py",
+          "engine/formats/kannader/recovery.py",
           "tests/stores/test_kannader_samples.py::test_what_was_in_flight_counts_as_an_attempt",
           (" or now - link.seen.st_ctime <= INFLIGHT_CHECK_SECONDS:", ":")),
     fault("finishes another's claim",

@@ -8,14 +8,14 @@ from contextlib import closing
 from pathlib import Path
 
 from engine import verbs
+from engine.formats.kannader import enqueue, mail_format, sidecar
+from engine.formats.kannader.enqueue import Recipient
+from engine.formats.kannader.mail_format import LinkTarget, MailSchedule
+from engine.formats.kannader.moves import MailMover, SpoolLock
+from engine.formats.kannader.spool import QUARANTINE_DIR, STAGING_DIR, KannaderSpool
+from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.model import Move, Problem, State, Task
 from engine.store import Gone, StoreError
-from engine.stores.kannader import enqueue, mail_format, sidecar
-from engine.stores.kannader.enqueue import Recipient
-from engine.stores.kannader.mail_format import LinkTarget, MailSchedule
-from engine.stores.kannader.moves import MailMover, SpoolLock
-from engine.stores.kannader.spool import QUARANTINE_DIR, STAGING_DIR, KannaderSpool
-from engine.stores.kannader.store import KannaderStore, make_spool
 from tests.crash.harness import Case, Ended
 
 NOW = 1_795_170_000.0

@@ -20,7 +20,7 @@ if __name__ == "__main__":
 
     wrapper.fix()
 
-from engine.stores.kannader import permissions
+from engine.formats.kannader import permissions
 from tests.crash import (  # the clock is fixed now
     commands,
     kannader,

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.live.inspector import Inspector
 from engine.model import State
 from engine.operations import controls, undo
 from engine.operations.controls import Order
 from engine.operations.journal import Intent, Journal, Operation
 from engine.store import Control, ControlTarget, Store, Unavailable, Unsupported
-from engine.stores.kannader.store import KannaderStore, make_spool
 from engine.stores.zgb.place import ZgbDatabase
 from engine.stores.zgb.store import ZgbStore
 from tests.tui.journals import ANA

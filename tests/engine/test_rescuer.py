@@ -9,11 +9,11 @@ import pytest
 
 from engine import verbs
 from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.model import Lease, Missing, Problem, State, Task
 from engine.policy import RetryPolicy, contract_retries, retries_of, shipped_retries
 from engine.schedules import exponential
 from engine.store import Gone, Unavailable
-from engine.stores.kannader.store import KannaderStore, make_spool
 from engine.work.handlers import Context, Failed, Fatal
 from engine.work.rescuer import rescue_tasks, task_after_failure
 from engine.work.services import WorkerServices

@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from engine.formats.kannader.mail_format import encode_wire
+from engine.formats.kannader.settings import TLS
 from engine.mail.model import BadMail, NotSent
 from engine.mail.send import smtp_client
 from engine.mail.send.smtp_client import SmtpDestination, WireMessage, smtp_path
 from engine.mail.wire_format import CHUNK_BYTES
 from engine.model import State, Task
-from engine.stores.kannader.mail_format import encode_wire
-from engine.stores.kannader.settings import TLS
 from engine.system.answer_limit import AnswerLimit
 from engine.text.error_pattern import fold_error, pattern_name, reply_code
 from engine.work.handlers import Context, Failed, Fatal, Lacking, Postponed

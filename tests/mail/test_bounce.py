@@ -14,11 +14,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.formats.kannader.mail_format import encode_wire as wired
 from engine.mail import wire_format
 from engine.mail.host import Host
 from engine.mail.message import bounce
 from engine.mail.message.bounce import MAX_HEADER_BYTES, Undelivered
-from engine.stores.kannader.mail_format import encode_wire as wired
 from tests.examples import examples
 from tests.tables import each
 

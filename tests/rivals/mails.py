@@ -20,15 +20,15 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.formats.kannader.settings import KannaderSettings, retry_policy
+from engine.formats.kannader.store import KannaderStore
+from engine.formats.kannader.store import make_spool as make_kannader
 from engine.formats.nftban.store import SpoolFolders, make_spool
 from engine.mail.send.smtp_client import SmtpDestination
-from engine.stores.kannader.settings import KannaderSettings, retry_policy
-from engine.stores.kannader.store import KannaderStore
-from engine.stores.kannader.store import make_spool as make_kannader
 from engine.stores.zgb.schema import create
 from engine.work.worker import Worker
 from tests.mail.smtpd import HOST, Server
-from tui.cli.formats.kannader import make_handler
+from tui.cli.formats.kannader.commands import make_handler
 
 MAILS = 5000
 """Mails of one game, at most."""

@@ -12,11 +12,11 @@ import pytest
 
 from engine.config.place_address import parse_address
 from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.store import Store
 from engine.stores.bullmq.place import parse_place
 from engine.stores.bullmq.store import BullmqStore
-from engine.stores.kannader.store import KannaderStore, make_spool
 from engine.stores.zgb.place import RateLimit, ZgbDatabase
 from engine.stores.zgb.schema import create
 from engine.stores.zgb.store import ZgbStore

@@ -13,7 +13,7 @@ from engine.store import Store
 def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
     """Open the store at a path; raises `Unavailable`."""
     if detect.has_folders(place, detect.KANNADER_FOLDERS):
-        from engine.stores.kannader.store import KannaderStore
+        from engine.formats.kannader.store import KannaderStore
 
         return KannaderStore(place, clock)
     if detect.is_sqlite_file(place):

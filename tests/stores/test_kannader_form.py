@@ -7,9 +7,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from engine.stores.kannader import mail_format, sidecar
-from engine.stores.kannader.enqueue import wire_chunks
-from engine.stores.kannader.mail_format import LinkTarget, MailSchedule
+from engine.formats.kannader import mail_format, sidecar
+from engine.formats.kannader.enqueue import wire_chunks
+from engine.formats.kannader.mail_format import LinkTarget, MailSchedule
 from engine.system.files import Refused
 from tests.mail.letters import unwired
 from tests.stores.seen import naming

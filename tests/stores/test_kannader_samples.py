@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.kannader.store import KannaderStore
 from engine.model import Problem, State, Task
-from engine.stores.kannader.store import KannaderStore
 from tests.stores.seen import every_file, found, naming
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "kannader"

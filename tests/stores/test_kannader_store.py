@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.formats.kannader import mail_format
+from engine.formats.kannader.store import EDGES, KannaderStore, make_spool
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Store, Unavailable, Unsupported
-from engine.stores.kannader import mail_format
-from engine.stores.kannader.store import EDGES, KannaderStore, make_spool
 from engine.system import files
 from tests.mail.letters import unwired
 from tests.stores.children import TAKER, asked, at_once, running

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.config.queue_config import load_config
+from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.model import State, Task
-from engine.stores.kannader.store import KannaderStore, make_spool
 from engine.stores.zgb.log import Log, LogEvent, read_recent
 from engine.stores.zgb.place import DEFAULT_LETTERS, RateLimit, ZgbSettings
 from engine.stores.zgb.schema import create

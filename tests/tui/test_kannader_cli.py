@@ -22,6 +22,9 @@ import pytest
 
 from engine import verbs
 from engine.config.validators import ConfigError, ConfigLocation
+from engine.formats.kannader.mail_format import encode_wire
+from engine.formats.kannader.settings import KannaderSettings, parse_settings, retry_policy
+from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.logs.task_events import EventKind
 from engine.mail.host import Host
 from engine.mail.send.smtp_client import SmtpDestination, UnreadableMessage
@@ -31,16 +34,13 @@ from engine.monitor.metrics_check import LAST_RUN
 from engine.monitor.prometheus import QueueGauges
 from engine.policy import DAY_SECONDS, RetryPolicy
 from engine.store import Unavailable, Unsupported
-from engine.stores.kannader.mail_format import encode_wire
-from engine.stores.kannader.settings import KannaderSettings, parse_settings, retry_policy
-from engine.stores.kannader.store import KannaderStore, make_spool
 from engine.work.leases import Claim
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
 from tests.mail.smtpd import DROP, HOST, STALL, Server, refusing, silent
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.tui.mailqueues import ALSO, FROM, PATIENCE, TEXT, TO, Spool, names, soon
-from tui.cli.formats.kannader import (
+from tui.cli.formats.kannader.commands import (
     bounce_handler,
     destination,
     message_opener,

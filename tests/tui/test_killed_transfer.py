@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.kannader.settings import KannaderSettings, retry_policy
+from engine.formats.kannader.store import KannaderStore
 from engine.mail.send.mail_spool import MailSpool
 from engine.mail.send.smtp_client import SmtpDestination
-from engine.stores.kannader.settings import KannaderSettings, retry_policy
-from engine.stores.kannader.store import KannaderStore
 from engine.work.worker import Worker
 from tests import command
 from tests.mail.programs import a_script, needs
 from tests.mail.smtpd import HOST, STALL, Server
 from tests.tui.mailqueues import PATIENCE, TO, Site, Spool
 from tests.tui.test_mail_cli import Office, office
-from tui.cli.formats.kannader import make_handler
+from tui.cli.formats.kannader.commands import make_handler
 
 __all__ = ["office"]
 

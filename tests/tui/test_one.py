@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.model import Task
 from engine.operations.execute import RowResult
 from engine.operations.journal import Journal
 from engine.operations.notes import Notes
-from engine.stores.kannader.store import KannaderStore, make_spool
 from tests.tui.queues import Run, add_task, journal_at, tasks_at
 from tests.tui.test_kannader_cli import DAEMON
 

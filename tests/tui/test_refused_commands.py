@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.stores.kannader.store import KannaderStore, make_spool
+from engine.formats.kannader.store import KannaderStore, make_spool
 from tests import command
 from tests.tui.queues import add_task, bury_one, clean_environment
 from tests.tui.users import tree

@@ -21,11 +21,11 @@ import pytest
 from engine.config import queue_config
 from engine.config.place_address import Address
 from engine.config.validators import ConfigError
+from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.formats.nftban.store import NftbanStore
 from engine.live.inspector import Inspector
 from engine.model import Lease, State, Task
 from engine.store import Unavailable
-from engine.stores.kannader.store import KannaderStore, make_spool
 from engine.stores.zgb.schema import create
 from engine.stores.zgb.store import ZgbStore
 from engine.verbs import VERBS

@@ -16,6 +16,8 @@ import pytest
 
 from engine import policy, verbs
 from engine.config.queue_config import load_config
+from engine.formats import kannader
+from engine.formats.kannader.store import KannaderStore
 from engine.index.schema import Query
 from engine.live.inspector import Inspector
 from engine.locks import lock_file, queue_lock
@@ -25,8 +27,6 @@ from engine.monitor import lock_diagnosis
 from engine.monitor.alerts import AlertKind, find_alerts
 from engine.monitor.lock_diagnosis import TaskLogSummary
 from engine.policy import DAY_SECONDS, Rate
-from engine.stores import kannader
-from engine.stores.kannader.store import KannaderStore
 from tests.engine.moments import NOTHING_KNOWN
 from tests.stores.opened import open_store
 from tests.tui.holders import Child, children

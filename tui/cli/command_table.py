@@ -225,19 +225,20 @@ mail suspend @name | setup.suspend:suspend | stop sending by transport NAME unti
     @place @json
 mail resume @name @place @json | setup.suspend:resume | send by transport NAME again
 kannader | - | a Kannader spool: make one, add mail, send it
-kannader init | formats.kannader:init | make the folders of a Kannader spool
+kannader init | formats.kannader.commands:init | make the folders of a Kannader spool
     place DIR
     @json
-kannader enqueue | formats.kannader:enqueue | add a mail to the spool; print one id per recipient
+kannader enqueue | formats.kannader.commands:enqueue | add a mail to the spool; print one id per
+        recipient
     words FILE... | more recipients, then the file with the mail (- for stdin), then the PLACE
     --from A +required +dest:sender | sender; <> is the null sender
     --to B... +required +dest:recipients | recipient; may be repeated
     @json
     --wire | FILE has SMTP line ends and dot stuffing
-kannader work @place @until-idle @json | formats.kannader:work | send mails until stopped
+kannader work @place @until-idle @json | formats.kannader.commands:work | send mails until stopped
     --concurrency N:count=0 | N mails at a time (4)
-kannader recover @place @dry-run @json | formats.kannader:recover | recover interrupted mail, repair
-        what is safe
+kannader recover @place @dry-run @json | formats.kannader.commands:recover | recover interrupted
+        mail, repair what is safe
     --anyway | even while a Kannader is running
 shell-init | formats.nftban.shell_and_units:shell_init | print bash functions with the names of the
         contract

@@ -22,11 +22,11 @@ from typing import NamedTuple
 
 from engine import verbs
 from engine.demo import traffic
+from engine.formats.kannader import settings as kannader_settings
+from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.model import Task
 from engine.policy import RetryPolicy
 from engine.store import Store, Unavailable
-from engine.stores.kannader import settings as kannader_settings
-from engine.stores.kannader.store import KannaderStore, make_spool
 from engine.stores.zgb import place as zgb_settings
 from engine.stores.zgb.schema import create
 from engine.stores.zgb.store import ZgbStore

@@ -30,19 +30,19 @@ def _open_nftban(setup: Setup) -> Store:
 
 
 def _kannader_settings(said: Any, at: Any) -> Any:
-    from engine.stores.kannader import settings
+    from engine.formats.kannader import settings
 
     return settings.parse_settings(said, at)
 
 
 def _open_kannader(setup: Setup) -> Store:
-    from engine.stores.kannader.store import KannaderStore
+    from engine.formats.kannader.store import KannaderStore
 
     return KannaderStore(setup.place, age=lambda moment, now: setup.run_clock().age(moment, now))
 
 
 def _kannader_retry(setup: Setup) -> RetryPolicy:
-    from engine.stores.kannader.settings import retry_policy
+    from engine.formats.kannader.settings import retry_policy
 
     return retry_policy(setup.settings)
 
@@ -140,8 +140,8 @@ FORMATS: dict[str, Format] = {
         work_command=("kannader", "work"),
         why_unworkable=lambda settings: settings.work_refusal,
         claims="link renames",
-        complete_place="formats.kannader:complete_place",
-        doctor="formats.kannader_doctor:check_spool",
+        complete_place="formats.kannader.commands:complete_place",
+        doctor="formats.kannader.doctor:check_spool",
     ),
     "zgb": Format(
         "a ZGB mail queue",

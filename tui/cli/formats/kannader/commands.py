@@ -16,6 +16,12 @@ from functools import partial
 from itertools import takewhile
 from typing import BinaryIO
 
+from engine.formats.kannader.enqueue import wire_chunks
+from engine.formats.kannader.permissions import name_kannaders
+from engine.formats.kannader.recovery import ABANDONED_ERROR
+from engine.formats.kannader.settings import UPSTREAM_PROFILE, KannaderSettings, retry_policy
+from engine.formats.kannader.spool import MAIL_KIND, KannaderSpool
+from engine.formats.kannader.store import FOLDERS, KannaderStore, make_spool
 from engine.mail import wire_format
 from engine.mail.host import Host, full_name, this_host
 from engine.mail.message import bounce
@@ -28,12 +34,6 @@ from engine.monitor.prometheus import QueueGauges
 from engine.operations.journal_writer import mask_addresses
 from engine.policy import format_rough_duration, format_time
 from engine.store import Gone, StoreError, Unavailable, Unsupported
-from engine.stores.kannader.enqueue import wire_chunks
-from engine.stores.kannader.permissions import name_kannaders
-from engine.stores.kannader.recovery import ABANDONED_ERROR
-from engine.stores.kannader.settings import UPSTREAM_PROFILE, KannaderSettings, retry_policy
-from engine.stores.kannader.spool import MAIL_KIND, KannaderSpool
-from engine.stores.kannader.store import FOLDERS, KannaderStore, make_spool
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
 from engine.work.services import WorkerServices

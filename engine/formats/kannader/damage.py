@@ -15,12 +15,11 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
-from engine.model import Problem, State
-from engine.stores.kannader import mail_format, sidecar
-from engine.stores.kannader.enqueue import EnqueueRecord
-from engine.stores.kannader.folder import MailFolder
-from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
-from engine.stores.kannader.spool import (
+from engine.formats.kannader import mail_format, sidecar
+from engine.formats.kannader.enqueue import EnqueueRecord
+from engine.formats.kannader.folder import MailFolder
+from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
+from engine.formats.kannader.spool import (
     QUARANTINE_DIR,
     STATES,
     DanglingLink,
@@ -30,6 +29,7 @@ from engine.stores.kannader.spool import (
     read_link,
     read_spool_file,
 )
+from engine.model import Problem, State
 from engine.system import files
 from engine.system.files import Refused, Untrusted
 from engine.system.sorted_names import SortedNames

@@ -8,11 +8,11 @@ import stat
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
+from engine.formats.kannader import mail_format
+from engine.formats.kannader.folder import MailFolder
+from engine.formats.kannader.spool import KANNADER_STATES, KannaderSpool
 from engine.model import Edge, Edges, State, Task
 from engine.store import Control
-from engine.stores.kannader import mail_format
-from engine.stores.kannader.folder import MailFolder
-from engine.stores.kannader.spool import KANNADER_STATES, KannaderSpool
 from engine.system.files import Refused
 
 _OUTCOME_FIELDS = frozenset({"attempts", "due", "error"})

@@ -11,12 +11,12 @@ from functools import partial
 
 from engine.doctor.finding import Finding, Grade
 from engine.doctor.store_checks import OVERDUE_SECONDS, check_overdue, list_problems
+from engine.formats.kannader.store import KannaderStore
 from engine.mail.send import smtp_client
 from engine.model import Problem, State, Task
 from engine.policy import format_rough_duration
 from engine.store import StoreError, Unavailable
-from engine.stores.kannader.store import KannaderStore
-from tui.cli.formats.kannader import describe_orphans, destination
+from tui.cli.formats.kannader.commands import describe_orphans, destination
 from tui.cli.setup.setup import Setup
 
 MAX_SHOWN = 10

@@ -12,26 +12,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
-from engine.model import State
-from engine.store import Gone, StoreError, Unavailable, Unsupported
-from engine.stores.kannader import damage, enqueue, mail_format, sidecar
-from engine.stores.kannader.cleanup import (
+from engine.formats.kannader import damage, enqueue, mail_format, sidecar
+from engine.formats.kannader.cleanup import (
     delete_notes,
     erase_link,
     erase_mail,
     erase_target,
     require_erasable,
 )
-from engine.stores.kannader.damage import Damage, RepairAction
-from engine.stores.kannader.mail_format import SCHEDULE, LinkTarget, MailSchedule
-from engine.stores.kannader.moves import FileDrafts, MailMove, MailMover, SpoolLock
-from engine.stores.kannader.settings import INFLIGHT_CHECK_SECONDS
-from engine.stores.kannader.spool import (
-    STATES,
-    KannaderSpool,
-    SpoolLink,
-    read_spool_file,
-)
+from engine.formats.kannader.damage import Damage, RepairAction
+from engine.formats.kannader.mail_format import SCHEDULE, LinkTarget, MailSchedule
+from engine.formats.kannader.moves import FileDrafts, MailMove, MailMover, SpoolLock
+from engine.formats.kannader.settings import INFLIGHT_CHECK_SECONDS
+from engine.formats.kannader.spool import STATES, KannaderSpool, SpoolLink, read_spool_file
+from engine.model import State
+from engine.store import Gone, StoreError, Unavailable, Unsupported
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line

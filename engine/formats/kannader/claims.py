@@ -7,11 +7,11 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from engine import policy
+from engine.formats.kannader.mail_format import SCHEDULE
+from engine.formats.kannader.moves import MailMover
+from engine.formats.kannader.spool import KannaderSpool, MailEntry, SpoolLink
 from engine.model import State, Task
 from engine.store import ClaimFilter, Unavailable
-from engine.stores.kannader.mail_format import SCHEDULE
-from engine.stores.kannader.moves import MailMover
-from engine.stores.kannader.spool import KannaderSpool, MailEntry, SpoolLink
 from engine.system.files import Refused
 
 MAX_CONSECUTIVE_ERRORS = 10

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from os import stat_result
 from typing import NamedTuple, TypeVar
 
+from engine.formats.kannader import mail_format, sidecar
+from engine.formats.kannader.folder import MailFolder
+from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
+from engine.formats.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.model import Lease, State, Task
-from engine.stores.kannader import mail_format, sidecar
-from engine.stores.kannader.folder import MailFolder
-from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
-from engine.stores.kannader.settings import INFLIGHT_CHECK_SECONDS
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line

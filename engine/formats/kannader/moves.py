@@ -12,20 +12,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
+from engine.formats.kannader import mail_format, parts, sidecar
+from engine.formats.kannader.cleanup import erase_link
+from engine.formats.kannader.folder import MailFolder
+from engine.formats.kannader.mail_format import METADATA, SCHEDULE, MailSchedule
+from engine.formats.kannader.settings import INFLIGHT_CHECK_SECONDS
+from engine.formats.kannader.spool import STATES, KannaderSpool, MailEntry, SpoolLink, read_schedule
 from engine.model import Lease, State, Task
 from engine.store import Gone, StoreError, Unavailable, Unsupported
-from engine.stores.kannader import mail_format, parts, sidecar
-from engine.stores.kannader.cleanup import erase_link
-from engine.stores.kannader.folder import MailFolder
-from engine.stores.kannader.mail_format import METADATA, SCHEDULE, MailSchedule
-from engine.stores.kannader.settings import INFLIGHT_CHECK_SECONDS
-from engine.stores.kannader.spool import (
-    STATES,
-    KannaderSpool,
-    MailEntry,
-    SpoolLink,
-    read_schedule,
-)
 from engine.system import files
 from engine.system.files import Refused
 from engine.text.safe import safe_line

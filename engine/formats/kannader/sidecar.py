@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from engine.stores.kannader import mail_format
-from engine.stores.kannader.mail_format import Json, LinkTarget
+from engine.formats.kannader import mail_format
+from engine.formats.kannader.mail_format import Json, LinkTarget
 from engine.system import files
 from engine.system.files import Refused
 

@@ -10,6 +10,25 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import BinaryIO
 
+from engine.formats.kannader import damage, enqueue, mail_format, parts, permissions, sidecar
+from engine.formats.kannader.claims import MailClaims
+from engine.formats.kannader.enqueue import Recipient
+from engine.formats.kannader.folder import FOLDER_MODE
+from engine.formats.kannader.mail_format import METADATA, LinkTarget, MailSchedule
+from engine.formats.kannader.moves import MailMove, MailMover, SpoolLock
+from engine.formats.kannader.permissions import CONTROLS, EDGES
+from engine.formats.kannader.recovery import SpoolRecovery, SpoolRepairs
+from engine.formats.kannader.spool import (
+    MAIL_KIND,
+    STATES,
+    KannaderSpool,
+    MailEntry,
+    SpoolLink,
+    count_attempts,
+    describe_mail,
+    read_link,
+    read_spool_file,
+)
 from engine.model import (
     ChangeSource,
     Edges,
@@ -41,26 +60,6 @@ from engine.store import (
     read_one_by_one,
     require_edge,
     sample_by_scan,
-)
-from engine.stores.kannader import damage, enqueue, mail_format, parts, permissions, sidecar
-from engine.stores.kannader.claims import MailClaims
-from engine.stores.kannader.enqueue import Recipient
-from engine.stores.kannader.folder import FOLDER_MODE
-from engine.stores.kannader.mail_format import METADATA, LinkTarget, MailSchedule
-from engine.stores.kannader.moves import MailMove, MailMover, SpoolLock
-from engine.stores.kannader.permissions import CONTROLS
-from engine.stores.kannader.permissions import EDGES as EDGES
-from engine.stores.kannader.recovery import SpoolRecovery, SpoolRepairs
-from engine.stores.kannader.spool import (
-    MAIL_KIND,
-    STATES,
-    KannaderSpool,
-    MailEntry,
-    SpoolLink,
-    count_attempts,
-    describe_mail,
-    read_link,
-    read_spool_file,
 )
 from engine.system import files
 from engine.system.files import Refused

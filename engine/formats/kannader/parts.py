@@ -12,10 +12,10 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from engine.formats.kannader import sidecar
+from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, is_uuid
+from engine.formats.kannader.spool import KannaderSpool, MailEntry, open_guarded
 from engine.model import Part
-from engine.stores.kannader import sidecar
-from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, is_uuid
-from engine.stores.kannader.spool import KannaderSpool, MailEntry, open_guarded
 from engine.system import files
 from engine.system.files import Refused
 from engine.text import decode

@@ -21,14 +21,14 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from engine.formats.kannader import mail_format, sidecar
+from engine.formats.kannader.cleanup import delete_notes, erase_mail, erase_target
+from engine.formats.kannader.folder import FOLDER_MODE
+from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, Json, LinkTarget
+from engine.formats.kannader.moves import MailMover
+from engine.formats.kannader.spool import KannaderSpool
 from engine.model import State
 from engine.store import Gone, StoreError, Unavailable
-from engine.stores.kannader import mail_format, sidecar
-from engine.stores.kannader.cleanup import delete_notes, erase_mail, erase_target
-from engine.stores.kannader.folder import FOLDER_MODE
-from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, Json, LinkTarget
-from engine.stores.kannader.moves import MailMover
-from engine.stores.kannader.spool import KannaderSpool
 from engine.system import files
 from engine.system.files import Refused
 

@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 
+from engine.formats.kannader import mail_format, sidecar
+from engine.formats.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
+from engine.formats.kannader.spool import DanglingLink, KannaderSpool, SpoolLink
 from engine.model import State
-from engine.stores.kannader import mail_format, sidecar
-from engine.stores.kannader.mail_format import CONTENTS, METADATA, SCHEDULE, LinkTarget
-from engine.stores.kannader.spool import DanglingLink, KannaderSpool, SpoolLink
 from engine.system import files
 from engine.system.files import Refused
 
