@@ -29,7 +29,7 @@ PACKAGES = {
     "engine.mail.transports": "engine.config engine.mail",
     "engine.monitor": "engine.destinations engine.logs",
     "engine.formats.kannader": "engine.config",
-    "engine.stores.zgb": "engine.config",
+    "engine.formats.zgb": "engine.config",
     "engine.stores.bullmq": "engine.destinations",
     "engine.stores.zmailer": "engine.config",
     "engine.mailq": "engine.config",
@@ -37,7 +37,7 @@ PACKAGES = {
     "engine.zmailer.scheduler": "engine.mailq engine.zmailer",
     "engine.zmailer.agents": "engine.mail.send engine.scheduling engine.zmailer",
     "engine.stores.mailq": "engine.mailq",
-    "engine.stores": "engine.formats.nftban engine.formats.kannader engine.stores.zgb "
+    "engine.stores": "engine.formats.nftban engine.formats.kannader engine.formats.zgb "
     "engine.stores.bullmq engine.stores.zmailer engine.stores.mailq",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from engine import verbs
+from engine.formats.zgb.place import RateLimit, ZgbDatabase
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
 from engine.model import Move, Problem, State, Task
-from engine.stores.zgb.place import RateLimit, ZgbDatabase
-from engine.stores.zgb.schema import create
-from engine.stores.zgb.store import ZgbStore
 from tests.crash.harness import Case, Ended
 
 NOW = 1_795_170_000.0

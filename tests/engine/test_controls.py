@@ -13,14 +13,14 @@ import pytest
 
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.formats.kannader.store import KannaderStore, make_spool
+from engine.formats.zgb.place import ZgbDatabase
+from engine.formats.zgb.store import ZgbStore
 from engine.live.inspector import Inspector
 from engine.model import State
 from engine.operations import controls, undo
 from engine.operations.controls import Order
 from engine.operations.journal import Intent, Journal, Operation
 from engine.store import Control, ControlTarget, Store, Unavailable, Unsupported
-from engine.stores.zgb.place import ZgbDatabase
-from engine.stores.zgb.store import ZgbStore
 from tests.tui.journals import ANA
 from tests.tui.spools import NOW
 from tests.tui.wholes import PAUSE, RATE, REDIRECT, RETRY, Whole

@@ -24,8 +24,8 @@ from engine.formats.kannader.settings import KannaderSettings, retry_policy
 from engine.formats.kannader.store import KannaderStore
 from engine.formats.kannader.store import make_spool as make_kannader
 from engine.formats.nftban.store import SpoolFolders, make_spool
+from engine.formats.zgb.schema import create
 from engine.mail.send.smtp_client import SmtpDestination
-from engine.stores.zgb.schema import create
 from engine.work.worker import Worker
 from tests.mail.smtpd import HOST, Server
 from tui.cli.formats.kannader.commands import make_handler

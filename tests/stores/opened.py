@@ -17,8 +17,8 @@ def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
 
         return KannaderStore(place, clock)
     if detect.is_sqlite_file(place):
-        from engine.stores.zgb.place import ZgbDatabase
-        from engine.stores.zgb.store import ZgbStore
+        from engine.formats.zgb.place import ZgbDatabase
+        from engine.formats.zgb.store import ZgbStore
 
         return ZgbStore(ZgbDatabase(place), clock)
     from engine.formats.nftban.store import NftbanStore, SpoolFolders

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from engine.formats.zgb.store import ZgbStore
 from engine.model import Task
-from engine.stores.zgb.store import ZgbStore
 
 Sql = Callable[..., list[tuple[Any, ...]]]
 

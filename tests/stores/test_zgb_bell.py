@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine import verbs
+from engine.formats.zgb import change_detector
+from engine.formats.zgb.change_detector import RowHashes
+from engine.formats.zgb.place import ZgbDatabase
+from engine.formats.zgb.scan import QUEUE_PROBLEMS
+from engine.formats.zgb.store import ZgbStore
 from engine.model import Missing, Problem, State
-from engine.stores.zgb import change_detector
-from engine.stores.zgb.change_detector import RowHashes
-from engine.stores.zgb.place import ZgbDatabase
-from engine.stores.zgb.scan import QUEUE_PROBLEMS
-from engine.stores.zgb.store import ZgbStore
 from tests.examples import examples
 from tests.stores.queued import NOW, ORGANIZER, USER, Sql, there
 

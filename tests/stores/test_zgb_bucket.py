@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 
 from engine import policy
+from engine.formats.zgb import queue_config
+from engine.formats.zgb.place import RateLimit
 from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
-from engine.stores.zgb import queue_config
-from engine.stores.zgb.place import RateLimit
 from tests.stores.seen import naming
 
 PACE = RateLimit()

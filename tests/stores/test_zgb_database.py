@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from engine import verbs
-from engine.model import Missing, Move, Problem, State, Task
-from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.zgb.place import (
+from engine.formats.zgb.place import (
     PARKED_DUE_SECONDS,
     TimeFormat,
     ZgbDatabase,
     load_zone,
     parse_time,
 )
-from engine.stores.zgb.schema import create
-from engine.stores.zgb.store import ZgbStore
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
+from engine.model import Missing, Move, Problem, State, Task
+from engine.store import Gone, Unavailable, Unsupported
 from tests.stores.children import running
 from tests.stores.opened import open_store
 from tests.stores.queued import NOW, ORGANIZER, USER, Sql, there

@@ -7,23 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from engine import verbs
-from engine.locks.token_buckets import ALL_KINDS, BucketState
-from engine.monitor.forecast import forecast_drain
-from engine.monitor.throughput import Drain, Trend
-from engine.stores.zgb import queue_config
-from engine.stores.zgb.claims import OrphanCount
-from engine.stores.zgb.control import Backlog, QueueFigures
-from engine.stores.zgb.facts import (
+from engine.formats.zgb import queue_config
+from engine.formats.zgb.claims import OrphanCount
+from engine.formats.zgb.control import Backlog, QueueFigures
+from engine.formats.zgb.facts import (
     SILENT_SECONDS,
     QueueState,
     describe_state,
     read_state,
     usual_gap,
 )
-from engine.stores.zgb.log import Log, read_recent
-from engine.stores.zgb.place import RateLimit
-from engine.stores.zgb.queue_config import QueueConfig
-from engine.stores.zgb.store import ZgbStore
+from engine.formats.zgb.log import Log, read_recent
+from engine.formats.zgb.place import RateLimit
+from engine.formats.zgb.queue_config import QueueConfig
+from engine.formats.zgb.store import ZgbStore
+from engine.locks.token_buckets import ALL_KINDS, BucketState
+from engine.monitor.forecast import forecast_drain
+from engine.monitor.throughput import Drain, Trend
 from tests.stores.seen import naming
 
 Opener = Callable[..., ZgbStore]

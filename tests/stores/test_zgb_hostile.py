@@ -20,12 +20,12 @@ import pytest
 from hypothesis import example, given
 
 from engine import verbs
+from engine.formats.zgb import connection
+from engine.formats.zgb.place import Cell, ZgbDatabase
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
 from engine.model import Move, Problem, State, Task
 from engine.store import StoreError, Unavailable, Unsupported
-from engine.stores.zgb import connection
-from engine.stores.zgb.place import Cell, ZgbDatabase
-from engine.stores.zgb.schema import create
-from engine.stores.zgb.store import ZgbStore
 from tests.examples import examples
 from tests.stores.children import running
 from tests.stores.nobody import by_nobody, nobodys_folder
@@ -238,7 +238,7 @@ import resource, sys
 from contextlib import closing
 from pathlib import Path
 from engine.store import Unavailable
-from engine.stores.zgb import ZgbDatabase, ZgbStore
+from engine.formats.zgb import ZgbDatabase, ZgbStore
 path = sys.argv[1]
 with closing(ZgbStore(ZgbDatabase(path), lambda: 1_795_170_000.0)) as store:
     size = Path(path).stat().st_size

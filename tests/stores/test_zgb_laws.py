@@ -11,9 +11,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from engine.stores.zgb.place import RateLimit, ZgbDatabase
-from engine.stores.zgb.schema import create
-from engine.stores.zgb.store import ZgbStore
+from engine.formats.zgb.place import RateLimit, ZgbDatabase
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
 from tests.examples import examples
 from tests.stores.queued import Sql, config, settle
 

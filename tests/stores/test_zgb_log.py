@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
-from engine.model import Move
-from engine.store import Gone
-from engine.stores.zgb import log as logs
-from engine.stores.zgb.log import (
+from engine.formats.zgb import log as logs
+from engine.formats.zgb.log import (
     EVENTS,
     LOG_NAME,
     WEB_ROOTS,
@@ -26,8 +24,10 @@ from engine.stores.zgb.log import (
     parse_line,
     read_recent,
 )
-from engine.stores.zgb.place import ZgbDatabase
-from engine.stores.zgb.store import ZgbStore
+from engine.formats.zgb.place import ZgbDatabase
+from engine.formats.zgb.store import ZgbStore
+from engine.model import Move
+from engine.store import Gone
 from tests.stores.queued import NOW, Sql
 from tests.stores.seen import naming
 

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from engine import verbs
-from engine.model import Missing, Move, State, Task, counted_attempts, own_word
-from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.zgb.place import (
+from engine.formats.zgb.place import (
     PARKED_DUE_SECONDS,
     RateLimit,
     ZgbDatabase,
     document_retry_policy,
 )
-from engine.stores.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision
-from engine.stores.zgb.store import EDGES, ZgbStore
+from engine.formats.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision
+from engine.formats.zgb.store import EDGES, ZgbStore
+from engine.model import Missing, Move, State, Task, counted_attempts, own_word
+from engine.store import Gone, Unavailable, Unsupported
 from engine.work import rescuer
 from tests.stores.children import at_once
 from tests.stores.queued import NOW, ORGANIZER, USER, Sql, config, settle, there
@@ -213,7 +213,7 @@ def test_a_taker_that_fails_has_claimed_nothing(both_jobs: ZgbStore, sql: Sql) -
 
 WORKER = """
 import sys
-from engine.stores.zgb import RateLimit, ZgbDatabase, ZgbStore
+from engine.formats.zgb import RateLimit, ZgbDatabase, ZgbStore
 limit = RateLimit(1000, 1000)
 store = ZgbStore(ZgbDatabase(sys.argv[1], rate_limit=limit, durable=False, patience=60.0))
 print("ready", flush=True)

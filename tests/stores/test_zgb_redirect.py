@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime
 
+from engine.formats.zgb import queue_config
+from engine.formats.zgb.place import load_zone
+from engine.formats.zgb.queue_config import RedirectDecision
 from engine.mail.address import require_address
-from engine.stores.zgb import queue_config
-from engine.stores.zgb.place import load_zone
-from engine.stores.zgb.queue_config import RedirectDecision
 
 BERLIN = load_zone("Europe/Berlin")
 PERIOD = queue_config.parse_period("2026-03-01", "2026-03-31", BERLIN)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.formats.zgb.place import ZgbDatabase
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
 from engine.model import State, Task
 from engine.store import StoreError, Unavailable
-from engine.stores.zgb.place import ZgbDatabase
-from engine.stores.zgb.schema import create
-from engine.stores.zgb.store import ZgbStore
 from tests.stores.hot_journals import plant
 from tests.stores.nobody import NOBODY, by_nobody, nobodys_folder
 from tests.stores.seen import found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.config.validators import ConfigError, ConfigLocation
-from engine.stores.zgb.place import (
+from engine.formats.zgb.place import (
     DEFAULT_LETTERS,
     LEASE_MARGIN_SECONDS,
     LetterTemplate,

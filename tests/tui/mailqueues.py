@@ -19,18 +19,18 @@ from typing import Any
 
 from engine.config.queue_config import load_config
 from engine.formats.kannader.store import KannaderStore, make_spool
+from engine.formats.zgb.log import Log, LogEvent, read_recent
+from engine.formats.zgb.place import DEFAULT_LETTERS, RateLimit, ZgbSettings
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
 from engine.model import State, Task
-from engine.stores.zgb.log import Log, LogEvent, read_recent
-from engine.stores.zgb.place import DEFAULT_LETTERS, RateLimit, ZgbSettings
-from engine.stores.zgb.schema import create
-from engine.stores.zgb.store import ZgbStore
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker, WorkerResult
 from tests import command
 from tests.mail.office import NOW, Office, Recorder
 from tests.mail.programs import a_script
 from tests.mail.smtpd import HOST, Server
-from tui.cli.formats.zgb_mail import HourlyLimit, MailingParts, RegistrationHandler
+from tui.cli.formats.zgb.mail import HourlyLimit, MailingParts, RegistrationHandler
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.setup import Setup
 

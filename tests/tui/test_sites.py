@@ -23,11 +23,11 @@ from engine.config.place_address import Address
 from engine.config.validators import ConfigError
 from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.formats.nftban.store import NftbanStore
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
 from engine.live.inspector import Inspector
 from engine.model import Lease, State, Task
 from engine.store import Unavailable
-from engine.stores.zgb.schema import create
-from engine.stores.zgb.store import ZgbStore
 from engine.verbs import VERBS
 from tests.run_times import agree_with_clock
 from tests.tui.desks import a_desk, words

@@ -14,19 +14,25 @@ from typing import Any
 import pytest
 
 from engine.config import queue_config
+from engine.formats.zgb.place import ZgbSettings
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
 from engine.logs.log_tail import Tail
 from engine.model import Task
 from engine.monitor import prometheus
 from engine.monitor.forecast import forecast_drain
 from engine.monitor.throughput import Drain, Trend
-from engine.stores.zgb.place import ZgbSettings
-from engine.stores.zgb.schema import create
-from engine.stores.zgb.store import ZgbStore
 from tests.mail.programs import a_script
 from tests.stores.nobody import by_nobody, nobodys_folder
 from tests.tui.mailqueues import PATIENCE, Site, soon
 from tui.cli import main
-from tui.cli.formats.zgb import queue_facts, queue_logs, queue_shut, queue_tokens, zgb_place
+from tui.cli.formats.zgb.commands import (
+    queue_facts,
+    queue_logs,
+    queue_shut,
+    queue_tokens,
+    zgb_place,
+)
 from tui.cli.setup.errors import NotReadable
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from engine.formats.zgb.log import Log
+from engine.formats.zgb.queue_config import UNDECIDABLE_ERROR
+from engine.formats.zgb.store import ZgbStore
 from engine.model import State
-from engine.stores.zgb.log import Log
-from engine.stores.zgb.queue_config import UNDECIDABLE_ERROR
-from engine.stores.zgb.store import ZgbStore
 from engine.work.handlers import Context
 from engine.work.worker import WorkerResult
 from tests.mail.office import HOST, NOW, busy, refusal
 from tests.tui.mailqueues import Queue
-from tui.cli.formats import zgb_mail
-from tui.cli.formats.zgb_mail import why_unready
+from tui.cli.formats.zgb import mail as zgb_mail
+from tui.cli.formats.zgb.mail import why_unready
 
 
 @pytest.fixture

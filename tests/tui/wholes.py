@@ -6,10 +6,10 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from engine.formats.zgb.place import ZgbDatabase as Settings
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
 from engine.operations.journal import Journal
-from engine.stores.zgb.place import ZgbDatabase as Settings
-from engine.stores.zgb.schema import create
-from engine.stores.zgb.store import ZgbStore
 from tests.tui.journals import ANA
 from tests.tui.mailqueues import Database
 from tests.tui.spools import NOW

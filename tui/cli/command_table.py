@@ -317,19 +317,19 @@ federation keys @place @json | formats.federation:keys | print public keys and f
 federation doctor @place @json | formats.federation_doctor:doctor | problems of keys, servers,
         outbox and queues; exit 0 none, 1 some
 zgb | - | a ZGB mail queue: make one, queue mails, send them, check it
-zgb init | formats.zgb:init | make a new, empty database; it sends nothing yet
+zgb init | formats.zgb.commands:init | make a new, empty database; it sends nothing yet
     place DB
     @json
-zgb enqueue | formats.zgb:enqueue | queue the mails of a registration
+zgb enqueue | formats.zgb.commands:enqueue | queue the mails of a registration
     number NUMBER:number | number of the registration
     @place
     --type {user,organizer} | only this one
     @json
-zgb work @place @json | formats.zgb:work | send the mails that the rate limit allows: one run, as
-        from cron each minute; exit 2 if another run is active
+zgb work @place @json | formats.zgb.commands:work | send the mails that the rate limit allows: one
+        run, as from cron each minute; exit 2 if another run is active
     --loop | repeat until stopped
     --quiet | print nothing if OK or if another run is active
-zgb doctor @place @json | formats.zgb_doctor:doctor | why mails do not arrive, and the repair; exit
+zgb doctor @place @json | formats.zgb.doctor:doctor | why mails do not arrive, and the repair; exit
         0 OK, 1 needs attention
 queue | - | commands for one queue
 queue status @place @json | queue.status:status | the same as `spooldeck status`

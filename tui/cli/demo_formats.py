@@ -24,12 +24,12 @@ from engine import verbs
 from engine.demo import traffic
 from engine.formats.kannader import settings as kannader_settings
 from engine.formats.kannader.store import KannaderStore, make_spool
+from engine.formats.zgb import place as zgb_settings
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
 from engine.model import Task
 from engine.policy import RetryPolicy
 from engine.store import Store, Unavailable
-from engine.stores.zgb import place as zgb_settings
-from engine.stores.zgb.schema import create
-from engine.stores.zgb.store import ZgbStore
 from engine.system import files
 from engine.work.rescuer import task_after_failure
 

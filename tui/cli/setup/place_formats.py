@@ -20,8 +20,8 @@ from tui.cli.setup.errors import EX_USAGE, fail
 from tui.cli.setup.setup import Format, Setup, folders_apart, load_function
 
 if TYPE_CHECKING:
-    from engine.stores.zgb.place import ZgbSettings
-    from engine.stores.zgb.store import ZgbStore
+    from engine.formats.zgb.place import ZgbSettings
+    from engine.formats.zgb.store import ZgbStore
 
 
 def _open_nftban(setup: Setup) -> Store:
@@ -100,7 +100,7 @@ def _is_mailq(at: Address) -> bool:
 
 
 def _zgb_settings(said: Any, at: Any) -> Any:
-    from engine.stores.zgb import place
+    from engine.formats.zgb import place
 
     return place.parse_settings(said, at)
 
@@ -118,8 +118,8 @@ def open_zgb(path: str, settings: ZgbSettings) -> ZgbStore:
     Raises:
         Unavailable: it cannot be reached.
     """
-    from engine.stores.zgb.log import Log, find_log
-    from engine.stores.zgb.store import ZgbStore
+    from engine.formats.zgb.log import Log, find_log
+    from engine.formats.zgb.store import ZgbStore
 
     where = find_log(settings.log, path, os.environ, os.getcwd())
     # A line that cannot be written is in the journal too, and a screen has no room for it.
@@ -156,8 +156,8 @@ FORMATS: dict[str, Format] = {
         work_command=("zgb", "work", "--loop"),
         why_unworkable=lambda settings: settings.work_refusal,
         mail_parts=("transports",),
-        complete_place="formats.zgb:complete_place",
-        doctor="formats.zgb_doctor:check_queue",
+        complete_place="formats.zgb.commands:complete_place",
+        doctor="formats.zgb.doctor:check_queue",
     ),
     "bullmq": Format(
         "a server of BullMQ queues",

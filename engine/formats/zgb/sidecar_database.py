@@ -16,11 +16,11 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from engine.formats.zgb.connection import OwnerConnection, owner_of
+from engine.formats.zgb.place import Cell, ZgbDatabase
+from engine.formats.zgb.row import hash_values
 from engine.model import State
 from engine.store import Unavailable
-from engine.stores.zgb.connection import OwnerConnection, owner_of
-from engine.stores.zgb.place import Cell, ZgbDatabase
-from engine.stores.zgb.row import hash_values
 from engine.system import files, users
 
 SCHEMA_VERSION = 1

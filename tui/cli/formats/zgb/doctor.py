@@ -13,15 +13,15 @@ from typing import TypeAlias
 from engine.config.validators import ConfigError
 from engine.doctor.finding import Finding, Grade
 from engine.doctor.store_checks import list_problems
+from engine.formats.zgb import queue_config
+from engine.formats.zgb.facts import QueueState, describe_redirect, read_state
+from engine.formats.zgb.place import KINDS
+from engine.formats.zgb.store import ZgbStore
 from engine.model import Problem
 from engine.policy import UNITS_PER_TOKEN, format_rough_duration, format_time
 from engine.store import Unavailable
-from engine.stores.zgb import queue_config
-from engine.stores.zgb.facts import QueueState, describe_redirect, read_state
-from engine.stores.zgb.place import KINDS
-from engine.stores.zgb.store import ZgbStore
-from tui.cli.formats.zgb import CRON_SCHEDULE, ZgbPlace, cron_line, zgb_place
-from tui.cli.formats.zgb_mail import current_route, mail_settings, why_unready
+from tui.cli.formats.zgb.commands import CRON_SCHEDULE, ZgbPlace, cron_line, zgb_place
+from tui.cli.formats.zgb.mail import current_route, mail_settings, why_unready
 from tui.cli.queue.doctor import print_findings
 from tui.cli.setup.errors import NotReadable
 from tui.cli.setup.setup import Setup

@@ -11,10 +11,10 @@ from datetime import date, datetime, time, timedelta, tzinfo
 from enum import StrEnum
 from typing import NamedTuple
 
+from engine.formats.zgb.connection import OwnerConnection
+from engine.formats.zgb.place import RateLimit
+from engine.formats.zgb.schema import TableShape
 from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
-from engine.stores.zgb.connection import OwnerConnection
-from engine.stores.zgb.place import RateLimit
-from engine.stores.zgb.schema import TableShape
 
 LOCAL_PART_LIMIT = 64
 """Characters of an address before its @ (RFC 5321, 4.5.3.1.1)."""

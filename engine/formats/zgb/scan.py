@@ -8,11 +8,9 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from engine.model import Problem, State, Task
-from engine.store import Unsupported
-from engine.stores.zgb import claims, queue_config, row_moves
-from engine.stores.zgb.place import Cell
-from engine.stores.zgb.row import (
+from engine.formats.zgb import claims, queue_config, row_moves
+from engine.formats.zgb.place import Cell
+from engine.formats.zgb.row import (
     STATES,
     STATUSES,
     JobRow,
@@ -21,8 +19,10 @@ from engine.stores.zgb.row import (
     sidecar_task,
     task_of,
 )
-from engine.stores.zgb.schema import Database, select_jobs
-from engine.stores.zgb.sidecar_database import SidecarDatabase, SidecarRow
+from engine.formats.zgb.schema import Database, select_jobs
+from engine.formats.zgb.sidecar_database import SidecarDatabase, SidecarRow
+from engine.model import Problem, State, Task
+from engine.store import Unsupported
 
 PREVIEW_COUNT = 100
 """Jobs that a full scan yields first, unsorted."""

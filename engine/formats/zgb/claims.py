@@ -7,12 +7,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from engine import policy
-from engine.model import Lease, Task
-from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
-from engine.store import ClaimFilter, Unavailable
-from engine.stores.zgb import queue_config, schema
-from engine.stores.zgb.connection import OwnerConnection
-from engine.stores.zgb.place import (
+from engine.formats.zgb import queue_config, schema
+from engine.formats.zgb.connection import OwnerConnection
+from engine.formats.zgb.place import (
     KINDS,
     PARKED_DUE_SECONDS,
     Cell,
@@ -20,9 +17,12 @@ from engine.stores.zgb.place import (
     parse_creation_time,
     parse_time,
 )
-from engine.stores.zgb.queue_config import QueueConfig
-from engine.stores.zgb.row import InvalidRow, JobRow, is_parked_time, parse_row, task_of
-from engine.stores.zgb.schema import Database
+from engine.formats.zgb.queue_config import QueueConfig
+from engine.formats.zgb.row import InvalidRow, JobRow, is_parked_time, parse_row, task_of
+from engine.formats.zgb.schema import Database
+from engine.model import Lease, Task
+from engine.policy import UNITS_PER_TOKEN, Bucket, Rate
+from engine.store import ClaimFilter, Unavailable
 
 LEASE_EXPIRED = "lease expired"
 """The error of a job whose lease expired. It stays until an attempt ends: the mail may have been

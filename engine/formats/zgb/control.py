@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from engine import policy
+from engine.formats.zgb import claims, queue_config, schema
+from engine.formats.zgb.connection import OwnerConnection
+from engine.formats.zgb.place import PARKED_AHEAD_SECONDS
+from engine.formats.zgb.queue_config import QueueConfig
+from engine.formats.zgb.schema import Database
 from engine.policy import format_time
 from engine.store import Control, Outlook, Unavailable, Unsupported
-from engine.stores.zgb import claims, queue_config, schema
-from engine.stores.zgb.connection import OwnerConnection
-from engine.stores.zgb.place import PARKED_AHEAD_SECONDS
-from engine.stores.zgb.queue_config import QueueConfig
-from engine.stores.zgb.schema import Database
 
 RETRY_FAILED = "retryFailed"
 DELETE_ORPHANS = "deleteOrphans"

@@ -15,12 +15,12 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import NamedTuple, Protocol
 
+from engine.formats.zgb import control
+from engine.formats.zgb.claims import ClaimReport
+from engine.formats.zgb.place import ERROR_LIMIT_CHARS
+from engine.formats.zgb.row import parse_id
 from engine.model import Outcome, State, Task
 from engine.store import Gone
-from engine.stores.zgb import control
-from engine.stores.zgb.claims import ClaimReport
-from engine.stores.zgb.place import ERROR_LIMIT_CHARS
-from engine.stores.zgb.row import parse_id
 from engine.system import files
 from engine.text import decode
 from engine.text.safe import safe_line

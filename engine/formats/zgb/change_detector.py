@@ -9,13 +9,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
-from engine.stores.zgb import queue_config
-from engine.stores.zgb.place import KINDS, Cell
-from engine.stores.zgb.row import parse_id
-from engine.stores.zgb.scan import QUEUE_PROBLEMS
-from engine.stores.zgb.schema import Database, select_jobs
-from engine.stores.zgb.sidecar_database import JOBS_PER_PAGE as SIDECAR_PAGE
-from engine.stores.zgb.sidecar_database import SidecarDatabase
+from engine.formats.zgb import queue_config
+from engine.formats.zgb.place import KINDS, Cell
+from engine.formats.zgb.row import parse_id
+from engine.formats.zgb.scan import QUEUE_PROBLEMS
+from engine.formats.zgb.schema import Database, select_jobs
+from engine.formats.zgb.sidecar_database import JOBS_PER_PAGE as SIDECAR_PAGE
+from engine.formats.zgb.sidecar_database import SidecarDatabase
 from engine.text.decode import parse_digits
 
 POLL_SECONDS = 0.2

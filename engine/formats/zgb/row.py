@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from engine.model import ATTEMPT_KEY, EMPTY, Lease, State, Task
-from engine.store import MAX_PART_BYTES, Unsupported
-from engine.stores.zgb.connection import VALUE_LIMIT_BYTES
-from engine.stores.zgb.place import (
+from engine.formats.zgb.connection import VALUE_LIMIT_BYTES
+from engine.formats.zgb.place import (
     ERROR_LIMIT_CHARS,
     KINDS,
     PARKED_AHEAD_SECONDS,
@@ -22,7 +20,9 @@ from engine.stores.zgb.place import (
     ZgbDatabase,
     parse_time,
 )
-from engine.stores.zgb.schema import OWN_COLUMNS, TableShape
+from engine.formats.zgb.schema import OWN_COLUMNS, TableShape
+from engine.model import ATTEMPT_KEY, EMPTY, Lease, State, Task
+from engine.store import MAX_PART_BYTES, Unsupported
 from engine.text.safe import safe_line
 
 STATUSES = ("pending", "sending", "failed")

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from engine.model import Move, State, Task
-from engine.store import Gone, Unsupported
-from engine.stores.zgb import claims
-from engine.stores.zgb.connection import OwnerConnection, placeholder, quote_name
-from engine.stores.zgb.place import Cell
-from engine.stores.zgb.row import (
+from engine.formats.zgb import claims
+from engine.formats.zgb.connection import OwnerConnection, placeholder, quote_name
+from engine.formats.zgb.place import Cell
+from engine.formats.zgb.row import (
     InvalidRow,
     JobRow,
     changed_row,
@@ -23,8 +21,10 @@ from engine.stores.zgb.row import (
     restored_row,
     state_of,
 )
-from engine.stores.zgb.schema import Database, foreign_columns, select_jobs, select_values
-from engine.stores.zgb.sidecar_database import SidecarDatabase, SidecarRow
+from engine.formats.zgb.schema import Database, foreign_columns, select_jobs, select_values
+from engine.formats.zgb.sidecar_database import SidecarDatabase, SidecarRow
+from engine.model import Move, State, Task
+from engine.store import Gone, Unsupported
 
 SIDECAR_STATES = (State.HELD, State.TRASH)
 """The states that are stored in the sidecar database."""

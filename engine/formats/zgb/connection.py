@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+from engine.formats.zgb.place import Cell
 from engine.store import Unavailable, Unsupported
-from engine.stores.zgb.place import Cell
 from engine.system import users
 from engine.system.users import Account
 

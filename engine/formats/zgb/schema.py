@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from datetime import tzinfo
 from typing import NamedTuple
 
-from engine.store import Unavailable
-from engine.stores.zgb.connection import OwnerConnection, ValueTooLarge, owner_of, quote_name
-from engine.stores.zgb.place import (
+from engine.formats.zgb.connection import OwnerConnection, ValueTooLarge, owner_of, quote_name
+from engine.formats.zgb.place import (
     FIRST_CREATION_SECONDS,
     LAST_CREATION_SECONDS,
     Cell,
@@ -19,6 +18,7 @@ from engine.stores.zgb.place import (
     ZgbDatabase,
     load_zone,
 )
+from engine.store import Unavailable
 from engine.system import files, users
 
 REQUIRED_COLUMNS = (

@@ -15,23 +15,23 @@ from types import FrameType
 from typing import NamedTuple
 
 from engine.config.validators import ConfigError
+from engine.formats.zgb import queue_config
+from engine.formats.zgb.facts import QueueState, describe_state, read_state
+from engine.formats.zgb.log import Log, LogLocation, find_log
+from engine.formats.zgb.place import ZgbSettings
+from engine.formats.zgb.scan import ROW_PREFIX
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import Enqueued, ZgbStore
 from engine.locks.token_buckets import ALL_KINDS, BucketState, next_token_at
 from engine.logs.log_tail import SharedLog
 from engine.model import Problem, State, Task
 from engine.policy import format_rough_duration, format_time
 from engine.schedules import refusal_delay_seconds
 from engine.store import StoreError, Unavailable, Unsupported
-from engine.stores.zgb import queue_config
-from engine.stores.zgb.facts import QueueState, describe_state, read_state
-from engine.stores.zgb.log import Log, LogLocation, find_log
-from engine.stores.zgb.place import ZgbSettings
-from engine.stores.zgb.scan import ROW_PREFIX
-from engine.stores.zgb.schema import create
-from engine.stores.zgb.store import Enqueued, ZgbStore
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
 from engine.work.worker import Worker, WorkerResult
-from tui.cli.formats.zgb_mail import (
+from tui.cli.formats.zgb.mail import (
     HourlyLimit,
     MailingParts,
     RegistrationHandler,

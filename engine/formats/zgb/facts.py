@@ -9,6 +9,12 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
+from engine.formats.zgb import log, queue_config
+from engine.formats.zgb.control import Backlog, QueueFigures
+from engine.formats.zgb.log import LogEvent
+from engine.formats.zgb.place import RateLimit
+from engine.formats.zgb.queue_config import REDIRECT_KEY, QueueConfig
+from engine.formats.zgb.store import ZgbStore
 from engine.policy import (
     UNITS_PER_TOKEN,
     describe_time_to_empty,
@@ -16,12 +22,6 @@ from engine.policy import (
     format_rough_duration,
     format_time,
 )
-from engine.stores.zgb import log, queue_config
-from engine.stores.zgb.control import Backlog, QueueFigures
-from engine.stores.zgb.log import LogEvent
-from engine.stores.zgb.place import RateLimit
-from engine.stores.zgb.queue_config import REDIRECT_KEY, QueueConfig
-from engine.stores.zgb.store import ZgbStore
 from engine.system import files
 from engine.text.safe import safe_line
 

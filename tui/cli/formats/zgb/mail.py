@@ -14,6 +14,11 @@ from typing import NamedTuple
 
 from engine.config.mail_config import NOWHERE, MailSettings
 from engine.config.validators import ConfigError
+from engine.formats.zgb import queue_config
+from engine.formats.zgb.claims import LEASE_EXPIRED
+from engine.formats.zgb.log import Log, mask_address
+from engine.formats.zgb.place import Cell, LetterTemplate, ZgbSettings
+from engine.formats.zgb.store import ClaimedJob, ZgbStore
 from engine.mail.address import require_address
 from engine.mail.host import this_host
 from engine.mail.message import mail_merge
@@ -24,11 +29,6 @@ from engine.mail.send.sender import SendRequest as Settled
 from engine.model import Task
 from engine.policy import UNITS_PER_TOKEN
 from engine.store import Gone, Unavailable
-from engine.stores.zgb import queue_config
-from engine.stores.zgb.claims import LEASE_EXPIRED
-from engine.stores.zgb.log import Log, mask_address
-from engine.stores.zgb.place import Cell, LetterTemplate, ZgbSettings
-from engine.stores.zgb.store import ClaimedJob, ZgbStore
 from engine.text.safe import safe_line
 from engine.work.handlers import Context, Failed, Fatal, Postponed
 from tui.cli.setup.mail_parts import describe_no_transport, describe_suspender

@@ -8,6 +8,29 @@ from contextlib import suppress
 from itertools import groupby, islice
 from typing import NamedTuple
 
+from engine.formats.zgb import claims, control, log, queue_config, row_moves, schema
+from engine.formats.zgb.change_detector import ChangeDetector
+from engine.formats.zgb.claims import ClaimReport, ClaimRun
+from engine.formats.zgb.connection import OwnerConnection
+from engine.formats.zgb.control import Backlog, QueueFigures
+from engine.formats.zgb.log import EventWriter, discard_event
+from engine.formats.zgb.place import KINDS, Cell, ZgbDatabase
+from engine.formats.zgb.queue_config import QueueConfig
+from engine.formats.zgb.row import (
+    FAILED_WORD,
+    STATES,
+    complete_image,
+    image_of,
+    parse_id,
+    parse_image,
+    restored_row,
+    sidecar_task,
+    task_of,
+)
+from engine.formats.zgb.row_moves import MoveBatch, TouchedDatabases
+from engine.formats.zgb.scan import QueueScan
+from engine.formats.zgb.schema import Database
+from engine.formats.zgb.sidecar_database import SidecarDatabase, next_token
 from engine.model import (
     ChangeSource,
     Edge,
@@ -40,29 +63,6 @@ from engine.store import (
     require_edge,
     sample_by_scan,
 )
-from engine.stores.zgb import claims, control, log, queue_config, row_moves, schema
-from engine.stores.zgb.change_detector import ChangeDetector
-from engine.stores.zgb.claims import ClaimReport, ClaimRun
-from engine.stores.zgb.connection import OwnerConnection
-from engine.stores.zgb.control import Backlog, QueueFigures
-from engine.stores.zgb.log import EventWriter, discard_event
-from engine.stores.zgb.place import KINDS, Cell, ZgbDatabase
-from engine.stores.zgb.queue_config import QueueConfig
-from engine.stores.zgb.row import (
-    FAILED_WORD,
-    STATES,
-    complete_image,
-    image_of,
-    parse_id,
-    parse_image,
-    restored_row,
-    sidecar_task,
-    task_of,
-)
-from engine.stores.zgb.row_moves import MoveBatch, TouchedDatabases
-from engine.stores.zgb.scan import QueueScan
-from engine.stores.zgb.schema import Database
-from engine.stores.zgb.sidecar_database import SidecarDatabase, next_token
 
 MOVES_PER_TRANSACTION = 100
 """Moves in one transaction; the write lock is held for so long."""
