@@ -28,12 +28,12 @@ from engine.delivery.status_table import make_outcomes
 from engine.delivery.url_guard import UrlGuard
 from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.formats.nftban.store import NftbanStore, SpoolFolders, make_spool
 from engine.policy import contract_retries, retries_of
 from engine.schedules import NO_RETRY, parse_schedule
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
 from tests.bench.measure import (

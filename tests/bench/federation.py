@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from engine.federation.envelope import seal, sign
+from engine.formats.bullmq.federation.envelope import seal, sign
 from tests.bench.measure import Bench, Figures, compare, interleave
 
 TEXT = b"x" * 4096

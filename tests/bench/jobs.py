@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 import redis
 
 from engine.config.place_address import parse_address
+from engine.formats.bullmq.connection import Connection, Script, ScriptCall
+from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS, package_text
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.scan import ROWS_PER_CALL, rows_call
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import Task
 from engine.operations import plans
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.run_plan import run_journaled_plan
-from engine.stores.bullmq.connection import Connection, Script, ScriptCall
-from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS, package_text
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.scan import ROWS_PER_CALL, rows_call
-from engine.stores.bullmq.store import BullmqStore
 from tests.bench.measure import Bench, Figure, Figures, Unmeasurable, compare, interleave
 from tests.bench.terminal import console, running
 from tests.redis_server import TestServer, running_server

@@ -11,12 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from engine.config.place_address import parse_address
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.policy import retries_of
 from engine.schedules import NO_RETRY
 from engine.store import Unavailable
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
 from engine.work.handlers import Context
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker

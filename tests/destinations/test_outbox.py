@@ -16,13 +16,13 @@ from engine.config.place_address import Address, parse_address
 from engine.config.queue_config import Config, OutboxConfig
 from engine.destinations.orphans import Orphans, find_orphans
 from engine.destinations.outbox import Outbox, RowRemover
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.formats.nftban.store import NftbanStore
 from engine.model import State, Task
 from engine.policy import retries_of
 from engine.schedules import NO_RETRY, fixed
 from engine.store import Unavailable
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
 from engine.work.handlers import HandlerResult
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker

@@ -28,6 +28,8 @@ from engine.demo.traffic import (
     publish_mail_metrics,
 )
 from engine.destinations.sql_registry import SqlRegistry
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.live.folder_events import FolderEventSource
 from engine.locks import queue_lock
 from engine.mail import failure_reasons
@@ -36,12 +38,11 @@ from engine.mail.send.suspensions import Suspensions
 from engine.model import Problem, State, Task, Verdict
 from engine.monitor import prometheus, transport_health
 from engine.store import Store, Unavailable
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
 from engine.system.supervisor import ProgramResult
 from tests import command
 from tests.engine.lockers import later
-from tui.cli import demo_formats_redis, open_console
+from tui.cli import open_console
+from tui.cli.formats.bullmq import demo as demo_formats_redis
 from tui.cli.setup.errors import CommandError
 from tui.cli.setup.place_formats import detect_format, setup_for
 
@@ -494,7 +495,7 @@ def test_the_demo_has_bullmq_queues_if_asked(tmp_path: Path) -> None:
     demo."""
     if not demo_formats_redis.find_server():
         pytest.skip("no server program")
-    with Demo(8, "", PROGRAM, "tui.cli.demo_formats_redis") as demo:
+    with Demo(8, "", PROGRAM, "tui.cli.formats.bullmq.demo") as demo:
         *_, url = demo.wait_for_places()
         place = parse_place(parse_address(url))
         with closing(BullmqStore(place)) as store:
@@ -511,7 +512,7 @@ def test_the_demo_has_servers_to_deliver_to_if_asked() -> None:
     """Our worker delivers to three servers by BullMQ queues, and registers them as healthy."""
     if not demo_formats_redis.find_server():
         pytest.skip("no server program")
-    with Demo(8, "", PROGRAM, "tui.cli.demo_formats_federation") as demo:
+    with Demo(8, "", PROGRAM, "tui.cli.formats.bullmq.demo_federation") as demo:
         *_, url = demo.wait_for_places()
         folder = Path(demo.folder)
         address = parse_address(f"sqlite://{folder}/destinations.db")

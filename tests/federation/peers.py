@@ -23,8 +23,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from engine.federation.envelope import is_signed, parse_envelope, seal, sign, unseal
-from engine.federation.keys import OwnKeys, PeerKeys, make_keys
+from engine.formats.bullmq.federation.envelope import is_signed, parse_envelope, seal, sign, unseal
+from engine.formats.bullmq.federation.keys import OwnKeys, PeerKeys, make_keys
 
 PATIENCE = 60.0
 """Seconds after which a peer that sleeps wakes up."""

@@ -21,11 +21,11 @@ from engine.destinations.destination import Destination, origin_of
 from engine.destinations.outbox import Outbox
 from engine.destinations.registry import update
 from engine.destinations.sql_registry import SqlRegistry
-from engine.federation.acks import AckParts
-from engine.federation.delivery import DeliveryHandler
-from engine.federation.follows import SqlFollows
-from engine.federation.health import ProbeHandler
-from engine.federation.jobs import (
+from engine.formats.bullmq.federation.acks import AckParts
+from engine.formats.bullmq.federation.delivery import DeliveryHandler
+from engine.formats.bullmq.federation.follows import SqlFollows
+from engine.formats.bullmq.federation.health import ProbeHandler
+from engine.formats.bullmq.federation.jobs import (
     DELIVERY_QUEUE,
     HEALTH_QUEUE,
     PATHS,
@@ -33,9 +33,9 @@ from engine.federation.jobs import (
     delivery_job,
     probe_id,
 )
-from engine.federation.keys import ENCRYPTION, SIGNING, PeerKeys
-from engine.federation.parts import FederationParts, Timeouts
-from engine.federation.profile import PROFILES
+from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING, PeerKeys
+from engine.formats.bullmq.federation.parts import FederationParts, Timeouts
+from engine.formats.bullmq.federation.profile import PROFILES
 from engine.model import State, Task
 from engine.work.handlers import Context, Failed, Fatal, HandlerResult, Postponed, Retry
 from tests.federation.peers import Peer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from engine.federation.envelope import (
+from engine.formats.bullmq.federation.envelope import (
     BadEnvelope,
     decode,
     encode,
@@ -22,7 +22,7 @@ from engine.federation.envelope import (
     sign,
     unseal,
 )
-from engine.federation.keys import (
+from engine.formats.bullmq.federation.keys import (
     ENCRYPTION_PRIVATE,
     PRIVATE,
     PUBLIC,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine.federation.envelope import encode
-from engine.federation.jobs import FOLLOW
-from engine.federation.keys import ENCRYPTION, SIGNING
+from engine.formats.bullmq.federation.envelope import encode
+from engine.formats.bullmq.federation.jobs import FOLLOW
+from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING
 from engine.store import Unavailable
 from tests.federation import peers
 from tests.federation.peers import Fault, Peer

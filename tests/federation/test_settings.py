@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.config.federation_config import FederationConfig, parse_federation
 from engine.config.queue_config import ConfigError, load_config
+from engine.formats.bullmq.federation.settings import FederationConfig, parse_federation
 from engine.schedules import linear
 
 

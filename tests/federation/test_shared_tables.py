@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.federation.health import PUT_BACK_LIMIT_SECONDS, ProbeHandler
-from engine.federation.parts import keys_of
-from engine.federation.shared_tables import SharedRegistry, SharedTables
+from engine.formats.bullmq.federation.health import PUT_BACK_LIMIT_SECONDS, ProbeHandler
+from engine.formats.bullmq.federation.parts import keys_of
+from engine.formats.bullmq.federation.shared_tables import SharedRegistry, SharedTables
 from engine.model import State, Task
 from engine.work.handlers import Context
 from tests.federation.peers import Peer

@@ -15,7 +15,7 @@ import redis
 
 from engine.config.place_address import parse_address
 from engine.destinations.destination import Destination
-from engine.federation.jobs import (
+from engine.formats.bullmq.federation.jobs import (
     DELIVERY_QUEUE,
     HEALTH_QUEUE,
     PATHS,
@@ -24,10 +24,10 @@ from engine.federation.jobs import (
     probe_id,
     probe_job,
 )
-from engine.federation.keys import write_keys
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
+from engine.formats.bullmq.federation.keys import write_keys
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from tests import command
 from tests.federation import peers
 from tests.federation.peers import Fault, Peer

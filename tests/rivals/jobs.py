@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.config.place_address import parse_address
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import State, Task
 from engine.operations.journal import Journal
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
 from tests.redis_server import running_server
 from tests.stores.node_packages import install
 from tests.stores.redis_operator import apply

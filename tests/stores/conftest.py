@@ -12,14 +12,14 @@ import pytest
 
 from engine.config.place_address import parse_address
 from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.formats.zgb.place import RateLimit, ZgbDatabase
 from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.store import Store
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
 from tests import command
 from tests.stores.spooled import NOW, new_spool
 from tests.stores.workers import CONFIG, StartWorker

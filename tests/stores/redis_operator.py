@@ -11,12 +11,12 @@ import time
 from typing import Any
 
 from engine.config.place_address import parse_address
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import Move, Outcome, State, Task
 from engine.operations import plans
 from engine.operations.journal import Intent, Journal, Who
 from engine.operations.run_plan import run_journaled_plan
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
 from engine.verbs import VERBS
 
 USED = ("retry", "rerun", "rerun", "hold", "release", "release", "purge", "restore", "promote")

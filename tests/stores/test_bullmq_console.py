@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from engine.config import place_address, queue_config
+from engine.formats.bullmq import scan
+from engine.formats.bullmq.store import BullmqStore
 from engine.logs.merged_log import Mentions
 from engine.model import Missing, Problem, Task
-from engine.stores.bullmq import scan
-from engine.stores.bullmq.store import BullmqStore
 from tests.redis_server import TestServer, running_server
 from tests.stores.jobs import CREATED_MS, NOW, write_failed, write_hash, write_waiting
 from tests.stores.node_packages import NodeProgram

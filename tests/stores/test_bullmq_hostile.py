@@ -15,11 +15,11 @@ import redis
 
 from engine import verbs
 from engine.config.place_address import parse_address
+from engine.formats.bullmq import connection
+from engine.formats.bullmq.place import RedisPlace, parse_place, split_id, task_id
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import Move, Problem, State, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsupported
-from engine.stores.bullmq import connection
-from engine.stores.bullmq.place import RedisPlace, parse_place, split_id, task_id
-from engine.stores.bullmq.store import BullmqStore
 from engine.system.answer_limit import AnswerLimit, AnswerTooLong
 from tests.redis_server import TestServer
 from tests.stores.jobs import (

@@ -7,13 +7,13 @@ import pytest
 import redis
 
 from engine.config.place_address import parse_address
+from engine.formats.bullmq import facts
+from engine.formats.bullmq.connection import Connection
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
 from engine.store import Unsupported
-from engine.stores.bullmq import facts
-from engine.stores.bullmq.connection import Connection
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
 from engine.verbs import VERBS
 from tests.redis_server import TestServer
 from tests.stores.jobs import CREATED_MS, NOW, everything, write_failed, write_hash, write_waiting

@@ -15,12 +15,12 @@ import redis
 
 from engine import verbs
 from engine.config.place_address import parse_address
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.row import own_retry_policy
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import State, attempts_allowed
 from engine.store import Gone
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.row import own_retry_policy
-from engine.stores.bullmq.store import BullmqStore
 from engine.verbs import VERBS
 from tests.redis_server import TestServer
 from tests.stores.jobs import NOW

@@ -12,9 +12,9 @@ import redis
 from engine.config import place_address as addresses
 from engine.config import queue_config
 from engine.config.place_address import parse_address
-from engine.stores.bullmq import facts
-from engine.stores.bullmq.connection import Connection
-from engine.stores.bullmq.place import parse_place
+from engine.formats.bullmq import facts
+from engine.formats.bullmq.connection import Connection
+from engine.formats.bullmq.place import parse_place
 from tests.redis_server import TestServer
 from tests.stores.jobs import everything, write_failed, write_hash, write_waiting
 from tests.tui.desks import a_desk

@@ -21,14 +21,14 @@ import pytest
 import redis
 
 from engine.config.place_address import parse_address
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.row import PLACES
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
 from engine.operations.execute import RowResult
 from engine.operations.journal import Journal
 from engine.operations.undo import settle_operation
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.row import PLACES
-from engine.stores.bullmq.store import BullmqStore
 from tests.redis_server import TestServer
 from tests.stores.test_bullmq_node import Node, node
 from tests.stores.workers import StartWorker, runs, until

@@ -11,10 +11,10 @@ from contextlib import closing
 import pytest
 import redis
 
+from engine.formats.bullmq.moves import bar_leaving
+from engine.formats.bullmq.repeats import find_next_run, next_match
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
-from engine.stores.bullmq.moves import bar_leaving
-from engine.stores.bullmq.repeats import find_next_run, next_match
-from engine.stores.bullmq.store import BullmqStore
 from tests.redis_server import TestServer
 from tests.stores.jobs import write_waiting
 from tests.stores.node_packages import NodeProgram

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.bullmq import package_scripts
+from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS, package_text
 from engine.store import Unavailable
-from engine.stores.bullmq import package_scripts
-from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS, package_text
 
 ALIASES = {
     "events": "event",

@@ -14,13 +14,13 @@ from redis.retry import Retry
 from engine import verbs
 from engine.config.place_address import parse_address
 from engine.config.validators import ConfigError, ConfigLocation
+from engine.formats.bullmq import connection
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.moves import EDGES
+from engine.formats.bullmq.place import BullmqSettings, JobLimit, parse_place, parse_settings
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
 from engine.store import Full, Unavailable, Unsupported
-from engine.stores.bullmq import connection
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.moves import EDGES
-from engine.stores.bullmq.place import BullmqSettings, JobLimit, parse_place, parse_settings
-from engine.stores.bullmq.store import BullmqStore
 from tests.delivery.peers import make_certificate, tls_server
 from tests.redis_server import TestServer, running_server
 from tests.stores.jobs import NOW, scanned, write_failed, write_hash, write_waiting

@@ -10,16 +10,16 @@ import pytest
 import redis
 
 from engine import verbs
+from engine.formats.bullmq.connection import Connection
+from engine.formats.bullmq.controls import run_control
+from engine.formats.bullmq.image import NewJob, parse_image
+from engine.formats.bullmq.moves import bar_leaving, bar_locked
+from engine.formats.bullmq.place import DESTINATION_FIELDS, split_id, task_id
+from engine.formats.bullmq.reading import LONGEST_KEPT_VALUE
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import Move, Relative, State, Task
 from engine.operations import trash
 from engine.store import Control, ControlTarget, Gone, Unsupported
-from engine.stores.bullmq.connection import Connection
-from engine.stores.bullmq.controls import run_control
-from engine.stores.bullmq.image import NewJob, parse_image
-from engine.stores.bullmq.moves import bar_leaving, bar_locked
-from engine.stores.bullmq.place import DESTINATION_FIELDS, split_id, task_id
-from engine.stores.bullmq.reading import LONGEST_KEPT_VALUE
-from engine.stores.bullmq.store import BullmqStore
 from tests.redis_server import TestServer
 from tests.stores.jobs import (
     CREATED_MS,

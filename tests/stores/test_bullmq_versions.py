@@ -13,10 +13,10 @@ import pytest
 import redis
 
 from engine.config.place_address import parse_address
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import Move, Task
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
 from engine.verbs import VERBS
 from tests.examples import few_of
 from tests.redis_server import TestServer

@@ -12,17 +12,17 @@ import redis
 
 from engine import verbs
 from engine.config.place_address import parse_address
+from engine.formats.bullmq import change_feed, moves
+from engine.formats.bullmq.change_feed import MarkerWatch, client_name
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import JobLimit, parse_place
+from engine.formats.bullmq.row import BACKOFF_KEY, own_retry_policy
+from engine.formats.bullmq.store import BullmqStore
 from engine.locks import queue_lock
 from engine.model import Move, State, Task
 from engine.policy import retries_of
 from engine.schedules import NO_RETRY
 from engine.store import Gone, accept_all
-from engine.stores.bullmq import change_feed, moves
-from engine.stores.bullmq.change_feed import MarkerWatch, client_name
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.place import JobLimit, parse_place
-from engine.stores.bullmq.row import BACKOFF_KEY, own_retry_policy
-from engine.stores.bullmq.store import BullmqStore
 from engine.work import claiming
 from engine.work.handlers import Context, Failed, Fatal, Handler
 from engine.work.services import WorkerServices

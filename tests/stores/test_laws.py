@@ -20,6 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from engine import verbs
 from engine.config.place_address import parse_address
 from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.formats.nftban.store import NftbanStore
 from engine.formats.zgb.place import RateLimit, ZgbDatabase
@@ -27,8 +29,6 @@ from engine.formats.zgb.schema import create
 from engine.formats.zgb.store import ZgbStore
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Store, StoreError, Unsupported
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
 from tests.examples import examples
 from tests.redis_server import TestServer
 from tests.stores.spooled import NOW, new_spool

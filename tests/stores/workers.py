@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from engine.config.place_address import parse_address
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from tests import command
 from tests.redis_server import TestServer
 

@@ -17,12 +17,12 @@ from engine.config.queue_config import Config
 from engine.destinations.destination import Destination
 from engine.destinations.sql_registry import SqlRegistry
 from engine.destinations.watch import NO_TASKS, DestinationState, SeenDestination
-from engine.federation.jobs import POST, delivery_job
+from engine.formats.bullmq.federation.jobs import POST, delivery_job
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import State, Task
 from engine.operations.journal import Journal
 from engine.store import Unavailable
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
 from tests.redis_server import TestServer
 from tests.stores.jobs import write_failed
 from tests.tui.desks import Desk, a_desk

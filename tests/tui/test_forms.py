@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.formats.base.memory import MemoryStore
+from engine.formats.bullmq.moves import EDGES as OF_BULLMQ
 from engine.formats.kannader.store import EDGES as OF_MAILS
 from engine.formats.nftban.store import EDGES as OF_THE_CONTRACT
 from engine.formats.zgb.store import EDGES as OF_JOBS
@@ -19,7 +20,6 @@ from engine.operations import plans, undo
 from engine.operations.journal import Intent, Journal, Who
 from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
 from engine.store import Unavailable
-from engine.stores.bullmq.moves import EDGES as OF_BULLMQ
 from tests.tui.desks import Desk, a_desk
 from tests.tui.spools import NOW, Clock, a_memory, a_place, a_task, some_tasks
 from tui.plan import pace_lines as pace_view

@@ -19,10 +19,10 @@ from textual.geometry import Region
 from engine import verbs
 from engine.config import queue_config
 from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.bullmq.moves import EDGES
 from engine.locks.token_buckets import BucketState
 from engine.logs.log_tail import format_log_line
 from engine.model import ATTEMPTS_ALLOWED_KEY, Edges, Relative, Relatives, State, Task
-from engine.stores.bullmq.moves import EDGES
 from tests.tui.desks import Desk, a_desk, clock_of
 from tests.tui.mailrooms import Mailroom
 from tests.tui.queues import Run, store_at

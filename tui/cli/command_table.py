@@ -251,11 +251,11 @@ install-units | formats.nftban.shell_and_units:install_units | write systemd uni
     folder DIR
     @place @json
 bullmq | - | BullMQ queues on a Redis or Valkey server: run jobs, add one, check it
-bullmq work @place @until-idle @json | formats.bullmq_worker:work | run the jobs of queues that have
+bullmq work @place @until-idle @json | formats.bullmq.worker:work | run the jobs of queues that have
         a handler, until stopped
     --queue Q... +dest:queues | only this queue; may be repeated
     --concurrency N:count=0 | N jobs at a time, of each queue too; else as the handlers say
-bullmq add | formats.bullmq_worker:add | add a job and print its id
+bullmq add | formats.bullmq.worker:add | add a job and print its id
     queue QUEUE | name of the queue
     name NAME | name of the job
     @place @json
@@ -302,20 +302,20 @@ zmailer mailq | zmailer.mailq:mailq +listing | the queue of a scheduler, as mail
         --password-file FILE, -c CHANNEL, -h HOST, -v, or -Q, -QQ, -QQQ, -QQQQ: threads, groups,
         totals, counters
 federation | - | signed and encrypted deliveries to other servers, by two BullMQ queues
-federation work @place @until-idle @json | formats.federation:work | run deliveries and health
-        checks, until stopped
-federation enqueue | formats.federation:enqueue | add a delivery and print its id
+federation work @place @until-idle @json | formats.bullmq.federation:work | run deliveries and
+        health checks, until stopped
+federation enqueue | formats.bullmq.federation:enqueue | add a delivery and print its id
     server SERVER | URL of the server to deliver to
     name NAME | name of the job: deliver-post, deliver-follow
     @place @json
     --payload JSON +required | a JSON object with a method; - reads it from stdin
     --path PATH | path at the server; else that of the name
     --row KEY | key of its row in the outbox; else it has none
-federation keys @place @json | formats.federation:keys | print public keys and fingerprints, ours
-        and those of known servers; make ours if there are none
+federation keys @place @json | formats.bullmq.federation:keys | print public keys and fingerprints,
+        ours and those of known servers; make ours if there are none
     --forget SERVER | forget the keys of SERVER, which has new ones
-federation doctor @place @json | formats.federation_doctor:doctor | problems of keys, servers,
-        outbox and queues; exit 0 none, 1 some
+federation doctor @place @json | formats.bullmq.federation_doctor:doctor | problems of keys,
+        servers, outbox and queues; exit 0 none, 1 some
 zgb | - | a ZGB mail queue: make one, queue mails, send them, check it
 zgb init | formats.zgb.commands:init | make a new, empty database; it sends nothing yet
     place DB

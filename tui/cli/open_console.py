@@ -22,9 +22,9 @@ from tui.cli.setup.setup import Setup
 from tui.cli.splash import SplashScreen
 from tui.format.glyphs import glyphs_of_locale
 
-DEMO_MODULE, DEMO_REDIS_MODULE = "tui.cli.demo_formats", "tui.cli.demo_formats_redis"
+DEMO_MODULE, DEMO_REDIS_MODULE = "tui.cli.demo_formats", "tui.cli.formats.bullmq.demo"
 DEMO_ZMAILER_MODULE = "tui.cli.demo_formats_zmailer"
-DEMO_FEDERATION_MODULE = "tui.cli.demo_formats_federation"
+DEMO_FEDERATION_MODULE = "tui.cli.formats.bullmq.demo_federation"
 """The module that runs as a separate process, makes the demo's places and keeps them busy."""
 
 
@@ -144,7 +144,7 @@ def _demo_module(arguments: Namespace) -> str:
         return DEMO_ZMAILER_MODULE
     if not (arguments.redis or arguments.federation):
         return DEMO_MODULE
-    from tui.cli.demo_formats_redis import find_missing, socket_in
+    from tui.cli.formats.bullmq.demo import find_missing, socket_in
 
     option = "--federation" if arguments.federation else "--redis"
     missing = find_missing()

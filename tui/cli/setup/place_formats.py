@@ -53,8 +53,8 @@ def _kannader_folders(queue: Queue, at: Address, own: str) -> Queue:
 
 
 def _open_bullmq(setup: Setup) -> Store:
-    from engine.stores.bullmq.place import parse_place
-    from engine.stores.bullmq.store import BullmqStore
+    from engine.formats.bullmq.place import parse_place
+    from engine.formats.bullmq.store import BullmqStore
 
     place = parse_place(setup.address, setup.settings)
     delivered = {kind: "url" for kind, h in setup.config.handlers.items() if h.deliver is not None}
@@ -62,14 +62,14 @@ def _open_bullmq(setup: Setup) -> Store:
 
 
 def _bullmq_settings(said: Any, at: Any) -> Any:
-    from engine.stores.bullmq import place
+    from engine.formats.bullmq import place
 
     return place.parse_settings(said, at)
 
 
 def _check_federation(config: Config) -> None:
     if config.federation is not None:  # loaded only if it is configured
-        from engine.config.federation_config import parse_federation
+        from engine.formats.bullmq.federation.settings import parse_federation
 
         parse_federation(config.federation)
 
@@ -173,9 +173,9 @@ FORMATS: dict[str, Format] = {
         no_destinations="",
         why_unworkable=lambda settings: "",
         claims="job locks",
-        complete_place="formats.bullmq:complete_place",
-        probe_job="formats.federation:run_probe_now",
-        doctor="formats.bullmq:check_server",
+        complete_place="formats.bullmq.commands:complete_place",
+        probe_job="formats.bullmq.federation:run_probe_now",
+        doctor="formats.bullmq.commands:check_server",
     ),
     "zmailer": Format(
         "a ZMailer spool",

@@ -12,7 +12,7 @@ from engine.doctor.finding import Finding, Grade
 from engine.policy import format_rough_duration
 from engine.store import Unavailable
 from engine.text.safe import safe_line
-from tui.cli.formats import federation
+from tui.cli.formats.bullmq import federation
 from tui.cli.queue.doctor import doctor as check_place
 from tui.cli.queue.doctor import print_findings
 from tui.cli.setup.delivery_parts import open_registry
@@ -28,8 +28,8 @@ def doctor(setup: Setup, arguments: Namespace) -> int:
 
 def _check_own(setup: Setup) -> Iterator[tuple[str, Finding]]:
     """Our keys and our origin."""
-    from engine.federation.envelope import fingerprint
-    from engine.federation.keys import BadKeys
+    from engine.formats.bullmq.federation.envelope import fingerprint
+    from engine.formats.bullmq.federation.keys import BadKeys
 
     settings = federation.settings_of(setup)
     try:
@@ -52,8 +52,8 @@ def _check_own(setup: Setup) -> Iterator[tuple[str, Finding]]:
 
 def _check_servers(setup: Setup) -> Iterator[tuple[str, Finding]]:
     """Servers of the registry that get no deliveries and are not probed any more."""
-    from engine.federation.health import OVERDUE_SECONDS
-    from engine.federation.parts import keys_of
+    from engine.formats.bullmq.federation.health import OVERDUE_SECONDS
+    from engine.formats.bullmq.federation.parts import keys_of
 
     registry = open_registry(setup.config)
     if registry is None:

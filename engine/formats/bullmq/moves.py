@@ -13,15 +13,15 @@ from functools import cache
 from itertools import groupby, islice
 from typing import Any, NamedTuple
 
+from engine.formats.bullmq.connection import Connection, Denied, Script, ScriptCall, pack, script
+from engine.formats.bullmq.image import LONG_FIELD_BYTES, JobImage, parse_image, to_bytes
+from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS
+from engine.formats.bullmq.place import RedisPlace, split_id, task_id
+from engine.formats.bullmq.row import BACKOFF_KEY, CUSTOM, OUR_TOKEN, STATES, make_token, place_of
+from engine.formats.bullmq.scan import QueueCounts
 from engine.model import AttemptReport, Edge, Edges, Move, Outcome, State, Task, attempts_allowed
 from engine.policy import format_time
 from engine.store import Gone, StoreError, Unavailable, Unsupported, require_edge
-from engine.stores.bullmq.connection import Connection, Denied, Script, ScriptCall, pack, script
-from engine.stores.bullmq.image import LONG_FIELD_BYTES, JobImage, parse_image, to_bytes
-from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
-from engine.stores.bullmq.place import RedisPlace, split_id, task_id
-from engine.stores.bullmq.row import BACKOFF_KEY, CUSTOM, OUR_TOKEN, STATES, make_token, place_of
-from engine.stores.bullmq.scan import QueueCounts
 from engine.text.json_text import compact_json
 
 TYPE_CHECK_SECONDS = 1.0

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from engine.destinations.database import SqlDatabase
 from engine.destinations.destination import Destination, origin_of
 from engine.destinations.registry import Registry
-from engine.federation.keys import ENCRYPTION, SIGNING
+from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING
 from engine.text.safe import safe_line
 
 NOT_PROBED = frozenset({"DNS_BLOCKED", "INVALID_RESPONSE_FROM_TARGET"})

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 
+from engine.formats.bullmq.connection import Denied
+from engine.formats.bullmq.facts import list_names
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.row import job_options
+from engine.formats.bullmq.store import BullmqStore
 from engine.policy import format_time
 from engine.schedules import parse_schedule
 from engine.store import Gone, Unsupported
-from engine.stores.bullmq.connection import Denied
-from engine.stores.bullmq.facts import list_names
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.row import job_options
-from engine.stores.bullmq.store import BullmqStore
 from engine.text.safe import clean_error, safe_line
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices

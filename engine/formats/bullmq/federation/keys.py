@@ -17,7 +17,7 @@ from typing import NamedTuple
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from engine.federation.envelope import KEY_BYTES, BadEnvelope, decode, encode
+from engine.formats.bullmq.federation.envelope import KEY_BYTES, BadEnvelope, decode, encode
 from engine.system import files
 
 SIGNING, ENCRYPTION = "publicKey", "encryptionPublicKey"

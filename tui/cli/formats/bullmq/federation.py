@@ -13,19 +13,19 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from engine.config.federation_config import FederationConfig, parse_federation
 from engine.destinations.destination import CLOCK_SKEW_SECONDS
+from engine.formats.bullmq.federation.settings import FederationConfig, parse_federation
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import RedisPlace, parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import State, Task
 from engine.store import Gone, StoreError, Unavailable
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.place import RedisPlace, parse_place
-from engine.stores.bullmq.store import BullmqStore
 from engine.system import files
 from engine.text.safe import clean_error, safe_line
 from engine.verbs import promote
 from engine.work.handlers import Handler
 from engine.work.services import WorkerServices
-from tui.cli.formats.bullmq_worker import FORMAT, print_connected, worker_name
+from tui.cli.formats.bullmq.worker import FORMAT, print_connected, worker_name
 from tui.cli.queue import lease_worker
 from tui.cli.queue.run_records import RunRecords
 from tui.cli.setup.delivery_parts import open_registry, with_outbox
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from engine.config.place_address import Address
     from engine.destinations.destination import Destination
     from engine.destinations.registry import Registry
-    from engine.federation.jobs import QueuedJob
-    from engine.federation.keys import OwnKeys
-    from engine.federation.parts import FederationParts
-    from engine.federation.profile import Policy
+    from engine.formats.bullmq.federation.jobs import QueuedJob
+    from engine.formats.bullmq.federation.keys import OwnKeys
+    from engine.formats.bullmq.federation.parts import FederationParts
+    from engine.formats.bullmq.federation.profile import Policy
 
 ORIGIN_VARIABLE = "BETTER_AUTH_URL"
 """Environment variable with our own origin, as Sipher reads it."""
@@ -120,7 +120,7 @@ def read_own_keys(settings: FederationConfig) -> OwnKeys:
     Raises:
         BadKeys: they cannot be used.
     """
-    from engine.federation.keys import read_keys
+    from engine.formats.bullmq.federation.keys import read_keys
 
     return read_keys(os.environ, settings.keys)
 
@@ -132,7 +132,7 @@ def work(setup: Setup, arguments: Namespace) -> int:
     """Run deliveries and probes until a signal."""
     setup.require_format(FORMAT, "a server of BullMQ queues")
     require_packages()
-    from engine.federation.jobs import SLOTS
+    from engine.formats.bullmq.federation.jobs import SLOTS
 
     setup.refuse_unwritable(setup.state_folder, made=True)
     setup.make_folder(setup.state_folder)
@@ -178,11 +178,11 @@ def _handlers(
 ) -> Mapping[str, Handler]:
     from engine.destinations.database import SqlDatabase
     from engine.destinations.outbox import Outbox
-    from engine.federation.acks import AckParts
-    from engine.federation.delivery import DeliveryHandler
-    from engine.federation.follows import SqlFollows
-    from engine.federation.health import ProbeHandler, plan_missing_probes
-    from engine.federation.jobs import DELIVERY_QUEUE, HEALTH_QUEUE
+    from engine.formats.bullmq.federation.acks import AckParts
+    from engine.formats.bullmq.federation.delivery import DeliveryHandler
+    from engine.formats.bullmq.federation.follows import SqlFollows
+    from engine.formats.bullmq.federation.health import ProbeHandler, plan_missing_probes
+    from engine.formats.bullmq.federation.jobs import DELIVERY_QUEUE, HEALTH_QUEUE
 
     parts = _parts(setup, place, services.log, stack)
     config, settings = setup.config, settings_of(setup)
@@ -217,10 +217,10 @@ def _parts(
     from engine.delivery.url_guard import UrlGuard
     from engine.destinations.database import SqlDatabase
     from engine.destinations.destination import origin_of
-    from engine.federation.keys import BadKeys
-    from engine.federation.parts import PROBES, FederationParts
-    from engine.federation.profile import PROFILES
-    from engine.federation.shared_tables import SharedRegistry, SharedTables
+    from engine.formats.bullmq.federation.keys import BadKeys
+    from engine.formats.bullmq.federation.parts import PROBES, FederationParts
+    from engine.formats.bullmq.federation.profile import PROFILES
+    from engine.formats.bullmq.federation.shared_tables import SharedRegistry, SharedTables
 
     settings = settings_of(setup)
     registry = open_registry(setup.config, creates=True)
@@ -279,7 +279,7 @@ def policies_of(settings: FederationConfig) -> Mapping[str, Policy]:
     Raises:
         CommandError: there is no such code.
     """
-    from engine.federation.profile import POLICIES
+    from engine.formats.bullmq.federation.profile import POLICIES
 
     found = dict(POLICIES)
     for code, changes in settings.policies.items():
@@ -298,7 +298,7 @@ def _add_probe(
 ) -> None:
     """Add a probe. If it is planned already, but for more than `skew` seconds later, as a wrong
     clock does, it is made due now."""
-    from engine.federation.jobs import probe_job
+    from engine.formats.bullmq.federation.jobs import probe_job
 
     job = probe_job(server, number, delay)
     try:
@@ -316,7 +316,7 @@ def run_probe_now(setup: Setup, server: Destination) -> None:
     """
     if find_spec("cryptography") is None:
         return  # no key of a server was ever learned here
-    from engine.federation.parts import keys_of
+    from engine.formats.bullmq.federation.parts import keys_of
 
     if not keys_of(server).signing:
         return
@@ -335,7 +335,7 @@ def enqueue(setup: Setup, arguments: Namespace) -> int:
     setup.require_format(FORMAT, "a server of BullMQ queues")
     require_packages()
     from engine.destinations.destination import origin_of
-    from engine.federation.jobs import PATHS, BadJob, delivery_job, parse_method
+    from engine.formats.bullmq.federation.jobs import PATHS, BadJob, delivery_job, parse_method
 
     server, payload = arguments.server.rstrip("/"), arguments.payload
     if payload == "-":
@@ -368,9 +368,9 @@ def keys(setup: Setup, arguments: Namespace) -> int:
     """Print our public keys and those of known servers, with fingerprints; make ours if there are
     none in the configured folder."""
     require_packages()
-    from engine.federation.envelope import fingerprint
-    from engine.federation.keys import ENCRYPTION_PUBLIC, PUBLIC, BadKeys
-    from engine.federation.parts import keys_of
+    from engine.formats.bullmq.federation.envelope import fingerprint
+    from engine.formats.bullmq.federation.keys import ENCRYPTION_PUBLIC, PUBLIC, BadKeys
+    from engine.formats.bullmq.federation.parts import keys_of
 
     registry = open_registry(setup.config)
     with closing(registry) if registry is not None else nullcontext():
@@ -399,9 +399,9 @@ def keys(setup: Setup, arguments: Namespace) -> int:
 
 def _print_keys(found: OwnKeys, registry: Registry | None) -> None:
     """Print our public keys, and the fingerprints of the known servers, as JSON."""
-    from engine.federation.envelope import fingerprint
-    from engine.federation.keys import ENCRYPTION_PUBLIC, PUBLIC
-    from engine.federation.parts import keys_of
+    from engine.formats.bullmq.federation.envelope import fingerprint
+    from engine.formats.bullmq.federation.keys import ENCRYPTION_PUBLIC, PUBLIC
+    from engine.formats.bullmq.federation.parts import keys_of
 
     servers = {}
     for one in registry.all() if registry is not None else ():
@@ -413,7 +413,7 @@ def _print_keys(found: OwnKeys, registry: Registry | None) -> None:
 
 
 def _own_keys(settings: FederationConfig) -> OwnKeys:
-    from engine.federation.keys import make_keys, write_keys
+    from engine.formats.bullmq.federation.keys import make_keys, write_keys
 
     if settings.keys and _is_empty(settings.keys):
         try:
@@ -426,7 +426,7 @@ def _own_keys(settings: FederationConfig) -> OwnKeys:
 
 def _is_empty(folder: str) -> bool:
     """True if there are no keys, once what a killed process has left is finished."""
-    from engine.federation.keys import finish_keys
+    from engine.formats.bullmq.federation.keys import finish_keys
 
     try:
         finish_keys(folder)
@@ -441,9 +441,9 @@ def _forget(registry: Registry | None, server: str) -> int:
     """Forget the keys of a server, so that its new ones are learned with the next delivery."""
     from engine.destinations.destination import origin_of
     from engine.destinations.registry import update
-    from engine.federation.envelope import fingerprint
-    from engine.federation.keys import ENCRYPTION, SIGNING
-    from engine.federation.parts import keys_of
+    from engine.formats.bullmq.federation.envelope import fingerprint
+    from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING
+    from engine.formats.bullmq.federation.parts import keys_of
 
     if registry is None:
         fail(EX_CONFIG, "federation: needs destinations, such as sqlite:///PATH")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from engine.delivery.network_errors import DeliveryError
 from engine.destinations.destination import Destination, mark_success, origin_of
 from engine.destinations.registry import update
-from engine.federation.envelope import BadEnvelope
-from engine.federation.keys import ENCRYPTION, SIGNING, PeerKeys
-from engine.federation.parts import (
+from engine.formats.bullmq.federation.envelope import BadEnvelope
+from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING, PeerKeys
+from engine.formats.bullmq.federation.parts import (
     FederationParts,
     keys_of,
     own_headers,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from engine.destinations.destination import origin_of
-from engine.federation.parts import parse_object, to_json
+from engine.formats.bullmq.federation.parts import parse_object, to_json
 
 DELIVERY_QUEUE, HEALTH_QUEUE = "federation-delivery", "federation-health-check"
 SLOTS: Mapping[str, int] = {DELIVERY_QUEUE: 10, HEALTH_QUEUE: 3}

@@ -11,17 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, pairwise
 from typing import Self
 
-from engine.model import Missing, Problem, State, Task, TaskCounts
-from engine.store import StoreError, Unsupported
-from engine.stores.bullmq.connection import Connection, Denied, ScriptCall, pack, script
-from engine.stores.bullmq.place import (
-    RedisPlace,
-    job_of,
-    job_text,
-    split_id,
-    task_id,
-)
-from engine.stores.bullmq.row import (
+from engine.formats.bullmq.connection import Connection, Denied, ScriptCall, pack, script
+from engine.formats.bullmq.place import RedisPlace, job_of, job_text, split_id, task_id
+from engine.formats.bullmq.row import (
     OLD_MARKER,
     ORPHAN,
     PLACES,
@@ -31,6 +23,8 @@ from engine.stores.bullmq.row import (
     is_usual,
     read_page,
 )
+from engine.model import Missing, Problem, State, Task, TaskCounts
+from engine.store import StoreError, Unsupported
 from engine.system.sorted_names import SortedNames
 
 ROWS_PER_CALL = 200

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+from engine.formats.bullmq.package_scripts import INSTALL_HINT, package_text
+from engine.formats.bullmq.place import RedisPlace
 from engine.store import Full, StoreError, Unavailable, Unsupported
-from engine.stores.bullmq.package_scripts import INSTALL_HINT, package_text
-from engine.stores.bullmq.place import RedisPlace
 from engine.system.answer_limit import AnswerLimit, AnswerTooLong
 from engine.text.safe import safe_line
 

@@ -14,7 +14,7 @@ from engine.delivery.network_errors import DeliveryError
 from engine.delivery.status_table import DONE, FATAL, outcome, retry_after
 from engine.destinations.destination import Destination, origin_of
 from engine.destinations.outbox import Outbox
-from engine.federation.acks import (
+from engine.formats.bullmq.federation.acks import (
     Ack,
     AckParts,
     AckRefused,
@@ -22,18 +22,18 @@ from engine.federation.acks import (
     handle_ack,
     lacks_decision,
 )
-from engine.federation.discovery import DiscoveryFailed, discover, is_registered
-from engine.federation.envelope import BadEnvelope, seal, sign
-from engine.federation.health import note_failure, note_success, wait_for_probe
-from engine.federation.jobs import BadJob, DeliveryJob, parse_delivery, parse_method
-from engine.federation.parts import (
+from engine.formats.bullmq.federation.discovery import DiscoveryFailed, discover, is_registered
+from engine.formats.bullmq.federation.envelope import BadEnvelope, seal, sign
+from engine.formats.bullmq.federation.health import note_failure, note_success, wait_for_probe
+from engine.formats.bullmq.federation.jobs import BadJob, DeliveryJob, parse_delivery, parse_method
+from engine.formats.bullmq.federation.parts import (
     FederationParts,
     for_task,
     keys_of,
     own_headers,
     parse_object,
 )
-from engine.federation.relay import CONFLICT, NoRelay, send_by_relay
+from engine.formats.bullmq.federation.relay import CONFLICT, NoRelay, send_by_relay
 from engine.model import STALLED_BEFORE_KEY, Task
 from engine.store import StoreError
 from engine.work.handlers import Context, Failed, Fatal, HandlerResult, Retry

@@ -6,6 +6,17 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
+from engine.formats.bullmq import controls
+from engine.formats.bullmq.change_feed import ChangeFeed, MarkerWatch
+from engine.formats.bullmq.claims import JobClaims
+from engine.formats.bullmq.connection import READ_ONLY_REPLICA, Connection, ScriptCall, script
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.moves import ACTIONS, EDGES, UNKNOWN_NUMBER, Action, JobMoves
+from engine.formats.bullmq.place import RedisPlace, task_id
+from engine.formats.bullmq.reading import JobReader
+from engine.formats.bullmq.repeats import Repeats
+from engine.formats.bullmq.row import STATES, WORDS, own_retry_policy
+from engine.formats.bullmq.scan import KnownQueues, QueueCounts, RedisScan
 from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Problem, State, Task
 from engine.store import (
     ClaimFilter,
@@ -20,17 +31,6 @@ from engine.store import (
     measure_trash_by_scan,
     read_no_trash,
 )
-from engine.stores.bullmq import controls
-from engine.stores.bullmq.change_feed import ChangeFeed, MarkerWatch
-from engine.stores.bullmq.claims import JobClaims
-from engine.stores.bullmq.connection import READ_ONLY_REPLICA, Connection, ScriptCall, script
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.moves import ACTIONS, EDGES, UNKNOWN_NUMBER, Action, JobMoves
-from engine.stores.bullmq.place import RedisPlace, task_id
-from engine.stores.bullmq.reading import JobReader
-from engine.stores.bullmq.repeats import Repeats
-from engine.stores.bullmq.row import STATES, WORDS, own_retry_policy
-from engine.stores.bullmq.scan import KnownQueues, QueueCounts, RedisScan
 
 MOVES_PER_PIPELINE = 100
 """Changes that are sent at a time."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from engine.destinations.registry import Registry
-from engine.federation.envelope import BadEnvelope, is_signed, parse_envelope, unseal
-from engine.federation.jobs import FOLLOW
-from engine.federation.keys import OwnKeys
-from engine.federation.parts import keys_of, parse_object
-from engine.federation.profile import Profile
+from engine.formats.bullmq.federation.envelope import BadEnvelope, is_signed, parse_envelope, unseal
+from engine.formats.bullmq.federation.jobs import FOLLOW
+from engine.formats.bullmq.federation.keys import OwnKeys
+from engine.formats.bullmq.federation.parts import keys_of, parse_object
+from engine.formats.bullmq.federation.profile import Profile
 
 METHOD = "PROXY_RESPONSE"
 """The method of an acknowledgement, and of what a relay wraps it in."""

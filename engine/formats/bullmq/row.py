@@ -12,6 +12,7 @@ from math import isfinite
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from engine.destinations.request_facts import parse_destination, url_in
+from engine.formats.bullmq.place import ODD_ID, RedisPlace, job_text, task_id
 from engine.model import (
     ATTEMPTS_ALLOWED_KEY,
     EMPTY,
@@ -25,7 +26,6 @@ from engine.model import (
 )
 from engine.policy import DAY_SECONDS, RetryPolicy, retries_of
 from engine.schedules import Schedule, parse_schedule
-from engine.stores.bullmq.place import ODD_ID, RedisPlace, job_text, task_id
 from engine.text.safe import clean_error, safe_line
 
 T = TypeVar("T")

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 
 from engine.doctor.finding import Finding, Grade
+from engine.formats.bullmq import facts
+from engine.formats.bullmq.connection import Connection, Denied
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.repeats import Repeats
+from engine.formats.bullmq.scan import KnownQueues
 from engine.monitor.latency import KindFigures, percentile
 from engine.monitor.throughput import HISTORY_SECONDS
 from engine.store import StoreError, Unavailable
-from engine.stores.bullmq import facts
-from engine.stores.bullmq.connection import Connection, Denied
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.repeats import Repeats
-from engine.stores.bullmq.scan import KnownQueues
 from engine.text.safe import safe_line
-from tui.cli.formats.bullmq_worker import handled_queues
+from tui.cli.formats.bullmq.worker import handled_queues
 from tui.cli.queue.doctor import check_store
 from tui.cli.setup.setup import Setup
 from tui.session.place import Place, PlaceGroups, WholeQueueFigures

@@ -9,19 +9,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from engine.model import ConnectedWorker, State
-from engine.policy import format_rough_duration
-from engine.store import StoreError
-from engine.stores.bullmq.connection import Connection, ScriptCall, script
-from engine.stores.bullmq.place import DEFAULT_PREFIX, RedisPlace
-from engine.stores.bullmq.row import MAX_TIME_MS
-from engine.stores.bullmq.scan import (
+from engine.formats.bullmq.connection import Connection, ScriptCall, script
+from engine.formats.bullmq.place import DEFAULT_PREFIX, RedisPlace
+from engine.formats.bullmq.row import MAX_TIME_MS
+from engine.formats.bullmq.scan import (
     MAX_SUSPECTS,
     KnownQueues,
     QueueCounts,
     count_orphans,
     count_states,
 )
+from engine.model import ConnectedWorker, State
+from engine.policy import format_rough_duration
+from engine.store import StoreError
 from engine.text.safe import safe_line
 
 SAFE_POLICY = "noeviction"

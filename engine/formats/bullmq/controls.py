@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from engine.formats.bullmq.connection import Connection, ScriptCall, script
+from engine.formats.bullmq.moves import JobMoves
+from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS
+from engine.formats.bullmq.place import RedisPlace
+from engine.formats.bullmq.scan import QueueCounts, find_orphans
 from engine.schedules import format_seconds
 from engine.store import Control, ControlTarget, Gone, StoreError, Unsupported
-from engine.stores.bullmq.connection import Connection, ScriptCall, script
-from engine.stores.bullmq.moves import JobMoves
-from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
-from engine.stores.bullmq.place import RedisPlace
-from engine.stores.bullmq.scan import QueueCounts, find_orphans
 from engine.text.durations import parse_duration
 
 MAX_CONCURRENCY = 1_000_000

@@ -12,10 +12,10 @@ from engine.delivery.http_client import Answer
 from engine.delivery.network_errors import DeliveryError
 from engine.destinations.destination import Destination, mark_success, origin_of
 from engine.destinations.registry import update
-from engine.federation.discovery import discover_url
-from engine.federation.envelope import seal, sign
-from engine.federation.keys import PeerKeys
-from engine.federation.parts import (
+from engine.formats.bullmq.federation.discovery import discover_url
+from engine.formats.bullmq.federation.envelope import seal, sign
+from engine.formats.bullmq.federation.keys import PeerKeys
+from engine.formats.bullmq.federation.parts import (
     FederationParts,
     keys_of,
     own_headers,

@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from engine.formats.bullmq.connection import Connection, Denied
+from engine.formats.bullmq.place import RedisPlace, task_id
+from engine.formats.bullmq.row import PLACES, STATES
+from engine.formats.bullmq.scan import KnownQueues, QueueCounts
 from engine.model import TaskCounts
 from engine.store import StoreError
-from engine.stores.bullmq.connection import Connection, Denied
-from engine.stores.bullmq.place import RedisPlace, task_id
-from engine.stores.bullmq.row import PLACES, STATES
-from engine.stores.bullmq.scan import KnownQueues, QueueCounts
 
 COUNT_SECONDS = 1.0
 """Seconds between two counts."""

@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from engine.formats.bullmq.place import task_id
+from engine.formats.bullmq.row import PLACES
 from engine.model import Part, State, Task
 from engine.store import MAX_PART_BYTES, Unsupported
-from engine.stores.bullmq.place import task_id
-from engine.stores.bullmq.row import PLACES
 
 LONG_FIELD_BYTES = 128 * 1024
 """A longer field is in the image by its SHA-1 only, and is never changed; so longer data cannot be

@@ -11,9 +11,9 @@ from engine.delivery.http_client import Answer
 from engine.delivery.network_errors import CANCELLED, OWN_LIMIT, DeliveryError
 from engine.destinations.destination import Destination
 from engine.destinations.registry import Registry
-from engine.federation.keys import ENCRYPTION, SIGNING, OwnKeys, PeerKeys
-from engine.federation.profile import POLICIES, Policy, Profile
-from engine.federation.shared_tables import SharedTables
+from engine.formats.bullmq.federation.keys import ENCRYPTION, SIGNING, OwnKeys, PeerKeys
+from engine.formats.bullmq.federation.profile import POLICIES, Policy, Profile
+from engine.formats.bullmq.federation.shared_tables import SharedTables
 from engine.schedules import Schedule, linear
 from engine.work.handlers import Lacking, Postponed
 

@@ -15,10 +15,10 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
+from engine.formats.bullmq.connection import Connection, ScriptCall, pack, script
+from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS
+from engine.formats.bullmq.place import RedisPlace
 from engine.store import StoreError, Unsupported
-from engine.stores.bullmq.connection import Connection, ScriptCall, pack, script
-from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
-from engine.stores.bullmq.place import RedisPlace
 from engine.text.safe import safe_line
 
 GATE_SECONDS = 5.0

@@ -17,15 +17,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from engine.config.place_address import parse_address
 from engine.demo import traffic
-from engine.federation.jobs import POST, delivery_job
-from engine.federation.keys import make_keys, write_keys
+from engine.formats.bullmq.federation.jobs import POST, delivery_job
+from engine.formats.bullmq.federation.keys import make_keys, write_keys
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
 from engine.model import State
 from engine.store import StoreError
-from engine.stores.bullmq.image import NewJob
-from engine.stores.bullmq.place import parse_place
-from engine.stores.bullmq.store import BullmqStore
 from tui.cli.demo_formats import PastTraffic
-from tui.cli.demo_formats_redis import start_server
+from tui.cli.formats.bullmq.demo import start_server
 
 DIES_SECONDS, BACK_SECONDS = 15.0, 75.0
 """Seconds after the start at which one server dies and comes back."""

@@ -9,12 +9,12 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+from engine.formats.bullmq import image
+from engine.formats.bullmq.connection import Connection, ScriptCall, script
+from engine.formats.bullmq.place import OUR_PREFIX, RedisPlace, split_id, task_id
+from engine.formats.bullmq.row import PLACES, STATES, Row, place_of, read_rows, row_of
 from engine.model import Part, Problem, Relative, Relatives, State, Task
 from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, StoreError, Unsupported
-from engine.stores.bullmq import image
-from engine.stores.bullmq.connection import Connection, ScriptCall, script
-from engine.stores.bullmq.place import OUR_PREFIX, RedisPlace, split_id, task_id
-from engine.stores.bullmq.row import PLACES, STATES, Row, place_of, read_rows, row_of
 from engine.text.safe import safe_line
 
 MAX_LOG_LINES = 10_000

@@ -16,9 +16,9 @@ from engine.destinations.destination import (
     waits_until,
 )
 from engine.destinations.registry import update
-from engine.federation.discovery import discover_url
-from engine.federation.jobs import BadJob, parse_server, probe_id
-from engine.federation.parts import FederationParts, for_task, keys_of
+from engine.formats.bullmq.federation.discovery import discover_url
+from engine.formats.bullmq.federation.jobs import BadJob, parse_server, probe_id
+from engine.formats.bullmq.federation.parts import FederationParts, for_task, keys_of
 from engine.model import Task
 from engine.store import Gone, StoreError
 from engine.work.handlers import Context, Failed, Fatal, Postponed

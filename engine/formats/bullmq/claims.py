@@ -9,17 +9,17 @@ from itertools import count
 from typing import Any
 
 from engine import verbs
+from engine.formats.bullmq.change_feed import MarkerWatch
+from engine.formats.bullmq.connection import Connection, ScriptCall, pack, script
+from engine.formats.bullmq.image import to_bytes
+from engine.formats.bullmq.moves import EDGES, JobMoves
+from engine.formats.bullmq.package_scripts import PACKAGE_SCRIPTS
+from engine.formats.bullmq.place import RedisPlace
+from engine.formats.bullmq.repeats import Repeats
+from engine.formats.bullmq.row import make_token, read_rows, row_of
+from engine.formats.bullmq.scan import QueueCounts
 from engine.model import Move, Outcome, Task
 from engine.store import ClaimFilter, StoreError
-from engine.stores.bullmq.change_feed import MarkerWatch
-from engine.stores.bullmq.connection import Connection, ScriptCall, pack, script
-from engine.stores.bullmq.image import to_bytes
-from engine.stores.bullmq.moves import EDGES, JobMoves
-from engine.stores.bullmq.package_scripts import PACKAGE_SCRIPTS
-from engine.stores.bullmq.place import RedisPlace
-from engine.stores.bullmq.repeats import Repeats
-from engine.stores.bullmq.row import make_token, read_rows, row_of
-from engine.stores.bullmq.scan import QueueCounts
 from engine.text.safe import clean_error
 
 MAX_LOT = 64

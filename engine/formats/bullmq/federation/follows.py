@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.destinations.database import SqlDatabase
-from engine.federation.acks import Follow
+from engine.formats.bullmq.federation.acks import Follow
 
 TABLE = "follows"
 _IS_FOLLOW = "follower_id = ? AND following_id = ? AND follower_server_url = ?"

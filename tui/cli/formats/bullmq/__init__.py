@@ -1,0 +1,1 @@
+"""The commands of a server of BullMQ queues, and of the federation on it."""
