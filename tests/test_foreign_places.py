@@ -608,9 +608,9 @@ BY_PATH: Mapping[str, str] = {
     "tui/cli/templates.py": "texts of our own",
     "tui/cli/completion.py": "texts of our own; a word of the command line is only tested",
     "tui/cli/demo_formats.py": "places of the demo",
-    "tui/cli/zmailer/scheduler.py": _MACHINE,
+    "tui/cli/formats/zmailer/scheduler.py": _MACHINE,
     "engine/formats/bullmq/repeats.py": _MACHINE,
-    "tui/cli/demo_formats_zmailer.py": "places of the demo",
+    "tui/cli/formats/zmailer/demo.py": "places of the demo",
     "tui/cli/formats/kannader/commands.py": "the mail that the command line names: it may be a pipe",
     "tui/cli/plans/edit_note.py": "the data that the command line names: it may be a pipe",
     "tui/cli/formats/nftban/add_batch.py": "the tasks that the command line names: it may be a pipe",
@@ -656,7 +656,7 @@ MODE_CALLS = {"chmod", "chown", "lchown", "lchmod", "utime", "copymode", "copyst
 BY_NAME = {
     "tui/packaging/debian.py": "the folder build of our own tree",
     "tui/cli/demo_formats.py": "places of the demo",
-    "tui/cli/demo_formats_zmailer.py": "places of the demo",
+    "tui/cli/formats/zmailer/demo.py": "places of the demo",
 }
 
 

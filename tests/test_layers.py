@@ -19,7 +19,7 @@ PACKAGES = {
     "engine.logs": "engine.system",
     "engine.mail": "engine.system",
     "engine.operations": "engine.system",
-    "engine.scheduling": "engine.config",
+    "engine.formats.zmailer.scheduling": "engine.config",
     "engine.formats.nftban": "engine.system",
     "engine.config": "engine.locks",
     "engine.destinations": "engine.config",
@@ -31,14 +31,14 @@ PACKAGES = {
     "engine.formats.kannader": "engine.config",
     "engine.formats.zgb": "engine.config",
     "engine.formats.bullmq": "engine.destinations",
-    "engine.stores.zmailer": "engine.config",
-    "engine.mailq": "engine.config",
-    "engine.zmailer": "engine.mail.message engine.scheduling engine.stores.zmailer",
-    "engine.zmailer.scheduler": "engine.mailq engine.zmailer",
-    "engine.zmailer.agents": "engine.mail.send engine.scheduling engine.zmailer",
-    "engine.stores.mailq": "engine.mailq",
+    "engine.formats.zmailer.spool": "engine.config",
+    "engine.formats.zmailer.mailq": "engine.config",
+    "engine.formats.zmailer": "engine.mail.message engine.formats.zmailer.scheduling engine.formats.zmailer.spool",
+    "engine.formats.zmailer.scheduler": "engine.formats.zmailer.mailq engine.formats.zmailer",
+    "engine.formats.zmailer.agents": "engine.mail.send engine.formats.zmailer.scheduling engine.formats.zmailer",
+    "engine.formats.zmailer.mailq_store": "engine.formats.zmailer.mailq",
     "engine.stores": "engine.formats.nftban engine.formats.kannader engine.formats.zgb "
-    "engine.formats.bullmq engine.stores.zmailer engine.stores.mailq",
+    "engine.formats.bullmq engine.formats.zmailer.spool engine.formats.zmailer.mailq_store",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
     "engine.doctor": "engine.destinations engine.monitor engine.operations engine.stores",
@@ -62,11 +62,11 @@ PACKAGES = {
     "tui.groups": "tui.queue",
     "tui.overview": "tui.queue",
     "tui": "tui.groups tui.locks tui.log tui.overview",
-    "tui.cli.setup": "engine.destinations engine.stores engine.work engine.zmailer tui.session",
+    "tui.cli.setup": "engine.destinations engine.stores engine.work engine.formats.zmailer tui.session",
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
     "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
     "tui.cli.formats": "engine.formats.bullmq.federation tui.cli.queue",
-    "tui.cli.zmailer": "engine.zmailer.agents engine.zmailer.scheduler tui.cli.queue",
+    "tui.cli.formats.zmailer": "engine.formats.zmailer.agents engine.formats.zmailer.scheduler tui.cli.queue",
     "tui.cli.formats.nftban.mail": "tui.cli.queue",
     "tui.cli": "engine.demo engine.formats.bullmq.federation tui tui.cli.setup",
     "tui.cli.print": "tui.cli tui.cli.queue",
@@ -224,14 +224,14 @@ def test_only_the_terminal_uses_private_names_of_textual() -> None:
 
 FORMATS = frozenset({"nftban", "kannader", "zgb", "bullmq", "zmailer"})
 NAMES_FORMATS = (
-    *("engine.stores", "engine.zmailer", "engine.doctor", "engine.demo"),
+    *("engine.stores", "engine.formats.zmailer", "engine.doctor", "engine.demo"),
     *(
         "tui.cli.setup.place_formats",
         "tui.cli.queue",
         "tui.cli.formats",
         "tui.cli.formats.nftban.mail",
     ),
-    *("tui.cli.zmailer", "tui.cli.demo_formats"),
+    *("tui.cli.formats.zmailer", "tui.cli.demo_formats"),
 )
 """The formats, their checks and demo places, the table of formats, and the commands of each."""
 

@@ -9,9 +9,9 @@ import sys
 import time
 from functools import partial
 
-from engine.scheduling.agent_lines import JobLine
-from engine.scheduling.agent_process import Agent, start_agent
-from engine.scheduling.agent_talk import Answered
+from engine.formats.zmailer.scheduling.agent_lines import JobLine
+from engine.formats.zmailer.scheduling.agent_process import Agent, start_agent
+from engine.formats.zmailer.scheduling.agent_talk import Answered
 from engine.system.supervisor import Program
 from tests.bench.measure import CLEAN, Bench, Figures, compare, interleave
 

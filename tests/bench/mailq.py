@@ -6,9 +6,9 @@ import socket
 import time
 from collections.abc import Callable
 
-from engine.mailq.acl import digest
-from engine.mailq.queue_view import GroupView, SchedulerView, ThreadView, TotalsView
-from engine.mailq.server import MailqServer
+from engine.formats.zmailer.mailq.acl import digest
+from engine.formats.zmailer.mailq.queue_view import GroupView, SchedulerView, ThreadView, TotalsView
+from engine.formats.zmailer.mailq.server import MailqServer
 from tests.bench.measure import Bench, Figures, compare, interleave
 from tests.mailq.mailq_peers import USERS, SampleQueue
 

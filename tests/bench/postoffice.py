@@ -10,9 +10,9 @@ from functools import partial
 from statistics import median
 
 from engine import verbs
+from engine.formats.zmailer.spool.control_file import layout_of, parse_control_file, split_fields
+from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.model import Move, Task
-from engine.stores.zmailer.control_file import layout_of, parse_control_file, split_fields
-from engine.stores.zmailer.store import ZmailerStore
 from tests.bench.measure import (
     PREPARE_SECONDS,
     PYTHON,

@@ -7,7 +7,7 @@ import heapq
 import sys
 import time
 
-from engine.scheduling.agenda import Agenda
+from engine.formats.zmailer.scheduling.agenda import Agenda
 from tests.bench.measure import Bench, Figure, Figures, command, compare, interleave
 
 STEPS = 50_000
@@ -15,9 +15,9 @@ STEPS = 50_000
 MEMORY = """
 import sys
 from random import Random
-from engine.scheduling.jobs import ClauseSettings, QueuedMessage
-from engine.scheduling.ready import AgentSlots
-from engine.scheduling.table import JobGroup, ThreadTable
+from engine.formats.zmailer.scheduling.jobs import ClauseSettings, QueuedMessage
+from engine.formats.zmailer.scheduling.ready import AgentSlots
+from engine.formats.zmailer.scheduling.table import JobGroup, ThreadTable
 
 def used():
     with open("/proc/self/statm") as numbers:

@@ -7,18 +7,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import cast
 
+from engine.formats.zmailer.agents.errormail import ErrormailAgent
+from engine.formats.zmailer.agents.hold import HoldAgent
+from engine.formats.zmailer.agents.jobs import AgentJobs, Deliver
+from engine.formats.zmailer.reports import ReportForm, ReportSettings
+from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer, JobLine, parse_agent_line
+from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.store import ZmailerStore
+from engine.formats.zmailer.spool_mail import SpoolMail
+from engine.formats.zmailer.submit import Router
 from engine.model import Move, Outcome, Problem, State, Task
-from engine.scheduling.agent_lines import AgentAnswer, JobLine, parse_agent_line
 from engine.store import Unavailable
-from engine.stores.zmailer.folders import PostofficeFolders
-from engine.stores.zmailer.store import ZmailerStore
 from engine.verbs import VERBS
-from engine.zmailer.agents.errormail import ErrormailAgent
-from engine.zmailer.agents.hold import HoldAgent
-from engine.zmailer.agents.jobs import AgentJobs, Deliver
-from engine.zmailer.reports import ReportForm, ReportSettings
-from engine.zmailer.spool_mail import SpoolMail
-from engine.zmailer.submit import Router
 from tests.crash.harness import Case, Ended
 from tests.stores.zmailed import Spool, recipient
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from engine import verbs
 from engine.formats.base.memory import MemoryStore, MemoryTasks
 from engine.formats.nftban.task_format import new_record, render_task
+from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.index import backlog
 from engine.index.backlog import BacklogSummary
 from engine.index.filter_language import parse_filter
@@ -31,7 +32,6 @@ from engine.live import inspector as inspector_module
 from engine.live.inspector import IndexChanged, Inspector
 from engine.model import ChangeSource, Missing, Problem, State, Task
 from engine.store import Control, Gone, Store, Unavailable
-from engine.stores.zmailer.store import ZmailerStore
 from engine.system.temp_dir import PREFIX
 from tests.engine.builders import NOW, Clock, a_task, clock
 from tests.examples import examples

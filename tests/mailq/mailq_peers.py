@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.mailq.acl import MailqUser, parse_users
-from engine.mailq.queue_view import (
+from engine.formats.zmailer.mailq.acl import MailqUser, parse_users
+from engine.formats.zmailer.mailq.queue_view import (
     AgentView,
     CounterView,
     GroupView,
@@ -19,7 +19,7 @@ from engine.mailq.queue_view import (
     ThreadView,
     TotalsView,
 )
-from engine.mailq.server import MailqServer, listen_unix
+from engine.formats.zmailer.mailq.server import MailqServer, listen_unix
 
 USERS, _ = parse_users("root:s3cret:ALL:\nnobody:nobody:SNMP QQ TT ETRN:\nqonly:pw:QQ:\n")
 NOW = 1_795_168_178.0

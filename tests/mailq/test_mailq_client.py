@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.mailq import connection, report_text
-from engine.mailq.acl import Right
-from engine.mailq.client import MailqClient
-from engine.mailq.connection import ServerAddress
-from engine.mailq.queue_view import CounterView
+from engine.formats.zmailer.mailq import connection, report_text
+from engine.formats.zmailer.mailq.acl import Right
+from engine.formats.zmailer.mailq.client import MailqClient
+from engine.formats.zmailer.mailq.connection import ServerAddress
+from engine.formats.zmailer.mailq.queue_view import CounterView
 from engine.store import Unavailable, Unsupported
 from engine.system.answer_limit import AnswerLimit
 from tests.mailq.mailq_peers import NOW, SAMPLE_JOBS, RunningServer, serving

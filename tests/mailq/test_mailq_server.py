@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mailq import acl
-from engine.mailq.acl import digest, parse_users, read_users
-from engine.mailq.server import MailqServer, listen_tcp, listen_unix
-from engine.mailq.session import MailqSession, PreparedReports
+from engine.formats.zmailer.mailq import acl
+from engine.formats.zmailer.mailq.acl import digest, parse_users, read_users
+from engine.formats.zmailer.mailq.server import MailqServer, listen_tcp, listen_unix
+from engine.formats.zmailer.mailq.session import MailqSession, PreparedReports
 from engine.store import Unavailable
 from tests.mailq.mailq_peers import USERS, SampleQueue
 from tests.mailq.mailq_samples import answers

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.mailq import job_text, report_text
-from engine.mailq.queue_view import CounterView, GroupView, JobView, JobWait, ThreadView
-from engine.mailq.report_text import BadReport, parse_short_time, short_time
+from engine.formats.zmailer.mailq import job_text, report_text
+from engine.formats.zmailer.mailq.queue_view import (
+    CounterView,
+    GroupView,
+    JobView,
+    JobWait,
+    ThreadView,
+)
+from engine.formats.zmailer.mailq.report_text import BadReport, parse_short_time, short_time
 from tests.mailq.mailq_samples import (
     FOLDER,
     NOW,

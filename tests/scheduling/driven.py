@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from engine.scheduling.agent_lines import AgentAnswer
-from engine.scheduling.jobs import ClauseSettings, Job, QueuedMessage
-from engine.scheduling.ready import AgentSlots
-from engine.scheduling.table import JobGroup, ThreadTable
-from engine.scheduling.threads import Thread
-from engine.scheduling.work import AgentWork, WorkTable
+from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer
+from engine.formats.zmailer.scheduling.jobs import ClauseSettings, Job, QueuedMessage
+from engine.formats.zmailer.scheduling.ready import AgentSlots
+from engine.formats.zmailer.scheduling.table import JobGroup, ThreadTable
+from engine.formats.zmailer.scheduling.threads import Thread
+from engine.formats.zmailer.scheduling.work import AgentWork, WorkTable
 
 MODIFIED = 1_000_000.0
 """Time of the messages, epoch seconds UTC."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.scheduling.agent_lines import (
+from engine.formats.zmailer.scheduling.agent_lines import (
     DIAGNOSTIC,
     MAX_LINE_BYTES,
     STATUSES,

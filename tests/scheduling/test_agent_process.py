@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.scheduling.agent_lines import AgentText, JobLine
-from engine.scheduling.agent_process import (
+from engine.formats.zmailer.scheduling.agent_lines import AgentText, JobLine
+from engine.formats.zmailer.scheduling.agent_process import (
     Agent,
     StartRate,
     agent_account,
     agent_program,
     start_agent,
 )
-from engine.scheduling.agent_talk import Answered, NothingToDo, Ready
+from engine.formats.zmailer.scheduling.agent_talk import Answered, NothingToDo, Ready
 from engine.system.supervisor import CannotRun, Program
 from engine.system.users import Account
 

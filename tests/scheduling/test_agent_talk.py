@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.scheduling import agent_state
-from engine.scheduling.agent_lines import HUNGRY, AgentText, JobLine, parse_job
-from engine.scheduling.agent_state import AgentFeed, AgentState
-from engine.scheduling.agent_talk import (
+from engine.formats.zmailer.scheduling import agent_state
+from engine.formats.zmailer.scheduling.agent_lines import HUNGRY, AgentText, JobLine, parse_job
+from engine.formats.zmailer.scheduling.agent_state import AgentFeed, AgentState
+from engine.formats.zmailer.scheduling.agent_talk import (
     LINES_PER_ROUND,
     MAX_OUTPUT_BYTES,
     AgentTalk,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from engine.scheduling import controls
-from engine.scheduling.jobs import ClauseSettings
-from engine.scheduling.work import AgentWork, find_idle
+from engine.formats.zmailer.scheduling import controls
+from engine.formats.zmailer.scheduling.jobs import ClauseSettings
+from engine.formats.zmailer.scheduling.work import AgentWork, find_idle
 from tests.examples import IS_DEEP
 from tests.scheduling.driven import MODIFIED, Driven, clause
 

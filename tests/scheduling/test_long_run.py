@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from engine.scheduling.jobs import ClauseSettings
+from engine.formats.zmailer.scheduling.jobs import ClauseSettings
 from tests.scheduling.driven import Driven, clause
 
 CLAUSES = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine.scheduling import controls, retry
-from engine.scheduling.jobs import DAY_SECONDS
+from engine.formats.zmailer.scheduling import controls, retry
+from engine.formats.zmailer.scheduling.jobs import DAY_SECONDS
 from tests.scheduling.driven import MODIFIED, Driven, clause
 
 NOW = MODIFIED + 10

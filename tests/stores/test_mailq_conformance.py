@@ -11,12 +11,12 @@ from types import FunctionType
 
 import pytest
 
-from engine.mailq.connection import ServerAddress
-from engine.mailq.queue_view import JobView, JobWait
+from engine.formats.zmailer.mailq.connection import ServerAddress
+from engine.formats.zmailer.mailq.queue_view import JobView, JobWait
+from engine.formats.zmailer.mailq_store.store import MailqStore
+from engine.formats.zmailer.mailq_store.tasks import parse_id, task_id
 from engine.model import Edge, Edges, State, Task
 from engine.store import ClaimFilter, Store, accept_all
-from engine.stores.mailq.store import MailqStore
-from engine.stores.mailq.tasks import parse_id, task_id
 from tests.mailq.mailq_peers import RunningServer, SampleQueue, serving
 from tests.stores import test_conformance
 from tests.stores.seen import found

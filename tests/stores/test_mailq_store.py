@@ -11,18 +11,24 @@ import pytest
 
 from engine import verbs
 from engine.config.place_address import parse_address
-from engine.mailq.connection import ServerAddress
-from engine.mailq.job_text import ThreadJobs
-from engine.mailq.queue_view import AgentView, JobView, JobWait, ThreadView, has_changed
+from engine.formats.zmailer.mailq.connection import ServerAddress
+from engine.formats.zmailer.mailq.job_text import ThreadJobs
+from engine.formats.zmailer.mailq.queue_view import (
+    AgentView,
+    JobView,
+    JobWait,
+    ThreadView,
+    has_changed,
+)
+from engine.formats.zmailer.mailq_store import polling
+from engine.formats.zmailer.mailq_store.place import parse_place
+from engine.formats.zmailer.mailq_store.polling import ThreadPoller
+from engine.formats.zmailer.mailq_store.store import MailqStore
+from engine.formats.zmailer.mailq_store.tasks import last_line, parse_id, tasks_of
 from engine.model import WAITS_KEY, Missing, Move, State, Task
 from engine.operations.execute import apply_plan
 from engine.operations.plans import freeze_shared_plan
 from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.mailq import polling
-from engine.stores.mailq.place import parse_place
-from engine.stores.mailq.polling import ThreadPoller
-from engine.stores.mailq.store import MailqStore
-from engine.stores.mailq.tasks import last_line, parse_id, tasks_of
 from tests.mailq.mailq_peers import (
     NOW,
     SAMPLE_JOBS,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.stores.zmailer.scheduler_conf import (
+from engine.formats.zmailer.spool.scheduler_conf import (
     SchedulerConf,
     find_settings,
     parse_conf,

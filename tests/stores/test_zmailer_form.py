@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.zmailer.spool import marks, names
+from engine.formats.zmailer.spool.control_file import parse_control_file, split_fields
+from engine.formats.zmailer.spool.names import parse_quad
 from engine.model import State
-from engine.stores.zmailer import marks, names
-from engine.stores.zmailer.control_file import parse_control_file, split_fields
-from engine.stores.zmailer.names import parse_quad
 from engine.system.files import Refused
 
 SAMPLES = Path(__file__).parents[1] / "golden" / "zmailer" / "control-files.tar.xz"

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from engine import verbs
+from engine.formats.zmailer.spool import marks
+from engine.formats.zmailer.spool.folders import MAX_CONTROL_BYTES, read_span
+from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.model import STALLED_KEY, Missing, Move, Problem, State, Task
 from engine.store import Gone, Unavailable, Unsupported
-from engine.stores.zmailer import marks
-from engine.stores.zmailer.folders import MAX_CONTROL_BYTES, read_span
-from engine.stores.zmailer.store import ZmailerStore
 from tests.stores.seen import every_file, found, naming, problems_in, tasks_in
 from tests.stores.test_zmailer_form import SAMPLES
 from tests.stores.zmailed import FIRST, HEADERS, Spool, dead_pid, recipient, write_lock
@@ -348,7 +348,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
             spool.put(1001, recipient(user=f"new{left[0]}@d.example"))
         return result
 
-    monkeypatch.setattr("engine.stores.zmailer.reading.read_span", replacing)
+    monkeypatch.setattr("engine.formats.zmailer.spool.reading.read_span", replacing)
     assert found(store, "1001/91").destination == "new0@d.example"
     left[0] = 9
     (problem,) = store.scan({"1001"})
@@ -445,7 +445,7 @@ def test_lookups_of_a_large_file_show_what_changed(
     """Whatever agents, the scheduler and others do to it, the tasks of the last full scan with
     those of each lookup are the tasks of a new one; few are shown again."""
     for module, name, value in SMALL:
-        monkeypatch.setattr(f"engine.stores.zmailer.{module}.{name}", value)
+        monkeypatch.setattr(f"engine.formats.zmailer.spool.{module}.{name}", value)
     lines = [f"r           smtp mx{at}.example user@d.example 1\n" for at in range(300)]
     for at in (7, 150, 299):
         lines[at] += "N NOTIFY=NEVER\n"

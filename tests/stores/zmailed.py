@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.formats.zmailer.spool import marks, names
+from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.model import Edge, Edges, Move, Outcome, State, Task
 from engine.store import ClaimFilter, Gone, accept_all
-from engine.stores.zmailer import marks, names
-from engine.stores.zmailer.folders import PostofficeFolders
-from engine.stores.zmailer.store import ZmailerStore
 
 FIRST = 1_795_160_000
 """Time of each message, in epoch seconds."""

@@ -8,9 +8,9 @@ import pytest
 from textual.binding import Binding
 from textual.screen import Screen
 
+from engine.formats.zmailer.spool.permissions import MAIL_EDGES
 from engine.index.filter_language import FIELDS
 from engine.model import Edge, Edges, State
-from engine.stores.zmailer.permissions import MAIL_EDGES
 from engine.verbs import VERBS
 from tests.tui.spools import a_console, a_memory, a_place
 from tui.app import Console

@@ -15,11 +15,11 @@ import pytest
 
 from engine.config import queue_config
 from engine.config.place_address import parse_address, places_folder
-from engine.mailq import job_text, listing
-from engine.mailq.queue_view import JobView
+from engine.formats.zmailer.mailq import job_text, listing
+from engine.formats.zmailer.mailq.queue_view import JobView
+from engine.formats.zmailer.mailq_store.place import parse_place
+from engine.formats.zmailer.mailq_store.store import MailqStore
 from engine.operations.notes import Notes
-from engine.stores.mailq.place import parse_place
-from engine.stores.mailq.store import MailqStore
 from engine.system.run_clock import RunClock
 from engine.work.housekeeping import Housekeeping
 from tests.mailq.mailq_peers import RunningServer, SampleQueue, serving, waiting_job

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from engine.config import queue_config
+from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.mail.host import this_host
-from engine.stores.zmailer.store import ZmailerStore
 from engine.system import files
 from tests.stores.seen import every_file
 from tests.stores.zmailed import Spool, dead_pid, recipient, write_lock
 from tests.tui.desks import a_desk
 from tests.tui.queues import Run
 from tui import cli
-from tui.cli.demo_formats_zmailer import DemoPostoffice
+from tui.cli.formats.zmailer.demo import DemoPostoffice
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 

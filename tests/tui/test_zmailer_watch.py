@@ -13,19 +13,19 @@ import pytest
 
 from engine.config import queue_config
 from engine.config.validators import ConfigLocation
-from engine.mailq.queue_view import AgentView, SchedulerView, ThreadView
+from engine.formats.zmailer.environment import ZmailerSettings, read_files
+from engine.formats.zmailer.mailq.queue_view import AgentView, SchedulerView, ThreadView
+from engine.formats.zmailer.scheduler.queue_facts import find_server
 from engine.store import Unavailable
-from engine.zmailer.environment import ZmailerSettings, read_files
-from engine.zmailer.scheduler.queue_facts import find_server
 from tests.mailq.mailq_peers import SampleQueue, serving
 from tests.stores.zmailed import Spool, recipient
 from tests.tui.desks import a_desk
 from tests.zmailer.test_spool_controls import scheduler
 from tui.cli import main
+from tui.cli.formats.zmailer.watch import SpoolWatch
 from tui.cli.setup.place_formats import setup_for
 from tui.cli.setup.places import open_places
 from tui.cli.setup.setup import Setup
-from tui.cli.zmailer.watch import SpoolWatch
 
 NOW = 1_795_170_000.0
 CONF = """PARAMmailqsock=UNIX:{folder}/mailq.sock

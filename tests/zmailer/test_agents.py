@@ -13,22 +13,27 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.zmailer.agents import jobs
+from engine.formats.zmailer.agents.errormail import ErrormailAgent
+from engine.formats.zmailer.agents.hold import HoldAgent, WrongHold, is_due
+from engine.formats.zmailer.agents.jobs import AgentJobs, AgentMessage, Deliver
+from engine.formats.zmailer.agents.smtp import SmtpAgent, host_list
+from engine.formats.zmailer.reports import ReportForm, ReportSettings
+from engine.formats.zmailer.scheduling.agent_lines import (
+    AgentAnswer,
+    AgentLine,
+    JobLine,
+    parse_agent_line,
+)
+from engine.formats.zmailer.scheduling.agent_process import Agent, agent_program, start_agent
+from engine.formats.zmailer.scheduling.agent_talk import Answered, Ready
+from engine.formats.zmailer.spool.changes import LineChanges
+from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.reading import MessageReader
+from engine.formats.zmailer.spool_mail import SpoolMail
+from engine.formats.zmailer.submit import Router
 from engine.mail.send.smtp_client import SmtpDestination
-from engine.scheduling.agent_lines import AgentAnswer, AgentLine, JobLine, parse_agent_line
-from engine.scheduling.agent_process import Agent, agent_program, start_agent
-from engine.scheduling.agent_talk import Answered, Ready
-from engine.stores.zmailer.changes import LineChanges
-from engine.stores.zmailer.folders import PostofficeFolders
-from engine.stores.zmailer.reading import MessageReader
 from engine.system import files
-from engine.zmailer.agents import jobs
-from engine.zmailer.agents.errormail import ErrormailAgent
-from engine.zmailer.agents.hold import HoldAgent, WrongHold, is_due
-from engine.zmailer.agents.jobs import AgentJobs, AgentMessage, Deliver
-from engine.zmailer.agents.smtp import SmtpAgent, host_list
-from engine.zmailer.reports import ReportForm, ReportSettings
-from engine.zmailer.spool_mail import SpoolMail
-from engine.zmailer.submit import Router
 from tests import command
 from tests.mail.smtpd import DROP, HOST, Server, refusing
 from tests.stores.zmailed import Spool, recipient, write_lock

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from engine.config.validators import ConfigError, ConfigLocation
-from engine.store import Unavailable
-from engine.stores.zmailer.scheduler_conf import parse_conf
-from engine.zmailer.environment import (
+from engine.formats.zmailer.environment import (
     ZmailerSettings,
     parse_environment,
     parse_settings,
     read_files,
 )
-from engine.zmailer.scheduler.mailq_socket import MailqSocket, find_mailq_socket
+from engine.formats.zmailer.scheduler.mailq_socket import MailqSocket, find_mailq_socket
+from engine.formats.zmailer.spool.scheduler_conf import parse_conf
+from engine.store import Unavailable
 
 
 @pytest.mark.parametrize(

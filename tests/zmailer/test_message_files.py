@@ -11,19 +11,15 @@ from random import Random
 
 import pytest
 
-from engine.scheduling.agent_lines import AgentAnswer, Notary
-from engine.scheduling.jobs import ClauseSettings, Job, QueuedMessage
-from engine.scheduling.ready import AgentSlots
-from engine.scheduling.table import JobGroup, ThreadTable
-from engine.scheduling.work import WorkTable
-from engine.stores.zmailer import names
-from engine.stores.zmailer.folders import MAX_CONTROL_BYTES, PostofficeFolders
-from engine.system import files
-from engine.zmailer.scheduler.arrivals import Arrivals, ScanLimits
-from engine.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
-from engine.zmailer.scheduler.message_outcomes import MessageOutcomes, ReportRequest, parse_line
-from engine.zmailer.scheduler.message_places import MessagePlaces
-from engine.zmailer.scheduler.message_reading import (
+from engine.formats.zmailer.scheduler.arrivals import Arrivals, ScanLimits
+from engine.formats.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
+from engine.formats.zmailer.scheduler.message_outcomes import (
+    MessageOutcomes,
+    ReportRequest,
+    parse_line,
+)
+from engine.formats.zmailer.scheduler.message_places import MessagePlaces
+from engine.formats.zmailer.scheduler.message_reading import (
     AllDone,
     DeliveryTrigger,
     Loaded,
@@ -32,6 +28,14 @@ from engine.zmailer.scheduler.message_reading import (
     QueuedMessageReader,
     Reading,
 )
+from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer, Notary
+from engine.formats.zmailer.scheduling.jobs import ClauseSettings, Job, QueuedMessage
+from engine.formats.zmailer.scheduling.ready import AgentSlots
+from engine.formats.zmailer.scheduling.table import JobGroup, ThreadTable
+from engine.formats.zmailer.scheduling.work import WorkTable
+from engine.formats.zmailer.spool import names
+from engine.formats.zmailer.spool.folders import MAX_CONTROL_BYTES, PostofficeFolders
+from engine.system import files
 from tests.stores.zmailed import FIRST, Spool, dead_pid, recipient, write_lock
 
 NOW = 2_000_000_000.0

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.mailq.client import MailqClient
-from engine.mailq.connection import ServerAddress
+from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
+from engine.formats.zmailer.mailq.client import MailqClient
+from engine.formats.zmailer.mailq.connection import ServerAddress
+from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.store import ZmailerStore
+from engine.formats.zmailer.spool_controls import SpoolControls
+from engine.formats.zmailer.spool_mail import SpoolMail
 from engine.store import Unavailable
-from engine.stores.zmailer.folders import PostofficeFolders
-from engine.stores.zmailer.store import ZmailerStore
-from engine.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
-from engine.zmailer.reports import ReportSettings
-from engine.zmailer.spool_controls import SpoolControls
-from engine.zmailer.spool_mail import SpoolMail
 from tests.zmailer.test_scripted_day import Day, Office, watching
 
 PATIENCE = 60.0

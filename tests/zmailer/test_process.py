@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 
+from engine.formats.zmailer import notify
+from engine.formats.zmailer.conf_changes import conf_changes
+from engine.formats.zmailer.environment import SchedulerFiles
+from engine.formats.zmailer.log_file import SchedulerLog
+from engine.formats.zmailer.notify import NotifySocket
+from engine.formats.zmailer.options import SchedulerOptions, WrongOption, parse_options
+from engine.formats.zmailer.pid_file import PidFile, signal_scheduler
+from engine.formats.zmailer.scheduler.clauses import scheduler_niceness
+from engine.formats.zmailer.signals import SignalReader, SignalWish
+from engine.formats.zmailer.spool import lock_process
+from engine.formats.zmailer.spool.scheduler_conf import parse_conf
 from engine.store import Unavailable
-from engine.stores.zmailer import agents
-from engine.stores.zmailer.scheduler_conf import parse_conf
-from engine.zmailer import notify
-from engine.zmailer.conf_changes import conf_changes
-from engine.zmailer.environment import SchedulerFiles
-from engine.zmailer.log_file import SchedulerLog
-from engine.zmailer.notify import NotifySocket
-from engine.zmailer.options import SchedulerOptions, WrongOption, parse_options
-from engine.zmailer.pid_file import PidFile, signal_scheduler
-from engine.zmailer.scheduler.clauses import scheduler_niceness
-from engine.zmailer.signals import SignalReader, SignalWish
 
 
 class Root:
@@ -108,7 +108,7 @@ def test_the_pid_file_is_ours_until_it_is_released(
     monkeypatch.chdir(root.path / "transport")
     ours = PidFile.claim(root.fd, root.transport)
     assert root.pid_file.read_text() == f"{os.getpid()}\n"
-    assert agents.is_scheduler(os.getpid(), root.fd, root.transport)
+    assert lock_process.is_scheduler(os.getpid(), root.fd, root.transport)
     root.write_pid(1)  # not ours, so that the second one does not signal us
     times = iter([0.0, 10.0, 20.0, 31.0])
     with pytest.raises(Unavailable, match="another scheduler"):

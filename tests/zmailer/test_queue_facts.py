@@ -8,11 +8,11 @@ from contextlib import closing
 
 import pytest
 
+from engine.formats.zmailer.environment import ZmailerSettings, read_files
+from engine.formats.zmailer.scheduler.queue_facts import MailqFacts
+from engine.formats.zmailer.spool.store import ZmailerStore
 from engine.model import WAITS_KEY, Task
 from engine.policy import Circumstances, why_waiting
-from engine.stores.zmailer.store import ZmailerStore
-from engine.zmailer.environment import ZmailerSettings, read_files
-from engine.zmailer.scheduler.queue_facts import MailqFacts
 from tests.stores.zmailed import recipient
 from tests.zmailer.test_scheduler_process import Place, place, until
 

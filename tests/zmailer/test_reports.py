@@ -11,16 +11,14 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from engine.stores.zmailer.control_file import ControlFile, Diagnostic, parse_control_file
-from engine.stores.zmailer.scheduler_conf import parse_conf
-from engine.zmailer.diagnostics import (
+from engine.formats.zmailer.diagnostics import (
     Unreported,
     find_unreported,
     format_diagnostic,
     is_wanted,
     timeout,
 )
-from engine.zmailer.reports import (
+from engine.formats.zmailer.reports import (
     DeliveryReport,
     ReportedMessage,
     ReportForm,
@@ -28,7 +26,9 @@ from engine.zmailer.reports import (
     compose_report,
     parse_form,
 )
-from engine.zmailer.scheduler.clauses import ClauseTable, find_form
+from engine.formats.zmailer.scheduler.clauses import ClauseTable, find_form
+from engine.formats.zmailer.spool.control_file import ControlFile, Diagnostic, parse_control_file
+from engine.formats.zmailer.spool.scheduler_conf import parse_conf
 from tests.stores.zmailed import FIRST, Spool, recipient
 
 NOW = 1_795_170_900.0

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.mailq.acl import digest
+from engine.formats.zmailer import notify
+from engine.formats.zmailer.environment import NOTIFY_SOCKET
+from engine.formats.zmailer.mailq.acl import digest
+from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.spool import names
+from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.store import ZmailerStore
+from engine.formats.zmailer.spool_mail import SpoolMail
 from engine.model import State, Task
-from engine.stores.zmailer import names
-from engine.stores.zmailer.folders import PostofficeFolders
-from engine.stores.zmailer.store import ZmailerStore
-from engine.zmailer import notify
-from engine.zmailer.environment import NOTIFY_SOCKET
-from engine.zmailer.reports import ReportSettings
-from engine.zmailer.spool_mail import SpoolMail
 from tests import command
 from tests.stores.zmailed import Spool, recipient
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
+from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.store import ZmailerStore
+from engine.formats.zmailer.spool_controls import SpoolControls, is_frozen, record_conf
+from engine.formats.zmailer.spool_mail import SpoolMail
 from engine.store import Unavailable, Unsupported
-from engine.stores.zmailer.folders import PostofficeFolders
-from engine.stores.zmailer.store import ZmailerStore
-from engine.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
-from engine.zmailer.reports import ReportSettings
-from engine.zmailer.spool_controls import SpoolControls, is_frozen, record_conf
-from engine.zmailer.spool_mail import SpoolMail
 from tests.stores.zmailed import Spool, recipient
 
 NOW = 1_795_170_000.0

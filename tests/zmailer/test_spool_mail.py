@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from engine.formats.zmailer import notify
+from engine.formats.zmailer.environment import NOTIFY_SOCKET
+from engine.formats.zmailer.notify import NotifySocket
+from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.spool import marks
+from engine.formats.zmailer.spool.control_file import parse_control_file
+from engine.formats.zmailer.spool.store import ZmailerStore
+from engine.formats.zmailer.spool_mail import NOTICE_SECONDS, SpoolMail, read_form
 from engine.model import Missing, Move, State, Task
 from engine.operations.plans import bar_reason, preview_transitions, verb_refusal
 from engine.store import Unavailable, Unsupported
-from engine.stores.zmailer import marks
-from engine.stores.zmailer.control_file import parse_control_file
-from engine.stores.zmailer.store import ZmailerStore
 from engine.system import files
 from engine.verbs import VERBS, edit
-from engine.zmailer import notify
-from engine.zmailer.environment import NOTIFY_SOCKET
-from engine.zmailer.notify import NotifySocket
-from engine.zmailer.reports import ReportSettings
-from engine.zmailer.spool_mail import NOTICE_SECONDS, SpoolMail, read_form
 from tests.stores.zmailed import Spool, recipient
 
 NOW = 1_795_170_000.0

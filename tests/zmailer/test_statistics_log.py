@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.stores.zmailer import names
+from engine.formats.zmailer import syslog_lines
+from engine.formats.zmailer.failures import EndsReader, find_statistics_log
+from engine.formats.zmailer.spool import names
+from engine.formats.zmailer.statistics_log import StatisticsLine, format_line, parse_line
 from engine.system.syslog_handler import MAIL, format_message
-from engine.zmailer import syslog_lines
-from engine.zmailer.failures import EndsReader, find_statistics_log
-from engine.zmailer.statistics_log import StatisticsLine, format_line, parse_line
 
 NOW = 1_795_170_000
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from engine.formats.zmailer.spool.control_file import parse_control_file
+from engine.formats.zmailer.spool.marks import Commit, LineChange
+from engine.formats.zmailer.submit import Router, resubmission
 from engine.store import Unavailable
-from engine.stores.zmailer.control_file import parse_control_file
-from engine.stores.zmailer.marks import Commit, LineChange
 from engine.system import files
-from engine.zmailer.submit import Router, resubmission
 
 
 @pytest.fixture

@@ -268,35 +268,35 @@ bullmq add | formats.bullmq.worker:add | add a job and print its id
 bullmq doctor @place @json | queue.doctor:doctor | problems of the server and its queues; exit 0
         none, 1 some
 zmailer | - | ZMailer: its scheduler, transport agents, checks of a configuration
-zmailer check | zmailer.conf:check | all errors of a scheduler.conf, with line and column; exit 0
-        none, 1 some
+zmailer check | formats.zmailer.conf:check | all errors of a scheduler.conf, with line and column;
+        exit 0 none, 1 some
     conf CONF | the file
     --diff OLD | print what differs from this file, instead of the clauses
     --spool POSTOFFICE | with --diff: also the waiting threads whose settings change
     @json
 zmailer doctor @place @json | queue.doctor:doctor | problems of a spool and its scheduler; exit 0
         none, 1 some
-zmailer why | zmailer.conf:why | the clauses and settings of a channel/host; exit 1 if it has no
-        command
+zmailer why | formats.zmailer.conf:why | the clauses and settings of a channel/host; exit 1 if it
+        has no command
     target CHANNEL/HOST | such as smtp/mx.example.org
     -f,--conf FILE | the file; else scheduler.conf or scheduler.cf in $MAILSHARE
     @json
-zmailer scheduler | zmailer.scheduler:scheduler | run the scheduler of a ZMailer spool:
+zmailer scheduler | formats.zmailer.scheduler:scheduler | run the scheduler of a ZMailer spool:
         detached, or with -i or -v in the foreground
     words OPTION... +rest | the letters of scheduler(8zm): -d -i -v -F -H -n -Q -S -V -W, -f CONF,
         -E FILES,SECONDS, -L LOG, -l STATISTICS, -M 1|2, -N FILES, -p CHANNEL/HOST, -P POSTOFFICE,
         -q DUMP, -R STARTS, -Z ZMAILER.CONF; --exact: MAILQ answers as that of ZMailer 3.0.1
-zmailer agent | zmailer.agent:agent | serve the jobs of a scheduler on standard input, in
+zmailer agent | formats.zmailer.agent:agent | serve the jobs of a scheduler on standard input, in
         the folder transport/ of a spool
     kind {smtp,hold,errormail} | smtp: to mail servers; hold: until a condition is met; errormail:
         back to the sender
     words WORD... +rest | -c CHANNEL; smtp also -p PORT, -h HELO, -l LOG, -T SECONDS; then the host,
         if jobs name none
-zmailer statistics | zmailer.statistics:statistics | numbers and delays in a statistics log, by
-        channel and host
+zmailer statistics | formats.zmailer.statistics:statistics | numbers and delays in a statistics log,
+        by channel and host
     file FILE | the log that the scheduler writes with -l, in its old or new form
     @json
-zmailer mailq | zmailer.mailq:mailq +listing | the queue of a scheduler, as mailq(1zm)
+zmailer mailq | formats.zmailer.mailq:mailq +listing | the queue of a scheduler, as mailq(1zm)
         prints it
     words WORD... +rest | ADDRESS: a host, URL or rendezvous file; -p PORT or socket, -U USER,
         --password-file FILE, -c CHANNEL, -h HOST, -v, or -Q, -QQ, -QQQ, -QQQQ: threads, groups,

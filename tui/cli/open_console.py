@@ -23,7 +23,7 @@ from tui.cli.splash import SplashScreen
 from tui.format.glyphs import glyphs_of_locale
 
 DEMO_MODULE, DEMO_REDIS_MODULE = "tui.cli.demo_formats", "tui.cli.formats.bullmq.demo"
-DEMO_ZMAILER_MODULE = "tui.cli.demo_formats_zmailer"
+DEMO_ZMAILER_MODULE = "tui.cli.formats.zmailer.demo"
 DEMO_FEDERATION_MODULE = "tui.cli.formats.bullmq.demo_federation"
 """The module that runs as a separate process, makes the demo's places and keeps them busy."""
 

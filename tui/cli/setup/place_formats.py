@@ -75,19 +75,19 @@ def _check_federation(config: Config) -> None:
 
 
 def _open_zmailer(setup: Setup) -> Store:
-    store: Store = load_function("zmailer.spool:open_spool")(setup)
+    store: Store = load_function("formats.zmailer.spool:open_spool")(setup)
     return store
 
 
 def _zmailer_settings(said: Any, at: Any) -> Any:
-    from engine.zmailer import environment
+    from engine.formats.zmailer import environment
 
     return environment.parse_settings(said, at)
 
 
 def _open_mailq(setup: Setup) -> Store:
-    from engine.stores.mailq.place import parse_place
-    from engine.stores.mailq.store import MailqStore
+    from engine.formats.zmailer.mailq_store.place import parse_place
+    from engine.formats.zmailer.mailq_store.store import MailqStore
 
     return MailqStore(parse_place(setup.address))
 
@@ -189,8 +189,8 @@ FORMATS: dict[str, Format] = {
         why_unworkable=lambda settings: "the agents of its scheduler deliver",
         claims="tag bytes",
         task_folders=("transport", "queue"),
-        complete_place="zmailer.watch:complete_place",
-        doctor="zmailer.doctor:check_spool",
+        complete_place="formats.zmailer.watch:complete_place",
+        doctor="formats.zmailer.doctor:check_spool",
     ),
     "mailq": Format(
         "a ZMailer scheduler",
@@ -202,7 +202,7 @@ FORMATS: dict[str, Format] = {
         no_destinations="the scheduler has the state of its hosts",
         why_unworkable=lambda settings: "the agents of its scheduler deliver",
         claims="agents",
-        complete_place="zmailer.watch:complete_mailq_place",
+        complete_place="formats.zmailer.watch:complete_mailq_place",
     ),
     "nftban": Format(
         "an NFTBan queue",

@@ -1,0 +1,155 @@
+"""Count how recipients have ended, from the statistics log of a scheduler: they leave the spool;
+and the reports to their senders, which wait in router/."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from math import inf
+from typing import NamedTuple
+
+from engine.formats.zmailer.options import WrongOption, parse_options
+from engine.formats.zmailer.spool import names
+from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.statistics_log import parse_line
+from engine.formats.zmailer.submit import ROUTER
+from engine.locks import lock_file
+from engine.system import files
+
+FAILURES = frozenset({"error", "error2", "expire", "expiry"})
+"""States of the log that mean that the sender gets no delivery."""
+
+LAST_ENDS = 1000
+"""So many of the last ends are counted together."""
+FIRST_BYTES = 1 << 18
+"""Bytes of the log that are read first, those at its end."""
+MAX_BYTES = 1 << 22
+"""Most bytes that one reading adds."""
+
+MIN_FAILURES, MIN_SHARE = 5, 0.2
+"""From so many failures, and this share of the last ends, an operator is warned."""
+OLD_SECONDS = 3600.0
+"""An older log warns of nothing."""
+
+
+MAX_ROUTER_MAILS = 200
+"""So many mails in router/ are opened to tell the reports among them."""
+_REPORT = re.compile(rb"\A(?:[a-z]+ .*\n){0,3}channel error\n")
+"""The envelope of a mail without a sender."""
+
+
+class RouterMails(NamedTuple):
+    """Mails in router/: each waits for the router, which no scheduler starts."""
+
+    mails: int
+    reports: int
+    """Those without a sender, as reports of failures are, among the first `MAX_ROUTER_MAILS`."""
+    oldest: float
+    """When the oldest of those was written, epoch seconds UTC; infinite without mails."""
+
+
+def read_router(folders: PostofficeFolders) -> RouterMails:
+    """Count the mails in router/.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    reports, oldest = 0, inf
+    with folders.open_below(folders.fd, ROUTER) as router_fd:
+        mails = [name for name in os.listdir(router_fd) if names.message_number(name) is not None]
+        for name in mails[:MAX_ROUTER_MAILS]:
+            with suppress(FileNotFoundError):  # the router has taken it
+                fd = files.open_plain(name, router_fd)
+                try:
+                    oldest = min(oldest, os.fstat(fd).st_mtime)
+                    reports += _REPORT.match(os.pread(fd, 512, 0)) is not None
+                finally:
+                    os.close(fd)
+    return RouterMails(len(mails), reports, oldest)
+
+
+class RecentEnds(NamedTuple):
+    """The last ends of a log."""
+
+    ended: int
+    failed: int
+    by_thread: Mapping[str, int]
+    """Failures by CHANNEL/HOST, the most first."""
+    total_failed: int
+    """Failures since the first reading, with those of its part; it only grows."""
+    written: float
+    """When the log was last written, epoch seconds UTC."""
+
+    @property
+    def is_alarming(self) -> bool:
+        """True if so many failed that an operator is warned."""
+        return self.failed >= max(MIN_FAILURES, MIN_SHARE * self.ended)
+
+
+class EndsReader:
+    """Follows one statistics log; it may be rotated."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file = 0
+        """Inode of the log."""
+        self._offset = 0
+        self._rest = b""
+        self._total = 0
+        self._last: deque[tuple[bool, str]] = deque(maxlen=LAST_ENDS)
+
+    def read(self) -> RecentEnds:
+        """Read what was added.
+
+        Raises:
+            OSError: it cannot be read, or is no plain file.
+        """
+        fd = files.open_file(self.path)
+        try:
+            seen = os.fstat(fd)
+            if not stat.S_ISREG(seen.st_mode):
+                raise OSError("expected a plain file")
+            is_new = seen.st_ino != self._file or seen.st_size < self._offset
+            if is_new:
+                first = 0 if self._file else max(0, seen.st_size - FIRST_BYTES)
+                self._file, self._offset, self._rest = seen.st_ino, first, b""
+            data = os.pread(fd, MAX_BYTES, self._offset)
+        finally:
+            os.close(fd)
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._count(line)
+        failures = Counter(thread for is_failure, thread in self._last if is_failure)
+        by_thread = dict(failures.most_common())
+        failed = failures.total()
+        return RecentEnds(len(self._last), failed, by_thread, self._total, seen.st_mtime)
+
+    def _count(self, line: bytes) -> None:
+        end = parse_line(line.decode("utf-8", "replace"))
+        if end is not None:
+            is_failure = end.state in FAILURES
+            self._last.append((is_failure, f"{end.channel}/{end.host}"))
+            self._total += is_failure
+
+
+def find_statistics_log(
+    scheduler: int, read: Callable[[str], bytes] = lock_file.read_proc_file
+) -> str:
+    """The path of the option -l of a running scheduler, from /proc; "" if it has none, or a
+    relative one."""
+    try:
+        words = read(f"/proc/{scheduler}/cmdline").split(b"\0")[:-1]
+    except OSError:
+        return ""
+    named = [os.fsdecode(word) for word in words]
+    names = [os.path.basename(word) for word in named]
+    try:
+        path = parse_options(named[names.index("scheduler") + 1 :]).statistics
+    except (ValueError, WrongOption):
+        return ""
+    return path if os.path.isabs(path) else ""

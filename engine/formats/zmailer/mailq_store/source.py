@@ -1,0 +1,179 @@
+"""Where the threads of a scheduler are read from: a server of version 2, or a dump of version 1."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from typing import Protocol
+
+from engine.formats.zmailer.mailq import job_text
+from engine.formats.zmailer.mailq.acl import Right
+from engine.formats.zmailer.mailq.client import MailqClient
+from engine.formats.zmailer.mailq.connection import MAX_ANSWER_BYTES, ServerAddress
+from engine.formats.zmailer.mailq.job_text import ThreadJobs
+from engine.formats.zmailer.mailq.queue_view import JobView, SchedulerView, ThreadView
+from engine.formats.zmailer.mailq.report_text import BadReport, decode
+from engine.model import Problem
+from engine.store import Unavailable, Unsupported
+from engine.system import files
+
+OLD_SECONDS = 60.0
+"""Seconds after which a dump in a file is shown as old."""
+
+
+class ThreadSource(Protocol):
+    """Threads and their jobs, as they are now."""
+
+    rights: frozenset[Right]
+
+    def threads(self) -> tuple[ThreadView, ...]:
+        """Read all threads; raises Unavailable."""
+        ...
+
+    def jobs(self, channel: str, host: str) -> ThreadJobs:
+        """One thread with its jobs; raises Unavailable."""
+        ...
+
+    def request(self, command: str) -> str:
+        """Send a KILL or ETRN; raises Unsupported, Unavailable."""
+        ...
+
+    def problems(self, now: float) -> list[Problem]:
+        """What an operator must know of what is shown."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+
+class ServerSource:
+    """A server of version 2."""
+
+    def __init__(self, client: MailqClient) -> None:
+        self._client = client
+        self.rights = client.find_rights()
+        if Right.TT not in self.rights:
+            raise Unavailable(
+                f"{client.address.text}: user {client.address.user} may not see threads (TT)"
+            )
+        self.jobs, self.request, self.close = client.jobs, client.request, client.close
+
+    def threads(self) -> tuple[ThreadView, ...]:
+        """Ask for all threads."""
+        groups, _ = self._client.threads()
+        return tuple(thread for group in groups for thread in group.threads)
+
+    def problems(self, now: float) -> list[Problem]:
+        """None: it shows the present."""
+        return []
+
+
+class DumpSource:
+    """A dump, read again for each `threads`; nothing can be changed."""
+
+    rights: frozenset[Right] = frozenset()
+
+    def __init__(self, read: Callable[[], SchedulerView], where: str) -> None:
+        """`where` is the file or server, for a problem."""
+        self._read, self._where = read, where
+        self._last: SchedulerView | None = None
+        self._found: dict[tuple[str, str], ThreadJobs] = {}
+
+    def threads(self) -> tuple[ThreadView, ...]:
+        """Read the dump, unless it is the same as before."""
+        view = self._read()
+        if view is not self._last:
+            self._last = view
+            threads = [thread for group in view.groups for thread in group.threads]
+            jobs: dict[tuple[str, str], list[JobView]] = {}
+            for job in view.jobs:
+                jobs.setdefault((job.channel, job.host), []).append(job)
+            known = {(thread.channel, thread.host): thread for thread in threads}
+            # Jobs without a thread in the report, which another program may have written.
+            keys = dict.fromkeys((*known, *jobs))
+            self._found = {
+                key: ThreadJobs(known.get(key), tuple(jobs.get(key, ()))) for key in keys
+            }
+        return tuple(
+            found.thread or ThreadView(*key, len(found.jobs), len(found.jobs), 0, view.now)
+            for key, found in self._found.items()
+        )
+
+    def jobs(self, channel: str, host: str) -> ThreadJobs:
+        """A thread of the dump that was read last."""
+        if self._last is None:
+            self.threads()
+        return self._found.get((channel, host), ThreadJobs(None, ()))
+
+    def request(self, command: str) -> str:
+        """Refuse: a dump is only shown."""
+        raise Unsupported("a dump cannot be changed")
+
+    def problems(self, now: float) -> list[Problem]:
+        """The age of an old dump."""
+        if self._last is None or now - self._last.now < OLD_SECONDS:
+            return []
+        return [Problem(self._where, "an old dump: the queue has changed", since=self._last.now)]
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class RendezvousFile:
+    """A dump in a file, which a scheduler writes at SIGUSR2; as of the time of the file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._seen: tuple[int, ...] = ()
+        self._view: SchedulerView | None = None
+
+    def read(self) -> SchedulerView:
+        """Read the file, unless it is the same as before.
+
+        Raises:
+            Unavailable: it cannot be read, or is no dump.
+        """
+        try:
+            fd = files.open_file(self._path)
+        except OSError as error:
+            raise Unavailable(f"{self._path}: {error.strerror}") from None
+        try:
+            seen = os.fstat(fd)
+            if not stat.S_ISREG(seen.st_mode):
+                raise Unavailable(f"{self._path}: expected a plain file")
+            if seen.st_size > MAX_ANSWER_BYTES:
+                raise Unavailable(f"{self._path}: more than {MAX_ANSWER_BYTES >> 20} MiB")
+            identity = seen.st_ino, seen.st_size, seen.st_mtime_ns
+            if self._view is None or identity != self._seen:
+                with open(fd, "rb", closefd=False) as file:
+                    text = decode(file.read(MAX_ANSWER_BYTES))
+                self._view = job_text.parse_dump(text.removesuffix("\n"), seen.st_mtime)
+                self._seen = identity
+        except BadReport as error:
+            raise Unavailable(f"{self._path}: {error}") from None
+        except OSError as error:
+            raise Unavailable(f"{self._path}: {error.strerror}") from None
+        finally:
+            os.close(fd)
+        return self._view
+
+
+def open_source(address: ServerAddress, clock: Callable[[], float]) -> ThreadSource:
+    """Connect, or read the file.
+
+    Raises:
+        Unavailable: it cannot be used.
+    """
+    if not address.path and not address.host:
+        source = DumpSource(RendezvousFile(address.text).read, address.text)
+        source.threads()
+        return source
+    client = MailqClient(address, clock)
+    try:
+        is_old = client.find_version() == 1
+        return DumpSource(client.dump, address.text) if is_old else ServerSource(client)
+    except BaseException:
+        client.close()
+        raise

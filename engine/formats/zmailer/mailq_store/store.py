@@ -1,0 +1,215 @@
+"""The MAILQ store: the messages in the threads of a ZMailer scheduler, read by polling."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+
+from engine.formats.zmailer.mailq.connection import ServerAddress
+from engine.formats.zmailer.mailq_store.controls import SchedulerControls
+from engine.formats.zmailer.mailq_store.permissions import permitted_edges
+from engine.formats.zmailer.mailq_store.polling import ThreadPoller
+from engine.formats.zmailer.mailq_store.requests import TaskRequests
+from engine.formats.zmailer.mailq_store.source import open_source
+from engine.formats.zmailer.mailq_store.tasks import (
+    STATES,
+    WORDS,
+    job_lines,
+    tasks_of,
+    unnamed_jobs,
+)
+from engine.model import ChangeSource, Edges, Missing, Move, Outcome, Part, Problem, State, Task
+from engine.store import (
+    ClaimFilter,
+    ClaimRules,
+    Control,
+    Gone,
+    StoreSample,
+    Unavailable,
+    Unsupported,
+    accept_all,
+    keep_leases,
+    measure_trash_by_scan,
+    no_relatives,
+    read_no_trash,
+    read_one_by_one,
+)
+
+MOVES_PER_BATCH = 100
+"""Changes that are made at a time: their threads are read before and after."""
+SAMPLE_TASKS = 200
+"""Tasks of the first threads that a full scan yields before all in order."""
+
+
+class MailqStore:
+    """Messages in the threads of one scheduler, or in a dump of it."""
+
+    states: Mapping[State, str] = STATES
+    words: Mapping[str, State] = WORDS
+    claim_rules = ClaimRules()
+
+    def __init__(self, address: ServerAddress, clock: Callable[[], float] = time.time) -> None:
+        """Connect and log in.
+
+        Raises:
+            Unavailable: the server cannot be reached, refuses the login, or shows no threads.
+        """
+        self._address, self._clock = address, clock
+        self._source = open_source(address, clock)
+        self.close = self._source.close
+        self._requests = TaskRequests(self._source, clock)
+        self.verify = self._requests.verify
+        rights = self._source.rights
+        self.edges: Edges = permitted_edges(rights, address.user)
+        controls = SchedulerControls(self._source, address.user)
+        self.controls: Mapping[str, Control] = controls.controls
+        self.control, self.forecast = controls.run, controls.forecast
+        self.expected_tasks = 0
+        self.changes = ChangeSource(wait=ThreadPoller(self._source).wait)
+
+    read_all = read_one_by_one
+    read_trash = read_no_trash
+    trash_bytes = measure_trash_by_scan
+    relatives = staticmethod(no_relatives)
+
+    # ---- reading
+
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Scan all threads, or read those of the named tasks.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        if touched is None:
+            yield from self._scan_all()
+            return
+        by_word = {word: state for state, word in STATES.items()}
+        wanted = {name for name in touched if name in by_word or name in WORDS}
+        if wanted:
+            states = {by_word[name] for name in wanted if name in by_word}
+            tasks = (task for some in self._threads() for task in some)
+            yield from (task for task in tasks if task.state in states or task.word in wanted)
+        names = sorted({*touched} - wanted)
+        there = self._requests.read(names)
+        for name in names:
+            yield there[name][0] if name in there else Missing(name)
+
+    def _scan_all(self) -> Iterator[Task | Problem]:
+        began, found, shown = time.monotonic(), list[Task](), 0
+        problems = list[Problem]()
+        for tasks in self._threads(problems):
+            if shown < SAMPLE_TASKS:
+                yield from tasks
+                shown += len(tasks)
+            found += tasks
+        self.changes = self.changes._replace(scan_cost=time.monotonic() - began)
+        order = {state: number for number, state in enumerate(STATES)}
+        found.sort(key=lambda task: (order[task.state], task.id))
+        yield from found
+        yield from [*problems, *self._source.problems(self._clock())]
+
+    def _threads(self, problems: list[Problem] | None = None) -> Iterator[list[Task]]:
+        """The tasks of each thread; a server is asked for one after the other. What cannot be a
+        task is added to `problems`."""
+        threads = self._source.threads()
+        self.expected_tasks = sum(thread.jobs for thread in threads)
+        for thread in threads:
+            found = self._source.jobs(thread.channel, thread.host)
+            if problems is not None:
+                problems += unnamed_jobs(found)
+            yield list(tasks_of(found, self._clock()))
+
+    def count_tasks(self) -> dict[State, int]:
+        """Count the tasks in each state, by reading all."""
+        return dict(self.sample(0).counts)
+
+    def sample(self, number: int) -> StoreSample:
+        """Read all tasks, count them, and return the first ones of each state.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        tasks = [task for some in self._threads() for task in some]
+        counts = {state: sum(task.state is state for task in tasks) for state in STATES}
+        words = {word: sum(task.word == word for task in tasks) for word in WORDS}
+        order = {state: place for place, state in enumerate(STATES)}
+        tasks.sort(key=lambda task: (order[task.state], task.id))
+        first = {id(task) for state in STATES for task in islice(_of(state, tasks), 3)}
+        some = [task for place, task in enumerate(tasks) if place < number or id(task) in first]
+        return StoreSample(counts, words, iter(some))
+
+    def parts(self, task: Task) -> Iterator[Part]:
+        """The facts of a task; the message itself is on the server's host.
+
+        Raises:
+            Gone: the task has changed.
+        """
+        size = len(self.read(task))
+        yield Part("job", f"{self._address.text} {task.payload}", size)
+
+    def size(self, task: Task) -> int:
+        """Refuse: no server shows the size of a message.
+
+        Raises:
+            Gone: the task has changed.
+            Unavailable: always, otherwise.
+        """
+        self.read(task)
+        raise Unavailable("MAILQ does not show sizes")
+
+    def read(self, task: Task, part: str = "") -> bytes:
+        """The facts of a task and its whole last diagnostic, as lines.
+
+        Raises:
+            Gone: the task has changed, or has no such part.
+        """
+        now = self._requests.read([task.id]).get(task.id)
+        if now is None or (now[0].state, now[0].rev) != (task.state, task.rev):
+            raise Gone(task.id)
+        if part not in ("", "job"):
+            raise Gone(f"{task.id}: no part {part!r}")
+        return job_lines(now[1]).encode("utf-8", "surrogateescape")
+
+    def preview_problem(self, problem: Problem) -> bytes:
+        """Refuse: a server has no unreadable tasks."""
+        raise Unsupported("there are no bytes to read")
+
+    # ---- changing
+
+    def swap(self, old: Task | None, new: Task | None) -> str:
+        """Request one change, and read whether it was made.
+
+        Raises:
+            Gone: the task has changed.
+            Unsupported: see `Store.swap`; or the server refuses it.
+            Unavailable: the server cannot be reached, or has not done it.
+        """
+        (outcome,) = self._requests.apply(self.edges, [Move(old, new)])
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.rev
+
+    def swap_all(self, moves: Iterable[Move]) -> Iterator[Outcome]:
+        """Request many changes, each message or host once in a batch."""
+        waiting = iter(moves)
+        while batch := list(islice(waiting, MOVES_PER_BATCH)):
+            yield from self._requests.apply(self.edges, batch)
+
+    def restore_image(self, task: Task, image: bytes, state: State) -> Task:
+        """Refuse: what was deleted cannot be restored."""
+        raise Unsupported(f"{task.id}: MAILQ cannot restore a message")
+
+    # ---- work: the agents of the scheduler deliver
+
+    def take(
+        self, now: float, owner: str, limit: int, wants: ClaimFilter = accept_all
+    ) -> Iterator[Task]:
+        """Claim none: the scheduler's agents take messages."""
+        return iter(())
+
+    renew = staticmethod(lambda tasks, until: keep_leases(tasks))
+
+
+def _of(state: State, tasks: Iterable[Task]) -> Iterator[Task]:
+    return (task for task in tasks if task.state is state)

@@ -1,0 +1,392 @@
+"""The process of the scheduler: options and files to a running loop, its sockets and signals."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+from engine.formats.zmailer import conf_changes, spool_controls, syslog_lines
+from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
+from engine.formats.zmailer.log_file import SchedulerLog
+from engine.formats.zmailer.mailq.acl import MailqUser, read_users
+from engine.formats.zmailer.mailq.job_text import dump_lines
+from engine.formats.zmailer.mailq.report_text import encode
+from engine.formats.zmailer.mailq.server import MailqServer
+from engine.formats.zmailer.notify import NotifySocket
+from engine.formats.zmailer.options import SchedulerOptions
+from engine.formats.zmailer.pid_file import PidFile
+from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.scheduler.arrivals import Arrivals, ScanLimits
+from engine.formats.zmailer.scheduler.clauses import ClauseTable, find_form, scheduler_niceness
+from engine.formats.zmailer.scheduler.loop import SchedulerLoop
+from engine.formats.zmailer.scheduler.mailq_socket import find_mailq_socket, listen
+from engine.formats.zmailer.scheduler.message_flow import SchedulerParts
+from engine.formats.zmailer.scheduler.message_outcomes import MessageOutcomes
+from engine.formats.zmailer.scheduler.message_places import MessagePlaces
+from engine.formats.zmailer.scheduler.message_reading import QueuedMessageReader
+from engine.formats.zmailer.scheduler.reporting import SenderReports
+from engine.formats.zmailer.scheduler.running_agents import AgentLimits
+from engine.formats.zmailer.scheduler.view import SchedulerQueue
+from engine.formats.zmailer.scheduling import controls
+from engine.formats.zmailer.scheduling.jobs import ThreadKey
+from engine.formats.zmailer.scheduling.ready import AgentSlots
+from engine.formats.zmailer.scheduling.table import ThreadTable
+from engine.formats.zmailer.scheduling.work import WorkTable
+from engine.formats.zmailer.signals import SignalReader, SignalWish
+from engine.formats.zmailer.spool.changes import LineChanges
+from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.permissions import write_refusal
+from engine.formats.zmailer.spool.reading import MessageReader
+from engine.formats.zmailer.spool.scheduler_conf import SchedulerConf
+from engine.formats.zmailer.spool_mail import SpoolMail, read_form
+from engine.formats.zmailer.statistics_log import StatisticsLine, format_line
+from engine.mail.host import this_host
+from engine.store import Unavailable
+from engine.system import files
+
+DEFAULT_POSTOFFICE = "/var/spool/postoffice"
+DEFAULT_RENDEZVOUS = "/usr/tmp/.mailq.text"
+"""The file of SIGUSR2, without -q and RENDEZVOUS (scheduler(8zm))."""
+
+SYSLOG_SOCKET = "/dev/log"
+SPARE_DESCRIPTORS = 64
+"""Descriptors that are not for agents; each agent has two: its socket and its pidfd."""
+DEFAULT_REPORT_SECONDS = 300.0
+"""How often failures of unfinished messages are reported (ZMailer 3.0.1)."""
+
+_DUMP_MODE = 0o644
+"""MAILQ version 1 shows the same to all."""
+
+
+class Clocks(NamedTuple):
+    """The clocks of a scheduler."""
+
+    wall: Callable[[], float]
+    """Epoch seconds UTC."""
+    monotonic: Callable[[], float]
+    ages: Callable[[str, Callable[[str], None]], Callable[[float, float], float]]
+    """Gets the spool and its log; returns the seconds that runs have seen between two times."""
+
+
+class SchedulerOutputs:
+    """What a scheduler writes: its log, the statistics log, syslog."""
+
+    def __init__(
+        self, log: SchedulerLog, statistics: str, clock: Callable[[], float], *, has_syslog: bool
+    ) -> None:
+        """`statistics` is the path of that log; "": none."""
+        self._log, self._statistics, self._clock = log, statistics, clock
+        self._has_syslog = has_syslog
+
+    def log(self, text: str) -> None:
+        """Write a line to the log."""
+        with suppress(OSError):  # a full disk must not stop the mail
+            self._log.write(text)
+
+    def statistics(self, line: StatisticsLine) -> None:
+        """Write a line to the statistics log."""
+        if self._statistics:
+            try:
+                files.append(self._statistics, format_line(line).encode("utf-8", "replace"))
+            except OSError as error:
+                self.log(f"{self._statistics}: {error.strerror}")
+
+    def syslog(self, text: str) -> None:
+        """Send a line to syslog, if SYSLOGFLG of zmailer.conf has a C."""
+        if self._has_syslog:
+            syslog_lines.send(SYSLOG_SOCKET, text, self._clock())
+
+
+class SchedulerProcess:
+    """A scheduler of one spool in this process."""
+
+    def __init__(
+        self,
+        options: SchedulerOptions,
+        settings: ZmailerSettings,
+        environ: Mapping[str, str],
+        clocks: Clocks,
+        random: Random,
+    ) -> None:
+        """Read the configuration, end an earlier scheduler of the spool, open what is needed.
+
+        Raises:
+            Unavailable: it cannot run; the text says why.
+        """
+        own = settings._replace(environment=options.zenv or settings.environment)
+        self._options, self._settings, self._environ = options, own, environ
+        self._clocks = clocks
+        self._files = self._read_conf()
+        self._keep = ExitStack()
+        try:
+            self._open(random)
+        except OSError as error:
+            self._keep.close()
+            where = error.filename or ""
+            raise Unavailable(f"{where}: {error.strerror or error}".lstrip(": ")) from error
+        except BaseException:
+            self._keep.close()
+            raise
+
+    def _read_conf(self) -> SchedulerFiles:
+        found = read_files(self._settings, self._environ, self._options.conf)
+        if found.conf is None or found.problem:
+            raise Unavailable(found.problem or "no scheduler.conf")
+        if found.conf.errors:
+            line, column, text = found.conf.errors[0]
+            more = len(found.conf.errors) - 1
+            rest = f" (and {more} more: zmailer check)" if more else ""
+            raise Unavailable(f"{found.conf_path}:{line}:{column}: {text}{rest}")
+        return found
+
+    @property
+    def _conf(self) -> SchedulerConf:
+        conf = self._files.conf
+        assert conf is not None  # checked when it was read
+        return conf
+
+    def _open(self, random: Random) -> None:
+        options, environ = self._options, self._files.environ
+        root = options.postoffice or environ.get("POSTOFFICE", DEFAULT_POSTOFFICE)
+        log_path = options.log or (self._files.log if options.detaches else "")
+        if options.detaches and not log_path:
+            raise Unavailable("no log: LOGDIR is not set, and there is no option -L")
+        log_path, statistics = (
+            os.path.abspath(one) if one else "" for one in (log_path, options.statistics)
+        )
+        self._rendezvous = os.path.abspath(
+            options.rendezvous or environ.get("RENDEZVOUS", DEFAULT_RENDEZVOUS)
+        )
+        self._log = SchedulerLog(log_path, self._clocks.wall)
+        self._keep.callback(self._log.close)
+        self.log_fd = self._log.fd
+        folders = PostofficeFolders(os.path.abspath(root))
+        self._keep.callback(folders.close)
+        if why := write_refusal(folders):
+            raise Unavailable(why)
+        os.fchdir(folders.transport)
+        self._folders = folders
+        self._report_settings = _report_settings(self._conf, options)
+        pid_file = PidFile.claim(folders.fd, folders.transport_status)
+        self._keep.callback(pid_file.release)
+        mail = SpoolMail(folders, self._clocks.wall, self._report_settings)
+        changes = LineChanges(folders, MessageReader(folders), mail)
+        changes.recover(os.getpid())
+        has_syslog = "c" in environ.get("SYSLOGFLG", "").lower()
+        self._outputs = SchedulerOutputs(
+            self._log, statistics, self._clocks.wall, has_syslog=has_syslog
+        )
+        self._clauses = ClauseTable(self._conf)
+        self._record_conf()
+        _set_niceness(self._conf, self._outputs.log)
+        recover = partial(_recover, changes, self._outputs.log)
+        self.loop = self._make_loop(folders, recover, random)
+        self._queue = SchedulerQueue(self.loop)
+        self._open_sockets(folders.root)
+        self._signals = SignalReader()
+        self._keep.callback(self._signals.close)
+        self.loop.add_reader(self._signals.fileno(), self._handle_signals)
+
+    def _make_loop(
+        self, folders: PostofficeFolders, recover: Callable[[], None], random: Random
+    ) -> SchedulerLoop:
+        options, environ = self._options, self._files.environ
+        slots = AgentSlots(_most_agents())
+        table = ThreadTable(slots, random, _selector(options.only))
+        hash_text = environ.get("SCHEDULERDIRHASH", "")
+        levels = int(hash_text) if hash_text in ("1", "2") else options.hash_levels
+        places = MessagePlaces(folders, levels)
+        reader = QueuedMessageReader(places, self._clauses.find)
+        reports = SenderReports(
+            folders,
+            self._report_settings,
+            lambda name: read_form(self._files.forms, name),
+            lambda row: find_form(self._clauses, row),
+            self._outputs.syslog,
+            self._outputs.log,
+        )
+        clock = self._clocks.monotonic
+        limits = ScanLimits(options.scan_files, options.scan_seconds)
+        parts = SchedulerParts(
+            table,
+            WorkTable(table, slots, random),
+            places,
+            reader,
+            MessageOutcomes(places, reader, reports.report),
+            Arrivals(folders, table.messages, clock, limits),
+            self._outputs.statistics,
+            self._outputs.log,
+            self._trace,
+            self._outputs.syslog,
+            self._clocks.wall,
+            clock,
+            self._clocks.ages(folders.root, self._outputs.log),
+        )
+        agent_limits = AgentLimits(environ, options.start_rate, options.open_files)
+        return SchedulerLoop(
+            parts,
+            agent_limits,
+            self._log.fd,
+            recover,
+            is_synchronous=options.is_synchronous,
+            is_frozen=lambda: options.is_frozen or spool_controls.is_frozen(folders),
+        )
+
+    # ---- sockets
+
+    def _open_sockets(self, root: str) -> None:
+        params = {name: str(one.value) for name, one in self._conf.params.items()}
+        self._notify = NotifySocket(self._files.notify_socket(root))
+        self._keep.callback(self._notify.close)
+        self.loop.add_reader(self._notify.fileno(), self._read_notices)
+        self._server: MailqServer | None = None
+        users = self._read_users(params.get("authfile", ""))
+        try:
+            listener = listen(find_mailq_socket(self._conf, self._files.environ))
+        except Unavailable as error:
+            self._outputs.log(f"no MAILQ server: {error}")
+            return
+        self._server = MailqServer(
+            [listener],
+            self._queue,
+            users,
+            with_jobs=not self._options.has_short_dump,
+            is_exact=self._options.is_exact,
+            clock=self._clocks.monotonic,
+            wall_clock=self._clocks.wall,
+        )
+        self._keep.callback(self._server.close)
+        self.loop.add_reader(self._server.fileno(), self._server.step)
+        self.loop.every_turn.append(self._server.step)  # ends connections that are too old
+
+    def _read_users(self, path: str) -> tuple[MailqUser, ...] | None:
+        """The users of MAILQ version 2; None for version 1."""
+        if not path:
+            return () if self._options.mailq_version == 2 else None
+        users, wrong = read_users(path)
+        for text in wrong:
+            self._outputs.log(f"{path}: {text}")
+        return users
+
+    def _read_notices(self) -> None:
+        for path in self._notify.receive():
+            self.loop.flow.notice(path)
+
+    # ---- signals
+
+    def _handle_signals(self) -> None:
+        actions: Mapping[SignalWish, Callable[[], object]] = {
+            SignalWish.REOPEN_LOGS: self._log.reopen,
+            SignalWish.EXIT: self.loop.end,
+            SignalWish.SLOW_STOP: self.loop.stop,
+            SignalWish.CHECK_NOW: self.loop.check_now,
+            SignalWish.REREAD: self._reread,
+            SignalWish.DUMP: self._dump,
+        }
+        for wish in self._signals.read():
+            try:
+                actions[wish]()
+            except (OSError, Unavailable) as error:
+                self._outputs.log(f"cannot {wish}: {error}")
+
+    def _reread(self) -> None:
+        """Read the configuration again. With an error in it the old one stays in use."""
+        old, self._files = self._files, self._read_conf()
+        assert old.conf is not None
+        for line in conf_changes.conf_changes(old.conf, self._conf):
+            self._outputs.log(f"{self._files.conf_path}: {line}")
+        self._clauses = ClauseTable(self._conf)
+        self._record_conf()
+        self.loop.parts.reader.find_settings = self._clauses.find
+        if self._server is not None:
+            authfile = self._conf.params.get("authfile")
+            self._server.users = self._read_users(str(authfile.value) if authfile else "")
+        self.loop.report_every(_report_seconds(self._conf))
+        self._queue.forget_view()
+        now = self._clocks.wall()
+        self.loop.agents.reconfigure(self._files.environ, self._clauses.find, now)
+        controls.reconfigure(self.loop.parts.table, self._clauses.find, now)
+
+    def _trace(self, text: str) -> None:
+        """Log a step with -v; with -W too, only after the first files are read."""
+        options = self._options
+        if options.is_verbose and (self.loop.has_scanned or not options.is_verbose_later):
+            self._outputs.log(text)
+
+    def _record_conf(self) -> None:
+        """Keep what is in use, so that the console can show what a reread would change."""
+        try:
+            spool_controls.record_conf(self._folders, self._files.text)
+        except OSError as error:
+            self._outputs.log(f"{spool_controls.FOLDER}: {error.strerror}")
+
+    def _dump(self) -> None:
+        view = self._queue.view(with_jobs=not self._options.has_short_dump)
+        lines = dump_lines(view, with_jobs=not self._options.has_short_dump)
+        data = b"".join(encode(f"{line}\n") for line in lines)
+        files.replace_file(self._rendezvous, data, _DUMP_MODE)
+
+    # ---- its life
+
+    def run(self) -> None:
+        """Run until a signal ends it."""
+        self.loop.report_every(_report_seconds(self._conf))
+        self._outputs.log(f"started, PID {os.getpid()}")
+        self.loop.run()
+        self._outputs.log("ended")
+
+    def close(self) -> None:
+        """Close all; agents that are running finish the job that they have."""
+        self._keep.close()
+
+
+def _report_seconds(conf: SchedulerConf) -> float:
+    interval = conf.params.get("global-report-interval")
+    return float(interval.value) if interval else DEFAULT_REPORT_SECONDS  # type: ignore[arg-type]
+
+
+def _report_settings(conf: SchedulerConf, options: SchedulerOptions) -> ReportSettings:
+    keeps = "store-error-on-error" in conf.params and bool(
+        conf.params["store-error-on-error"].value
+    )
+    return ReportSettings(this_host().name, not options.returns_headers, keeps)
+
+
+def _set_niceness(conf: SchedulerConf, log: Callable[[str], None]) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    if (wanted := scheduler_niceness(conf, own)) != own:
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, wanted)
+        except OSError as error:
+            log(f"niceness {wanted}: {error.strerror}")
+
+
+def _recover(changes: LineChanges, log: Callable[[str], None]) -> None:
+    """Complete what an agent has begun that died; what cannot be completed now waits for the next
+    start."""
+    try:
+        changes.recover(os.getpid())
+    except (OSError, Unavailable) as error:
+        log(f"recovery: {error}")
+
+
+def _most_agents() -> int:
+    """Raise the limit of open files as far as allowed; the number of agents that fit in it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return max(1, (soft - SPARE_DESCRIPTORS) // 2)
+
+
+def _selector(only: str) -> Callable[[ThreadKey], bool]:
+    """Which threads may run, by option -p."""
+    if not only:
+        return lambda key: True
+    channel, _, host = only.lower().partition("/")
+    return lambda key: (key.channel, key.host) == (channel, host)

@@ -1,0 +1,140 @@
+"""Second hard links to messages with held or purged recipients, in `.spooldeck/kept/`.
+
+A scheduler removes control and message file once all other recipients are finished. Our links keep
+both: the same inodes, so tags written through any name are seen through all. As the inode of a kept
+message is not free, no new message gets its number, and so its name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from os import stat_result
+
+from engine.formats.zmailer.spool import names
+from engine.formats.zmailer.spool.folders import (
+    KEPT,
+    QUEUE,
+    TRANSPORT,
+    FolderCache,
+    OpenControl,
+    PostofficeFolders,
+)
+from engine.store import Gone, Unavailable
+from engine.system import files
+
+FOLDER_MODE = 0o700
+
+
+class KeptLinks:
+    """Our links in one spool."""
+
+    def __init__(self, folders: PostofficeFolders) -> None:
+        self._folders = folders
+
+    def keep(self, opened: OpenControl) -> None:
+        """Link control and message file, the message first; durable on return.
+
+        Raises:
+            Gone: the file is not at its path any more.
+            Unavailable: one cannot be linked.
+        """
+        if opened.is_kept:
+            return
+        name, seen = opened.name, os.fstat(opened.fd)
+        with closing(FolderCache()) as folders:
+            message, path = self._folders.find_message(name, False, folders, opened.folder)
+        self._make_folders()
+        with self._lock():
+            self._link(path, message, QUEUE)
+            self._link(opened.where, seen, TRANSPORT)
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Hold the flock of our folder: a link without its other half is then of a dead process."""
+        with self._folders.open_below(self._folders.fd, KEPT) as fd, files.Flock(fd):
+            yield
+
+    def _make_folders(self) -> None:
+        owner = files.new_file_owner(os.fstat(self._folders.fd))
+        path = ""
+        for name in (*KEPT.split("/"), ""):
+            with self._folders.open_below(self._folders.fd, path) as fd:
+                for each in (name,) if name else (QUEUE, TRANSPORT):
+                    files.make_folder(each, fd, FOLDER_MODE, owner)
+            path = f"{path}/{name}"
+
+    def _link(self, path: str, seen: stat_result, word: str) -> None:
+        """Make a link in a folder of ours to a file that was seen, unless it is there."""
+        above, name = os.path.split(path)
+        with self._open(word) as ours:
+            with self._folders.open_below(self._folders.fd, above) as theirs:
+                _link(name, theirs, ours)
+            there = os.stat(name, dir_fd=ours, follow_symlinks=False)
+            if not os.path.samestat(there, seen):
+                raise Unavailable(
+                    f"{KEPT}/{word}/{name}: is another file, expected a link to {path}"
+                )
+            files.fsync(ours)
+
+    def put_back(self, name: str) -> None:
+        """Link a finished message back to where the router puts one, the message file first, so
+        that the scheduler reads it as a new one; durable on return.
+        """
+        for word in (QUEUE, TRANSPORT):
+            with (
+                self._open(word) as ours,
+                self._folders.open_below(self._folders.fd, word) as theirs,
+            ):
+                _link(name, ours, theirs)
+                there = os.stat(name, dir_fd=theirs, follow_symlinks=False)
+                if not os.path.samestat(there, os.stat(name, dir_fd=ours, follow_symlinks=False)):
+                    raise Unavailable(f"{word}/{name}: is another file, expected none")
+                files.fsync(theirs)
+
+    def drop(self, name: str) -> None:
+        """Remove both links, the one of the control file first."""
+        for word in (TRANSPORT, QUEUE):
+            try:
+                with self._open(word) as ours:
+                    files.unlink_quietly(name, ours)
+                    files.fsync(ours)
+            except FileNotFoundError:
+                continue  # no folder, no links
+
+    def lone_messages(self) -> set[str]:
+        """Names of message links without one of their control file."""
+        try:
+            with self._open(QUEUE) as fd:
+                found = {name for name in os.listdir(fd) if names.message_number(name) is not None}
+        except FileNotFoundError:
+            return set()
+        return found - self._folders.list_kept()
+
+    def drop_lone(self) -> None:
+        """Remove message links that a process has left when it was killed."""
+        if self.lone_messages():
+            with self._lock():
+                for name in self.lone_messages():
+                    self.drop(name)
+
+    def _open(self, word: str) -> AbstractContextManager[int]:
+        return self._folders.open_below(self._folders.fd, f"{KEPT}/{word}")
+
+
+def _link(name: str, source: int, target: int) -> None:
+    """Hard link a file under its own name into another folder, unless the name is taken.
+
+    Raises:
+        Gone: it is not there.
+        Unavailable: the system refuses it.
+    """
+    try:
+        files.link(name, name, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+    except FileExistsError:
+        return  # the caller compares it
+    except FileNotFoundError:
+        raise Gone(name) from None
+    except OSError as error:
+        raise Unavailable(f"{name}: cannot be linked: {error.strerror}") from error

@@ -1,0 +1,207 @@
+"""Controls of a spool: wake hosts, freeze and thaw, stop the scheduler slowly, reread its file.
+
+Waking works with every scheduler (ETRN). The others are for ours, which holds a flock on the pid
+file: the original one ends at SIGUSR1, hangs at SIGQUIT, and cannot be frozen.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from engine.formats.zmailer.conf_changes import conf_changes
+from engine.formats.zmailer.environment import SchedulerFiles
+from engine.formats.zmailer.pid_file import signal_scheduler
+from engine.formats.zmailer.spool import lock_process
+from engine.formats.zmailer.spool.changes import MailActions
+from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.permissions import NO_SCHEDULER
+from engine.formats.zmailer.spool.scheduler_conf import parse_conf
+from engine.store import Control, Outlook, Unavailable, Unsupported
+from engine.system import files
+
+FOLDER = ".spooldeck"
+FROZEN = "frozen"
+"""Marker in our folder: our scheduler starts no agent while it is there."""
+RUNNING_CONF = "scheduler.conf"
+"""Copy in our folder of the file that our scheduler uses now."""
+
+THAWED, FREEZES = "off", "on"
+ALL_HOSTS = "*"
+
+_MAX_CONF_BYTES = 1 << 20
+_SIGNALS = {"slow-stop": signal.SIGQUIT, "reread": signal.SIGUSR1}
+
+
+def is_frozen(folders: PostofficeFolders) -> bool:
+    """True if an operator has frozen the spool: its scheduler starts no agent."""
+    try:
+        with folders.open_below(folders.fd, FOLDER) as fd:
+            os.stat(FROZEN, dir_fd=fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
+def record_conf(folders: PostofficeFolders, text: str) -> None:
+    """Keep the text of the scheduler.conf that our scheduler uses from now on, for the next diff.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with _our_folder(folders) as fd:
+        files.replace_durably(RUNNING_CONF, fd, text.encode())
+
+
+@contextmanager
+def _our_folder(folders: PostofficeFolders) -> Iterator[int]:
+    """Open our folder, and make it if it is missing."""
+    files.make_folder(FOLDER, folders.fd, 0o700, files.new_file_owner(os.fstat(folders.fd)))
+    with folders.open_below(folders.fd, FOLDER) as fd:
+        yield fd
+
+
+class SpoolControls:
+    """`MoreControls` of one spool."""
+
+    def __init__(
+        self,
+        folders: PostofficeFolders,
+        mail: MailActions,
+        read_files: Callable[[], SchedulerFiles],
+    ) -> None:
+        """`read_files` reads the configuration of its scheduler."""
+        self._folders, self._mail, self._read_files = folders, mail, read_files
+
+    def describe(self, scheduler: int | None) -> Mapping[str, Control]:
+        """The controls as they are now; `scheduler` is the PID of a running one."""
+        none = "" if scheduler is not None else NO_SCHEDULER
+        foreign = ""
+        if scheduler is not None and not lock_process.is_ours(self._folders.fd):
+            foreign = f"the scheduler (PID {scheduler}) is not that of spooldeck"
+        stop = foreign and f"{foreign}: after SIGQUIT it never ends; stop it with SIGTERM"
+        reread = foreign and f"{foreign}: it aborts at SIGUSR1; restart it"
+        freeze = foreign and f"{foreign}: it cannot be frozen while it runs"
+        return {
+            "wake": Control(
+                "try the waiting recipients of a host now (ETRN)",
+                target=f"host, or {ALL_HOSTS} for all",
+                refusal=none,
+                has_forecast=True,
+            ),
+            "freeze": Control(
+                "start no agents; those that run go on",
+                value="on or off",
+                refusal=freeze,
+                now=FREEZES if is_frozen(self._folders) else THAWED,
+                choices=((THAWED, "agents are started"), (FREEZES, "no agent is started")),
+                is_pause=True,
+            ),
+            "slow-stop": Control(
+                "stop the scheduler once its agents have ended (SIGQUIT)",
+                refusal=("no scheduler is running" if none else "") or stop,
+            ),
+            "reread": Control(
+                "let the scheduler read its scheduler.conf again (SIGUSR1)",
+                refusal=("no scheduler is running: it reads it at its start" if none else "")
+                or reread,
+                has_forecast=True,
+            ),
+        }
+
+    def run(self, name: str, target: str, value: str, hosts: Callable[[], Collection[str]]) -> str:
+        """Run a control; return what happened.
+
+        Raises:
+            Unsupported: scheduler.conf has errors, or the target is no host.
+            Unavailable: it cannot be done now.
+        """
+        if name == "wake":
+            wanted = self._targets(target, hosts)
+            self._mail.wake(wanted)
+            return f"hosts woken: {len(wanted):,}"
+        try:
+            if name == "freeze":
+                answer = self._freeze(value)
+                if lock_process.is_ours(
+                    self._folders.fd
+                ):  # it sees the marker now, not at its next turn
+                    self._signal(signal.SIGALRM)
+                return answer
+            if name == "reread":
+                self._changes()  # not with a file that it could not use
+            # Only the process that has the flock gets it: another one could have started since.
+            if not lock_process.is_ours(self._folders.fd):
+                raise Unavailable("no scheduler of spooldeck is running now")
+            pid = self._signal(_SIGNALS[name])
+        except OSError as error:
+            raise Unavailable(f"{error.strerror or error}") from error
+        if pid is None:
+            raise Unavailable("no scheduler is proven to run")
+        return f"{_SIGNALS[name].name} sent to PID {pid}"
+
+    def forecast(
+        self, name: str, target: str, value: str, hosts: Callable[[], Collection[str]]
+    ) -> Outlook:
+        """Report which hosts would be woken, or what differs in the new scheduler.conf.
+
+        Raises:
+            Unsupported: scheduler.conf has errors, or the target is no host.
+        """
+        if name == "wake":
+            wanted = sorted(self._targets(target, hosts))
+            return Outlook("\n".join(wanted) or "no recipient is waiting", len(wanted))
+        return self._changes()
+
+    def _signal(self, number: signal.Signals) -> int | None:
+        return signal_scheduler(self._folders.fd, self._folders.transport_status, number)
+
+    @staticmethod
+    def _targets(target: str, hosts: Callable[[], Collection[str]]) -> Collection[str]:
+        waiting = set(hosts())
+        if target == ALL_HOSTS:
+            return {host for host in waiting if " " not in host}
+        if target.lower() not in waiting:
+            raise Unsupported(f"{target!r:.60}: no recipient of this host is waiting")
+        return {target.lower()}
+
+    def _freeze(self, value: str) -> str:
+        with _our_folder(self._folders) as fd:
+            if value == THAWED:
+                files.unlink_quietly(FROZEN, fd)
+                files.fsync(fd)
+                return "thawed: agents are started"
+            with suppress(FileExistsError):
+                os.close(files.create_file(FROZEN, fd, files.new_file_owner(os.fstat(fd))))
+            files.fsync(fd)
+        return "frozen: no agent is started"
+
+    def _changes(self) -> Outlook:
+        """What differs between scheduler.conf and what the scheduler uses."""
+        found = self._read_files()
+        if found.conf is None:
+            raise Unsupported(found.problem)
+        if found.conf.errors:
+            first, count = found.conf.errors[0], len(found.conf.errors)
+            where = f"{found.conf_path}:{first.line}:{first.column}"
+            more = f"; {count - 1} more" if count > 1 else ""
+            raise Unsupported(f"{where}: {first.text}{more}")
+        old = self._running_text()
+        if old is None:
+            known = f"{len(found.conf.clauses)} clauses in {found.conf_path}"
+            return Outlook(f"the file in use is not known; {known}")
+        lines = list(conf_changes(parse_conf(old, found.environ), found.conf))
+        return Outlook("\n".join(lines) or "no change", max(1, len(lines)))
+
+    def _running_text(self) -> str | None:
+        try:
+            with self._folders.open_below(self._folders.fd, FOLDER) as fd:
+                conf = files.open_guarded(RUNNING_CONF, fd)
+        except (OSError, files.Refused):
+            return None
+        try:
+            return os.read(conf, _MAX_CONF_BYTES).decode("utf-8", "replace")
+        finally:
+            os.close(conf)
