@@ -80,7 +80,7 @@ DEVNULL_REASONS = {
     "engine/system/supervisor.py": "outlives its caller, whose streams close; reports by a pipe",
     "tui/cli/__init__.py": "a descriptor that was closed before the start gets no other file",
     "tui/cli/setup/errors.py": "the reader of the stream has gone",
-    "tui/cli/formats/zmailer/scheduler.py": "a daemon without a terminal: what it reports is in its log",
+    "tui/cli/formats/zmailer/scheduler.py": "a daemon: its reports are in its log",
 }
 """Modules that open /dev/null, and why."""
 

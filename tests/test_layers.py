@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +20,6 @@ PACKAGES = {
     "engine.logs": "engine.system",
     "engine.mail": "engine.system",
     "engine.operations": "engine.system",
-    "engine.formats.zmailer.scheduling": "engine.config",
-    "engine.formats.nftban": "engine.system",
     "engine.config": "engine.locks",
     "engine.destinations": "engine.config",
     "engine.index": "engine.destinations engine.operations",
@@ -28,24 +27,27 @@ PACKAGES = {
     "engine.mail.message": "engine.config engine.mail",
     "engine.mail.transports": "engine.config engine.mail",
     "engine.monitor": "engine.destinations engine.logs",
-    "engine.formats.kannader": "engine.config",
-    "engine.formats.zgb": "engine.config",
-    "engine.formats.bullmq": "engine.destinations",
-    "engine.formats.zmailer.spool": "engine.config",
-    "engine.formats.zmailer.mailq": "engine.config",
-    "engine.formats.zmailer": "engine.mail.message engine.formats.zmailer.scheduling engine.formats.zmailer.spool",
-    "engine.formats.zmailer.scheduler": "engine.formats.zmailer.mailq engine.formats.zmailer",
-    "engine.formats.zmailer.agents": "engine.mail.send engine.formats.zmailer.scheduling engine.formats.zmailer",
-    "engine.formats.zmailer.mailq_store": "engine.formats.zmailer.mailq",
-    "engine.stores": "engine.formats.nftban engine.formats.kannader engine.formats.zgb "
-    "engine.formats.bullmq engine.formats.zmailer.spool engine.formats.zmailer.mailq_store",
     "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
     "engine.replay": "engine.monitor engine.operations",
-    "engine.doctor": "engine.destinations engine.monitor engine.operations engine.stores",
+    "engine.doctor": "engine.monitor engine.operations",
     "engine.work": "engine.mail.send engine.operations",
     "engine.delivery": "engine.destinations engine.work",
-    "engine.formats.bullmq.federation": "engine.delivery",
-    "engine.demo": "engine.work engine.stores",
+    "engine.formats.base": "engine.config",
+    "engine.formats.nftban": "engine.formats.base",
+    "engine.formats.nftban.doctor": "engine.doctor engine.formats.nftban",
+    "engine.formats.kannader": "engine.formats.base",
+    "engine.formats.zgb": "engine.formats.base",
+    "engine.formats.bullmq": "engine.destinations engine.formats.base",
+    "engine.formats.bullmq.federation": "engine.delivery engine.formats.bullmq",
+    "engine.formats.zmailer.scheduling": "engine.config",
+    "engine.formats.zmailer.mailq": "engine.config",
+    "engine.formats.zmailer.mailq_store": "engine.formats.zmailer.mailq",
+    "engine.formats.zmailer.spool": "engine.formats.base",
+    "engine.formats.zmailer": "engine.mail.message engine.formats.zmailer.scheduling "
+    "engine.formats.zmailer.spool",
+    "engine.formats.zmailer.scheduler": "engine.formats.zmailer engine.formats.zmailer.mailq",
+    "engine.formats.zmailer.agents": "engine.mail.send engine.formats.zmailer",
+    "engine.demo": "engine.work engine.formats.nftban",
     "themes": "",
     "tui.format": "engine.live engine.monitor",
     "tui.session": "engine.replay tui.format",
@@ -62,13 +64,19 @@ PACKAGES = {
     "tui.groups": "tui.queue",
     "tui.overview": "tui.queue",
     "tui": "tui.groups tui.locks tui.log tui.overview",
-    "tui.cli.setup": "engine.destinations engine.stores engine.work engine.formats.zmailer tui.session",
+    "tui.cli.setup": "engine.formats.kannader engine.formats.zgb engine.formats.bullmq.federation "
+    "engine.formats.zmailer engine.formats.zmailer.mailq_store tui.session",
     "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
     "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
-    "tui.cli.formats": "engine.formats.bullmq.federation tui.cli.queue",
-    "tui.cli.formats.zmailer": "engine.formats.zmailer.agents engine.formats.zmailer.scheduler tui.cli.queue",
-    "tui.cli.formats.nftban.mail": "tui.cli.queue",
-    "tui.cli": "engine.demo engine.formats.bullmq.federation tui tui.cli.setup",
+    "tui.cli.formats.nftban": "engine.formats.nftban.doctor tui.cli.queue",
+    "tui.cli.formats.nftban.mail": "tui.cli.formats.nftban",
+    "tui.cli.formats.kannader": "tui.cli.queue",
+    "tui.cli.formats.zgb": "tui.cli.queue",
+    "tui.cli.formats.bullmq": "engine.demo engine.formats.bullmq.federation tui.cli.queue",
+    "tui.cli.formats.zmailer": "engine.demo engine.formats.zmailer.agents engine.formats.zmailer.scheduler "
+    "tui.cli.queue",
+    "tui.cli": "engine.demo engine.formats.kannader engine.formats.zgb tui tui.cli.setup "
+    "tui.cli.formats.bullmq",
     "tui.cli.print": "tui.cli tui.cli.queue",
     "tui.packaging": "tui.cli",
 }
@@ -222,43 +230,56 @@ def test_only_the_terminal_uses_private_names_of_textual() -> None:
         assert not modules_of, name
 
 
-FORMATS = frozenset({"nftban", "kannader", "zgb", "bullmq", "zmailer"})
-NAMES_FORMATS = (
-    *("engine.stores", "engine.formats.zmailer", "engine.doctor", "engine.demo"),
-    *(
-        "tui.cli.setup.place_formats",
-        "tui.cli.queue",
-        "tui.cli.formats",
-        "tui.cli.formats.nftban.mail",
-    ),
-    *("tui.cli.formats.zmailer", "tui.cli.demo_formats"),
-)
-"""The formats, their checks and demo places, the table of formats, and the commands of each."""
+FORMATS = frozenset(name.split(".")[2] for name in MODULES if name.startswith("engine.formats."))
+"""The names of the formats."""
 
-FOR_ALL_FORMATS = ("tui.cli.queue.status", "tui.cli.queue.doctor", "engine.doctor.store_checks")
-"""Modules beside those of a format that are for all of them."""
+FORMAT_LISTS = ("tui.cli.setup.place_formats", "tui.cli.command_table")
+"""The table of formats and that of commands: the only modules that name those of a format."""
 
 OTHER_MEANINGS = {"engine.locks.lock_holder": "nftban"}
 """Modules with a word that is no format's name there: the process name of a worker."""
 
 
-def test_a_format_is_named_only_by_its_own_modules_and_the_table() -> None:
-    """Outside of them no module imports a format's package, or has its name as a text: its store
-    and its row say what a format can do.
+def format_of(module: str) -> str:
+    """The format whose module it is; "" for the modules that all formats share."""
+    parts = module.removeprefix("tui.cli.").removeprefix("engine.").split(".")
+    return parts[1] if parts[0] == "formats" and len(parts) > 1 and parts[1] != "base" else ""
+
+
+def named_functions(name: str) -> Iterator[str]:
+    """The modules whose functions a module names by texts: "MODULE:FUNCTION", below `tui.cli`."""
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for module in re.findall(r"([a-z_.]+):[a-z_]+\b", node.value):
+                yield from {module, f"tui.cli.{module}"} & MODULES.keys()
+
+
+def test_a_format_is_imported_by_itself_alone() -> None:
+    """No format imports another, and nothing else imports a format but the two lists, nor by a
+    text "MODULE:FUNCTION".
     """
-    wrong = set()
-    for name in MODULES:
-        if name.startswith(NAMES_FORMATS) and name not in FOR_ALL_FORMATS:
-            continue
-        wrong |= {
-            f"{name} imports {other}"
-            for other in imported(name)
-            if other.startswith(tuple(f"engine.stores.{form}" for form in FORMATS))
-        }
-        wrong |= {
-            f"{name}:{node.lineno} has {node.value!r}"
-            for node in ast.walk(tree(name))
-            if isinstance(node, ast.Constant) and node.value in FORMATS
-            if OTHER_MEANINGS.get(name) != node.value
-        }
+    wrong = {
+        f"{name} imports {other}"
+        for name in MODULES
+        if name not in FORMAT_LISTS
+        for other in {*imported(name), *named_functions(name)}
+        if format_of(other) not in ("", format_of(name))
+    }
+
+    assert not wrong
+
+
+def test_a_format_is_named_by_its_own_modules_alone() -> None:
+    """Outside of them and the two lists no module has its name as a text: its store and its row
+    say what a format can do.
+    """
+    wrong = {
+        f"{name}:{node.lineno} has {node.value!r}"
+        for name in MODULES
+        if not format_of(name) and name not in FORMAT_LISTS
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Constant) and node.value in {*FORMATS, "mailq"} - {"base"}
+        if OTHER_MEANINGS.get(name) != node.value
+    }
+
     assert not wrong

@@ -57,7 +57,7 @@ def fix() -> None:
     early = [
         name
         for name in sys.modules
-        if name in ("engine.locks.queue_lock", "engine.formats.base.detect.nftban")
+        if name in ("engine.locks.queue_lock", "engine.formats.nftban.store")
     ]
     assert not early, f"imported already, with the real clock: {early}"
     from engine.locks import lock_file

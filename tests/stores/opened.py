@@ -6,17 +6,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.formats.base import detect
+from engine.config.place_address import Address
+from engine.formats.kannader.detect import is_spool
+from engine.formats.nftban import detect
+from engine.formats.zgb.detect import is_database
 from engine.store import Store
 
 
 def open_store(place: str, clock: Callable[[], float] = time.time) -> Store:
     """Open the store at a path; raises `Unavailable`."""
-    if detect.has_folders(place, detect.KANNADER_FOLDERS):
+    if is_spool(Address(place)):
         from engine.formats.kannader.store import KannaderStore
 
         return KannaderStore(place, clock)
-    if detect.is_sqlite_file(place):
+    if is_database(Address(place)):
         from engine.formats.zgb.place import ZgbDatabase
         from engine.formats.zgb.store import ZgbStore
 

@@ -18,7 +18,8 @@ import pytest
 
 from engine import verbs
 from engine.formats.kannader import mail_format
-from engine.formats.kannader.store import EDGES, KannaderStore, make_spool
+from engine.formats.kannader.permissions import EDGES
+from engine.formats.kannader.store import KannaderStore, make_spool
 from engine.model import Missing, Move, Problem, State, Task
 from engine.store import Gone, Store, Unavailable, Unsupported
 from engine.system import files

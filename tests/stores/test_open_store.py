@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.formats.base.detect import find_queue_folder
+from engine.formats.nftban.detect import find_queue_folder
 from engine.formats.nftban.store import SpoolFolders
 from engine.model import State, Task
 from engine.store import Store, Unavailable

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.formats.base.memory import MemoryStore
 from engine.formats.bullmq.moves import EDGES as OF_BULLMQ
-from engine.formats.kannader.store import EDGES as OF_MAILS
+from engine.formats.kannader.permissions import EDGES as OF_MAILS
 from engine.formats.nftban.store import EDGES as OF_THE_CONTRACT
 from engine.formats.zgb.store import EDGES as OF_JOBS
 from engine.model import Edge, Edges, State, Task

@@ -16,8 +16,8 @@ import pytest
 
 from engine import policy, verbs
 from engine.config.queue_config import load_config
-from engine.formats import kannader
 from engine.formats.kannader.store import KannaderStore
+from engine.formats.kannader.store import make_spool as make_empty_spool
 from engine.index.schema import Query
 from engine.live.inspector import Inspector
 from engine.locks import lock_file, queue_lock
@@ -285,7 +285,7 @@ async def test_older_tasks_are_counted(root: Path, hold: Callable[[], Child]) ->
 def mails(tmp_path: Path) -> Path:
     """A Kannader spool with two mails that came due two days ago; no worker was ever there."""
     spool = tmp_path / "spool"
-    kannader.make_spool(str(spool))
+    make_empty_spool(str(spool))
     with closing(KannaderStore(str(spool), lambda: NOW - 2 * DAY_SECONDS)) as store:
         for name in ("ann", "bob"):
             store.enqueue("me@here.example", [f"{name}@one.example"], [b"Hi\r\n"])

@@ -29,10 +29,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from engine.config import queue_config
 from engine.config.place_address import has_password, is_url
-from engine.formats.base.detect import REDIS_SCHEMES
 from engine.store import StoreError, Unavailable, Unsupported
 from engine.text.safe import safe_line
-from tui.cli.command_table import HELP_TEXT, USAGE
+from tui.cli.command_table import HELP_TEXT, REPORT_LOST_MAIL, USAGE, WITHOUT_CONFIGURATION
 from tui.cli.commands import COMMAND_WORDS, COMMANDS, CommandWord
 from tui.cli.setup.errors import (
     EX_CONFIG,
@@ -57,7 +56,13 @@ from tui.cli.setup.output import (
     guard_streams,
     print_controls,
 )
-from tui.cli.setup.place_formats import default_place, is_same_place, setup_despite, setup_for
+from tui.cli.setup.place_formats import (
+    default_place,
+    is_format_url,
+    is_same_place,
+    setup_despite,
+    setup_for,
+)
 from tui.cli.setup.setup import Setup, load_function
 
 if TYPE_CHECKING:
@@ -195,8 +200,8 @@ def _run(words: list[str]) -> int:
     arguments, left = make_parser(words).parse_known_args(words)
     if left:
         _refuse_words(words, left)
-    if first in _WITHOUT_CONFIGURATION:
-        return int(load_function(_WITHOUT_CONFIGURATION[first])(arguments))
+    if first in WITHOUT_CONFIGURATION:
+        return int(load_function(WITHOUT_CONFIGURATION[first])(arguments))
     choose_color(getattr(arguments, "color", "auto"), os.environ)
     _find_place(arguments)
     root, named = getattr(arguments, "root", ""), getattr(arguments, "place", "")
@@ -212,7 +217,7 @@ def _run(words: list[str]) -> int:
         setup = _make_setup(arguments, named or root or "", words, keeps_mail=keeps_mail)
     except CommandError as failure:
         if keeps_mail:
-            report_lost = load_function("formats.nftban.mail.send:report_lost_mail")
+            report_lost = load_function(REPORT_LOST_MAIL)
             report_lost(queue_config.DEFAULT_SYSLOG, arguments, str(failure))
         raise
     return command(setup, arguments)
@@ -289,15 +294,6 @@ def _refuse_second_values(words: Sequence[str]) -> None:
             fail(EX_USAGE, f"{given}: expected only one of them")
 
 
-_WITHOUT_CONFIGURATION = {
-    "shell-init": "formats.nftban.shell_and_units:shell_init",
-    "completion": "completion:completion",
-}
-"""Commands that login files run. Their functions must be defined even if the configuration is
-broken; each of them reads it when it is called.
-"""
-
-
 _OR_PLACE = ("ids", "names", "recipient", "email", "reason", "days")
 """Arguments before a PLACE whose last word is the PLACE if it is a path with a / or a URL; not with
 --literal, by which scripts pass words that they have from elsewhere.
@@ -320,7 +316,7 @@ def _find_place(arguments: Namespace) -> None:
                 given["place"] = words.pop() if is_place else None
     for name in _AFTER_PLACE:
         first = given.get(name)
-        if given.get("place") and first and first.startswith(_REDIS_URLS):
+        if given.get("place") and first and is_format_url(first):
             place, given[name], given["name"] = first, given["name"], given["place"]
             given["place"] = place
     if root := given.get("root"):
@@ -328,9 +324,6 @@ def _find_place(arguments: Namespace) -> None:
             given["place"] = root
         if given.get("places") == []:
             given["places"] = [root]
-
-
-_REDIS_URLS = tuple(f"{scheme}://" for scheme in REDIS_SCHEMES)
 
 
 def _is_place(word: str) -> bool:

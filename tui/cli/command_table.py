@@ -24,6 +24,17 @@ indent continues the row above.
 
 from __future__ import annotations
 
+WITHOUT_CONFIGURATION = {
+    "shell-init": "formats.nftban.shell_and_units:shell_init",
+    "completion": "completion:completion",
+}
+"""Commands that login files run. Their functions must be defined even if the configuration is
+broken; each of them reads it when it is called.
+"""
+
+REPORT_LOST_MAIL = "formats.nftban.mail.send:report_lost_mail"
+"""The function that reports a mail of a command that could not even start, so that none is lost."""
+
 COMMAND_TABLE = """
 @id id ID
 @name name NAME

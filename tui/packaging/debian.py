@@ -23,7 +23,7 @@ from email.utils import formatdate
 from pathlib import Path
 
 from engine.version import VERSION
-from tui.cli.templates import HOUSEKEEPING_SECONDS, TEXTS, fill_template
+from tui.cli.setup.templates import HOUSEKEEPING_SECONDS, TEXTS, fill_template
 
 EXTRAS = "bullmq,deliver"
 """Parts with packages of their own that are included. Not federation and postgres: their packages

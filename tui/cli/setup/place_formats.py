@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 from engine.config import queue_config
 from engine.config.place_address import Address, BadAddress, is_url, parse_address, places_folder
 from engine.config.queue_config import Config, Queue, queue_settings_for
-from engine.formats.base import detect
+from engine.formats.bullmq import detect as bullmq
+from engine.formats.kannader import detect as kannader
+from engine.formats.zgb import detect as zgb
+from engine.formats.zmailer import detect as zmailer
 from engine.policy import RetryPolicy, retries_of
 from engine.schedules import NO_RETRY, fixed
 from engine.store import Store
@@ -92,13 +95,6 @@ def _open_mailq(setup: Setup) -> Store:
     return MailqStore(parse_place(setup.address))
 
 
-def _is_mailq(at: Address) -> bool:
-    """True for the URL of a scheduler, and for a rendezvous file."""
-    if at.is_url:
-        return at.scheme in detect.MAILQ_SCHEMES
-    return detect.begins_with(at.text, detect.MAILQ_DUMP_HEADER)
-
-
 def _zgb_settings(said: Any, at: Any) -> Any:
     from engine.formats.zgb import place
 
@@ -130,7 +126,7 @@ def open_zgb(path: str, settings: ZgbSettings) -> ZgbStore:
 FORMATS: dict[str, Format] = {
     "kannader": Format(
         "a Kannader spool",
-        is_here=lambda at: not at.is_url and detect.has_folders(at.text, detect.KANNADER_FOLDERS),
+        is_here=kannader.is_spool,
         open_store=_open_kannader,
         retry_policy=_kannader_retry,
         commands="kannader",
@@ -145,7 +141,7 @@ FORMATS: dict[str, Format] = {
     ),
     "zgb": Format(
         "a ZGB mail queue",
-        is_here=lambda at: not at.is_url and detect.is_sqlite_file(at.text),
+        is_here=zgb.is_database,
         open_store=lambda setup: open_zgb(setup.place, setup.settings),
         retry_policy=lambda setup: setup.settings.place("").retry,
         commands="zgb",
@@ -161,7 +157,7 @@ FORMATS: dict[str, Format] = {
     ),
     "bullmq": Format(
         "a server of BullMQ queues",
-        is_here=lambda at: at.scheme in detect.REDIS_SCHEMES,
+        is_here=lambda at: at.scheme in bullmq.REDIS_SCHEMES,
         open_store=_open_bullmq,
         # A job has its own attempts and delays.
         retry_policy=lambda setup: retries_of(NO_RETRY, is_exact=True),
@@ -179,7 +175,7 @@ FORMATS: dict[str, Format] = {
     ),
     "zmailer": Format(
         "a ZMailer spool",
-        is_here=lambda at: not at.is_url and detect.has_folders(at.text, detect.ZMAILER_FOLDERS),
+        is_here=zmailer.is_spool,
         open_store=_open_zmailer,
         # The clause of its scheduler has the retries.
         retry_policy=lambda setup: retries_of(NO_RETRY, is_exact=True),
@@ -194,7 +190,7 @@ FORMATS: dict[str, Format] = {
     ),
     "mailq": Format(
         "a ZMailer scheduler",
-        is_here=_is_mailq,
+        is_here=zmailer.is_mailq,
         open_store=_open_mailq,
         # The clause of its scheduler has the retries; the limit is an age.
         retry_policy=lambda setup: retries_of(fixed(0.0)),
@@ -288,6 +284,11 @@ def detect_format(address: Address) -> str:
     if not found:
         fail(EX_USAGE, f"{address.text}: no format with URLs that begin with {address.scheme}://")
     return found
+
+
+def is_format_url(text: str) -> bool:
+    """True for a URL that a format has places at."""
+    return is_url(text) and any(form.is_here(Address(text)) for form in FORMATS.values())
 
 
 CONTRACT_VARIABLE = "SPOOLDECK_CONTRACT"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from engine.config import queue_config
 from engine.config.place_address import is_url
-from engine.formats.base.detect import find_queue_folder
 from engine.model import AttemptLimit, attempts_allowed
 from engine.policy import RetryPolicy
 from engine.store import Store, Unavailable
@@ -21,6 +20,7 @@ from tui.cli.setup.errors import (
     CommandError,
     describe_missing,
     fail,
+    has_queue_folders,
     program_command,
 )
 from tui.cli.setup.place_formats import (
@@ -112,9 +112,7 @@ def _installed(setup: Setup) -> list[str]:
     setup.require_readable()
     if setup.format_name != DEFAULT_FORMAT:
         return [setup.place]  # named by --root
-    try:
-        find_queue_folder(setup.queue.root)
-    except Unavailable:
+    if not has_queue_folders(setup.queue.root):
         fail(
             EX_UNAVAILABLE,
             f"no queue to open: name a folder with a queue (spooldeck DIR), make one "

@@ -33,7 +33,7 @@ from tui.cli.setup.errors import (
 )
 from tui.cli.setup.output import captured_lines, print_json
 from tui.cli.setup.setup import Setup, load_function
-from tui.cli.templates import HOUSEKEEPING_SECONDS, fill_template
+from tui.cli.setup.templates import HOUSEKEEPING_SECONDS, fill_template
 
 _UNITS = (
     *("spooldeck-queue.service", "spooldeck-queue.timer", "spooldeck-worker.service"),

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.config import queue_config
-from engine.formats.base.detect import find_queue_folder
+from engine.formats.nftban.detect import find_queue_folder
 from engine.formats.nftban.store import NftbanStore, SpoolFolders
 from engine.locks import queue_lock
 from engine.model import LockEvidence, Verdict

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from typing import NamedTuple
 
 from engine.config.place_address import Address
-from engine.formats.base import detect
+from engine.formats.zmailer import detect
 from engine.formats.zmailer.mailq import listing
 from engine.formats.zmailer.mailq.client import MailqClient
 from engine.formats.zmailer.mailq.connection import ANONYMOUS
@@ -91,7 +91,7 @@ def parse_options(words: list[str]) -> MailqOptions:
 def mailq(setup: Setup, arguments: argparse.Namespace) -> int:
     """Print the threads with their messages, or a report; a rendezvous file is one of version 1."""
     options = parse_options(arguments.words)
-    if detect.begins_with(options.address, detect.MAILQ_DUMP_HEADER):
+    if detect.is_dump(options.address):
         path = os.path.abspath(options.address)
         _print(_dump_text(RendezvousFile(path).read(), options))
         return 0

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-TEXTS = f"{os.path.dirname(os.path.abspath(__file__))}/texts"
+TEXTS = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/texts"
 
 HOUSEKEEPING_SECONDS = 300
 """Seconds that a timer's run gets in addition to its handler: to free a lock, recover orphaned
