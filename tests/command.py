@@ -129,7 +129,7 @@ def run(
     if check:
         done.check_returncode()
     if "--json" in words and out:
-        from tests.tui.json_answers import check_run  # not loaded by the server
+        from tests.json_answers import check_run
 
         check_run(
             [os.fspath(word) for word in words], out if isinstance(out, str) else out.decode()

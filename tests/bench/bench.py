@@ -47,9 +47,9 @@ queues.bullmq_worker | no-op: <= 1.0 x / <= 1.11 x Node 6 at concurrency 1 / 10;
 jobs.bullmq_scan    | CPU <= 1.5 x, server's <= 1.2 x the script, <= 0.1 x getJobs; a call <= 10 ms
 jobs.bullmq_retry   | plan of 5,000 <= 1.3 x the bare script in pipelines of 100
 jobs.bullmq_console | event to screen <= 30 ms, idle <= 4 round trips/s, 300k jobs <= 100 MiB
-postoffice.codec    | ZMailer control file, layout and re-emit: <= 3 x a bare read and split
-postoffice.recipients | scan of 100k: <= 5 x reading and a tuple for each, itself >= 3 x reading
-postoffice.tag_change | a changed tag in a file of 100k recipients: <= 30 ms
+zmailer.codec    | ZMailer control file, layout and re-emit: <= 3 x a bare read and split
+zmailer.recipients | scan of 100k: <= 5 x reading and a tuple for each, itself >= 3 x reading
+zmailer.tag_change | a changed tag in a file of 100k recipients: <= 30 ms
 deliver.httpx_loop  | deliver on nftban, 16 at once: <= 1.25 x a bare httpx loop (>= 0.8 x its rate)
 deliver.dead_peers  | 100 of 1,000 destinations dead, breaker on: <= 1.05 x without dead ones
 deliver.bullmq      | deliver on BullMQ: <= 1.43 x on nftban (>= 0.7 x its rate)

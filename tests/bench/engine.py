@@ -16,8 +16,7 @@ from engine.model import Task
 from engine.policy import contract_retries
 from engine.work.handlers import Context
 from engine.work.worker import Worker
-from tests.bench import cycles
-from tests.bench.cycles import PEERS, Cost, Opener, Peer
+from tests.bench import queue_cycles
 from tests.bench.measure import (
     PYTHON,
     ROOT,
@@ -34,6 +33,7 @@ from tests.bench.measure import (
     memory_folder,
     scratch,
 )
+from tests.bench.queue_cycles import PEERS, Cost, Opener, Peer
 
 NOTHING_TO_DO = 1
 Cycles: TypeAlias = dict[str, tuple[Opener, int, int]]
@@ -46,7 +46,7 @@ def _costs(ways: Cycles, parent: str, rounds: int) -> dict[str, list[Cost]]:
     def run(opener: Opener, number: int, batch: int) -> Cost:
         gc.collect()
         with scratch(parent) as folder:
-            return cycles.run_cycle(opener, folder, number, batch)
+            return queue_cycles.run_cycle(opener, folder, number, batch)
 
     return interleave({name: partial(run, *way) for name, way in ways.items()}, rounds)
 
@@ -62,7 +62,10 @@ def cycle(bench: Bench) -> Figures:
     """CPU of the whole cycle in memory, and its system calls."""
     number = 2_000 if bench.quick else 10_000
     peers = _installed(durable=False)
-    ways: Cycles = {"floor": (cycles.floor, number, 0), "ours": (cycles.ours, number, 0)}
+    ways: Cycles = {
+        "floor": (queue_cycles.floor, number, 0),
+        "ours": (queue_cycles.ours, number, 0),
+    }
     ways |= {peer.name: (peer.opener, min(number, peer.most), 0) for peer in peers}
     costs = _costs(ways, memory_folder(number), bench.rounds)
     cpu = {name: [cost.whole_cpu for cost in of] for name, of in costs.items()}
@@ -87,7 +90,7 @@ def _system_calls(name: str, batch: int) -> float:
 def _count_calls(name: str, number: int, batch: int) -> int:
     with scratch() as folder:
         python = f"run_cycle({name}, {folder!r}, {number}, {batch})"
-        child = [sys.executable, "-c", f"from tests.bench.cycles import *; {python}"]
+        child = [sys.executable, "-c", f"from tests.bench.queue_cycles import *; {python}"]
         command("strace", "-f", "-c", "-o", f"{folder}/calls", *child, PYTHONPATH=str(ROOT))
         with open(f"{folder}/calls") as lines:
             (total,) = (line.split() for line in lines if line.rstrip().endswith("total"))
@@ -98,8 +101,8 @@ def durable(bench: Bench) -> Figures:
     """Wall time on the disk: what is waited for is the disk."""
     number = 100 if bench.quick else 200
     peers = _installed(durable=True)
-    ways: Cycles = {"floor": (cycles.floor, number, 1), "one": (cycles.ours, number, 1)}
-    ways |= {"batches": (cycles.ours, 2 * number, 100)}
+    ways: Cycles = {"floor": (queue_cycles.floor, number, 1), "one": (queue_cycles.ours, number, 1)}
+    ways |= {"batches": (queue_cycles.ours, 2 * number, 100)}
     ways |= {peer.name: (peer.opener, number, 1) for peer in peers}
     costs = _costs(ways, "/var/tmp", 2 * bench.rounds)
     adds = {name: [cost.enqueue for cost in of] for name, of in costs.items()}
@@ -159,7 +162,7 @@ def _work(root: str, number: int, jobs: int) -> float:
     for n in range(number):
         name = verbs.enqueue("report", time.time() - 60, f"{n:08x}").id
         with open(f"{root}/queue/pending/{name}.task", "x") as file:
-            file.write(cycles.TEXT.format(id=name, kind="report"))
+            file.write(queue_cycles.TEXT.format(id=name, kind="report"))
     words = ["--root", root, "--config", f"{root}/config.yaml", "queue", "work", "--until-idle"]
     spent = cpu_of([SPOOLDECK, *words, "--concurrency", str(jobs)], ok=(0, NOTHING_TO_DO))
     left = len(os.listdir(f"{root}/queue/pending")) + len(os.listdir(f"{root}/queue/dlq"))
@@ -177,7 +180,7 @@ def in_process(bench: Bench) -> Figures:
     def cost(*, with_worker: bool) -> float:
         gc.collect()
         with scratch(memory_folder(number)) as folder:
-            store = cycles.open_queue(folder, durable=False)
+            store = queue_cycles.open_queue(folder, durable=False)
             for n in range(number):
                 store.swap(None, verbs.enqueue("report", time.time(), f"{n:08x}"))
             began = time.process_time()

@@ -10,7 +10,7 @@ from engine.formats.zmailer.mailq.acl import digest
 from engine.formats.zmailer.mailq.queue_view import GroupView, SchedulerView, ThreadView, TotalsView
 from engine.formats.zmailer.mailq.server import MailqServer
 from tests.bench.measure import Bench, Figures, compare, interleave
-from tests.mailq.mailq_peers import USERS, SampleQueue
+from tests.mailq_server import USERS, SampleQueue
 
 THREADS = 10_000
 NOW = 1_795_168_178.0

@@ -32,7 +32,7 @@ from tests.redis_server import TestServer, running_server
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE_MODULES = ROOT / ".cache" / "bullmq-6" / "node_modules"
-"""Installed by the tests of Node's workers (tests/stores/test_bullmq_node.py)."""
+"""Installed by the tests of Node's workers (tests/engine/formats/bullmq/test_bullmq_node.py)."""
 
 _STOCK = """
 import asyncio, sys, time
@@ -86,7 +86,7 @@ def _ours(server: TestServer, number: int, concurrency: int) -> float:
 
 def _node(server: TestServer, number: int, concurrency: int) -> float:
     said = json.dumps({"jobs": number, "concurrency": concurrency})
-    script = str(ROOT / "tests" / "stores" / "node_bullmq.cjs")
+    script = str(ROOT / "tests/engine/formats/bullmq/node_bullmq.cjs")
     words = ["node", script, "bench", server.url.removeprefix("redis+unix://"), said]
     return _printed(words, {**os.environ, "NODE_PATH": str(NODE_MODULES)})
 

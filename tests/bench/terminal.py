@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import pseudo_terminals
 from tests.bench.measure import CLEAN, ROOT, SPOOLDECK
-from tests.tui import ptys
 
 SIZE = (120, 40)
 QUIET_SECONDS, CALM_MS = 0.04, 0.3
@@ -68,7 +68,7 @@ class Screen:
             os.chdir(ROOT)
             os.execve(argv[0], list(argv), told)
         self._output = bytearray()
-        self._screen, self._fed = ptys.Screen(*SIZE), 0
+        self._screen, self._fed = pseudo_terminals.Screen(*SIZE), 0
         self.rest_mib = 0.0
         self.rest_ms: Spent | None = None
         """Memory, and processor time a second, once it was idle for the first time."""

@@ -29,7 +29,7 @@ from engine.work.mail_send import MailSend
 from engine.work.services import WorkerServices
 from engine.work.worker import Worker
 from tests.crash.harness import KILLS, Case, Ended, Fault, Result
-from tests.mail.office import NOW, Office, busy
+from tests.mail_sender import NOW, Office, busy
 
 REFUSED, TIMEOUT = "unavailable_450", "timeout"
 MARK = b"\n=== the end of a mail ===\n"

@@ -119,7 +119,7 @@ def load() -> None:
 def main() -> None:
     """Sweep what is asked for."""
     load()
-    # It walks /proc/*/fd of the whole machine, for seconds per case; tests/stores tests it.
+    # It walks /proc/*/fd of the whole machine, for seconds per case; its own test calls it.
     permissions.find_kannaders = lambda folders: ()
     for number, line in enumerate(sys.stdin):
         every, _, name = line.strip().partition(" ")

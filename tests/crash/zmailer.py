@@ -20,7 +20,7 @@ from engine.model import Move, Outcome, Problem, State, Task
 from engine.store import Unavailable
 from engine.verbs import VERBS
 from tests.crash.harness import Case, Ended
-from tests.stores.zmailed import Spool, recipient
+from tests.zmailer_spool import Spool, recipient
 
 NOW = 1_795_170_000.0
 IDENT = "1001/91"

@@ -14,7 +14,7 @@ from engine.index.reader import Reader
 from engine.index.writer import Writer
 from engine.operations.journal import Journal
 from engine.store import Store
-from tests.engine.builders import clock, new_spool
+from tests.engine.task_builders import clock, new_spool
 
 Child = subprocess.Popen[str]
 

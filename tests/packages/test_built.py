@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from engine.version import VERSION
-from tests.mail.programs import needs
+from tests.programs import needs
 from tui.cli.commands import COMMAND_WORDS
 from tui.packaging.man_pages import split_sections
 from tui.packaging.share_files import COMPLETIONS

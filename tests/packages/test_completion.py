@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.mail.programs import a_script, needs
-from tests.tui.queues import Run, bury_one, clean_environment, journal_at, spooldeck
+from tests.nftban_queues import Run, bury_one, clean_environment, journal_at, spooldeck
+from tests.programs import a_script, needs
 from tui import cli
 from tui.cli import completion
 from tui.cli.completion import make_script

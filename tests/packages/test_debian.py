@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.version import VERSION
-from tests.mail.programs import needs, needs_root
+from tests.programs import needs, needs_root
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,8 +14,8 @@ from typing import TypeAlias
 import pytest
 
 from engine.version import VERSION
-from tests.mail.programs import needs_root
-from tests.tui.users import NOBODY
+from tests.other_users import NOBODY
+from tests.programs import needs_root
 
 BESIDE = Path(sys.executable).parent
 """The folder of the tools that development brings."""

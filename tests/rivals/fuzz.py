@@ -1,7 +1,8 @@
 """How shells read the files that we write and those that we accept, on many hostile values.
 
 `python tests/rivals/fuzz.py --values N --seed S` is the big run: each value through every shell
-that is installed, in every locale that can be made. tests/engine/test_quoting.py runs a slice.
+that is installed, in every locale that can be made.
+tests/engine/system/test_files_quoting.py runs a slice.
 """
 
 import argparse

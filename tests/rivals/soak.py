@@ -16,9 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
-from tests.rivals import jobs
-from tests.rivals.field import BESIDE, BREAKING, OURS, Counts, Field
-from tests.rivals.mails import FORMATS, play
+from tests.rivals import bullmq_processes
+from tests.rivals.mail_processes import FORMATS, play
+from tests.rivals.nftban_processes import BESIDE, BREAKING, OURS, Counts, Field
 
 GAMES = {
     "among ourselves": OURS,
@@ -59,9 +59,11 @@ def played(folder: Path, seed: int, name: str, seconds: float) -> tuple[object, 
         end = time.monotonic() + seconds
         mails = play(folder, MAILS[name], seed, lambda: time.monotonic() < end)
         return mails, mails.broken()
-    if name in jobs.VERSIONS:
+    if name in bullmq_processes.VERSIONS:
         end = time.monotonic() + seconds
-        ran = jobs.play(folder, jobs.VERSIONS[name], seed, lambda: time.monotonic() < end)
+        ran = bullmq_processes.play(
+            folder, bullmq_processes.VERSIONS[name], seed, lambda: time.monotonic() < end
+        )
         return ran, ran.broken()
     counts = game(folder, seed, GAMES[name], seconds)
     return counts, counts.broken(shared="standin" in GAMES[name])
@@ -69,7 +71,7 @@ def played(folder: Path, seed: int, name: str, seconds: float) -> tuple[object, 
 
 def main() -> int:
     """Play until the time is over, and say what every game came to."""
-    names = [*GAMES, *MAILS, *jobs.VERSIONS]
+    names = [*GAMES, *MAILS, *bullmq_processes.VERSIONS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))

@@ -10,8 +10,8 @@ from blockbuster import blockbuster_ctx
 from textual.events import Event
 from textual.pilot import Pilot
 
-from tests.tui.queues import root, spooldeck
-from tests.tui.spools import acted
+from tests.console_places import acted
+from tests.nftban_queues import root, spooldeck
 from tui.terminal.safe_app import SafeApp
 
 __all__ = ["root", "spooldeck"]

@@ -15,7 +15,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.tui.ptys import PROGRAM, ROOT, UTF8, Terminal
+from tests.pseudo_terminals import PROGRAM, ROOT, UTF8, Terminal
 
 SIZE = (80, 24)
 CAST = ROOT / "screenshots" / "triage.cast"

@@ -20,9 +20,9 @@ from rich.terminal_theme import TerminalTheme
 
 from engine.config import queue_config
 from engine.demo.traffic import Demo
-from tests.tui.scene import NAME, scenes
-from tests.tui.shots import FIRST, SHOTS, settled, taken
-from tests.tui.spools import in_utc, is_known, until
+from tests.console_places import in_utc, is_known, until
+from tests.tui.drawn_screens import FIRST, SHOTS, settled, taken
+from tests.tui.screenshot_places import NAME, scenes
 from tui.app import Console
 from tui.cli.open_console import DEMO_REDIS_MODULE
 from tui.cli.setup.errors import program_command

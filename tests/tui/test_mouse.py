@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.model import State
-from tests.tui.desks import Desk, a_desk
-from tests.tui.spools import (
+from tests.console_operator import Desk, a_desk
+from tests.console_places import (
     a_memory,
     a_place,
     disk_place,

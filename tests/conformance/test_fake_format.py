@@ -1,0 +1,283 @@
+"""A format that exists only here, with URLs for addresses: the table of formats is enough.
+
+It passes the suite of all stores, and the commands and the console open it like any other. A
+password in its URL is seen by the store alone.
+"""
+
+import json
+import stat
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from engine.config import place_address as addresses
+from engine.config import queue_config
+from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.model import State
+from engine.policy import contract_retries
+from engine.store import Store, Unavailable
+from tests.conformance import test_conformance
+from tests.conformance.test_conformance import SHAPES, Shape
+from tests.console_operator import a_desk
+from tests.engine.task_builders import a_task as new_task
+from tui.cli import main
+from tui.cli.setup import place_formats
+from tui.cli.setup.places import open_places
+from tui.cli.setup.setup import Format, Setup
+from tui.format import keys
+
+for _name, _test in vars(test_conformance).items():
+    if _name.startswith("test_"):
+        globals()[_name] = _test
+
+a_task = test_conformance.a_task
+"""The fixture of the suite that makes tasks in the shape below."""
+
+SECRET = "hunter2"
+URL = "fake://operator@host:7000/mails"
+WITH_SECRET = URL.replace("@", f":{SECRET}@")
+WORDS: Mapping[State, str] = {state: f"fake-{state}" for state in State}
+
+
+class FakeServer:
+    """A server in memory, reached by its password."""
+
+    def __init__(self) -> None:
+        self.tasks = MemoryTasks()
+
+    def open(self, setup: Setup) -> Store:
+        """Connect; raises Unavailable without the password."""
+        if setup.address.password != SECRET:
+            raise Unavailable("the server refused the password")
+        return FakeStore(self.tasks, lease_seconds=300.0)
+
+
+class FakeStore(MemoryStore):
+    """A store of this format, with words of its own."""
+
+    states = WORDS
+
+
+@pytest.fixture
+def open_store() -> Callable[[], Store]:
+    """Open a further instance on the same tasks, for the suite of all stores."""
+    memory = MemoryTasks()
+    return lambda: FakeStore(memory, lease_seconds=300.0, clock=lambda: test_conformance.NOW)
+
+
+@pytest.fixture
+def shape() -> Shape:
+    """The tasks of this format, for the suite of all stores."""
+    return SHAPES["memory"]
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeServer:
+    """The format in the table, and a server with three tasks."""
+    server = FakeServer()
+    row = Format(
+        "a fake queue",
+        is_here=lambda at: at.scheme == "fake",
+        open_store=server.open,
+        retry_policy=lambda setup: contract_retries(60, 3600, 3),
+    )
+    monkeypatch.setitem(place_formats.FORMATS, "fake", row)
+    monkeypatch.setattr(addresses, "ROOT_STATE_FOLDER", str(tmp_path / "state" / "spooldeck"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    store = FakeStore(server.tasks)
+    for number in range(3):
+        store.swap(None, new_task(id=f"task-{number}", kind="mail", due=time.time() - 7200))
+    return server
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    """A configuration file with the place and its password."""
+    path = tmp_path / "spooldeck.yaml"
+    path.write_text(json.dumps({"places": [WITH_SECRET]}))
+    path.chmod(0o600)
+    return str(path)
+
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(server: FakeServer, config: str, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command with that configuration; its output and errors, which have no password."""
+
+    def run(*argv: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main([*argv, "--config", config]) == code, capsys.readouterr()
+        printed = "".join(capsys.readouterr())
+        assert SECRET not in printed
+        return printed
+
+    return run
+
+
+def test_the_commands_work_on_it(run: Run, tmp_path: Path) -> None:
+    """Status, doctor, plans, journal, undo and notes need no line of code for a format."""
+    said = run("status", URL, code=1)
+    assert f"queue     {URL}" in said
+    assert "fake-pending 3" in said
+    assert "attention" in said
+    assert json.loads(run("status", URL, "--json", code=1))["tasks"]["fake-pending"] == 3
+    checked = run("doctor", URL, code=1)
+    assert "3 fake-pending" in checked
+    assert "3 tasks are overdue" in checked
+
+    assert "3" in run("hold", URL, "--dry-run")
+    run("hold", URL, "--apply", "3", "--reason", "a test")
+    assert "fake-held 3" in run("status", URL)
+    (held,) = map(json.loads, run("journal", URL, "--json").splitlines())
+    run("undo", held["op"], URL, "--apply", "3")
+    run("note", "task-1", "ask first", URL)
+    assert "ask first" in run("notes", URL)
+    assert "fake-pending 3" in run("status", URL, code=1)
+
+    files = [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} >= {".jsonl"}
+    assert not any(SECRET.encode() in path.read_bytes() for path in files)
+    assert all(stat.S_IMODE(path.stat().st_mode) & 0o007 == 0 for path in files)
+
+
+def finish_tasks(server: FakeServer) -> None:
+    """Move its tasks to done."""
+    store = FakeStore(server.tasks)
+    for task in list(store.take(time.time(), "a worker", 3)):
+        store.swap(task, task._replace(state=State.DONE, lease=None))
+
+
+def test_done_tasks_are_rerun_and_purged(server: FakeServer, run: Run) -> None:
+    """Without --state, `rerun` takes done tasks; `replay` names it for one of them, and purge and
+    expunge take them by their state."""
+    finish_tasks(server)
+    said = run("replay", "--id", "task-0", "--dry-run", URL)
+    assert "task-0: fake-done, expected fake-dead; rerun runs it again" in said
+    run("rerun", "--id", "task-0", "--apply", "1", URL)
+    assert "fake-pending 1" in run("status", URL, code=1)
+    run("purge", "--state", "fake-done", "--filter", "id=task-1", "--apply", "1", URL)
+    run("restore", "--apply", "1", URL)
+    assert "fake-done 2" in run("status", URL, code=1)
+    run("expunge", "--state", "fake-done", "--apply", "2", URL)
+    assert "fake-done 0" in run("status", URL, code=1)
+
+
+async def test_the_retry_key_reruns_done_tasks(server: FakeServer, config: str) -> None:
+    """On the tab of done tasks the key of retry is named rerun, and shows its plan."""
+    finish_tasks(server)
+    loaded = queue_config.load_config(config, {})
+    (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
+    async with a_desk(place, size=(120, 40), clock=time.time) as desk:
+        await desk.sees("fake-pending")
+        await desk.press("left", "left", "left")
+        await desk.sees("task-0", "R rerun")
+        await desk.press("R")
+        await desk.sees("RERUN 1 TASK", "fake-done -> fake-pending", "attempts reset")
+
+
+def test_a_queue_command_of_another_format_is_refused(run: Run) -> None:
+    """In one line that says what the place is."""
+    said = run("queue", "dlq", "list", "--root", URL, code=69)
+    refusal = f"spooldeck: {URL} is a fake queue: this command is for an NFTBan queue"
+    instead = f"use `spooldeck queue list --state fake-dead {URL}`"
+    assert said == f"{refusal}: {instead}\n"
+    assert run("queue", "metrics", URL, code=69).endswith(f"use `spooldeck status --json {URL}`\n")
+
+
+async def test_the_console_shows_it(server: FakeServer, config: str) -> None:
+    """Its tasks are a list, a plan for them is made, and the password is nowhere on a screen."""
+    loaded = queue_config.load_config(config, {})
+    (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
+    assert SECRET not in repr(place)
+
+    async with a_desk(place, size=(120, 40), first=keys.OVERVIEW, clock=time.time) as desk:
+        await desk.sees(URL.rpartition("/")[2])
+        await desk.press("2")
+        await desk.sees("task-0", "task-2", "fake-pending", "host:7000/mails")
+        await desk.press("H")
+        await desk.sees("hold")
+        assert SECRET not in desk.text
+
+
+PASSWORD_WORDS: tuple[tuple[str, ...], ...] = (
+    ("status", WITH_SECRET),
+    ("--root", WITH_SECRET, "queue", "count"),
+    (f"--root={WITH_SECRET}", "status"),
+    ("status", "extra", WITH_SECRET),
+    ("queue", WITH_SECRET),
+    ("control", WITH_SECRET),
+    ("replay", "--timeout", WITH_SECRET),
+    ("install-units", WITH_SECRET),
+    ("kannader", "init", WITH_SECRET),
+    ("status", f"fake://x:{SECRET}@host:port/"),
+    ("status", f"nothing://x:{SECRET}@host/"),
+    ("status", f"fake_x://:{SECRET}@host/"),
+    ("status", f"fake://host/?Token={SECRET}"),
+    (WITH_SECRET,),
+)
+
+
+@pytest.mark.parametrize("words", PASSWORD_WORDS, ids=" ".join)
+def test_a_password_on_the_command_line_is_refused(
+    run: Run, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other users can read it there; the error is one line and does not repeat it. This holds for
+    the URL of the configuration too.
+    """
+    said = run(*words, code=64)
+    assert "password on the command line" in said
+    assert said.count("\n") == 1
+
+
+def test_a_url_that_cannot_be_used_is_one_line(
+    server: FakeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unknown scheme, a wrong port, a server that refuses, a command that makes files."""
+    for words, code, said in (
+        (("status", "nothing://host/"), 64, "no format with URLs that begin with nothing://"),
+        (("status", "fake://host:port/"), 64, "expected a port from 0 to 65535"),
+        (("status", URL), 2, "the server refused the password"),
+        (("kannader", "init", URL), 64, "expected a path, not a URL"),
+        (("zgb", "init", URL), 64, "expected a path, not a URL"),
+        (("queue", "process-next", "--root", URL), 69, "this command is for an NFTBan queue"),
+        (("queue", "add", "report", "--root", URL), 69, "this command is for an NFTBan queue"),
+        (("mail", "send-with-retry", "text", "a@b.example", "--root", URL), 69, "no mail spool"),
+        (("mail", "suspend", "curl", "--root", URL), 69, "no transports"),
+        (("init", URL), 69, "nothing was changed"),
+    ):
+        assert main(words) == code, words
+        error = capsys.readouterr().err
+        assert said in error
+        assert error.count("\n") == 1
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_folder_of_the_same_name_is_not_meant(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A URL is never a path, whatever lies in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "queue", "inflight", "cleanup"):
+        (tmp_path / URL / name).mkdir(parents=True)
+    assert "fake-pending 3" in run("status", URL, code=1)
+
+
+def test_an_unusable_place_does_not_hide_the_others(server: FakeServer, tmp_path: Path) -> None:
+    """It is a line with its reason."""
+    path = tmp_path / "several.yaml"
+    path.write_text(json.dumps({"places": [WITH_SECRET, "nothing://host/"]}))
+    loaded = queue_config.load_config(str(path), {})
+    usable, other = open_places(place_formats.setup_for(loaded, "", {}), [])
+    usable.open().close()
+    with pytest.raises(Unavailable, match="no format with URLs"):
+        other.open()
+
+
+def test_a_password_that_others_may_read_is_a_finding(run: Run, config: str) -> None:
+    """With the command that hides it."""
+    Path(config).chmod(0o644)
+    assert f"chmod go= {config}" in run("doctor", URL, code=1)

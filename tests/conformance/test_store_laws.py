@@ -1,0 +1,395 @@
+"""Laws of every store: nothing is lost, nothing is there twice, whatever happens in any order."""
+
+import itertools
+import random
+import sqlite3
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from engine import verbs
+from engine.config.place_address import parse_address
+from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
+from engine.formats.kannader.store import KannaderStore, make_spool
+from engine.formats.nftban.store import NftbanStore
+from engine.formats.zgb.place import RateLimit, ZgbDatabase
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
+from engine.model import Missing, Move, Problem, State, Task
+from engine.store import Gone, Store, StoreError, Unsupported
+from tests.examples import examples
+from tests.nftban_spool import NOW, new_spool
+from tests.redis_server import TestServer
+
+Act = Callable[[Task, float], Task | None]
+Opener = Callable[[Callable[[], float]], Store]
+
+
+ACTS: Mapping[str, Act] = {
+    "ack": lambda task, now: None,
+    "nack": lambda task, now: verbs.nack(task, now + 60, f"failed at {now:.0f}"),
+    "unclaim": lambda task, now: verbs.unclaim(task),
+    "bury": lambda task, now: verbs.give_up_task(task, "given up: on it", 1),
+    "describe": lambda task, now: task._replace(description=f"seen at {now:.0f}"),
+    "delay": lambda task, now: task._replace(due=now + 30),
+    "restore": lambda task, now: task._replace(state=State.PENDING),
+} | {name: verb.function for name, verb in verbs.VERBS.items()}
+"""Whatever can be tried on a task, in whatever state it is: where no edge leads, it is refused."""
+
+
+def _queues(folder: str) -> Opener:
+    """A mail queue without a rate limit, whose leases do not lapse, with 3,000 registrations."""
+    path = f"{folder}/zgb.db"
+    create(path)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.executemany("INSERT INTO registrations VALUES (?, 0)", ((n,) for n in range(3000)))
+        db.execute(
+            "INSERT INTO config VALUES ('mailQueueEnabled', '1'), ('mailMaxPerHour', '1000000'),"
+            " ('mailTokens', '1000000'), ('mailLastRefill', '0')"
+        )
+    pace = RateLimit(1_000_000, 1_000_000)
+    place = ZgbDatabase(path, rate_limit=pace, lease=10_000_000, durable=False, patience=60.0)
+    return lambda clock: ZgbStore(place, clock)
+
+
+def _spools(folder: str) -> Opener:
+    spool = new_spool(Path(folder))
+    return lambda clock: NftbanStore(spool, clock)
+
+
+def _memories(folder: str) -> Opener:
+    memory = MemoryTasks()
+    return lambda clock: MemoryStore(memory)
+
+
+def _linked(folder: str) -> Opener:
+    make_spool(folder)
+    return lambda clock: KannaderStore(folder, clock, durable=False)
+
+
+class World(NamedTuple):
+    """A format under test: how it is opened, and what its tasks are like."""
+
+    make: Callable[[str], Opener]  # makes an empty one in a folder; what opens it takes a clock
+    kinds: tuple[str, str]
+    ident: Callable[[int, str], str]
+    description: Callable[[int, str], str]
+    order: Callable[[Task], object]  # by which due tasks are claimed, and then by arrival
+    destination: str = ""
+
+    def task(self, number: int, kind: str, due: float = 0.0) -> Task:
+        """A new task."""
+        ident, says = self.ident(number, kind), self.description(number, kind)
+        to = self.destination
+        return Task(ident, kind, State.PENDING, NOW, due=due, description=says, destination=to)
+
+
+class Both(NamedTuple):
+    """One operator or worker: the same actions on the reference and on the tested store."""
+
+    memory: MemoryStore
+    tested: Store
+    seen: dict[str, tuple[Task, Task]]  # what it has seen last, in each; by id
+
+    def done(self, name: str, task: Task, now: float) -> Task | None:
+        """What an action makes of a task in these stores."""
+        return verbs.keep_error(self.tested.edges, task, ACTS[name](task, now))
+
+
+def _stamped(number: int, kind: str) -> str:
+    return f"20261120T094115Z-{kind}-{number:08x}"
+
+
+def _stamp_and_token(task: Task) -> tuple[str, ...]:
+    return task.id[:17], task.id[-9:], task.id
+
+
+_ours = World(_spools, ("job", "other"), _stamped, lambda n, kind: "added", _stamp_and_token)
+
+WORLDS: Mapping[str, World] = {
+    "memory": _ours._replace(make=_memories),
+    "nftban": _ours,
+    "zgb": World(
+        _queues,
+        ("organizer", "user"),
+        lambda number, kind: f"{number}-{kind}",
+        lambda number, kind: f"{kind} mail of registration {number}",
+        lambda task: task.due,
+    ),
+}
+
+_databases = itertools.count(1)
+
+
+def _redis(server: TestServer, folder: str) -> Opener:
+    """An empty database of the tests' server."""
+    number = next(_databases) % 60 + 1
+    with server.client(number) as client:
+        client.flushdb()
+    place = parse_place(parse_address(server.place(number)))._replace(lease_seconds=10_000_000.0)
+    return lambda clock: BullmqStore(place, clock)
+
+
+THREADED: Mapping[str, World] = {
+    **WORLDS,
+    "kannader": _ours._replace(make=_linked, destination="a@example.org"),
+}
+"""Those that several threads work on; not every one of them can say all that the reference does."""
+
+BULLMQ = _ours._replace(
+    kinds=("a", "b"),
+    ident=lambda number, kind: f"{kind}/t{number}",
+    description=lambda number, kind: "",
+)
+"""The same for BullMQ, without the server."""
+
+
+def everything(store: Store) -> list[Task | Missing | Problem]:
+    """What a whole look shows, each once: its peek comes again in place."""
+    return list(dict.fromkeys(store.scan()))
+
+
+def attempted(action: Callable[[], object]) -> type[Exception] | None:
+    """The kind of error that an action ends with, if it is one of a store."""
+    try:
+        action()
+    except StoreError as error:
+        return type(error)
+    return None
+
+
+class Rivals(RuleBasedStateMachine):
+    """Three instances of each store, with views of their own, do everything in any order."""
+
+    world: World
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        self.now = NOW
+        self.present: set[str] = set()
+        """What was added and has not left, by the answers alone."""
+        memory, opener = MemoryTasks(), self.world.make(self._folder.name)
+        self.hands = [
+            Both(MemoryStore(memory, self.world.order), opener(lambda: self.now), {})
+            for _ in range(3)
+        ]
+        for hand in self.hands:
+            # What the format cannot do, the reference shall not do either.
+            hand.memory.edges = hand.tested.edges
+
+    def teardown(self) -> None:
+        """Close what was opened."""
+        for hand in self.hands:
+            hand.tested.close()
+        self._folder.cleanup()
+
+    def _standing(self) -> dict[str, Task]:
+        return {t.id: t for t in self.hands[0].memory.scan() if isinstance(t, Task)}
+
+    def _refresh(self, hand: Both) -> None:
+        hand.seen.clear()
+        memory = {t.id: t for t in hand.memory.scan() if isinstance(t, Task)}
+        tested = {t.id: t for t in hand.tested.scan() if isinstance(t, Task)}
+        hand.seen.update({i: (memory[i], tested[i]) for i in memory})
+
+    @rule(
+        who=st.integers(0, 2),
+        number=st.integers(0, 2),
+        which=st.integers(0, 1),
+        ahead=st.sampled_from([0, 0, 30]),
+    )
+    def enqueue(self, who: int, number: int, which: int, ahead: int) -> None:
+        """Add a task; of an id that is there, it is refused alike."""
+        due = self.now + ahead if ahead else 0.0
+        task = self.world.task(number, self.world.kinds[which], due)
+        hand = self.hands[who]
+        said = attempted(lambda: hand.memory.swap(None, task))
+        assert attempted(lambda: hand.tested.swap(None, task)) is said
+        assert (said is Gone) == (task.id in self.present)
+        self.present.add(task.id)
+
+    @rule(who=st.integers(0, 2))
+    def look(self, who: int) -> None:
+        """See what is there now."""
+        self._refresh(self.hands[who])
+
+    @rule(seconds=st.sampled_from([1, 30, 61]))
+    def wait(self, seconds: int) -> None:
+        """Let time pass."""
+        self.now += seconds
+
+    @rule(who=st.integers(0, 2), limit=st.integers(1, 3), which=st.sets(st.integers(0, 1)))
+    def take(self, who: int, limit: int, which: set[int]) -> None:
+        """Claim what is due: the same tasks in the same order."""
+        hand, kinds = self.hands[who], {self.world.kinds[index] for index in which}
+
+        def wants(kind: str, group: str) -> bool:
+            return kind in kinds
+
+        ours = list(hand.memory.take(self.now, "me", limit, wants))
+        theirs = list(hand.tested.take(self.now, "me", limit, wants))
+        assert [task.id for task in ours] == [task.id for task in theirs]
+        hand.seen.update({a.id: (a, b) for a, b in zip(ours, theirs, strict=True)})
+
+    @precondition(lambda self: any(hand.seen for hand in self.hands))
+    @rule(who=st.integers(0, 2), pick=st.integers(0, 99), name=st.sampled_from(sorted(ACTS)))
+    def act(self, who: int, pick: int, name: str) -> None:
+        """Do something to a task as it was seen, however long ago."""
+        hand = self.hands[who]
+        if not hand.seen:
+            return
+        ident = sorted(hand.seen)[pick % len(hand.seen)]
+        now = self._standing().get(ident)
+        if now is not None and now.state is hand.seen[ident][0].state:
+            # Within one tick of an old kernel's clock a file that went and came back is the same.
+            self._refresh(hand)
+        memory, tested = hand.seen[ident]
+        new = hand.done(name, memory, self.now)
+
+        said = attempted(lambda: hand.memory.swap(memory, new))
+        theirs = hand.done(name, tested, self.now)
+        assert attempted(lambda: hand.tested.swap(tested, theirs)) is said
+
+        if said is None and new is None:
+            self.present.discard(ident)
+
+    @precondition(lambda self: any(hand.seen for hand in self.hands))
+    @rule(who=st.integers(0, 2), name=st.sampled_from(sorted(ACTS)))
+    def act_on_all(self, who: int, name: str) -> None:
+        """Do something to all that is there now, in one lot."""
+        hand = self.hands[who]
+        self._refresh(hand)
+        ours = [Move(a, hand.done(name, a, self.now)) for a, _ in hand.seen.values()]
+        theirs = [Move(b, hand.done(name, b, self.now)) for _, b in hand.seen.values()]
+        said = [type(outcome.error) for outcome in hand.memory.swap_all(ours)]
+        assert [type(outcome.error) for outcome in hand.tested.swap_all(theirs)] == said
+        assert set(said) <= {type(None), Unsupported}
+        for move, error in zip(ours, said, strict=True):
+            if error is type(None) and move.new is None:
+                assert move.old is not None
+                self.present.discard(move.old.id)
+
+    @invariant()
+    def nothing_is_lost_and_nothing_is_there_twice(self) -> None:
+        """What was added and did not leave stands in exactly one place, and nothing else does."""
+        shown = everything(self.hands[0].tested)
+        assert all(isinstance(item, Task) for item in shown)
+        assert sorted(item.id for item in shown if isinstance(item, Task)) == sorted(self.present)
+
+    @invariant()
+    def both_stores_say_the_same(self) -> None:
+        """Every task reads alike in both stores."""
+        tested = {t.id: t for t in self.hands[1].tested.scan() if isinstance(t, Task)}
+        memory = self._standing()
+        assert {i: said_of(t) for i, t in tested.items()} == {
+            i: said_of(t) for i, t in memory.items()
+        }
+
+
+def said_of(task: Task) -> tuple[object, ...]:
+    """What both stores have to agree on."""
+    return (
+        *(task.kind, task.state, task.created, task.attempts, task.description, task.error),
+        # Where a dead task waits until is forgotten when it dies; elsewhere it counts.
+        0.0 if task.state is State.DEAD else task.due,
+        task.lease is not None,
+    )
+
+
+class RivalsOnFiles(Rivals):
+    """On the spool of files."""
+
+    world = WORLDS["nftban"]
+
+
+class RivalsOnRows(Rivals):
+    """On the database."""
+
+    world = WORLDS["zgb"]
+
+
+TestRivals = RivalsOnFiles.TestCase
+TestRivals.settings = examples(25, stateful_step_count=15)
+TestRivalsOnRows = RivalsOnRows.TestCase
+TestRivalsOnRows.settings = examples(25, stateful_step_count=15)
+
+
+@pytest.fixture(params=[*THREADED, "bullmq"])
+def world(request: pytest.FixtureRequest) -> World:
+    """Each format in turn, the reference among them."""
+    if request.param == "bullmq":  # only then a server is needed
+        server: TestServer = request.getfixturevalue("redis_server")
+        return BULLMQ._replace(make=partial(_redis, server))
+    return THREADED[request.param]
+
+
+@pytest.fixture
+def open_some(world: World, tmp_path: Path) -> Iterator[Callable[[], Store]]:
+    """Open a further instance on the same tasks; each for a thread of its own."""
+    opener, opened = world.make(str(tmp_path)), ExitStack()
+    with opened:
+        yield lambda: opened.enter_context(closing(opener(lambda: NOW)))
+
+
+TURNS = 40
+
+
+def busy(
+    world: World,
+    store: Store,
+    seed: int,
+    start: threading.Barrier,
+    added: Counter[str],
+    left: Counter[str],
+) -> None:
+    """Do one thing after another, any of which may come too late."""
+    chance = random.Random(seed)
+    start.wait(30)
+    for turn in range(TURNS):
+        if chance.random() < 0.3:
+            task = world.task(TURNS * seed + turn, world.kinds[0])
+            store.swap(None, task)
+            added[task.id] += 1
+            continue
+        if chance.random() < 0.4:
+            tasks = list(store.take(NOW + 1e6, f"{seed}", 2))
+        else:
+            word = store.states[chance.choice(sorted(store.states))]
+            tasks = [t for t in store.scan({word}) if isinstance(t, Task)][:3]
+        for task in tasks:
+            new = verbs.keep_error(store.edges, task, ACTS[chance.choice(sorted(ACTS))](task, NOW))
+            if attempted(partial(store.swap, task, new)) is None and new is None:
+                left[task.id] += 1
+
+
+@pytest.mark.parametrize(
+    "round_", (0, *(pytest.param(n, marks=pytest.mark.deep) for n in (1, 2, 3)))
+)
+def test_threads_lose_nothing(world: World, open_some: Callable[[], Store], round_: int) -> None:
+    """Whatever threads do to the same tasks at the same time, each added one has left or is there
+    once, and none has left twice."""
+    added, left, start = Counter[str](), Counter[str](), threading.Barrier(4)
+    stores = [open_some() for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        done = [
+            threads.submit(busy, world, store, 4 * round_ + n, start, added, left)
+            for n, store in enumerate(stores)
+        ]
+    assert [one.exception() for one in done] == [None] * 4
+    with closing(open_some()) as after:
+        shown = everything(after)
+    assert [item for item in shown if not isinstance(item, Task)] == []
+    assert Counter(item.id for item in shown if isinstance(item, Task)) + left == added

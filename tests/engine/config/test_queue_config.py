@@ -1,0 +1,620 @@
+"""Settings: where they come from, which of them count for which place, and what is refused."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.config import nftban_variables, queue_config, shell_assignments
+from engine.config.place_address import Address
+from engine.config.queue_config import (
+    Config,
+    ConfigError,
+    HandlerConfig,
+    OutboxConfig,
+    Queue,
+    QueueSettings,
+    Thresholds,
+    Trash,
+)
+from engine.policy import Rate
+from engine.schedules import exponential
+from tests.tables import each
+
+NO_CONF = "/nonexistent"
+
+
+def loader(folder: Path) -> Callable[[str], Config]:
+    """A function that loads a configuration from its text."""
+
+    def load(text: str) -> Config:
+        path = folder / "config.yaml"
+        path.write_text(text)
+        return queue_config.load_config(str(path), {"HOME": "/home/me"})
+
+    return load
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[str], Config]:
+    """Load a configuration from its text."""
+    return loader(tmp_path)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> str:
+    """Return a data folder with a queue in it."""
+    for state in ("pending", "work", "dlq"):
+        (tmp_path / "data" / "queue" / state).mkdir(parents=True)
+    return str(tmp_path / "data")
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Callable[..., str]:
+    """Write an nftban.conf pair; answers with its folder."""
+
+    def write(text: str, local: str = "") -> str:
+        folder = tmp_path / "etc"
+        folder.mkdir()
+        (folder / "nftban.conf").write_text(text)
+        if local:
+            (folder / "nftban.conf.local").write_text(local)
+        return str(folder)
+
+    return write
+
+
+def test_everything_can_be_said(written: Callable[[str], Config], tmp_path: Path) -> None:
+    """Each key of the file arrives as a value of its own type."""
+    got = written("""
+        places: [/srv/spool, ~/spool, relative, "redis://host/1"]
+        handlers:
+          feeds_sync: {command: [sync, --all], timeout: 30, concurrency: 2, run_as: root}
+          mail_send:
+            {command: ["true"], rate: {per_hour: 40}, environment: {A: "1", _B2: ""},
+             retry: exponential 5s limit 4}
+        queue:
+          root: /srv/spool
+          run_dir: /run/spool
+          max_retries: 5
+          backoff_base: 1.5
+          profile: shipped
+          rate: {per_hour: 40, burst: 2}
+          run_as: root
+          durable: false
+        logs: [/var/log/a.log]
+        theme: night
+        wire: 16000
+        read_only: true
+        start_armed: false
+        environment: PROD
+        alerts: {dlq: 3, dlq_growth: 5, oldest: 2h, idle: 30, transport_failures: 0.25}
+        trash: {hours: 48, quota: 2G}
+        destinations: postgres://me:secret@db/peers
+        outbox: {table: app.delivery_jobs, field: jobId, attempts: tries}
+    """)
+    peers = Address("postgresql://me@db/peers", "secret")
+
+    assert got == Config(
+        path=str(tmp_path / "config.yaml"),
+        places=tuple(
+            map(Address, ("/srv/spool", "/home/me/spool", f"{tmp_path}/relative", "redis://host/1"))
+        ),
+        handlers={
+            "feeds_sync": HandlerConfig(
+                ("sync", "--all"), timeout=30, concurrency=2, run_as="root"
+            ),
+            "mail_send": HandlerConfig(
+                ("true",),
+                rate=Rate(40, 5),
+                environment={"A": "1", "_B2": ""},
+                retry=exponential(5, limit=4),
+            ),
+        },
+        queue=QueueSettings(
+            root="/srv/spool",
+            run_dir="/run/spool",
+            max_retries=5,
+            backoff_base=1.5,
+            profile="shipped",
+            rate=Rate(40, 2),
+            run_as="root",
+            durable=False,
+        ),
+        logs=("/var/log/a.log",),
+        theme="night",
+        wire=16000,
+        read_only=True,
+        environment="PROD",
+        alerts=Thresholds(3, 5, 7200, 30, 0.25),
+        trash=Trash(48, 2_000_000_000),
+        destinations=peers,
+        outbox=OutboxConfig("app.delivery_jobs", "id", "jobId", "tries", database=peers),
+    )
+
+
+def test_a_time_or_a_size_may_have_a_unit(written: Callable[[str], Config]) -> None:
+    """Without a unit a time is in seconds and a size in bytes; an empty file or an empty section
+    leaves the defaults."""
+    oldest = {"90": 90, "90.5": 90.5, "90s": 90, "15m": 900, "3d": 259_200}
+    for text, seconds in oldest.items():
+        assert written(f"alerts: {{oldest: {text}}}").alerts.oldest == seconds
+    quota = {"90": 90, "800K": 800_000, "512M": 512_000_000, "1T": 10**12}
+    for text, size in quota.items():
+        assert written(f"trash: {{quota: {text}}}").trash.quota == size
+    for text in ("", "# nothing\n", "queue:\nhandlers: {}\ntheme:\n"):
+        assert written(text)._replace(path="") == Config()
+
+
+REFUSED = (
+    ("handlers: {a: {command: [x], retry: often}}", "handlers.a.retry", "one of exponential"),
+    ("handlers: {a: {command: [x], retry: 5}}", "handlers.a.retry", "one of exponential"),
+    ("handlers: {a: {command: [x], retry: {fixed: 5}}}", "handlers.a.retry", "one of exponential"),
+    ("destinations: /var/lib/d.db", "destinations", "sqlite:///PATH or postgresql://"),
+    ("destinations: sqlite://var/d.db", "destinations", "sqlite:///PATH or postgresql://"),
+    ("destinations: redis://:secret@host", "destinations", "sqlite:///PATH or postgresql://"),
+    ("outbox: {table: jobs, field: id}", "outbox", "needs destinations or outbox.database"),
+    ("outbox: {table: jobs}", "outbox.field", "a name, not nothing"),
+    ("outbox: {field: id}", "outbox.table", "a name, not nothing"),
+    ("outbox: {table: 'a\"b', field: id}", "outbox.table", "letters, digits and _"),
+    ("outbox: {table: a.b.c, field: id}", "outbox.table", "delivery_jobs or public.delivery_jobs"),
+    ("outbox: {table: '', field: id}", "outbox.table", "letters, digits and _"),
+    ("outbox: {table: j, field: f, key: 'i\" = 1 --'}", "outbox.key", "letters, digits and _"),
+    (f"outbox: {{table: j, field: f, key: {'k' * 64}}}", "outbox.key", "letters, digits and _"),
+    ("them: x", "them", "did you mean theme?"),
+    ("queue: {max_retires: 3}", "queue.max_retires", "did you mean max_retries?"),
+    ("handlers: {a: {command: [x], time: 3}}", "handlers.a.time", "did you mean timeout?"),
+    ("queue: {zzz: 1}", "queue.zzz", "expected one of root, pending"),
+    ("theme: 2", "theme", "expected text, not 2"),
+    ("environment: PRODUCTION", "environment", "a word of at most 8 ASCII characters"),
+    ("environment: 'a b'", "environment", "a word of at most 8 ASCII characters"),
+    ("environment: ''", "environment", "a word of at most 8 ASCII characters"),
+    ('environment: "\\e[2J"', "environment", "a word of at most 8 ASCII characters"),
+    ("alerts: {dql: 3}", "alerts.dql", "did you mean dlq?"),
+    ("alerts: {dlq: -1}", "alerts.dlq", "a whole number of tasks, at least 0"),
+    (
+        "alerts: {oldest: 1 hour}",
+        "alerts.oldest",
+        "1d or 1h30m, or a number of seconds",
+    ),
+    ("alerts: {oldest: 0s}", "alerts.oldest", "at least 1, not '0s'"),
+    ("alerts: {oldest: true}", "alerts.oldest", "a number of seconds, at least 1, not True"),
+    ("alerts: {idle: 15s}", "alerts.idle", "a number of minutes, at least 1, not '15s'"),
+    ("alerts: {transport_failures: 50}", "alerts.transport_failures", "such as 0.5"),
+    ("alerts: {transport_failures: 0}", "alerts.transport_failures", "such as 0.5"),
+    ("trash: {hour: 3}", "trash.hour", "did you mean hours?"),
+    ("trash: {hours: 0.5}", "trash.hours", "a number of hours, at least 1"),
+    ("trash: {quota: 512 MB}", "trash.quota", "a size like 800K, 512M or 2G"),
+    ("trash: {quota: 0M}", "trash.quota", "at least 1"),
+    ("trash: {quota: 1.5}", "trash.quota", "bytes, or a size"),
+    ("read_only: 1", "read_only", "expected true or false, not 1"),
+    ("queue: 7", "queue", "expected a mapping"),
+    ("queue: {max_retries: true}", "queue.max_retries", "a whole number of retries"),
+    ("queue: {max_retries: 2.5}", "queue.max_retries", "at least 0, not 2.5"),
+    ("queue: {max_retries: -1}", "queue.max_retries", "at least 0, not -1"),
+    ("queue: {max_pending: 0}", "queue.max_pending", "at least 1"),
+    ("queue: {backoff_base: .nan}", "queue.backoff_base", "a number of seconds"),
+    ("queue: {backoff_max: .inf}", "queue.backoff_max", "a number of seconds"),
+    ("queue: {backoff_max: 15x}", "queue.backoff_max", "a number of seconds, not '15x'"),
+    ("queue: {stuck_threshold: 29}", "queue.stuck_threshold", "seconds, at least 30, not 29"),
+    ("queue: {profile: nftban}", "queue.profile", "one of contract, shipped"),
+    ("queue: {rate: 40}", "queue.rate", "{per_hour: 40, burst: 5}"),
+    ("queue: {rate: {burst: 5}}", "queue.rate.per_hour", "not nothing"),
+    ("queue: {rate: {per_hour: 0}}", "queue.rate.per_hour", "at least 1"),
+    ("queue: {run_dir: /run/x}", "queue.run_dir", "needs queue.root too"),
+    ("queue: {root: ''}", "queue.root", "expected a path"),
+    ("places: /srv", "places", "expected a list"),
+    ("places: [1]", "places.0", "expected a path"),
+    ("places: [redis://:hidden@host:port/]", "places.0", "expected a port from 0 to 65535"),
+    ("handlers: []", "handlers", "expected a mapping"),
+    ("handlers: {a: }", "handlers.a.command", "a list with the program first"),
+    ("handlers: {a: {command: echo hi}}", "handlers.a.command", "a list, not a shell command line"),
+    ("handlers: {a: {command: []}}", "handlers.a.command", "the program first"),
+    ("handlers: {a: {command: ['']}}", "handlers.a.command", "the program first"),
+    ("handlers: {a: {command: [sleep, 5]}}", "handlers.a.command.1", "text (put it in"),
+    (f"queue: {{max_retries: 1{'0' * 40}}}", "queue.max_retries", "at most 9,007,199,254,74"),
+    (f"queue: {{backoff_base: 1{'0' * 40}}}", "queue.backoff_base", "at most 1,000,000,000"),
+    ("alerts: {oldest: 1.0e+300}", "alerts.oldest", "at most 1,000,000,000"),
+    ("trash: {quota: 999999999T}", "trash.quota", "at most 1,152,921,504,606,846,976"),
+    ("handlers: {a: {command: [x], timeout: 0}}", "handlers.a.timeout", "at least 0.1"),
+    ("handlers: {a: {command: [x], run_as: nosuch}}", "handlers.a.run_as", "a user of this system"),
+    ("handlers: {a: {command: [x], run_as: 0}}", "handlers.a.run_as", "expected text"),
+    (
+        "handlers: {a: {command: [x], environment: {A: 1}}}",
+        *("handlers.a.environment.A", "text (put it in quotes)"),
+    ),
+    (
+        "handlers: {a: {command: [x], environment: {A=B: x}}}",
+        *("handlers.a.environment.A=B", "a name of letters, digits and _"),
+    ),
+    (
+        "handlers: {a: {command: [x], environment: {TASK_ID: x}}}",
+        *("handlers.a.environment.TASK_ID", "set from the task"),
+    ),
+    (
+        "handlers: {mail_send: {environment: {A: x}}}",
+        *("handlers.mail_send.environment", "needs command too"),
+    ),
+    ("queue: {run_as: ''}", "queue.run_as", "the name of a user of this system, not ''"),
+    ("handlers: {a b: {command: [x]}}", "handlers.a b", "a kind name of letters"),
+    ("handlers: {../a: {command: [x]}}", "handlers.../a", "a kind name of letters"),
+    ("handlers: {1: {command: [x]}}", "handlers.1", "a kind name of letters"),
+    ("on: 1", "True", "unknown key"),
+    ("theme: a\ntheme: b", "theme", "repeated in line 2"),
+    ("queue: {durable: yes, durable: no}", "queue.durable", "repeated"),
+)
+"""A configuration, the key that is wrong, and what is expected there."""
+
+
+NO_YAML = ("queue: {", "a: b: c", "\tx", "- 1\nb", "x: \x00", "&a [*a]", "[" * 5000, "? [a]\n: b")
+
+
+def test_an_impossible_setting_is_refused(written: Callable[[str], Config], tmp_path: Path) -> None:
+    """An error is one line with the file, the dotted key and what was expected there; so is one
+    about broken YAML, whatever the message of its parser."""
+    for text, key, expected in (*REFUSED, *((text, "", "") for text in NO_YAML)):
+        with pytest.raises(ConfigError) as refused:
+            written(text)
+        message = str(refused.value)
+        assert message.startswith(f"{tmp_path}/config.yaml: {key}{': ' if key else ''}"), text
+        assert expected in message, text
+        assert message.isprintable()
+
+
+def test_what_is_no_plain_file_is_no_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A named file must be there; one that is found but cannot be read is an error, not an absence;
+    a FIFO is not waited for; a symbolic link counts only where the command line names it."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="No such file"):
+        queue_config.load_config(str(tmp_path / "none.yaml"), {})
+    with pytest.raises(ConfigError, match="expected a regular file"):
+        queue_config.load_config(None, {}, (str(tmp_path),))
+
+    os.mkfifo("spooldeck.yaml")
+    for named in ("spooldeck.yaml", None):
+        with pytest.raises(ConfigError, match=r"spooldeck\.yaml: expected a regular file"):
+            queue_config.load_config(named, {})
+
+    Path("spooldeck.yaml").unlink()
+    Path("other.yaml").write_text("theme: other\n")
+    Path("spooldeck.yaml").symlink_to("other.yaml")
+    with pytest.raises(ConfigError, match=r"a symbolic link \(name the file with --config\)"):
+        queue_config.load_config(None, {})
+    assert queue_config.load_config("spooldeck.yaml", {}).theme == "other"
+
+
+def test_the_first_file_found_counts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The working folder goes before the user's settings, and these before the machine's; the
+    user's are below XDG_CONFIG_HOME, if that is absolute."""
+    monkeypatch.chdir(tmp_path)
+    own, machine = tmp_path / "home/.config/spooldeck", tmp_path / "machine.yaml"
+    own.mkdir(parents=True)
+    environ = {"HOME": str(tmp_path / "home")}
+    search = (*queue_config.SEARCH_PATHS[:2], str(machine))
+    found = [queue_config.load_config(None, environ, search).theme]
+    for path, theme in ((machine, "c"), (own / "config.yaml", "b"), (Path("spooldeck.yaml"), "a")):
+        path.write_text(f"theme: {theme}\n")
+        found.append(queue_config.load_config(None, environ, search).theme)
+    assert found == ["", "c", "b", "a"]
+    xdg = {"XDG_CONFIG_HOME": str(own.parent)}
+    assert queue_config.load_config(None, xdg, queue_config.SEARCH_PATHS[1:2]).theme
+    assert not queue_config.load_config(
+        None, {"XDG_CONFIG_HOME": "."}, queue_config.SEARCH_PATHS[1:2]
+    ).theme
+
+
+ROOT, US, OTHER = 0, 1000, 1001
+HERE, FOUND, NAMED = (False, True), (False, False), (True, False)
+
+
+@each(
+    "case",
+    [
+        # our uid, where it was found, owner and mode of the file and of its folder, the refusal
+        (ROOT, HERE, ROOT, 0o644, ROOT, 0o755, ""),
+        (ROOT, HERE, ROOT, 0o644, ROOT, 0o1777, "a folder that only root can write"),
+        (ROOT, HERE, ROOT, 0o644, OTHER, 0o755, "a folder that only root can write"),
+        (ROOT, HERE, OTHER, 0o644, ROOT, 0o755, "a file owned by root"),
+        (ROOT, FOUND, OTHER, 0o644, ROOT, 0o755, "a file owned by root"),
+        (ROOT, FOUND, ROOT, 0o664, ROOT, 0o755, "chmod go-w"),
+        (ROOT, NAMED, ROOT, 0o646, ROOT, 0o755, "chmod go-w"),
+        (ROOT, NAMED, OTHER, 0o644, OTHER, 0o777, ""),
+        (US, HERE, US, 0o644, OTHER, 0o1777, ""),
+        (US, HERE, US, 0o664, US, 0o755, "chmod go-w"),
+        (US, HERE, OTHER, 0o644, US, 0o755, "a file owned by you or root"),
+        (US, FOUND, US, 0o664, US, 0o775, ""),
+        (US, NAMED, OTHER, 0o666, OTHER, 0o777, ""),
+    ],
+)
+def test_whose_configuration_is_taken(
+    case: tuple[int, tuple[bool, bool], int, int, int, int, str],
+) -> None:
+    """Root takes no file that another user could have put or changed there; other users take none
+    such from the working folder."""
+    us, where, owner, mode, folder, folder_mode, refused = case
+    file, around = (
+        os.stat_result((kind | bits, 0, 0, 1, uid, 0, 0, 0, 0, 0))
+        for kind, bits, uid in ((stat.S_IFREG, mode, owner), (stat.S_IFDIR, folder_mode, folder))
+    )
+    why = queue_config._refusal(file, around, us, *where)
+    assert why == refused if not refused else refused in why
+
+
+def test_a_place_is_a_data_folder_or_a_queue(
+    spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A private spool keeps its lock, logs and metrics in itself; a folder named queue belongs to
+    the one above it, any other is a place of its own; a path may be relative, or made later."""
+    bare = tmp_path / "bare"
+    (bare / "pending").mkdir(parents=True)
+    (bare / "dlq").mkdir()
+    monkeypatch.chdir(spool)
+
+    def queue(place: str) -> Queue:
+        return queue_config.queue_settings_for(Config(), place, {})
+
+    assert queue(spool) == Queue(
+        root=spool,
+        pending=f"{spool}/queue/pending",
+        work=f"{spool}/queue/work",
+        dlq=f"{spool}/queue/dlq",
+        run_dir=f"{spool}/run",
+        log_dir=f"{spool}/log",
+        queue_metrics=f"{spool}/metrics/queue.prom",
+        mail_metrics=f"{spool}/metrics/mail.prom",
+        counters=f"{spool}/metrics/counters",
+        mail_spool=f"{spool}/mailspool",
+        profile="contract",
+    )
+    assert queue(f"{spool}/queue") == queue(spool) == queue(".")
+    got = queue(str(bare))
+    assert (got.root, got.pending, got.run_dir) == (str(bare), f"{bare}/pending", f"{bare}/run")
+    assert queue(f"{tmp_path}/new").pending == f"{tmp_path}/new/queue/pending"
+
+
+def test_folders_elsewhere_count_only_at_their_root(
+    written: Callable[[str], Config], spool: str
+) -> None:
+    """/var/lib/nftban has its lock and logs where the real program keeps them; paths of the
+    configuration count at its root, another place takes only the numbers."""
+    for place in ("", "/var/lib/nftban", "/var/lib/nftban/"):
+        got = queue_config.queue_settings_for(Config(), place, {"NFTBAN_CONFIG_DIR": NO_CONF})
+        assert (got.root, got.run_dir) == ("/var/lib/nftban", "/run/nftban")
+        assert got.log_dir == "/var/log/nftban"
+    settings = written("queue: {root: /srv/q, run_dir: /run/q, dlq: /dead, max_retries: 9}")
+    own, other = (
+        queue_config.queue_settings_for(settings, "", {}),
+        queue_config.queue_settings_for(settings, spool, {}),
+    )
+    assert (own.root, own.run_dir, own.dlq, own.max_retries) == ("/srv/q", "/run/q", "/dead", 9)
+    assert (other.run_dir, other.dlq) == (f"{spool}/run", f"{spool}/queue/dlq")
+    assert other.max_retries == 9
+
+
+SHIPPED = """
+# the file of another program
+[[ -n "${_LOADED:-}" ]] && return 0 2>/dev/null || true
+_LOADED=1
+: "${NFTBAN_DATA_DIR:=@ROOT@}"
+: "${NFTBAN_RUN_DIR:=/run/elsewhere}"
+NFTBAN_STUFF="$(whatever)"
+LIST=(a b)
+NFTBAN_QUEUE_MAX_RETRIES="4"   # and a comment
+NFTBAN_QUEUE_BACKOFF_BASE_SECONDS='20'
+NFTBAN_QUEUE_PENDING_DIR="${NFTBAN_DATA_DIR}/queue/pending"
+export NFTBAN_QUEUE_WORK_DIR=$NFTBAN_DATA_DIR/w
+NFTBAN_QUEUE_METRICS_FILE="${NFTBAN_METRICS:-/m}/queue.prom"
+"""
+
+
+def test_nftban_conf_counts_for_the_folder_that_it_names(
+    conf: Callable[..., str], spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plain assignments of the installation's file count, expanded, everything else in it is
+    skipped; also a broken file counts for its folder alone; NFTBAN_CONFIG_DIR lends another place
+    its numbers, never its folders."""
+    folder, private = conf(SHIPPED.replace("@ROOT@", spool)), f"{tmp_path}/private"
+    asked = {"NFTBAN_CONFIG_DIR": folder}
+    got = queue_config.queue_settings_for(Config(), spool, asked)
+    assert (got.pending, got.work) == (f"{spool}/queue/pending", f"{spool}/w")
+    assert (got.run_dir, got.queue_metrics) == ("/run/elsewhere", "/m/queue.prom")
+    assert (got.max_retries, got.backoff_base, got.profile) == (4, 20, "shipped")
+
+    monkeypatch.setattr(nftban_variables, "CONFIG_DIR", folder)
+    got = queue_config.queue_settings_for(Config(), private, {})
+    assert got == queue_config.queue_settings_for(Config(), private, {"NFTBAN_CONFIG_DIR": NO_CONF})
+    assert (got.run_dir, got.max_retries, got.profile) == (f"{private}/run", 3, "contract")
+    borrowed = queue_config.queue_settings_for(Config(), private, asked)
+    assert (borrowed.pending, borrowed.run_dir) == (f"{private}/queue/pending", f"{private}/run")
+    named, default = (queue_config.queue_settings_for(Config(), place, {}) for place in (spool, ""))
+    assert (borrowed.max_retries, named.max_retries, default.root) == (4, 4, spool)
+
+    Path(folder, "nftban.conf").write_text('NFTBAN_DATA_DIR="`id`"\n')
+    assert queue_config.queue_settings_for(Config(), spool, {}).root == spool
+    with pytest.raises(ConfigError, match="line 1: NFTBAN_DATA_DIR"):
+        queue_config.queue_settings_for(Config(), "", {})
+
+
+def test_each_source_goes_before_the_next(
+    conf: Callable[..., str], spool: str, written: Callable[[str], Config]
+) -> None:
+    """YAML goes before the environment, that before .conf.local, that before .conf."""
+    names = [
+        f"NFTBAN_QUEUE_{word}"
+        for word in ("MAX_RETRIES", "BACKOFF_BASE_SECONDS", "BACKOFF_MAX_SECONDS", "MAX_PENDING")
+    ]
+    files = ("\n".join(f"{name}={n}" for name in names[:last]) for n, last in ((1, 4), (2, 3)))
+    environ = {"NFTBAN_CONFIG_DIR": conf(*files), names[0]: "3", names[1]: "3"}
+    got = queue_config.queue_settings_for(written("queue: {max_retries: 4}"), spool, environ)
+    assert (got.max_retries, got.backoff_base, got.backoff_max) == (4, 3, 2)
+    assert (got.max_pending, got.retention_days) == (1, 7)
+
+
+RETRIES = {"NFTBAN_QUEUE_MAX_RETRIES": "3"}
+
+
+@each(
+    ("yaml", "environ", "profile", "base"),
+    [
+        ("", {}, "contract", 60),
+        ("", RETRIES, "shipped", 30),
+        ("", {"NFTBAN_QUEUE_BACKOFF_MAX_SECONDS": "900"}, "shipped", 30),
+        ("", {"NFTBAN_QUEUE_BACKOFF_BASE_SECONDS": "10"}, "shipped", 10),
+        ("", {"NFTBAN_QUEUE_MAX_PENDING": "3"}, "contract", 60),
+        ("", {"NFTBAN_QUEUE_MAX_RETRIES": ""}, "contract", 60),
+        ("queue: {profile: shipped}", {}, "shipped", 30),
+        ("queue: {profile: contract}", RETRIES, "contract", 60),
+        ("queue: {max_retries: 3}", RETRIES, "contract", 60),
+    ],
+    written=lambda folder: loader(folder),
+)
+def test_a_retry_value_of_the_real_program_chooses_its_profile(
+    written: Callable[[str], Config], yaml: str, environ: dict[str, str], profile: str, base: float
+) -> None:
+    """A retry value of the real program chooses its way of counting, unless YAML chooses."""
+    got = queue_config.queue_settings_for(written(yaml), "/srv/x", environ)
+    assert (got.profile, got.backoff_base) == (profile, base)
+
+
+def test_the_manual_names_the_values_that_choose_the_profile() -> None:
+    """The README names each retry value of the real program."""
+    text = (Path(__file__).parents[3] / "MANUAL.md").read_text()
+    names = [
+        name for name, key in queue_config._VARIABLES.items() if key in queue_config._RETRY_VALUES
+    ]
+    assert len(names) == 3
+    assert [name for name in names if name not in text] == []
+
+
+def test_a_low_threshold_of_the_real_program_is_raised(tmp_path: Path, spool: str) -> None:
+    """Below the least that spares a healthy worker, the least counts; it is no error there."""
+    for said, counts in (("0", 90), ("5", 90), ("91", 91), ("1200", 1200)):
+        line = {"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD": said}
+        (tmp_path / "nftban.conf").write_text(f"NFTBAN_QUEUE_LOCK_STUCK_THRESHOLD={said}\n")
+        for environ in (line, {"NFTBAN_CONFIG_DIR": str(tmp_path)}):
+            assert (
+                queue_config.queue_settings_for(Config(), spool, environ).stuck_threshold == counts
+            )
+
+
+@pytest.mark.parametrize(
+    ("environ", "run_dir", "pending"),
+    [
+        ("RUN_DIR=/r", "/r", "{root}/queue/pending"),
+        ("RUN_DIR=/r DATA_DIR={root}", "/r", "{root}/queue/pending"),
+        ("RUN_DIR=/r DATA_DIR=/o", "{root}/run", "{root}/queue/pending"),
+        ("QUEUE_PENDING_DIR=/p", "{root}/run", "{root}/queue/pending"),
+        ("QUEUE_PENDING_DIR=/p DATA_DIR={root}", "{root}/run", "/p"),
+    ],
+)
+def test_folders_of_the_environment_belong_to_the_place_they_name(
+    spool: str, environ: str, run_dir: str, pending: str
+) -> None:
+    """Folders count for the named data folder; the place alone decides where its tasks are."""
+    pairs = (f"NFTBAN_{word}".split("=") for word in environ.format(root=spool).split())
+    got = queue_config.queue_settings_for(
+        Config(), spool, {**dict(pairs), "NFTBAN_CONFIG_DIR": NO_CONF}
+    )
+    assert (got.run_dir, got.pending) == (run_dir.format(root=spool), pending.format(root=spool))
+
+
+FOR_A_SHELL = (
+    ('NFTBAN_QUEUE_MAX_RETRIES="$(touch PWNED)"', "commands are never run"),
+    ("NFTBAN_QUEUE_MAX_RETRIES=`touch PWNED`", "commands are never run"),
+    ('NFTBAN_RUN_DIR="`touch PWNED`/x"', "commands are never run"),
+    (': "${NFTBAN_RUN_DIR:=$(touch PWNED)}"', "commands are never run"),
+    ('NFTBAN_RUN_DIR="${UNHEARD_OF}/x"', "UNHEARD_OF is not set"),
+    ('NFTBAN_RUN_DIR="${X/a/b}"', "expected a variable name"),
+    ('NFTBAN_RUN_DIR="/a', "a closing quote"),
+    ('NFTBAN_RUN_DIR="/a"; touch PWNED', 'only NAME="value"'),
+    ("NFTBAN_RUN_DIR=/a touch PWNED", 'only NAME="value"'),
+    ('NFTBAN_RUN_DIR="/a\\"b"', 'only NAME="value"'),
+    ("NFTBAN_RUN_DIR=relative", "an absolute path"),
+    ("NFTBAN_QUEUE_MAX_RETRIES=three", "expected a whole number"),
+    (f"NFTBAN_QUEUE_MAX_RETRIES={'9' * 5000}", "expected a whole number"),
+    ('A="$(x)"\nNFTBAN_RUN_DIR="$A/x"', "the value of A is unknown"),
+)
+"""Lines of nftban.conf, and what is expected instead."""
+
+
+def test_what_only_a_shell_could_know_is_refused(
+    spool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wanted value that is no plain text is an error with its line; nothing is executed; an error
+    in the environment names it."""
+    monkeypatch.chdir(tmp_path)
+    environ = {"NFTBAN_CONFIG_DIR": str(tmp_path), "NFTBAN_DATA_DIR": spool}
+    for line, expected in FOR_A_SHELL:
+        Path("nftban.conf").write_text(f"# first\n{line}\n")
+        with pytest.raises(ConfigError) as refused:
+            queue_config.queue_settings_for(Config(), spool, environ)
+        number = 2 + line.count("\n")
+        assert f"/nftban.conf: line {number}: NFTBAN_" in str(refused.value)
+        assert expected in str(refused.value), line
+        assert str(refused.value).isprintable()
+    with pytest.raises(ConfigError, match=r"^environment: NFTBAN_QUEUE_MAX_RETRIES: expected a"):
+        queue_config.queue_settings_for(Config(), spool, {"NFTBAN_QUEUE_MAX_RETRIES": "many"})
+    assert not (tmp_path / "PWNED").exists()
+
+
+ASSIGNMENTS = {
+    'X="a b"': "a b",
+    "X='a $HOME b'": "a $HOME b",
+    "X=a#b # c": "a#b",
+    "X=": "",
+    'X="" # nothing': "",
+    "  export X=1": "1",
+    "readonly X=1": "1",
+    "A=1\nX=${A}2$A": "121",
+    "A=1\nX='$A'": "$A",
+    "X=${E}/x": "from-environment/x",
+    "E=file\nX=$E": "from-environment",
+    ': "${X:=a}"': "a",
+    'X=b\n: "${X:=a}"': "b",
+    "X=a\nX=b": "b",
+}
+
+
+def test_plain_assignments_are_understood() -> None:
+    """A plain line means what a shell makes of it, except that the environment goes first."""
+    for text, value in ASSIGNMENTS.items():
+        found = shell_assignments.parse_variables(text, {}, {"E": "from-environment"})
+        assert (found["X"].text, found["X"].problem) == (value, ""), text
+
+
+def test_a_profile_chooses_the_retry_policy() -> None:
+    """The contract retries three times, the real program two times."""
+    for profile, base, waits in (
+        ("contract", 60, [60, 120, 240, None]),
+        ("shipped", 30, [60, 120, None, None]),
+    ):
+        queue = queue_config.queue_settings_for(Config(), "/srv/x", {})
+        waits_of = queue_config.retry_policy(
+            queue._replace(profile=profile, backoff_base=base)
+        ).schedule
+        assert [waits_of.wait(retries) for retries in range(4)] == waits
+
+
+@each(
+    ("work", "slow"),
+    [
+        ("engine.system import files", "dataclasses enum json pathlib tempfile shutil subprocess"),
+        (
+            "engine.config.queue_config import *; "
+            "queue_settings_for(load_config(None, {}, ()), '/srv/x', {})",
+            "yaml json pathlib difflib logging tempfile shutil",
+        ),
+    ],
+)
+def test_the_import_of_files_and_config_is_cheap(work: str, slow: str) -> None:
+    """Importing the modules, and a load without a file, imports no module that is slow to load."""
+    program = f"import sys; from {work}; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert ran.stderr == ""
+    assert not set(slow.split()) & set(ran.stdout.split())

@@ -1,0 +1,366 @@
+"""The HTTP client against peers on loopback that misbehave."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import socket
+import ssl
+import threading
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.delivery.http_client import MAX_ANSWER_BYTES, HttpClient, trusted_certificates
+from engine.delivery.network_errors import DeliveryError
+from tests.http_peers import (
+    Reply,
+    answer,
+    client,
+    endless,
+    make_certificate,
+    peer,
+    reset,
+    silent,
+    tls_server,
+)
+
+
+def failure(http: HttpClient, url: str, **options: Any) -> str:
+    """The text of the error of a request that fails."""
+    with pytest.raises(DeliveryError) as failed:
+        http.send("POST", url, **options)
+    assert str(failed.value).startswith(f"[{failed.value.code}] ")
+    return str(failed.value)
+
+
+def test_a_request_is_sent_as_given_and_its_answer_is_returned() -> None:
+    """Method, path, headers and body arrive; status, headers and body come back."""
+    with peer(answer(201, b"made", X_Kind="a")) as one, client() as http:
+        found = http.send("PUT", f"{one.url}/a?b=c", {"X-Token": "t"}, b"data")
+
+    assert (found.status, found.body, found.headers["x-kind"]) == (201, b"made", "a")
+    assert found.url == f"{one.url}/a?b=c"
+    (sent,) = one.received
+    assert (sent.line, sent.body) == ("PUT /a?b=c HTTP/1.1", b"data")
+    assert sent.headers["x-token"] == "t"
+    assert sent.headers["host"] == one.url.removeprefix("http://")
+
+
+def test_requests_to_one_peer_share_a_connection_and_no_cookies() -> None:
+    """A kept connection is used again; a cookie of one answer is not sent with the next request."""
+    with peer(answer(Set_Cookie="a=b")) as one, client() as http:
+        http.send("POST", one.url)
+        http.send("POST", one.url)
+
+    assert one.connections == 1
+    assert "cookie" not in one.received[1].headers
+
+
+def test_a_proxy_of_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy would make the connections that the guard has to judge."""
+    with peer() as one, peer() as proxy, client() as http:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        http.send("GET", one.url)
+
+    assert (len(one.received), len(proxy.received)) == (1, 0)
+
+
+def test_the_connection_is_made_to_the_address_that_was_judged() -> None:
+    """A name that resolves to another address at its second look-up reaches the first address, and
+    is refused when a new connection needs the second one."""
+    found = [["127.0.0.2"], ["127.0.0.1"]]
+    with (
+        peer(answer(Connection="close"), host="127.0.0.2") as one,
+        client("127.0.0.2", resolve=lambda host, port: found.pop(0)) as http,
+    ):
+        url = f"http://rebinding.example:{one.port}/"
+        assert http.send("POST", url).status == 200
+        assert re.match(r"\[BLOCKED_URL\].*127\.0\.0\.1: a loopback", failure(http, url))
+
+    assert one.received[0].headers["host"] == f"rebinding.example:{one.port}"
+    assert len(one.received) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "sent"),
+    [(301, "POST"), (302, "POST"), (307, "POST"), (308, "POST"), (303, "GET")],
+)
+def test_a_redirect_sends_the_request_again(status: int, sent: str) -> None:
+    """Method and body stay, except after 303; to another origin go only headers that are neither
+    credentials nor made for the first one."""
+    bound = ("Authorization", "Cookie", "X-Api-Key", "Proxy-Authorization", "X-Federation-Target")
+    sent_headers = {**dict.fromkeys(bound, "secret"), "Content-Type": "text/x", "Accept": "a/b"}
+    with peer() as other, client() as http, peer() as one:
+        one.script.append(answer(status, Location="/own"))
+        one.script.append(answer(status, Location=f"{other.url}/new"))
+        found = http.send("POST", one.url, sent_headers, b"data")
+
+    assert (found.status, found.url) == (200, f"{other.url}/new")
+    (got,) = other.received
+    assert got.line == f"{sent} /new HTTP/1.1"
+    assert got.body == (b"data" if sent == "POST" else b"")
+    assert {one.received[1].headers[name.lower()] for name in bound} == {"secret"}
+    assert not {name.lower() for name in bound} & set(got.headers)
+    assert (got.headers["content-type"], got.headers["accept"]) == ("text/x", "a/b")
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("file:///etc/passwd", "[BLOCKED_URL] redirect: file:, expected http: or https:"),
+        ("http://169.254.169.254/latest", "[BLOCKED_URL] 169.254.169.254: a metadata service"),
+        ("http://[::ffff:10.0.0.1]/", "[BLOCKED_URL] 10.0.0.1: a private address"),
+        ("http://user@example.com/", "[BLOCKED_URL] redirect: a user name or password"),
+        ("http://example.com:0/", "[BLOCKED_URL] redirect: port 0"),
+        ("http://x:y/", "[BAD_ANSWER] redirect to what is not a URL"),
+    ],
+)
+def test_a_redirect_is_judged_like_the_first_url(place: str, said: str) -> None:
+    """A peer cannot redirect to a file, to an address that is not allowed, or to no URL at all."""
+    with peer(answer(307, Location=place)) as one, client() as http:
+        text = failure(http, one.url, body=b"data")
+
+    assert text.startswith(said)
+
+
+def test_endless_redirects_end() -> None:
+    """After five redirects the request fails."""
+    with peer(*[answer(307, Location="/again")] * 9) as one, client() as http:
+        assert re.match(
+            r"\[BAD_ANSWER\] 127.0.0.1:\d+: more than 5 redirects", failure(http, one.url)
+        )
+
+    assert len(one.received) == 6
+
+
+@pytest.mark.parametrize("status", [300, 304, 305])
+def test_other_3xx_are_answers(status: int) -> None:
+    """Only redirects that name a new place for the request are followed."""
+    with peer(answer(status, Location="/x")) as one, client() as http:
+        assert http.send("GET", one.url).status == status
+
+
+BOMB = gzip.compress(bytes(MAX_ANSWER_BYTES * 64), mtime=0)
+HEAD = b"HTTP/1.1 200 OK\r\n"
+EMPTY_GZIP = zlib.compress(b"", wbits=31)
+
+BAD_ANSWERS: dict[str, tuple[Reply, str]] = {
+    "gzip bomb": (
+        answer(200, BOMB, Content_Encoding="gzip"),
+        "[TOO_LARGE] {peer}: the answer has more than 1 MiB",
+    ),
+    "large": (
+        answer(200, bytes(MAX_ANSWER_BYTES + 1)),
+        "[TOO_LARGE] {peer}: the answer has more than 1 MiB",
+    ),
+    "endless body": (
+        endless(HEAD + b"\r\n", b"x" * 4096),
+        "[TOO_LARGE] {peer}: the answer has more than 1 MiB",
+    ),
+    "endless headers": (
+        endless(HEAD, b"X-Header: " + b"x" * 4096 + b"\r\n"),
+        "[TOO_LARGE] {peer}: endless headers",
+    ),
+    "endless header": (endless(HEAD + b"X: ", b"x" * 4096), "[TOO_LARGE] {peer}: endless headers"),
+    "endless interim answers": (
+        endless(b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        "[TOO_LARGE] {peer}: endless headers",
+    ),
+    "body of nothing": (
+        endless(HEAD + b"Content-Encoding: gzip\r\n\r\n", EMPTY_GZIP * 1000),
+        "[TOO_LARGE] {peer}: endless body",
+    ),
+    "no gzip": (answer(200, b"text", Content_Encoding="gzip"), "[BAD_ANSWER]"),
+    "unknown encoding": (
+        answer(200, b"text", Content_Encoding="br"),
+        "[BAD_ANSWER] {peer}: the answer has an unknown content-encoding: br",
+    ),
+    "half a gzip": (
+        answer(200, BOMB[:999], Content_Encoding="gzip"),
+        "[BAD_ANSWER] {peer}: the compressed answer is incomplete",
+    ),
+    "no HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "[BAD_ANSWER]"),
+    "reset": (reset, "[RESET]"),
+    "closed": (lambda sock: None, "[RESET]"),
+    "half a body": (
+        lambda sock: sock.sendall(HEAD + b"Content-Length: 9\r\n\r\nabc"),
+        "[RESET]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ANSWERS)
+def test_a_bad_answer_ends_the_request_with_a_code(name: str) -> None:
+    """However much a peer sends, the client stops at its limits and says why."""
+    reply, said = BAD_ANSWERS[name]
+    with peer(reply) as one, client() as http:
+        text = failure(http, one.url, timeout=20)
+
+    assert text.startswith(said.format(peer=one.url.removeprefix("http://")))
+
+
+def test_a_compressed_answer_is_decoded() -> None:
+    """Although none was asked for."""
+    with (
+        peer(
+            answer(200, gzip.compress(b"plain"), Content_Encoding="gzip"),
+            answer(200, zlib.compress(b"plain"), Content_Encoding="deflate"),
+        ) as one,
+        client() as http,
+    ):
+        assert [http.send("GET", one.url).body for _ in range(2)] == [b"plain"] * 2
+
+
+def test_the_answer_to_head_may_have_an_encoding() -> None:
+    """It says what GET would get; there is no body to decode."""
+    reply = HEAD + b"Content-Encoding: gzip\r\nContent-Length: 99\r\n\r\n"
+    with peer(reply) as one, client() as http:
+        assert http.send("HEAD", one.url).body == b""
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD, HEAD + b"Content-Length: 9\r\n\r\nabc"])
+def test_the_timeout_is_for_the_whole_request(sent: bytes) -> None:
+    """A peer that stops before the answer, in its headers or in its body does not hold a worker."""
+
+    def stop(sock: socket.socket) -> None:
+        sock.sendall(sent)
+        silent(sock)
+
+    with peer(stop) as one, client() as http:
+        assert re.match(
+            r"\[TIMEOUT\] 127.0.0.1:\d+: no whole answer after 0.1 s",
+            failure(http, one.url, timeout=0.1),
+        )
+
+
+def test_a_slow_look_up_ends_at_the_timeout() -> None:
+    """The resolver itself has no timeout."""
+    with peer() as one, client(resolve=lambda host, port: silent_name(one.port)) as http:
+        assert re.match(r"\[TIMEOUT\]", failure(http, "http://slow.example/", timeout=0.1))
+
+
+def silent_name(port: int) -> list[str]:
+    """A look-up that never ends, as a peer that does not speak first is read."""
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.recv(1)
+    return []
+
+
+def test_a_cancelled_request_ends() -> None:
+    """A worker that stops does not wait for a peer that does not answer."""
+    with peer(silent) as one, client() as http:
+        assert re.match(
+            r"\[CANCELLED\]", failure(http, one.url, is_cancelled=lambda: bool(one.received))
+        )
+
+
+def test_codes_of_the_network() -> None:
+    """No address and a refused connection have their codes, with the peer in the text."""
+    with peer() as one:
+        pass
+    with client() as http:
+        assert re.match(rf"^\[REFUSED\] 127.0.0.1:{one.port}: ", failure(http, one.url))
+        assert re.match(r"^\[DNS\] nowhere.invalid: ", failure(http, "http://nowhere.invalid/"))
+
+
+def test_the_next_address_is_tried_if_one_refuses() -> None:
+    """A name with several addresses is reached if one of them answers."""
+    with (
+        peer(host="127.0.0.2") as one,
+        client("127.0.0.0/8", resolve=lambda host, port: ["127.0.0.3", "127.0.0.2"]) as http,
+    ):
+        assert http.send("GET", f"http://name.example:{one.port}/").status == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "days", "said"),
+    [
+        ("localhost", -1, "certificate has expired"),
+        ("localhost", 1, "self-signed certificate"),
+    ],
+)
+def test_a_certificate_that_is_not_trusted_is_refused(
+    tmp_path: Path, name: str, days: int, said: str
+) -> None:
+    """No request is sent to a peer with an expired or unknown certificate."""
+    path = make_certificate(tmp_path, name, days=days)
+    trusted = trusted_certificates(str(path) if days < 0 else "")
+    with peer(tls=tls_server(path)) as one, client("localhost", tls=trusted) as http:
+        text = failure(http, f"https://{name}:{one.port}/")
+
+    assert text.startswith("[TLS]")
+    assert said in text
+    assert not one.received
+
+
+def test_the_certificate_must_be_for_the_name_of_the_url(tmp_path: Path) -> None:
+    """TLS checks the name, not the address that was judged."""
+    path = make_certificate(tmp_path)
+    with (
+        peer(tls=tls_server(path)) as one,
+        client(
+            "127.0.0.1", tls=trusted_certificates(str(path)), resolve=lambda *_: ["127.0.0.1"]
+        ) as http,
+    ):
+        assert http.send("POST", f"https://localhost:{one.port}/").status == 200
+        assert re.match(
+            r"\[TLS\].*other.example", failure(http, f"https://other.example:{one.port}/")
+        )
+
+
+def test_a_redirect_from_https_to_http_is_refused(tmp_path: Path) -> None:
+    """What was sent encrypted is not sent in clear text."""
+    path = make_certificate(tmp_path)
+    with (
+        peer() as plain,
+        peer(answer(307, Location=plain.url), tls=tls_server(path)) as one,
+        client("127.0.0.1", "localhost", tls=trusted_certificates(str(path))) as http,
+    ):
+        assert re.match(
+            r"\[BLOCKED_URL\] redirect from https: to http:",
+            failure(http, f"https://localhost:{one.port}/", body=b"data"),
+        )
+
+    assert not plain.received
+
+
+def test_a_peer_without_tls_is_not_a_https_peer() -> None:
+    """The handshake fails with the code TLS."""
+
+    def refuse(listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        with sock:
+            sock.recv(1000)
+            sock.sendall(answer(400))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, client("localhost") as http:
+        threading.Thread(target=refuse, args=(listener,)).start()
+        url = f"https://localhost:{listener.getsockname()[1]}/"
+        assert failure(http, url).startswith("[TLS] ")
+
+
+def test_an_early_answer_is_read_although_the_peer_reads_no_further() -> None:
+    """A peer that refuses a large body by 413 and closes has answered."""
+
+    def refuse(listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        with sock:
+            sock.recv(1000)
+            sock.sendall(answer(413))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, client() as http:
+        peer_thread = threading.Thread(target=refuse, args=(listener,))
+        peer_thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        assert http.send("POST", url, body=bytes(5 << 20)).status == 413
+        peer_thread.join()
+
+
+def test_trusted_certificates_of_a_file_without_any_are_an_error(tmp_path: Path) -> None:
+    """A file that has none is reported before the first request."""
+    (tmp_path / "empty.pem").write_text("")
+    with pytest.raises((OSError, ssl.SSLError)):
+        trusted_certificates(str(tmp_path / "empty.pem"))

@@ -1,0 +1,325 @@
+"""The registry of destinations in SQLite and in Postgres, with rivals and bad databases."""
+
+import os
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from engine.config.place_address import Address, parse_address
+from engine.destinations.database import SqlDatabase
+from engine.destinations.destination import Destination, block, mark_failure, start_probe
+from engine.destinations.registry import MAX_TRIES, update
+from engine.destinations.sql_registry import SqlRegistry
+from engine.schedules import fixed
+from engine.store import Gone, Unavailable
+from tests.engine.destinations.conftest import OpenRegistry
+from tests.unprivileged_user import by_nobody, nobodys_folder
+
+PEER = "https://peer.example"
+NOW = 1_800_000_000.125
+FULL = Destination(
+    PEER,
+    "spam \U0001f4a9",
+    NOW,
+    False,
+    "REFUSED",
+    NOW - 5,
+    3,
+    NOW + 300,
+    NOW - 7,
+    NOW - 8,
+    NOW - 9,
+    {"publicKey": "a+b=", "peers": [1, None, {"x": "'"}]},
+)
+
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+
+def test_a_destination_is_read_as_it_was_written(open_registry: OpenRegistry) -> None:
+    """Each field survives; the answer of a swap has the revision of the next one."""
+    registry = open_registry()
+    assert registry.get(PEER) == Destination(PEER)
+    assert registry.all() == []
+    stored = registry.swap(None, FULL)
+    assert stored == FULL._replace(rev=stored.rev)
+    assert registry.get(PEER) == stored
+    other = registry.swap(Destination("https://a.example"), Destination("https://a.example"))
+    assert open_registry(creates=False).all() == [other, stored]
+    changed = registry.swap(stored, stored._replace(healthy=True, next_probe=None, extra={}))
+    assert registry.get(PEER) == changed
+    assert registry.extra_with("publicKey", "a+b=") == []
+    assert registry.swap(changed, None) == Destination(PEER)
+    assert registry.all() == [other]
+
+
+def test_a_swap_of_an_old_revision_changes_nothing(open_registry: OpenRegistry) -> None:
+    """Neither a change, an addition nor a deletion succeeds, also after delete and add."""
+    registry = open_registry()
+    old = registry.swap(None, Destination(PEER))
+    new = registry.swap(old, block(old, "spam", NOW))
+    for before, after in ((old, old), (old, None), (None, old), (Destination(PEER), old)):
+        with pytest.raises(Gone):
+            registry.swap(before, after)
+    assert registry.get(PEER) == new
+    registry.swap(new, None)
+    registry.swap(None, Destination(PEER))
+    with pytest.raises(Gone):
+        registry.swap(old, old)
+
+
+def test_the_number_of_probes_is_raised_in_one_statement(open_registry: OpenRegistry) -> None:
+    """It is counted for a registered destination, and a swap of the value before fails."""
+    registry = open_registry()
+    with pytest.raises(Gone):
+        registry.count_probe(PEER)
+    old = registry.swap(None, Destination(PEER, extra={"signing": "k"}))
+    assert [registry.count_probe(PEER), registry.count_probe(PEER)] == [1, 2]
+    assert registry.get(PEER).probes == 2
+    with pytest.raises(Gone):
+        registry.swap(old, old)
+    assert registry.extra_with("signing", "k") == [registry.get(PEER)]
+
+
+def together(number: int, run: Callable[[int], None]) -> None:
+    """Run a function on so many threads that start at the same time; raise what one raised."""
+    barrier, raised = threading.Barrier(number), []
+
+    def target(which: int) -> None:
+        try:
+            barrier.wait()
+            run(which)
+        except Exception as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=target, args=(which,)) for which in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if raised:
+        raise raised[0]
+
+
+def test_of_rivals_none_loses_a_change(open_registry: OpenRegistry) -> None:
+    """Workers that create the table, add a destination and change it at the same time: each change
+    counts once, and one of them gets the probe."""
+    workers = [open_registry() for _ in range(4)]
+    claimed: list[int] = []
+
+    def run(which: int) -> None:
+        for _ in range(5):
+            update(workers[which], PEER, lambda d: d._replace(extra={"n": _number(d) + 1}))
+        workers[which].count_probe(PEER)
+        down = update(workers[which], PEER, lambda d: mark_failure(d, "DNS", NOW, fixed(0)))
+        started = start_probe(down, NOW, 30)
+        if started is not None:
+            with suppress(Gone):
+                workers[which].swap(down, started)
+                claimed.append(which)
+
+    together(4, run)
+    found = workers[0].get(PEER)
+    assert found.extra == {"n": 20}
+    assert len(claimed) <= 1
+
+
+def _number(destination: Destination) -> int:
+    number = destination.extra.get("n", 0)
+    assert isinstance(number, int)
+    return number
+
+
+def test_a_change_that_others_always_forestall_is_given_up(open_registry: OpenRegistry) -> None:
+    """After some tries `update` reports that; a change that changes nothing writes nothing."""
+    registry, rival = open_registry(), open_registry()
+    same = update(registry, PEER, lambda d: d)
+    assert (same.rev, registry.all()) == (0, [])
+    registry.swap(None, Destination(PEER))
+
+    def forestalled(old: Destination) -> Destination:
+        rival.count_probe(PEER)
+        return block(old, "mine", NOW)
+
+    with pytest.raises(Unavailable, match=f"changed by others {MAX_TRIES} times"):
+        update(registry, PEER, forestalled)
+    assert rival.get(PEER) == Destination(PEER, probes=MAX_TRIES, rev=rival.get(PEER).rev)
+
+
+def test_a_console_creates_no_registry(
+    open_registry: OpenRegistry, sql: Sql, address: Address, tmp_path: Path
+) -> None:
+    """A missing file or table is reported, with what creates it, and stays missing."""
+    reader = open_registry(creates=False)
+    for call in (reader.all, lambda: reader.swap(None, FULL), lambda: reader.count_probe(PEER)):
+        with pytest.raises(Unavailable, match=r"(no such file|does not exist).*: a worker creates"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+    sql("CREATE TABLE others (x INTEGER)")
+    with pytest.raises(Unavailable, match=r"(no such table|does not exist).*: a worker creates"):
+        reader.all()
+    open_registry().swap(None, FULL)
+    assert len(reader.all()) == 1
+
+
+def test_a_foreign_table_of_that_name_is_reported(open_registry: OpenRegistry, sql: Sql) -> None:
+    """It is neither read nor changed."""
+    sql("CREATE TABLE destinations (origin TEXT PRIMARY KEY, city TEXT)")
+    sql("INSERT INTO destinations VALUES ('https://peer.example', 'Oslo')")
+    registry = open_registry()
+    for call in (
+        registry.all,
+        lambda: registry.get(PEER),
+        lambda: registry.swap(None, FULL),
+        lambda: registry.swap(FULL._replace(rev=1), FULL),
+        lambda: registry.count_probe(PEER),
+    ):
+        with pytest.raises(Unavailable, match=r"a table of another program: .*column"):
+            call()
+    assert sql("SELECT * FROM destinations") == [(PEER, "Oslo")]
+
+
+@pytest.mark.parametrize("extra", ["{", "[1]", "null"])
+def test_a_row_that_is_not_ours_is_reported(
+    open_registry: OpenRegistry, sql: Sql, extra: str
+) -> None:
+    """A destination whose row another program wrote is blocked with the reason, not replaced by a
+    default; all others are as they were, and a change of it is refused."""
+    registry = open_registry()
+    registry.swap(None, Destination(PEER))
+    sql("UPDATE destinations SET extra = ?", extra)
+    other = registry.swap(None, Destination("https://other.example"))
+    assert registry.get(PEER).blocked.startswith("not a row of ours: ")
+    assert registry.all() == [other, registry.get(PEER)]
+    with pytest.raises(Gone):
+        registry.swap(registry.get(PEER), registry.get(PEER)._replace(blocked=""))
+    assert sql("SELECT extra FROM destinations WHERE origin = ?", PEER) == [(extra,)]
+
+
+def test_a_locked_registry_is_reported(open_registry: OpenRegistry, address: Address) -> None:
+    """After the patience the call ends with one line; when the lock is gone it succeeds."""
+    registry = open_registry(patience=0.05)
+    registry.swap(None, Destination(PEER))
+    why = r"(locked by another|no answer within).* 0.05 s$"
+    with holding_lock(address), pytest.raises(Unavailable, match=why):
+        registry.count_probe(PEER)
+    assert registry.count_probe(PEER) == 1
+
+
+def test_a_server_that_hangs_is_reported(postgres_url: str) -> None:
+    """A process of the server that is stopped does not keep its own time limit; once it goes on,
+    the registry is usable."""
+    with closing(SqlDatabase(parse_address(postgres_url), patience=0.05)) as database:
+        ((pid,),) = database.run("SELECT pg_backend_pid()").rows
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(Unavailable, match="not reachable"):
+                database.run("SELECT 1")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert database.run("SELECT 1").rows == [(1,)]
+
+
+def test_a_connection_in_use_is_closed_after_its_statement(address: Address) -> None:
+    """A registry that is closed while a worker's thread waits for a statement keeps none open."""
+    database = SqlDatabase(address)
+    database.run("CREATE TABLE destinations (n INTEGER)", creates=True)
+    (connection,) = database._idle
+    with holding_lock(address):
+        thread = threading.Thread(
+            target=lambda: database.run("INSERT INTO destinations VALUES (1)"), daemon=True
+        )
+        thread.start()
+        while database._idle:
+            pass
+        database.close()
+    thread.join()
+    assert not database._idle
+    with pytest.raises((sqlite3.ProgrammingError, psycopg.OperationalError)):
+        connection.raw.execute("SELECT 1")
+
+
+@contextmanager
+def holding_lock(address: Address) -> Iterator[None]:
+    """Another program holds the table."""
+    if address.scheme == "sqlite":
+        with closing(sqlite3.connect(address.text.removeprefix("sqlite://"))) as file:
+            file.execute("BEGIN EXCLUSIVE")
+            yield
+    else:
+        with psycopg.connect(address.text) as server:
+            server.execute("LOCK TABLE destinations")
+            yield
+
+
+def test_a_file_that_may_only_be_read_is_reported() -> None:
+    """It is read with the rights of its owner, also by root, and a change ends with one line."""
+    with nobodys_folder() as folder:
+        address = parse_address(f"sqlite://{folder}/d.db")
+        by_nobody(lambda: SqlRegistry(address, creates=True).swap(None, FULL))
+        (folder / "d.db").chmod(0o400)
+        with closing(SqlRegistry(address, creates=True)) as registry:
+            assert registry.get(PEER).rev
+            with pytest.raises(Unavailable, match=r"d\.db: read-only for this user$"):
+                registry.count_probe(PEER)
+
+
+def test_a_server_that_may_only_be_read_is_reported(postgres_url: str) -> None:
+    """A standby server, or a user who may only read: a change ends with one line."""
+    with closing(SqlRegistry(parse_address(postgres_url), creates=True)) as registry:
+        registry.swap(None, FULL)
+    text = postgres_url.replace("options=", "options=-cdefault_transaction_read_only%3Don%20")
+    with closing(SqlRegistry(parse_address(text))) as reader:
+        assert reader.get(PEER).rev
+        with pytest.raises(Unavailable, match="read-only: a standby"):
+            reader.count_probe(PEER)
+
+
+def test_a_registry_that_is_replaced_is_opened_again(tmp_path: Path) -> None:
+    """A worker goes on with the file that has the name now, and creates it again if it is gone."""
+    path = tmp_path / "d%20x?.db"
+    address = parse_address(f"sqlite://{str(path).replace('%', '%25').replace('?', '%3F')}")
+    with closing(SqlRegistry(address, creates=True)) as registry:
+        registry.swap(None, FULL)
+        assert path.exists()
+        path.unlink()
+        assert registry.get(PEER) == Destination(PEER)
+        registry.swap(None, Destination(PEER))
+        assert registry.get(PEER).healthy
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("redis://host/0", "expected an address that begins with sqlite://, postgresql://$"),
+        ("sqlite:///nowhere/at/all/d.db", "no such file or directory|cannot be opened"),
+        ("postgresql://me:secret@/x?host=/nowhere", "not reachable: "),
+    ],
+)
+def test_an_unusable_address_is_reported_without_its_password(text: str, why: str) -> None:
+    """With one line that has the address and not the password."""
+    with pytest.raises(Unavailable, match=why) as refused:
+        SqlRegistry(parse_address(text), creates=True).swap(None, FULL)
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
+    """It is neither read nor overwritten; a FIFO is not opened."""
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(Unavailable, match="fifo: not a plain file"):
+        SqlRegistry(parse_address(f"sqlite://{tmp_path}/fifo"), creates=True).swap(None, FULL)
+    path = tmp_path / "notes.txt"
+    path.write_text("remember the milk\n" * 99)
+    with closing(SqlRegistry(parse_address(f"sqlite://{path}"), creates=True)) as registry:
+        with pytest.raises(Unavailable, match="not a SQLite database"):
+            registry.swap(None, FULL)
+        with pytest.raises(Unavailable, match="not a SQLite database"):
+            registry.get(PEER)
+    assert path.read_text() == "remember the milk\n" * 99

@@ -1,0 +1,55 @@
+"""Peers and senders of the federation's tests; all are closed after the test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:  # packages of an extra
+    from tests.federation_peers import Peer
+    from tests.federation_sender import Sender
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    """A server on loopback."""
+    from tests.federation_peers import Peer
+
+    with Peer() as one:
+        yield one
+
+
+@pytest.fixture
+def relay() -> Iterator[Peer]:
+    """Another server on loopback."""
+    from tests.federation_peers import Peer
+
+    with Peer() as one:
+        yield one
+
+
+@pytest.fixture
+def make_sender(memory_path: Path) -> Iterator[Callable[..., Sender]]:
+    """Makes our side, with a profile and other changes of its parts."""
+    from tests.federation_sender import Sender
+
+    with ExitStack() as ended:
+
+        def make(profile: str = "default", **more: Any) -> Sender:
+            folder = memory_path / str(len(list(memory_path.iterdir())))
+            folder.mkdir()
+            sender = Sender(folder, profile, **more)
+            ended.callback(sender.close)
+            return sender
+
+        yield make
+
+
+@pytest.fixture
+def sender(make_sender: Callable[..., Sender]) -> Sender:
+    """Our side with the default profile."""
+    return make_sender()

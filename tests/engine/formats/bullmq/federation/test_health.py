@@ -1,0 +1,411 @@
+"""Health of servers and relays: what makes a server unhealthy, the probes that follow, and how a
+request reaches a server that cannot be reached directly.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.delivery.http_client import Answer
+from engine.delivery.network_errors import DeliveryError
+from engine.destinations.watch import NO_TASKS, DestinationState, SeenDestination
+from engine.formats.bullmq.federation.health import plan_missing_probes
+from engine.formats.bullmq.federation.jobs import FOLLOW, probe_id, probe_job
+from engine.formats.bullmq.federation.keys import SIGNING
+from engine.formats.bullmq.federation.profile import POLICIES
+from engine.formats.bullmq.federation.relay import MAX_SWEEP, find_relay
+from engine.schedules import linear
+from tests import federation_peers
+from tests.federation_peers import Peer
+from tests.federation_sender import LONG, SHORT, Ran, Sender, add_follow, decision, follow, post
+from tui.transports.destination_lines import cells, detail_lines, json_row
+
+Make = Callable[..., Sender]
+BOTH = pytest.mark.parametrize("profile", ["default", "sipher"])
+
+
+def test_a_probe_has_a_fixed_id_and_leaves_nothing() -> None:
+    """The id is made of the server's origin, however it is written, and the number; the job is
+    removed in any case."""
+    server = "https://peer.example"
+    job = probe_job(server, 2, 1500.0)
+    assert job.id == probe_id(server, 2) == "health-check_3a61b99132bfdfa2_2"
+    for same in (f"{server}/", "HTTPS://Peer.Example.:443", f"{server}/x"):
+        assert probe_id(same, 2) == job.id
+    assert json.loads(job.data) == {"serverUrl": server}
+    assert job.options == {"removeOnComplete": True, "removeOnFail": True}
+
+
+def test_a_closed_server_is_unhealthy_and_probed_once(make_sender: Make, peer: Peer) -> None:
+    """Refused: unhealthy, probe 0 in 5 minutes. A second failure starts no second chain; `sipher`
+    adds probe 0 again, which is refused only while it is planned."""
+    for profile, probes in (("default", 1), ("sipher", 2)):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.close()
+        for _ in range(2):
+            ran = sender.deliver(peer.url)
+            assert (ran.kind, ran.text.split()[0]) == ("retry", "[REFUSED]")
+        assert sender.probes == [(peer.url, 0, 300.0)] * probes
+        assert not sender.destination(peer.url).healthy
+        peer.open()
+
+
+def test_a_lost_probe_is_planned_again(sender: Sender, peer: Peer) -> None:
+    """A probe that is overdue for more than a minute has lost its job: the next failure adds it."""
+    sender.know(peer)
+    peer.close()
+    sender.deliver(peer.url)
+    sender.now += 359.0
+    sender.deliver(peer.url)
+    assert len(sender.probes) == 1
+    sender.now += 2.0
+    sender.deliver(peer.url)
+    assert sender.probes[1:] == [(peer.url, 0, 0.0)]
+
+
+def test_a_worker_that_starts_adds_lost_probes(make_sender: Make, peer: Peer, relay: Peer) -> None:
+    """Each probe that the registry has as planned is added, for its time; `sipher` adds none."""
+    for profile in ("default", "sipher"):
+        sender = make_sender(profile)
+        sender.know(relay)
+        ill: dict[str, Any] = {"healthy": False, "reason": "REFUSED"}
+        sender.know(peer, **ill, probes=2, next_probe=sender.now + 40)
+        sender.know(peer, "http://late.test", **ill, probes=4, next_probe=sender.now - 99)
+        sender.know(peer, "http://ended.test", **ill, probes=5)
+        sender.change("http://no-keys.test", **ill, next_probe=sender.now)
+        plan_missing_probes(sender.parts)
+        expected = {(peer.url, 2, 40.0), ("http://late.test", 4, 0.0)}
+        assert set(sender.probes) == (expected if profile == "default" else set())
+
+
+@pytest.mark.parametrize("shift", [86_400.0, -86_400.0])
+def test_a_clock_that_was_a_day_off_delays_no_probe(
+    make_sender: Make, peer: Peer, shift: float
+) -> None:
+    """A server failed while our clock was a day ahead or behind. Once it is right, a worker that
+    starts adds the probe for now, a delivery goes although the breaker is on, and another failure
+    plans the probe again; a success after it marks the server healthy."""
+    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender.know(peer)
+    peer.close()
+    sender.now += shift
+    assert sender.deliver(peer.url).kind == "retry"
+    sender.now -= shift
+    sender.probes.clear()
+    plan_missing_probes(sender.parts)
+    assert sender.probes == [(peer.url, 0, 0.0)]
+    assert sender.deliver(peer.url).kind == "retry"
+    due = sender.destination(peer.url).next_probe
+    assert due is not None
+    assert 0 < due - sender.now <= 300.0
+    sender.now = due + 10.0
+    peer.open()
+    assert sender.deliver(peer.url).kind == "done"
+    assert sender.destination(peer.url).healthy
+
+
+def test_a_success_marks_healthy(make_sender: Make, peer: Peer) -> None:
+    """A delivery that arrives; with `sipher` only a probe does."""
+    for profile, healthy in (("default", True), ("sipher", False)):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.script.append(federation_peers.reset)
+        sender.deliver(peer.url)
+        assert sender.deliver(peer.url, {"method": "INSERT"}).kind != "done"
+        peer.applied.clear()
+        assert sender.deliver(peer.url).kind == "done"
+        seen = sender.destination(peer.url)
+        assert seen.healthy == healthy
+        assert (seen.next_probe is None) == healthy
+
+
+@BOTH
+def test_a_passed_probe_marks_healthy(make_sender: Make, peer: Peer, profile: str) -> None:
+    """After it, further probes have nothing to do."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    peer.close()
+    sender.deliver(peer.url)
+    peer.open()
+    assert sender.probe(peer.url, 0) == Ran("done", "healthy", "kept")
+    assert sender.destination(peer.url).healthy
+    assert sender.probe(peer.url, 0).text == "skipped: healthy already"
+    assert sender.probe("http://127.0.0.2:9", 0).kind == "postponed"
+
+
+@pytest.mark.parametrize("fault", ["closed", "503"])
+@BOTH
+def test_five_failed_probes_are_the_last(
+    make_sender: Make, peer: Peer, profile: str, fault: str
+) -> None:
+    """5, 15, 25, 35 and 45 minutes; then a warning, and no further probe."""
+    sender = make_sender(profile)
+    sender.know(peer)
+    peer.close()
+    sender.deliver(peer.url)
+    if fault == "503":
+        peer.open()
+        peer.discover_script.extend([federation_peers.status(503)] * 5)
+    for number in range(5):
+        sender.now += sender.probes[-1][2]
+        assert sender.probe(peer.url, number).text.startswith("failed: ")
+    assert [delay for _, _, delay in sender.probes] == [300.0, 900.0, 1500.0, 2100.0, 2700.0]
+    assert [number for _, number, _ in sender.probes] == [0, 1, 2, 3, 4]
+    seen = sender.destination(peer.url)
+    assert (seen.healthy, seen.probes, seen.next_probe) == (False, 5, None)
+    (line,) = sender.lines
+    assert line.startswith(f"WARN {peer.url}: 5 probes have failed, no further one: ")
+
+
+def test_a_probe_of_an_earlier_chain_does_nothing(make_sender: Make, peer: Peer) -> None:
+    """Only the probe of the number that is planned runs; with `sipher` each does, and starts a
+    chain of its own."""
+    for profile, planned in (("default", [0]), ("sipher", [0, 1])):
+        sender = make_sender(profile)
+        sender.know(peer)
+        peer.close()
+        sender.deliver(peer.url)
+        sender.probe(peer.url, 3)
+        assert [number for _, number, _ in sender.probes] == planned
+        peer.open()
+
+
+def test_a_probe_that_was_counted_before_a_kill_adds_the_next_one(
+    sender: Sender, peer: Peer
+) -> None:
+    """A probe that runs again, as its worker was killed or Redis was away, adds what is missing."""
+    sender.know(peer, healthy=False, reason="REFUSED", probes=3, next_probe=sender.now + 40)
+    for number in (0, 2):
+        assert sender.probe(peer.url, number).text == "skipped: 3 probes were made since"
+    assert sender.probes == [(peer.url, 3, 40.0)]
+    assert peer.discoveries == 0
+
+
+def test_deliveries_wait_until_the_probe_has_ended(make_sender: Make, peer: Peer) -> None:
+    """They do not come at the time of the probe itself: each would use an attempt. If the probe is
+    late, it is added again, and one delivery a minute goes in its place."""
+    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender.know(peer, healthy=False, reason="REFUSED", probes=1, next_probe=sender.now + 30)
+    peer.close()
+    for passed, after in ((0.0, 38.0), (30.0, 8.0), (7.0, 8.0)):
+        sender.now += passed
+        assert sender.deliver(peer.url).after == pytest.approx(after)
+    assert sender.probes == []
+    sender.now += 2.0
+    assert sender.deliver(peer.url).kind == "retry"
+    assert sender.probes == [(peer.url, 1, 0.0)]
+    ran = sender.deliver(peer.url)
+    assert ran.kind == "postponed"
+    assert ran.after == pytest.approx(68.0)
+
+
+def test_once_all_probes_have_failed_one_delivery_goes(make_sender: Make, peer: Peer) -> None:
+    """It fails and uses an attempt; the others wait for the first probe of a new chain."""
+    sender = make_sender(gates=True, timeouts=LONG._replace(probe=8.0))
+    sender.know(peer, healthy=False, reason="REFUSED", probes=5)
+    peer.close()
+    assert [sender.deliver(peer.url).kind for _ in range(3)] == ["retry", "postponed", "postponed"]
+    assert sender.probes == [(peer.url, 0, 300.0)]
+    seen = sender.destination(peer.url)
+    assert (seen.probes, seen.next_probe) == (0, sender.now + 300.0)
+
+
+def test_a_cancelled_probe_is_not_counted(sender: Sender, peer: Peer) -> None:
+    """The worker ends: the probe runs again, and the server is not blamed."""
+    sender.know(peer, healthy=False, reason="REFUSED", next_probe=sender.now)
+    ran = sender.probe(peer.url, 0, is_cancelled=True)
+    assert (ran.kind, ran.after, sender.probes) == ("postponed", 0.0, [])
+    assert sender.destination(peer.url).probes == 0
+
+
+def test_a_server_that_is_not_probed_has_no_breaker(make_sender: Make, peer: Peer) -> None:
+    """Once the time of its first probe has passed, its deliveries go, by a relay."""
+    sender = make_sender(gates=True)
+    server = f"http://{sender.hide()}:{peer.port}"
+    sender.know(peer, server, healthy=False, reason="DNS", next_probe=sender.now - 99)
+    assert [sender.deliver(server).kind for _ in range(2)] == ["retry"] * 2
+
+
+@BOTH
+def test_a_server_without_address_is_not_probed(
+    make_sender: Make, peer: Peer, profile: str
+) -> None:
+    """The policy of DNS allows no probe: it is planned and then skipped, which its row says; the
+    policy can be changed."""
+    sender = make_sender(profile)
+    server = f"http://{sender.hide()}:{peer.port}"
+    sender.know(peer, server)
+    sender.deliver(server)
+    assert sender.probes == [(server, 0, 300.0)]
+    sender.now += 300.0
+    assert sender.probe(server, 0).text == "skipped: not probed after DNS"
+    assert f"INFO {server}: probe skipped: not probed after DNS" in sender.lines
+    seen = SeenDestination(sender.destination(server), NO_TASKS, DestinationState.UNHEALTHY)
+    shown = [" ".join(text for text, _ in line) for line in detail_lines(seen, "", sender.now, 80)]
+    assert any("none: not probed after DNS, after 0 probes" in line for line in shown)
+    assert cells(seen, sender.now)["PROBE"] == ("none", "muted")
+    assert json_row(seen)["probe_skipped"] == "not probed after DNS"
+    policies = {**POLICIES, "DNS": POLICIES["DNS"]._replace(probe=True)}
+    sender.parts = sender.parts._replace(policies=policies)
+    del sender.names["peer.test"]
+    sender.names["peer.test"] = ["127.0.0.1"]
+    assert sender.probe(server, 0).text == "healthy"
+
+
+def test_a_probe_survives_a_locked_registry(make_sender: Make, peer: Peer) -> None:
+    """It is tried again a minute later; with `sipher` it fails, which ends the chain."""
+    for profile, kind in (("default", "postponed"), ("sipher", "retry")):
+        sender = make_sender(profile)
+        sender.know(peer, healthy=False, reason="REFUSED")
+        path = sender.database.text.removeprefix("sqlite://")
+        sender.registry._database._patience = 0.05
+        sender.registry.close()
+        lock = sqlite3.connect(path, isolation_level=None)
+        lock.execute("BEGIN EXCLUSIVE")
+        ran = sender.probe(peer.url, 0)
+        lock.close()
+        assert ran.kind == kind
+        assert ran.text.startswith("[REGISTRY] ")
+
+
+@pytest.mark.parametrize("shape", ["inline", "wrapped"])
+@BOTH
+def test_a_server_without_address_is_reached_by_a_relay(
+    make_sender: Make, peer: Peer, relay: Peer, profile: str, shape: str
+) -> None:
+    """The relay gets an envelope for the target; the target decrypts it and acknowledges."""
+    sender = make_sender(profile)
+    server = f"http://{sender.hide()}:{peer.port}"
+    sender.know(peer, server)
+    sender.know(relay)
+    relay.route = {server: peer.url}
+    peer.names.add(server)
+    add_follow(sender, server)
+    ran = sender.deliver(server, follow(), name=FOLLOW)
+    assert ran == Ran("done", "accepted", "deleted")
+    assert decision(sender) == (True, False)
+    (got,) = peer.received
+    assert (got.is_relayed, got.path) == (True, federation_peers.FOLLOWS)
+    assert got.headers["X-Federation-Target"] == f"{server}{federation_peers.FOLLOWS}"
+    assert relay.received == []
+    assert "FEDERATE" not in json.dumps(relay.relayed)
+    seen = sender.destination(server)
+    assert (seen.healthy, seen.reason) == (False, "DNS")
+
+
+def test_a_conflict_by_a_relay_means_applied(make_sender: Make, peer: Peer, relay: Peer) -> None:
+    """The target answers 409, which the relay reports in its 502: a repetition is done; `sipher`
+    tries again. Without a repetition it is given up, as 409 without a relay."""
+    for profile, kinds in (("default", ["fatal", "done"]), ("sipher", ["retry", "retry"])):
+        sender = make_sender(profile)
+        server = f"http://{sender.hide()}:{peer.port}"
+        sender.know(peer, server)
+        sender.know(relay)
+        relay.route = {server: peer.url}
+        peer.names.add(server)
+        assert sender.deliver(server, post("2")).kind == "done"
+        again = [sender.deliver(server, post("2"), attempts=n) for n in (0, 1)]
+        assert [ran.kind for ran in again] == kinds
+        peer.applied.clear()
+
+
+def test_the_relay_is_the_healthy_server_seen_last(sender: Sender, peer: Peer, relay: Peer) -> None:
+    """Not an unhealthy, a blocked or an older one, not the target, and not ourselves."""
+    server = f"http://{sender.hide()}:{peer.port}"
+    with Peer() as older, Peer() as blocked, Peer() as ill:
+        sender.know(peer, server)
+        for one, fields in ((older, {}), (blocked, {"blocked": "spam"}), (ill, {"healthy": False})):
+            sender.know(one, **fields)
+        sender.know(sender.home)
+        sender.now += 1
+        sender.know(relay)
+        for one in (blocked, ill, sender.home):
+            sender.change(one.url, last_seen=sender.now + 9)
+        relay.script.append(federation_peers.status(502))
+        ran = sender.deliver(server)
+        assert (ran.kind, ran.row) == ("retry", "kept")
+        assert ran.text.startswith("[DNS] ")
+        assert ran.text.endswith(f"relay: [RELAY] {relay.url} answers 502")
+        assert relay.posts == 1
+        assert older.posts == blocked.posts == ill.posts == ill.discoveries == 0
+
+
+def test_a_status_of_the_relay_acknowledges_nothing(
+    sender: Sender, peer: Peer, relay: Peer
+) -> None:
+    """A bare status comes from the target only on the direct way: the row stays."""
+    server = f"http://{sender.hide()}:{peer.port}"
+    sender.know(peer, server)
+    sender.know(relay)
+    relay.script.append(federation_peers.says({"status": "ok"}))
+    ran = sender.deliver(server)
+    assert (ran.kind, ran.row) == ("fatal", "kept")
+    assert ran.text.startswith("[NO_ACK] ")
+
+
+def test_a_sweep_finds_a_relay(sender: Sender, peer: Peer, relay: Peer) -> None:
+    """Without a healthy server each unhealthy one that may be probed is asked; those that answer
+    are healthy, and the one seen last relays."""
+    server = f"http://{sender.hide()}:{peer.port}"
+    sender.know(peer, server)
+    with Peer() as gone, Peer() as other:
+        for one, reason in ((relay, "REFUSED"), (gone, "REFUSED"), (other, "DNS")):
+            sender.know(one, healthy=False, reason=reason)
+        gone.close()
+        relay.route = {server: peer.url}
+        peer.names.add(server)
+        assert sender.deliver(server).kind == "done"
+        assert sender.destination(relay.url).healthy
+        assert not sender.destination(gone.url).healthy
+        assert other.discoveries == 0
+        assert peer.received[0].is_relayed
+
+
+def test_a_sweep_asks_only_so_many_servers(sender: Sender) -> None:
+    """Those that were seen last: else the delivery would take longer than its lease."""
+    asked = list[str]()
+
+    def send(method: str, url: str, *_: object, **__: object) -> Answer:
+        asked.append(url)
+        raise DeliveryError("TIMEOUT", "no answer")
+
+    for number in range(MAX_SWEEP + 2):
+        extra = {SIGNING: "key"}
+        ill: dict[str, Any] = {"healthy": False, "reason": "TIMEOUT", "extra": extra}
+        sender.change(f"http://p{number}.test", last_seen=float(number), **ill)
+    assert find_relay(sender.parts._replace(send=send), "http://target.test") is None
+    assert len(asked) == MAX_SWEEP
+    assert "http://p1.test/discover" not in asked
+
+
+@pytest.mark.parametrize("code", ["REFUSED", "RESET", "TIMEOUT"])
+def test_a_server_that_is_down_is_not_relayed(
+    make_sender: Make, peer: Peer, relay: Peer, code: str
+) -> None:
+    """Only an address that cannot be found, or an unknown error, is a reason for a relay."""
+    sender = make_sender(timeouts=SHORT if code == "TIMEOUT" else LONG)
+    sender.know(peer)
+    sender.know(relay)
+    if code == "REFUSED":
+        peer.close()
+    else:
+        peer.script.append(federation_peers.reset if code == "RESET" else federation_peers.sleep)
+    assert sender.deliver(peer.url).text.startswith(f"[{code}] ")
+    assert relay.posts == 0
+
+
+@BOTH
+def test_the_waits_of_probes_are_a_schedule(make_sender: Make, peer: Peer, profile: str) -> None:
+    """Another schedule has other waits, and another number of probes."""
+    sender = make_sender(profile, probes=linear(6.0, 12.0, limit=2))
+    sender.know(peer)
+    peer.close()
+    sender.deliver(peer.url)
+    for number in range(2):
+        sender.now += sender.probes[-1][2]
+        sender.probe(peer.url, number)
+    assert [delay for _, _, delay in sender.probes] == [6.0, 18.0]

@@ -1,0 +1,455 @@
+"""What the console shows of BullMQ queues: counts, new queues, alerts, rows of odd jobs."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import redis
+
+from engine.config import place_address, queue_config
+from engine.formats.bullmq import scan
+from engine.formats.bullmq.store import BullmqStore
+from engine.logs.merged_log import Mentions
+from engine.model import Missing, Problem, Task
+from tests.bullmq_jobs import CREATED_MS, NOW, write_failed, write_hash, write_waiting
+from tests.console_operator import a_desk
+from tests.engine.formats.bullmq.test_place import Run, run
+from tests.node_packages import NodeProgram
+from tests.redis_server import TestServer, running_server
+from tests.store_contents import found
+from tui.cli.setup import place_formats
+from tui.cli.setup.places import open_places
+from tui.format import glyphs, keys
+from tui.format.table import short_names
+from tui.session.place import Place
+from tui.task.lines import LogFindings, TaskScene, timeline_lines
+
+__all__ = ["run"]  # a fixture
+
+
+@pytest.fixture
+def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
+    """Another program's connection to the test's database."""
+    with redis_server.client() as other:
+        yield other
+
+
+@pytest.fixture
+def open_place(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Place]:
+    """The test's database, or another address, as a place of the console."""
+    monkeypatch.setattr(place_address, "ROOT_STATE_FOLDER", str(tmp_path / "state" / "spooldeck"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def open_it(url: str = redis_url) -> Place:
+        config = tmp_path / "spooldeck.yaml"
+        config.write_text(json.dumps({"places": [url]}))
+        loaded = queue_config.load_config(str(config), {})
+        (place,) = open_places(place_formats.setup_for(loaded, "", {}), [])
+        return place
+
+    return open_it
+
+
+async def test_counts_are_exact_while_the_first_scan_runs(
+    client: redis.Redis, open_place: Callable[..., Place]
+) -> None:
+    """Tabs, table, header and the alert of dead tasks have the server's own counts, without a +,
+    while no more than a part of the jobs was read; they follow changes."""
+    with client.pipeline() as many:
+        for number in range(700):
+            write_failed(many, f"f{number}")
+            write_waiting(many, f"w{number}")
+        many.execute()
+    place, going = open_place(), threading.Semaphore(0)
+
+    def slowly(store: BullmqStore) -> BullmqStore:
+        scan = store.scan
+
+        def hook(touched: object = None) -> Iterator[Task | Missing | Problem]:
+            for number, item in enumerate(scan(touched)):  # type: ignore[arg-type]
+                if touched is None and number > 120:
+                    going.acquire()
+                yield item
+
+        store.scan = hook  # type: ignore[method-assign]
+        return store
+
+    place = place._replace(open=lambda opened=place.open: slowly(opened()))  # type: ignore[misc]
+    async with a_desk(place, size=(120, 40), first=keys.OVERVIEW, early=True) as desk:
+        (live,) = desk.console.sessions
+        await desk.sees("failed 700", "700 dead (limit")
+        latest = live.inspector.latest
+        assert (latest.is_complete, latest.is_counted, latest.indexed < 700) == (False, True, True)
+        assert "700+" not in desk.text
+        write_failed(client, "more")
+        await desk.sees("failed 701", "701 dead (limit")
+        await desk.press("2")
+        await desk.sees("waiting 700", "failed 701")
+        assert not live.inspector.latest.is_complete
+        going.release(10_000)
+        await desk.until(lambda: live.inspector.latest.is_complete)
+        await desk.sees("waiting 700", "failed 701")
+
+
+def test_a_wrong_prefix_or_database_is_named(
+    client: redis.Redis, redis_server: TestServer, redis_url: str, run: Run
+) -> None:
+    """Without a queue at its address a place needs attention: other prefixes with queues of BullMQ
+    are named, not those of other programs, else the databases that have keys."""
+    client.hset("app:mails:meta", "version", "bullmq:5.81.5")
+    client.hset("my:jobs:sums:meta", "opts.maxLenEvents", 10000)
+    client.hset("user:7:meta", "colour", "red")
+    words = "no queue with prefix bull; this database has queues with prefix app, my:jobs"
+    assert f"attention {words}\n" in run("status", redis_url, code=1)
+    said = run("doctor", redis_url, code=1)
+    assert words in said
+    assert "?prefix=app" in said
+    assert "no queue" not in run("status", redis_server.place(prefix="my:jobs"), code=1)
+
+    empty = redis_server.place(9)
+    words = "no queue with prefix bull in database 9; keys are in database 0"
+    assert f"attention {words}\n" in run("status", empty, code=1)
+    assert words in run("doctor", empty, code=1)
+
+
+def test_queues_that_are_not_shown_are_named(
+    client: redis.Redis, redis_url: str, redis_server: TestServer, run: Run
+) -> None:
+    """A queue of Bull with its jobs, and a prefix for queues with a colon in their names: their
+    keys are no problems, also beside a queue that is shown."""
+    write_waiting(client, "1", "sales")
+    client.set("bull:classic:id", 2)
+    for ident in "12":
+        client.hset(f"bull:classic:{ident}", mapping={"name": "n", "timestamp": 5})
+        client.zadd("bull:classic:failed", {ident: 5})
+    write_waiting(client, "1", "sales:cancel", timestamp=round(time.time() * 1000))
+    said = run("status", redis_url, code=1)
+    assert "queues of Bull, not BullMQ, are not shown: classic (2 jobs)" in said
+    assert "queues with a colon in their names are not shown: prefix bull:sales" in said
+    assert "problem" not in said
+    assert "waiting 1" in said
+    doctor = run("doctor", redis_url, code=1)
+    assert "?prefix=bull:sales" in doctor
+    assert "in no list" not in doctor
+    within = run("status", redis_server.place(prefix="bull:sales"), code=1)
+    assert "waiting 1" in within
+
+
+async def test_new_queues_and_an_emptied_server_are_seen_soon(
+    client: redis.Redis, open_place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that another program makes is counted without a full scan being asked for, and no
+    alert of it stays once all keys are deleted."""
+    write_failed(client, "f1", "one")
+    monkeypatch.setattr(scan, "FIND_SECONDS", scan.FIND_SECONDS / 5)
+    async with a_desk(open_place(), size=(120, 40), first=keys.OVERVIEW) as desk:
+        await desk.sees("failed 1")
+        for number in range(20):
+            write_failed(client, f"f{number}", "two")
+            write_waiting(client, f"w{number}", "two")
+        await desk.sees("failed 21", "21 dead", "jobs wait without a worker: two")
+        client.flushdb()
+        await desk.sees("no queue with prefix bull")
+        await desk.until(lambda: "without a worker" not in desk.text)
+        await desk.until(lambda: "failed 21" not in desk.text)
+        write_waiting(client, "w1", "three")
+        await desk.sees("jobs wait without a worker: three")
+
+
+def test_jobs_that_wait_in_vain_are_named(client: redis.Redis, redis_url: str, run: Run) -> None:
+    """Without a worker: a delayed job that is due, not one of later or a marker of BullMQ 4. Active
+    jobs without a lock, and a parent whose children have all failed, not one with another child."""
+    now = round(time.time() * 1000)
+    for queue in ("old", "late", "stopped", "flow"):
+        client.hset(f"bull:{queue}:meta", "version", "bullmq:5.81.5")
+    write_hash(client, "bull:old:1", delay=3_600_000, timestamp=now)
+    client.zadd("bull:old:delayed", {"1": (now + 3_600_000) * 4096})
+    client.lpush("bull:old:wait", f"0:{now + 3_600_000}")
+    write_hash(client, "bull:late:1", delay=1000, timestamp=now)
+    client.zadd("bull:late:delayed", {"1": (now - 60_000) * 4096})
+    for ident in "123":
+        write_hash(client, f"bull:stopped:{ident}", processedOn=now, timestamp=now)
+        client.lpush("bull:stopped:active", ident)
+    client.set("bull:stopped:3:lock", "x")
+    for parent, children in (("p1", ("c1", "c2")), ("p2", ("c3", "c4"))):
+        write_hash(client, f"bull:flow:{parent}", timestamp=now)
+        client.zadd("bull:flow:waiting-children", {parent: now})
+        client.sadd(f"bull:flow:{parent}:dependencies", *(f"bull:flow:{c}" for c in children))
+    for child in ("c1", "c2", "c3"):
+        write_failed(client, child, "flow", parentKey="bull:flow:p1", timestamp=now)
+    write_waiting(client, "c4", "flow", timestamp=now)
+    for command in ("status", "doctor"):
+        said = run(command, redis_url, code=1)
+        assert "jobs wait without a worker: flow, late\n" in said
+        assert "active jobs that no worker has locked: stopped 2\n" in said
+        assert "parents wait for children that have all failed: flow 1\n" in said
+
+
+def test_a_replica_without_its_primary_is_named(run: Run) -> None:
+    """What it shows is old or nothing: that needs attention."""
+    with running_server("--replicaof", "127.0.0.1 1") as server:
+        said = run("status", server.place(), code=1)
+        assert "this replica has no connection to its primary: what it shows is old" in said
+
+
+def test_absurd_times_are_unknown(client: redis.Redis, redis_url: str, run: Run) -> None:
+    """Times before 2000, after 2100 or in another unit make no age, no alert and no date."""
+    now = round(time.time() * 1000)
+    client.config_set("appendonly", "yes")
+    for number, stamp in enumerate((-1, "1e300", now * 1000, now // 1000, "x")):
+        write_failed(client, f"f{number}", timestamp=stamp, finishedOn=stamp)
+        write_waiting(client, f"w{number}", timestamp=stamp)
+        write_hash(client, f"bull:mails:d{number}", timestamp=stamp)
+    client.zadd("bull:mails:delayed", {"d1": 1e300, "d2": now * 4096.0 * 1000})
+    said = run("status", redis_url, code=1)
+    client.config_set("appendonly", "no")
+    for word in ("nothing has run", "oldest", "epoch", "20784d"):
+        assert word not in said
+    lines = [json.loads(line) for line in run("queue", "list", redis_url, "--json").splitlines()]
+    assert len(lines) == 12
+    assert {(line["created"], line["created_at"]) for line in lines} == {(None, None)}
+    assert {line["due_at"] for line in lines if line["id"].startswith("mails/d")} == {None}
+    assert not any("dead_since" in line for line in lines)
+
+
+def kinds_of(run: Run, url: str) -> dict[str, dict[str, object]]:
+    """The rows of `kinds`, by queue."""
+    rows = json.loads(run("kinds", url, "--json"))["kinds"]
+    return {row["kind"]: row for row in rows}
+
+
+def test_runs_of_any_worker_are_measured(client: redis.Redis, redis_url: str, run: Run) -> None:
+    """Rates, failures, waits and runs by the finished jobs of ten minutes; of jobs that are all
+    younger by that time. Unknown with the reason, not 0, where completed jobs are not kept."""
+    now = round(time.time() * 1000)
+    client.hset("bull:gone:meta", "version", "bullmq:5.81.5")
+    for queue, age in (("mails", 3_600_000), ("young", 120_000)):
+        client.hset(f"bull:{queue}:meta", "version", "bullmq:5.81.5")
+        for number in range(1, 21):
+            ended = now - (age if number == 1 else 100_000 - number * 1000)
+            began = ended - number * 100
+            failed = {"failedReason": "no"} if number % 5 == 0 else {}
+            ident, times = f"j{number}", {"processedOn": began, "finishedOn": ended}
+            write_hash(
+                client,
+                f"bull:{queue}:{ident}",
+                **times,
+                **failed,
+                timestamp=began - 5000,
+                delay=2000,
+                atm=1,
+            )
+            client.zadd(f"bull:{queue}:{'failed' if failed else 'completed'}", {ident: ended})
+    write_waiting(client, "1", "gone", timestamp=now)
+    write_failed(client, "2", "gone", timestamp=now, finishedOn=now)
+    found = kinds_of(run, redis_url)
+    mails, young, gone = found["mails"], found["young"], found["gone"]
+    assert (mails["per_minute"], mails["failures_share"]) == (1.9, 0.211)
+    assert young["per_minute"] == pytest.approx(10.0, rel=0.1)
+    assert (mails["run_p50"], mails["run_p95"]) == (1.1, 2.0)
+    assert (mails["wait_p50"], mails["wait_p95"]) == (3.0, 3.0)
+    assert mails["source"] == "jobs"
+    assert (gone["per_minute"], gone["failures_share"]) == (None, None)
+    assert gone["unknown"] == "no completed job is kept, and no metrics of BullMQ"
+
+
+def test_metrics_of_node_workers_are_read(
+    client: redis.Redis, redis_server: TestServer, redis_url: str, run: Run
+) -> None:
+    """A queue whose jobs are removed when they are done has the rate of BullMQ's own metrics."""
+    program = NodeProgram("5.81.5", redis_server.url.removeprefix("redis+unix://"))
+    try:
+        jobs = [[{}, {"removeOnComplete": True, "removeOnFail": True}]] * 30
+        program("add", "mails", jobs)
+        program("work", "mails", "ok", 0, 20_000, {"metrics": {"maxDataPoints": 60}})
+    finally:
+        program.close()
+    assert client.zcard("bull:mails:completed") == 0
+    found = kinds_of(run, redis_url)["mails"]
+    assert found["source"] == "metrics"
+    assert found["per_minute"] == pytest.approx(30, rel=0.5)
+    assert found["failures_share"] == 0
+
+
+def test_an_accepted_warning_needs_no_attention(
+    client: redis.Redis, redis_url: str, run: Run, tmp_path: Path
+) -> None:
+    """It stays visible, marked as accepted, and `status` and `overview` end with 0; another warning
+    of its kind, and one at another place, are not accepted."""
+    client.hset("bull:mails:meta", "version", "bullmq:5.81.5")
+    config = tmp_path / "accepted.yaml"
+
+    def accept(**more: str) -> None:
+        known = {"kind": "a warning of the queue", "text": "appendonly is off", **more}
+        config.write_text(json.dumps({"alerts": {"accepted": [known]}}))
+
+    def status(code: int) -> str:
+        return run("--config", str(config), "status", redis_url, code=code)
+
+    accept(place=redis_url)
+    text = "appendonly is off: a crash of the server loses the last changes"
+    said = status(0)
+    assert f"accepted  {text}\n" in said
+    assert "OK        nothing needs attention" in said
+    row = json.loads(run("--config", str(config), "status", redis_url, "--json"))
+    assert (row["attention"], row["accepted"]) == ([], [text])
+    shown = run("--config", str(config), "overview", redis_url)
+    assert "accepted: appendonly is off" in shown
+    write_waiting(client, "1", timestamp=round(time.time() * 1000))
+    assert "attention jobs wait without a worker: mails" in status(1)
+    client.delete("bull:mails:wait", "bull:mails:1")
+    accept(place="redis://elsewhere/0")
+    assert f"attention {text}" in status(1)
+
+
+def test_accepted_alerts_are_checked(run: Run, tmp_path: Path) -> None:
+    """An unknown kind, a critical one, a missing kind and an unknown key are each named."""
+    config = tmp_path / "accepted.yaml"
+    for item, words in (
+        ({"kind": "dead task"}, "not 'dead task'"),
+        ({"kind": "nothing runs"}, "not 'nothing runs'"),
+        ({"place": "/x"}, "alerts.accepted.0: "),
+        ({"kind": "dead tasks", "why": "x"}, "alerts.accepted.0"),
+    ):
+        config.write_text(json.dumps({"alerts": {"accepted": [item]}}))
+        said = run("--config", str(config), "status", str(tmp_path), code=78)
+        assert words in said
+        assert said.count("\n") == 1
+
+
+async def test_each_queue_has_a_line_in_the_overview(
+    client: redis.Redis, open_place: Callable[..., Place]
+) -> None:
+    """Below the line of the server, with its counts, its oldest job and the rate of its finished
+    jobs; Enter opens its tasks."""
+    now_ms = round(time.time() * 1000)
+    for number in range(3):
+        write_waiting(client, f"w{number}", "mails", timestamp=CREATED_MS - 3_600_000)
+        write_failed(client, f"f{number}", "sums")
+    for number in range(60):
+        ended = now_ms - 590_000 if number == 0 else now_ms - 1000
+        write_hash(client, f"bull:mails:d{number}", finishedOn=ended, processedOn=ended - 5)
+        client.zadd("bull:mails:completed", {f"d{number}": ended})
+    async with a_desk(open_place(), size=(120, 40), first=keys.OVERVIEW) as desk:
+        await desk.until(lambda: desk.cells("mails")[:3] == ["3", "0", "0"])
+        assert desk.cells("sums")[:3] == ["0", "0", "3"]
+        await desk.until(lambda: desk.cells("mails")[3:6] == ["0", "3h08m", "0.1"])
+        assert desk.cells("sums")[3:6] == ["0", "-", "?"]  # no completed job is kept
+        await desk.press("tab")
+        await desk.until(lambda: desk.console.screen.focused is not None)
+        while "kind=sums" not in desk.text:
+            await desk.press("down", "enter")
+        await desk.sees("kind=sums", "failed 3")
+
+
+def test_the_queue_is_a_grouping_and_all_groups_can_be_listed(
+    client: redis.Redis, redis_url: str, run: Run
+) -> None:
+    """`--by queue` groups by queue; the largest 200 are listed, and with `--all` the others too."""
+    with client.pipeline() as many:
+        for number in range(203):
+            write_waiting(many, "1", f"q{number:03}")
+        many.execute()
+    said = run("groups", redis_url, "--by", "queue")
+    assert "QUEUE" in said.splitlines()[0]
+    assert "(3 others, 3 tasks): groups --all lists them" in said
+    assert "203 tasks by queue, 203 groups" in said
+    whole = run("groups", redis_url, "--by", "queue", "--all")
+    assert "others" not in whole
+    assert all(f"q{number:03}" in whole for number in range(203))
+
+
+def test_places_on_servers_are_named_by_the_server() -> None:
+    """Not by the number of the database, which is there if it is not 0."""
+    assert short_names(["redis://ann@db.example:6380/0", "redis://db2/3", "/var/spool/mail"]) == [
+        "db.example:6380",
+        "db2/3",
+        "mail",
+    ]
+    assert short_names(["redis://h/0?prefix=a", "redis://h/0"]) == ["h?prefix=a", "h"]
+
+
+def test_stack_traces_are_lines(
+    client: redis.Redis, open_bullmq: Callable[..., BullmqStore]
+) -> None:
+    """The traces of all attempts, each with its own lines; as stored if they are no such list."""
+    traces = ["Error: one\n    at a.js:1", "Error: two\n    at b.js:2"]
+    write_failed(client, "1", stacktrace=json.dumps(traces))
+    write_failed(client, "2", stacktrace="{broken")
+    store = open_bullmq()
+    one, two = found(store, "mails/1"), found(store, "mails/2")
+    text = b"Error: one\n    at a.js:1\n\nError: two\n    at b.js:2"
+    assert store.read(one, "stack traces") == text
+    assert {part.name: part.size for part in store.parts(one)}["stack traces"] == len(text)
+    assert store.read(two, "stack traces") == b"{broken"
+
+
+PYTHON_TRACE = 'Traceback (most recent call last):\n  File "h.py", line 1\nValueError: no such user'
+
+
+@pytest.mark.parametrize(
+    ("traces", "lines"),
+    [
+        (
+            ["Error: old round", "Error: relay busy\n    at a.js:1", PYTHON_TRACE, "Error: last"],
+            [
+                "? attempt 1 failed, time not recorded: Error: relay busy",
+                "? attempt 2 failed, time not recorded: ValueError: no such user",
+            ],
+        ),
+        (["Error: last"], ["? attempts 1 to 2 ended, time not recorded"]),
+        (None, ["? attempts 1 to 2 ended, time not recorded"]),
+    ],
+)
+def test_a_timeline_has_the_attempts_before_the_last(
+    traces: list[str] | None,
+    lines: list[str],
+    client: redis.Redis,
+    open_bullmq: Callable[..., BullmqStore],
+) -> None:
+    """A failed job has a line for each attempt, with its error if the job has the stack traces of
+    all; their times are in no key."""
+    write_failed(client, "1", **({} if traces is None else {"stacktrace": json.dumps(traces)}))
+    store = open_bullmq()
+    task = found(store, "mails/1")
+    parts = tuple(store.parts(task))
+    findings = LogFindings(Mentions())
+    scene = TaskScene(task, store.states, max_runs=3, findings=findings, parts=parts)
+
+    shown = ["".join(text for text, _ in line) for line in timeline_lines(scene, NOW, 100)]
+
+    created, *middle, died = [" ".join(line.replace(glyphs.MARK, "").split()) for line in shown]
+    assert created.endswith("created")
+    assert middle == lines
+    assert died.endswith("failed, given up, attempt 3")
+
+
+async def test_a_flow_is_a_tree(client: redis.Redis, open_place: Callable[..., Place]) -> None:
+    """The screen of a parent has its children, and below each its own, further to the right; and
+    when a job failed, after which attempt."""
+    for parent, child in (("p", "c"), ("c", "d"), ("p", "e")):
+        write_waiting(client, child, parentKey=f"bull:mails:{parent}")
+        client.sadd(f"bull:mails:{parent}:dependencies", f"bull:mails:{child}")
+    write_failed(client, "p", finishedOn=CREATED_MS + 5000)
+    place = open_place()
+    with closing(place.open()) as store:
+        family = store.relatives(found(store, "mails/p"), 100)
+    assert [(one.id, one.depth) for one in family.children] == [
+        ("mails/c", 1),
+        ("mails/d", 2),
+        ("mails/e", 1),
+    ]
+    assert family.total == 2
+    async with a_desk(place, size=(120, 40), first=keys.OVERVIEW) as desk:
+        await desk.press("4")
+        await desk.sees("mails/p")
+        await desk.press("enter")
+        await desk.sees("child mails/c", "child mails/d", "failed, given up, attempt 3")
+        lines = [line for line in desk.rows.splitlines() if "child" in line]
+        assert [line.index("child") for line in lines] == [2, 4, 2]

@@ -1,0 +1,71 @@
+"""Workers and servers that are killed: no job is lost, and each kill repeats one job at most."""
+
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.bullmq_workers import StartWorker, add_jobs, await_completed, runs, until
+from tests.redis_server import TestServer, running_server
+
+pytestmark = pytest.mark.deep
+
+
+def test_the_job_of_a_killed_worker_runs_on_another(
+    redis_server: TestServer, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """kill -9 of a worker in the middle of a job: another worker of ours returns the job when its
+    lock has ended, runs it, and counts no failed attempt."""
+    add_jobs(redis_url, 2)
+    first = start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; sleep 600")
+    until(lambda: runs(tmp_path))
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
+    with redis_server.client() as client:
+        until(lambda: client.zcard("bull:mails:completed") == 2)
+        assert sorted(runs(tmp_path).values()) == [1, 2]
+        (killed,) = [job for job, number in runs(tmp_path).items() if number == 2]
+        fields = client.hmget(f"bull:mails:{killed.partition('/')[2]}", "atm", "stc", "ats")
+        assert fields == ["1", "1", "2"]
+
+
+def test_a_job_that_kills_its_worker_twice_fails(
+    redis_server: TestServer, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """It is returned once, as BullMQ's workers do, then a worker fails it with the reason."""
+    add_jobs(redis_url, 1)
+    for number in (1, 2):
+        worker = start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; sleep 600")
+        until(lambda number=number: runs(tmp_path).total() == number)  # type: ignore[misc]
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
+    with redis_server.client() as client:
+        until(lambda: client.zcard("bull:mails:failed") == 1)
+        (job,) = client.zrange("bull:mails:failed", 0, -1)
+        said = client.hget(f"bull:mails:{job}", "failedReason")
+    assert said == "job stalled more than allowable limit"
+    assert runs(tmp_path).total() == 2
+
+
+def test_a_killed_server_loses_no_job(start: StartWorker, tmp_path: Path) -> None:
+    """Redis is killed three times while a worker runs jobs, with appendonly always, and started
+    again: every job is completed, and a kill repeats at most the one that was running."""
+    durable = ("--appendonly", "yes", "--appendfsync", "always")
+    kills, jobs = 3, 60
+    with tempfile.TemporaryDirectory(prefix="sdk", dir="/tmp") as folder:
+        for number in range(1, kills + 2):
+            with running_server(*durable, folder=Path(folder)) as server:
+                if number == 1:
+                    add_jobs(server.place(), jobs)
+                    start(server.place(), f"echo $TASK_ID >>{tmp_path}/ran")
+                await_completed(server, number * jobs // (kills + 1))
+                if number <= kills:
+                    assert server.process is not None
+                    server.process.kill()
+                    server.process.wait()
+    found = runs(tmp_path)
+    assert len(found) == jobs
+    assert found.total() - jobs <= kills, found

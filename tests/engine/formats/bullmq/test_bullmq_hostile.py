@@ -1,0 +1,442 @@
+"""What other programs may leave in the keys of BullMQ: shown as problems, and never lost."""
+
+import functools
+import hashlib
+import itertools
+import math
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import pytest
+import redis
+
+from engine import verbs
+from engine.config.place_address import parse_address
+from engine.formats.bullmq import connection
+from engine.formats.bullmq.place import RedisPlace, parse_place, split_id, task_id
+from engine.formats.bullmq.store import BullmqStore
+from engine.model import Move, Problem, State, Task
+from engine.store import MAX_PART_BYTES, PREVIEW_BYTES, Gone, Unavailable, Unsupported
+from engine.system.answer_limit import AnswerLimit, AnswerTooLong
+from tests.bullmq_jobs import (
+    CREATED_MS,
+    NOW,
+    everything,
+    scanned,
+    write_failed,
+    write_hash,
+    write_waiting,
+)
+from tests.redis_server import TestServer
+from tests.store_contents import found
+
+Opener = Callable[..., BullmqStore]
+
+
+@pytest.fixture
+def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
+    """Another program's connection to the test's database."""
+    with redis_server.client() as other:
+        yield other
+
+
+def test_a_job_without_data_is_a_problem(client: redis.Redis, open_bullmq: Opener) -> None:
+    """An id in a list whose hash is missing is named with its list; its neighbours are tasks."""
+    write_waiting(client, "1")
+    client.lpush("bull:mails:wait", "2")
+    client.zadd("bull:mails:failed", {"3": 1.0})
+    tasks, problems = scanned(open_bullmq())
+    assert set(tasks) == {"mails/1"}
+    assert problems == {
+        "mails/2": "is in wait, but has no data",
+        "mails/3": "is in failed, but has no data",
+    }
+
+
+def test_a_job_in_no_list_is_a_problem(client: redis.Redis, open_bullmq: Opener) -> None:
+    """A hash that no list and no set has is found by a full scan; other hashes are no jobs."""
+    write_waiting(client, "1")
+    write_hash(client, "bull:mails:2")
+    write_hash(client, "bull:mails:repeat:daily:1795170000000")
+    client.hset("bull:mails:repeat:daily", mapping={"ic": 1, "pattern": "* * * * *"})
+    client.hset("bull:mails:1:processed", "bull:mails:9", "null")
+    client.hset("bull:mails:metrics:completed", "count", 1)
+    tasks, problems = scanned(open_bullmq())
+    assert set(tasks) == {"mails/1"}
+    assert problems == dict.fromkeys(
+        ("bull:mails:2", "bull:mails:repeat:daily:1795170000000"),
+        "a job that is in no list and no set of its queue: control recover puts it back",
+    )
+
+
+def test_a_job_in_two_places_is_one_task_and_a_problem(
+    client: redis.Redis, open_bullmq: Opener
+) -> None:
+    """The problem names both places."""
+    write_failed(client, "1")
+    client.lpush("bull:mails:wait", "1")
+    items = list(open_bullmq().scan({"mails/1"}))
+    assert [item.state for item in items if isinstance(item, Task)] == [State.DEAD]
+    assert [item.what for item in items if isinstance(item, Problem)] == [
+        "is in failed and wait at the same time"
+    ]
+    assert scanned(open_bullmq())[1] == {"mails/1": "is in failed and wait at the same time"}
+
+
+def test_a_marker_of_an_old_version_is_no_job(client: redis.Redis, open_bullmq: Opener) -> None:
+    """It is neither a task nor a problem, is not counted, and stays where it is."""
+    write_waiting(client, "1")
+    client.rpush("bull:mails:wait", "0:1795170000000")
+    store = open_bullmq()
+    tasks, problems = scanned(store)
+    assert (set(tasks), problems) == ({"mails/1"}, {})
+    assert store.count_tasks()[State.PENDING] == 1
+    assert client.lrange("bull:mails:wait", 0, -1) == ["1", "0:1795170000000"]
+
+
+def test_five_mebibytes_of_data_are_not_read_by_a_scan(
+    client: redis.Redis, open_bullmq: Opener
+) -> None:
+    """The data counts for the revision, is cut when it is read, and survives a purge and its undo
+    byte for byte."""
+    data = '"' + "x" * (5 << 20) + '"'
+    write_failed(client, "1", data=data)
+    store = open_bullmq()
+    before = everything(client)
+    task = found(store, "mails/1")
+    image = store.read(task)
+    assert len(image) < 10_000
+    assert len(store.read(task, "data")) == MAX_PART_BYTES
+    assert store.size(task) > len(data)
+
+    store.swap(task, verbs.retry(task, NOW))
+    running = found(store, task.id)
+    again = store.restore_image(running, image, State.DEAD)
+    (outcome,) = store.swap_all([Move(running, again, image)])
+    assert outcome.error is None
+    after = everything(client)
+    assert after == before
+    client.hset("bull:mails:1", "data", "changed")
+    changed = found(store, task.id)
+    (outcome,) = store.swap_all([Move(changed, again, image)])
+    assert isinstance(outcome.error, Unsupported | Gone)
+
+
+def test_control_bytes_are_made_safe(client: redis.Redis, open_bullmq: Opener) -> None:
+    """ESC in a name and a reason reaches no screen."""
+    write_failed(client, "1", name="a\x1b[2Jb", failedReason="no\x1b]0;x\x07\nsecond line")
+    tasks, _ = scanned(open_bullmq())
+    task = tasks["mails/1"]
+    assert all(text.isprintable() for text in (task.group, task.description, task.error))
+    assert "second line" in task.error
+
+
+ODD_IDS = {
+    "9\x1b[2J": "mails/%:9%1B;[2J",
+    "a\nb\tc%A;": "mails/%:a%A;b%9;c%25;A;",
+    "\u202egpj": "mails/%:%202E;gpj",
+    "n\0ul": "mails/%:n%0;ul",
+    "%:1": "mails/%:%25;:1",
+    "50%": "mails/50%",
+}
+
+
+@pytest.mark.parametrize("verb", ["purge", "retry"])
+def test_odd_ids_are_tasks(client: redis.Redis, open_bullmq: Opener, verb: str) -> None:
+    """A job whose id is no printable text is a task with a printable id, and no problem; a verb and
+    its undo change exactly it."""
+    for ident in ODD_IDS:
+        write_failed(client, ident)
+    assert all(split_id(name) == ("mails", ident) for ident, name in ODD_IDS.items())
+    store, before = open_bullmq(), everything(client)
+    tasks, problems = scanned(store)
+    assert (set(tasks), problems) == ({*ODD_IDS.values()}, {})
+    changed = {}
+    for task in tasks.values():
+        image, part = store.read(task), store.read(task, "data")
+        assert part == b"{}"
+        store.swap(task, getattr(verbs, verb)(task, NOW))
+        changed[task.id] = found(store, task.id), image
+    assert task_id("mails", "\udcff") == "mails/%:%DCFF;"  # a byte that is no UTF-8
+    assert client.zcard("bull:mails:failed") == 0
+    for now, image in changed.values():
+        again = store.restore_image(now, image, State.DEAD)
+        (outcome,) = store.swap_all([Move(now, again, image)])
+        assert outcome.error is None
+    assert everything(client) == before
+
+
+def test_bytes_that_are_no_text_are_shown(client: redis.Redis, open_bullmq: Opener) -> None:
+    """A name that is no UTF-8 is made safe, and the job is still changed as it is."""
+    client.hset("bull:mails:meta", "opts.maxLenEvents", 10000)
+    write_hash(client, "bull:mails:1", failedReason="x")
+    client.hset("bull:mails:1", "name", b"\xff\xfe")
+    client.zadd("bull:mails:failed", {"1": 1.0})
+    store = open_bullmq()
+    task = found(store, "mails/1")
+    assert task.group == "\ufffd\ufffd"
+    store.swap(task, verbs.purge(task, NOW))
+    trashed = found(store, "mails/1")
+    store.swap(trashed, trashed._replace(state=State.DEAD))
+    client.copy("bull:mails:1", "copy")
+    assert client.hstrlen("copy", "name") == 2
+    assert found(store, "mails/1").rev == task.rev
+
+
+def test_options_that_are_no_json_are_a_problem(client: redis.Redis, open_bullmq: Opener) -> None:
+    """The job is a task, so that it can be purged, and a problem, because no worker can read it."""
+    write_waiting(client, "1", opts="{not json")
+    store = open_bullmq()
+    tasks, problems = scanned(store)
+    assert problems == {"mails/1": "its options are not JSON: workers cannot read it"}
+    store.swap(tasks["mails/1"], verbs.purge(tasks["mails/1"], NOW))
+    assert scanned(store)[0]["mails/1"].state is State.TRASH
+
+
+@pytest.mark.parametrize("score", [math.inf, -math.inf])
+def test_a_time_that_is_no_number_is_a_problem(
+    client: redis.Redis, open_bullmq: Opener, score: float
+) -> None:
+    """A delayed job with an infinite score has an unknown due time; Redis itself refuses NaN."""
+    write_hash(client, "bull:mails:1", delay=5)
+    client.hset("bull:mails:meta", "opts.maxLenEvents", 10000)
+    client.zadd("bull:mails:delayed", {"1": score})
+    with pytest.raises(redis.ResponseError):
+        client.zadd("bull:mails:delayed", {"2": math.nan})
+    tasks, problems = scanned(open_bullmq())
+    assert tasks["mails/1"].due is None
+    assert problems == {"mails/1": f"its time is '{score}', expected a number"}
+
+
+def test_numbers_that_are_none_are_unknown(client: redis.Redis, open_bullmq: Opener) -> None:
+    """A timestamp, priority or attempt count of another form is no exception."""
+    write_failed(client, "1", timestamp="soon", priority="high", atm="many")
+    task = scanned(open_bullmq())[0]["mails/1"]
+    assert (task.created, task.priority, task.attempts) == (0.0, 0, 0)
+
+
+def test_keys_of_another_type_are_problems(client: redis.Redis, open_bullmq: Opener) -> None:
+    """A string where a list belongs, and one where a job belongs, hide no other job."""
+    write_failed(client, "1")
+    client.set("bull:mails:wait", "x")
+    client.zadd("bull:mails:completed", {"2": 1.0})
+    client.set("bull:mails:2", "no hash")
+    store = open_bullmq()
+    tasks, problems = scanned(store)
+    assert set(tasks) == {"mails/1"}
+    assert problems == {
+        "bull:mails:wait": "is no list: BullMQ cannot use it",
+        "mails/2": "its key is no hash",
+    }
+    assert store.count_tasks()[State.PENDING] == 0
+    with pytest.raises(Unsupported, match="another type"):
+        store.swap(tasks["mails/1"], verbs.retry(tasks["mails/1"], NOW))
+    assert scanned(store)[0]["mails/1"] == tasks["mails/1"]
+
+
+def test_a_problem_can_be_looked_into(client: redis.Redis, open_bullmq: Opener) -> None:
+    """The start of its key is shown, whatever type it has."""
+    write_hash(client, "bull:mails:2", data="y" * 10_000)
+    client.hset("bull:mails:meta", "opts.maxLenEvents", 10000)
+    client.set("bull:mails:wait", "x" * 10_000)
+    store = open_bullmq()
+    # Servers return the fields of a large hash in different orders.
+    for where, start in (("mails/2", rb"[a-zA-Z]+: "), ("bull:mails:wait", b"xxx")):
+        shown = store.preview_problem(Problem(where, "odd"))
+        assert re.match(start, shown)
+        assert len(shown) == PREVIEW_BYTES
+    with pytest.raises(Gone):
+        store.preview_problem(Problem("mails/3", "gone"))
+
+
+def test_a_job_that_was_added_again_blocks_the_way_back(
+    client: redis.Redis, open_bullmq: Opener
+) -> None:
+    """A trashed job whose id another program has used again stays in the trash, with the reason."""
+    write_failed(client, "1")
+    store = open_bullmq()
+    task = found(store, "mails/1")
+    store.swap(task, verbs.purge(task, NOW))
+    trashed = found(store, "mails/1")
+    write_waiting(client, "1", timestamp=CREATED_MS + 1)
+    with pytest.raises(Unsupported, match="another job has this id now"):
+        store.swap(trashed, trashed._replace(state=State.DEAD))
+    items = list(store.scan({"mails/1"}))
+    assert [item.what for item in items if isinstance(item, Problem)] == [
+        "is in wait and trash at the same time"
+    ]
+    assert client.exists("spooldeck:bull:mails:job:1")
+
+
+def test_an_empty_id_hides_no_neighbour(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Between jobs of two queues it is a problem, and each other job is there once."""
+    for queue in ("a", "b"):
+        for number in "12":
+            write_waiting(client, number, queue)
+        client.lpush(f"bull:{queue}:wait", "", "1")
+    items = [item for item in open_bullmq().scan() if isinstance(item, Task)]
+    assert {item.id for item in items} == {"a/1", "a/2", "b/1", "b/2"}
+    problems = scanned(open_bullmq())[1]
+    assert problems == {
+        "a/": "its id is empty",
+        "b/": "its id is empty",
+    }
+
+
+# ---- a server that is none
+
+
+@contextmanager
+def hostile(script: Sequence[bytes]) -> Iterator[RedisPlace]:
+    """A peer that answers the first requests with these bytes, and then repeats the last for ever
+    or until the client closes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def run() -> None:
+        link, _ = listener.accept()
+        with link, suppress(OSError):
+            for answer in script:
+                link.recv(65536)
+                link.sendall(answer)
+            while script:
+                link.sendall(script[-1])
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield parse_place(parse_address(f"redis://127.0.0.1:{listener.getsockname()[1]}/0"))
+    finally:
+        listener.close()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+HELLO = b"+OK\r\n"
+
+ANSWERS = {
+    "a bulk before the login": [b"$536870912\r\n" + b"x" * 65536],
+    "a status line without end": [*[HELLO] * 3, b"+" + b"x" * 65536],
+    "a list without end": [*[HELLO] * 3, b"*2147483647\r\n" + b":1\r\n" * 60_000],
+    "a long list in a list": [*[HELLO] * 3, b"*1\r\n$3\r\n*12\r\n*2147483647\r\n"],
+    "lists in lists": [*[HELLO] * 3, b"*1\r\n" * 60_000],
+    "pushes": [*[HELLO] * 3, b">2\r\n$1\r\na\r\n$1\r\nb\r\n" * 4000],
+    "a big number": [*[HELLO] * 3, b":" + b"9" * 5000 + b"\r\n"],
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_a_peer_that_is_no_server_is_one_clear_line(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer without end, too deep or of another protocol is `Unavailable`, within the limits of
+    an answer (here less)."""
+    monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 1 << 20)
+    with hostile(ANSWERS[name]) as place, pytest.raises(Unavailable) as caught:
+        connection.Connection(place)
+
+    assert str(caught.value).isprintable()
+
+
+def test_a_text_may_contain_the_head_of_a_list(client: redis.Redis, open_bullmq: Opener) -> None:
+    """Only heads of lists count, not the same bytes in data."""
+    client.set("text", "x\r\n*2147483647\r\n*12345678")
+    client.rpush("list", "\r\n*99999999\r\n", "b")
+    link = open_bullmq()._connection
+    assert link.call("GET", "text") == "x\r\n*2147483647\r\n*12345678"
+    assert link.call("LRANGE", "list", 0, -1) == ["\r\n*99999999\r\n", "b"]
+
+
+HEADS = {
+    b"*2147483647\r\n": True,
+    b"*2\r\n$3\r\nabc\r\n*2000001\r\n": True,
+    b"*2\r\n$12\r\n\r\n*99999999\r\n:5\r\n+*9999999\r\n": False,
+    b"$3\r\na\r\n\r\n%3000000\r\n": True,
+    b"-ERR " + b"*9999999 " * 9 + b"\r\n$0\r\n\r\n~9999999\r\n": True,
+    b"$-1\r\n*1\r\n+" + b"8" * 40 + b"\r\n": False,
+}
+
+
+@pytest.mark.parametrize("answer", HEADS)
+def test_the_head_of_a_long_list_is_found_wherever_the_parts_end(answer: bytes) -> None:
+    """An answer comes in parts of any length; the first part may be of another length."""
+    for size, first in itertools.product(range(1, len(answer) + 1), repeat=2):
+        near, far = socket.socketpair()
+        with near, far:
+            limited = connection._LimitedSocket(far)
+            limited.sendall(b"GET x\r\n")
+            ends = [0, *range(first, len(answer), size), len(answer)]
+            parts = [answer[a:b] for a, b in itertools.pairwise(ends)]
+            assert _is_refused(limited, parts) == HEADS[answer], parts
+
+
+def _is_refused(limited: connection._LimitedSocket, parts: list[bytes]) -> bool:
+    try:
+        for part in parts:
+            limited._check(part)
+    except AnswerTooLong:
+        return True
+    return False
+
+
+def test_an_answer_is_checked_for_long_lists_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of its parts may have the head of one: the time grows with its length only."""
+    checked = list[int]()
+    real = connection._ListHeads.is_long
+
+    def is_long(heads: connection._ListHeads, data: bytes) -> bool:
+        checked.append(len(data))
+        return real(heads, data)
+
+    monkeypatch.setattr(connection._ListHeads, "is_long", is_long)
+    near, far = socket.socketpair()
+    with near, far:
+        limited = connection._LimitedSocket(far)
+        limited.max_bytes = 1 << 20
+        limited.sendall(b"GET x\r\n")
+        part = b"*12345678 of a text"
+        near.sendall(head := b"$%d\r\n" % (200 * len(part)))
+        limited.recv(64)
+        for _ in range(200):
+            near.sendall(part)
+            limited.recv(len(part))
+    assert sum(checked) == len(head) + 200 * len(part)
+
+
+def test_an_answer_of_redis_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that sends a byte now and then does not answer when the time of an answer is over."""
+    ticks = (20.0 * n for n in itertools.count())
+    slow = functools.partial(AnswerLimit, clock=lambda: next(ticks))
+    monkeypatch.setattr(connection, "AnswerLimit", slow)
+    with hostile([b"+"]) as place, pytest.raises(Unavailable, match="does not answer"):
+        connection.Connection(place)
+
+
+def test_a_large_answer_after_the_login_is_read(
+    client: redis.Redis, open_bullmq: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The small limit ends with the login, also when the connection was made again."""
+    monkeypatch.setattr(connection, "MAX_LOGIN_BYTES", 1000)
+    client.set("large", "x" * 100_000)
+    link = open_bullmq()._connection
+    for _ in range(2):
+        assert len(link.call("GET", "large")) == 100_000
+        client.client_kill_filter(_type="normal", skipme=True)
+        with suppress(Unavailable):
+            link.call("PING")
+
+
+def test_each_answer_of_a_pipeline_has_the_limit_of_its_own(
+    client: redis.Redis, open_bullmq: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many large jobs may be claimed in one pipeline; one answer above the limit is refused."""
+    monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 300_000)
+    text = "return string.rep('x', ARGV[1])"
+    script = connection.Script(text, hashlib.sha1(text.encode()).hexdigest(), reads_only=True)
+    link = open_bullmq()._connection
+    answers = link.run_all([connection.ScriptCall(script, [], [100_000]) for _ in range(8)])
+    assert [len(answer) for answer in answers] == [100_000] * 8
+    with pytest.raises(Unavailable, match="an answer of more than"):
+        link.run(connection.ScriptCall(script, [], [2_000_000]))

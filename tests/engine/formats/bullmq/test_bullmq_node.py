@@ -1,0 +1,381 @@
+"""Our worker and console beside BullMQ on Node, versions 5 and 6: each runs the other's jobs."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from engine import verbs
+from engine.config.place_address import parse_address
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.row import own_retry_policy
+from engine.formats.bullmq.store import BullmqStore
+from engine.model import State, attempts_allowed
+from engine.store import Gone
+from engine.verbs import VERBS
+from tests.bullmq_jobs import NOW
+from tests.bullmq_workers import StartWorker, runs, until
+from tests.node_packages import install
+from tests.redis_server import TestServer
+from tests.store_contents import found
+
+pytestmark = pytest.mark.deep
+
+SCRIPT = Path(__file__).with_name("node_bullmq.cjs")
+
+
+class Node:
+    """BullMQ of one version on a server."""
+
+    def __init__(self, modules: Path, socket: str, tmp_path: Path) -> None:
+        self._modules, self._socket, self._folder = modules, socket, tmp_path
+        self.started: list[subprocess.Popen[str]] = []
+
+    def _words(self, what: str, said: object) -> list[str]:
+        return ["node", str(SCRIPT), what, self._socket, json.dumps(said)]
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "NODE_PATH": str(self._modules), "NODE_NO_WARNINGS": "1"}
+
+    def call(self, what: str, said: object = None) -> Any:
+        """Do something and return its answer."""
+        ran = subprocess.run(
+            self._words(what, said or {}),
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout.splitlines()[-1])
+
+    def work(self, how: str = "ok") -> "subprocess.Popen[str]":
+        """Start a worker; it writes the ids of its jobs to the file `ran`."""
+        said = {"how": how, "ran": str(self._folder / "ran")}
+        process = subprocess.Popen(
+            self._words("work", said), env=self._environment, stdout=subprocess.PIPE, text=True
+        )
+        self.started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+
+@pytest.fixture(params=["6", "5"])
+def node(
+    request: pytest.FixtureRequest, redis_server: TestServer, redis_url: str, tmp_path: Path
+) -> Iterator[Node]:
+    """BullMQ on Node; its workers are ended by their PID."""
+    modules = install(request.param)
+    if not redis_server.url.startswith("redis+unix://"):
+        pytest.skip("needs a server on a socket")
+    node = Node(modules, redis_server.url.removeprefix("redis+unix://"), tmp_path)
+    yield node
+    for process in node.started:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+@pytest.fixture
+def client(redis_server: TestServer, redis_url: str) -> Iterator[redis.Redis]:
+    """Another connection to the test's database."""
+    with redis_server.client() as other:
+        yield other
+
+
+def open_place(url: str) -> BullmqStore:
+    """Open the test's place."""
+    return BullmqStore(parse_place(parse_address(url)))
+
+
+def completed(client: redis.Redis, number: int) -> Callable[[], bool]:
+    """True when so many jobs are completed."""
+    return lambda: int(client.zcard("bull:mails:completed")) == number
+
+
+JOBS: list[tuple[str, object, dict[str, object]]] = [
+    ("plain", {"to": "Zoë"}, {}),
+    ("early", {}, {"priority": 2}),
+    ("later", {}, {"delay": 200}),
+    ("named", {}, {"jobId": "own-id"}),
+    ("bad", {}, {"attempts": 3, "backoff": {"type": "exponential", "delay": 20}}),
+]
+
+
+def test_our_worker_runs_the_jobs_of_node(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """Node sees states, attempts, logs and our worker as its own; the handler gets the data."""
+    ids = node.call("add", JOBS)
+    shell = (
+        f'echo $TASK_ID >>{tmp_path}/ran; cat >>{tmp_path}/data; test "$TASK_DESCRIPTION" != bad'
+    )
+    start(redis_url, shell)
+    until(lambda: completed(client, 4)() and client.zcard("bull:mails:failed") == 1)
+    found = node.call("report", {"ids": ids})
+    plain, *_, bad = (found["jobs"][ident] for ident in ids)
+    assert [job["state"] for job in found["jobs"].values()].count("completed") == 4
+    assert (plain["attemptsMade"], len(plain["logs"])) == (1, 1)
+    assert (bad["state"], bad["attemptsMade"], len(bad["logs"])) == ("failed", 3, 3)
+    assert bad["failedReason"] == "exit status 1"
+    (name,) = {each for each in found["workers"] if ":w:" in each}
+    assert name.endswith(f":w:{plain['processedBy']}")
+    assert '{"to":"Zoë"}' in (tmp_path / "data").read_text()
+    assert sorted(runs(tmp_path).values()) == [1, 1, 1, 1, 3]
+
+
+def test_node_runs_our_jobs(
+    node: Node, client: redis.Redis, redis_url: str, tmp_path: Path
+) -> None:
+    """It gets data and options, and its outcomes are those that our store scans."""
+    with closing(open_place(redis_url)) as store:
+        options = {"attempts": 2, "backoff": {"type": "fixed", "delay": 10}}
+        store.add_job(NewJob("mails", "plain", '{"to": "Zoë"}', options))
+        store.add_job(NewJob("mails", "later", delay=0.2, priority=3))
+        store.add_job(NewJob("mails", "named", id="own-id"))
+        node.work()
+        until(completed(client, 3))
+        jobs = node.call("report", {"ids": ["1", "own-id"]})["jobs"]
+        assert (jobs["1"]["state"], jobs["1"]["data"]) == ("completed", {"to": "Zoë"})
+        assert jobs["1"]["opts"]["backoff"] == {"type": "fixed", "delay": 10}
+        task = found(store, "mails/own-id")
+        assert (task.state, task.attempts) == (State.DONE, 1)
+
+
+def test_node_runs_the_job_of_our_killed_worker(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """kill -9 of our worker: Node returns the job when its lock has ended, and completes it."""
+    node.call("add", [("plain", {}, {})])
+    ours = start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; sleep 600")
+    until(lambda: runs(tmp_path))
+    ours.send_signal(signal.SIGKILL)
+    ours.wait()
+    node.work()
+    until(completed(client, 1))
+    assert runs(tmp_path).total() == 2
+
+
+def test_our_worker_runs_the_job_of_a_killed_node(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """kill -9 of Node's worker: ours returns the job when its lock has ended, and completes it."""
+    node.call("add", [("plain", {}, {})])
+    theirs = node.work("hang")
+    until(lambda: runs(tmp_path))
+    theirs.kill()
+    theirs.wait()
+    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
+    until(completed(client, 1))
+    assert runs(tmp_path).total() == 2
+
+
+def test_both_share_a_queue(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """200 jobs on a worker of each: each job runs once, and both run some."""
+    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
+    node.work()
+    for _ in range(4):
+        node.call("add", [("plain", {}, {})] * 50)
+    until(completed(client, 200))
+    assert set(runs(tmp_path).values()) == {1}
+    workers = {client.hget(f"bull:mails:{number}", "pb") for number in range(1, 201)}
+    assert len(workers) == 2
+
+
+def test_a_pause_by_node_is_obeyed(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """Our worker takes nothing from a paused queue, and goes on when Node resumes it."""
+    node.call("pause")
+    node.call("add", [("plain", {}, {})])
+    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran")
+    until(lambda: any(":w:" in str(each["name"]) for each in client.client_list()))
+    assert not runs(tmp_path)
+    node.call("resume")
+    until(completed(client, 1))
+
+
+def test_the_options_of_node_are_shown(node: Node, client: redis.Redis, redis_url: str) -> None:
+    """Attempts, backoff, delay, priority and id; an id and a deduplication id are taken once, by
+    whichever program comes first."""
+    retries = {"attempts": 5, "backoff": {"type": "exponential", "delay": 5000}}
+    once = {"deduplication": {"id": "once"}}
+    jobs: list[object] = [
+        ("plain", {}, {**retries, "removeOnComplete": {"age": 3600}}),
+        ("later", {}, {"delay": 60_000}),
+        ("early", {}, {"priority": 3}),
+        ("named", {}, {"jobId": "own-id"}),
+        ("single", {}, once),
+    ]
+    plain, later, early, named, single = node.call("add", jobs)
+    again = node.call("add", [("named", {}, {"jobId": "own-id"}), ("single", {}, once)])
+    assert again == [named, single]
+    with closing(open_place(redis_url)) as store:
+        with pytest.raises(Gone):
+            store.add_job(NewJob("mails", "named", id="own-id"))
+        assert store.sample(9).words == dict.fromkeys(store.words, 0) | {
+            "delayed": 1,
+            "prioritized": 1,
+        }
+        assert store.count_tasks()[State.PENDING] == 5
+        task = found(store, f"mails/{plain}")
+        policy = own_retry_policy(task)
+        assert attempts_allowed(task, None) == 5
+        assert policy is not None and [policy.schedule.wait(n) for n in (0, 1, 2)] == [5, 10, 20]
+        due = found(store, f"mails/{later}")
+        assert due.due == pytest.approx(due.created + 60)
+        assert found(store, f"mails/{early}").priority == 3
+
+
+def test_node_sees_what_an_operator_did(
+    node: Node, client: redis.Redis, redis_url: str, tmp_path: Path
+) -> None:
+    """Retry, promote, hold, release, purge, restore and pause are states of BullMQ's own; what is
+    held or purged Node does not run, and it runs all the others."""
+    worker = node.work("fail")
+    (bad,) = node.call("add", [("bad", {}, {})])
+    until(lambda: client.zcard("bull:mails:failed") == 1)
+    worker.kill()
+    worker.wait()
+    more: list[object] = [
+        ("a", {}, {}),
+        ("b", {}, {}),
+        ("c", {}, {}),
+        ("d", {}, {"delay": 600_000}),
+    ]
+    held, freed, purged, later = node.call("add", more)
+
+    with closing(open_place(redis_url)) as store:
+
+        def act(verb: str, job: str) -> None:
+            task = found(store, f"mails/{job}")
+            store.swap(task, VERBS[verb].function(task, NOW))
+
+        store.control("pause", "mails", "1")
+        said = node.call("report", {"ids": [bad]})
+        assert (said["paused"], said["jobs"][bad]["state"]) == (True, "failed")
+        act("retry", bad)
+        act("promote", later)
+        act("hold", held)
+        act("purge", purged)
+        act("hold", freed)
+        act("release", freed)
+        said = node.call("report", {"ids": [bad, held, freed, purged, later]})
+        assert not said["jobs"].keys() & {held, purged}
+        assert said["jobs"][bad]["attemptsMade"] == 0
+        assert said["counts"]["waiting"] + said["counts"].get("paused", 0) == 3
+        store.control("pause", "mails", "0")
+        assert node.call("report", {"ids": []})["paused"] is False
+        node.work()
+        until(completed(client, 3))
+        task = found(store, f"mails/{purged}")
+        store.swap(task, task._replace(state=State.PENDING))
+        until(completed(client, 4))
+        assert found(store, f"mails/{held}").state is State.HELD
+    assert runs(tmp_path)[f"mails/{held}"] == 0
+
+
+def test_the_events_of_node_name_their_jobs(
+    node: Node, client: redis.Redis, redis_url: str
+) -> None:
+    """An added, completed, failed and removed job is named to the console without a scan."""
+    node.call("add", [("first", {}, {})])
+    with closing(open_place(redis_url)) as store:
+        assert store.changes.wait is not None
+        wait = store.changes.wait
+
+        def until_named(job: str, state: State) -> None:
+            until(lambda: job in (wait(0.1) or ()))
+            until(lambda: found(store, job).state is state)
+
+        wait(0.0)
+        (added,) = node.call("add", [("second", {}, {})])
+        until_named(f"mails/{added}", State.PENDING)
+        worker = node.work()
+        until_named(f"mails/{added}", State.DONE)
+        worker.kill()
+        worker.wait()
+        node.work("unrecoverable")
+        (bad,) = node.call("add", [("bad", {}, {"attempts": 9})])
+        until_named(f"mails/{bad}", State.DEAD)
+        task = found(store, f"mails/{bad}")
+        assert (task.error, task.attempts) == ("never", 1)
+
+
+def test_node_reads_results_and_traces_of_our_worker(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker
+) -> None:
+    """A program's JSON is the return value, other output is text; an exit status that means no such
+    user fails the job after one attempt, with the output as its stack trace."""
+    words: list[object] = [("json", {}, {}), ("text", {}, {}), ("fatal", {}, {"attempts": 5})]
+    ids = node.call("add", words)
+    shell = (
+        "case $TASK_DESCRIPTION in json) echo [1];; text) echo sent;; *) echo gone; exit 67;; esac"
+    )
+    start(redis_url, shell)
+    until(lambda: completed(client, 2)() and client.zcard("bull:mails:failed") == 1)
+    as_json, text, fatal = (node.call("report", {"ids": ids})["jobs"][each] for each in ids)
+    assert (as_json["returnvalue"], text["returnvalue"]) == ([1], "sent")
+    assert (fatal["attemptsMade"], fatal["failedReason"]) == (1, "gone")
+    assert fatal["stacktrace"] == ["Fatal: gone"]
+
+
+def test_our_worker_runs_a_flow_of_node(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker
+) -> None:
+    """Children first; their parent gets the values that our worker returned for them."""
+    parent = node.call("flow", [1, 2])
+    start(redis_url, "cat")
+    until(completed(client, 3))
+    job = node.call("report", {"ids": [parent]})["jobs"][parent]
+    assert (job["state"], sorted(job["children"]), job["returnvalue"]) == (
+        "completed",
+        [1, 2],
+        "all",
+    )
+
+
+def test_an_edit_by_node_does_not_end_a_running_job(
+    node: Node, client: redis.Redis, redis_url: str, start: StartWorker, tmp_path: Path
+) -> None:
+    """Node changes data, priority and progress of a job that our worker runs: it is renewed, runs
+    on and is completed once."""
+    (ident,) = node.call("add", [("plain", {}, {})])
+    go_on = tmp_path / "go"
+    start(redis_url, f"echo $TASK_ID >>{tmp_path}/ran; until test -e {go_on}; do sleep 0.1; done")
+    until(lambda: runs(tmp_path))
+    node.call("edit", {"id": ident, "data": {"new": 1}, "priority": 3})
+    token = client.get(f"bull:mails:{ident}:lock")
+    until(lambda: client.get(f"bull:mails:{ident}:lock") != token)
+    go_on.touch()
+    until(completed(client, 1))
+    job = node.call("report", {"ids": [ident]})["jobs"][ident]
+    assert (job["state"], job["data"], job["attemptsMade"]) == ("completed", {"new": 1}, 1)
+    assert runs(tmp_path).total() == 1
+
+
+def test_node_reads_the_numbers_of_our_worker(
+    node: Node, client: redis.Redis, redis_url: str
+) -> None:
+    """Queue.getMetrics counts what our worker has finished, if the place says so."""
+    node.call("add", [("plain", {}, {})] * 3)
+    with closing(
+        BullmqStore(parse_place(parse_address(redis_url))._replace(metrics_points=60))
+    ) as ours:
+        for task in list(ours.take(time.time(), "me", 3)):
+            ours.swap(task, verbs.complete(task, State.DONE))
+    assert node.call("metrics", {"state": "completed"}) == 3

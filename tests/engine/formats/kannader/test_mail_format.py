@@ -1,0 +1,230 @@
+"""What Kannader writes, read and written again byte for byte."""
+
+import tarfile
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from engine.formats.kannader import mail_format, sidecar
+from engine.formats.kannader.enqueue import wire_chunks
+from engine.formats.kannader.mail_format import LinkTarget, MailSchedule
+from engine.system.files import Refused
+from tests.engine.sample_mails import unwired
+from tests.store_contents import naming
+
+SAMPLES = Path(__file__).parents[3] / "golden" / "kannader" / "samples.tar.xz"
+MAIL = "11111111-1111-4111-8111-111111111111"
+DEST = "aaaaaaaa-0000-4000-8000-000000000001"
+AT = 1_795_167_419_058_373_202
+"""2026-11-20T09:36:59.058373202Z in nanoseconds."""
+
+
+def good_files(name: str) -> list[bytes]:
+    """Every file of this name in the samples of whole spools."""
+    with tarfile.open(SAMPLES) as samples:
+        found = [
+            samples.extractfile(member)
+            for member in samples
+            if "/good-" in member.name and member.name.endswith(f"/{name}")
+        ]
+        return [file.read() for file in found if file is not None]
+
+
+def test_files_of_kannader_are_written_as_they_were() -> None:
+    """Envelopes and schedules of the samples come back byte for byte, each nanosecond kept, and a
+    new envelope is like theirs."""
+    found = good_files("metadata")
+    assert [mail_format.render_json(mail_format.parse_json(data)) for data in found] == found
+    assert mail_format.render_metadata("foo@sender.example.org", "bar@example.net") in found
+    found = good_files("schedule")
+    assert [
+        mail_format.render_schedule(mail_format.parse_schedule(data)) for data in found
+    ] == found
+    assert MailSchedule(AT) in [mail_format.parse_schedule(data) for data in found]
+
+
+@given(
+    st.integers(
+        -62_135_596_800 * mail_format.NANOSECONDS_PER_SECOND,
+        253_402_300_800 * mail_format.NANOSECONDS_PER_SECOND - 1,
+    )
+)
+def test_a_time_comes_back_to_the_nanosecond(instant: int) -> None:
+    """Whatever time is written, the same is read."""
+    assert mail_format.parse_time(mail_format.format_time(instant)) == instant
+
+
+def test_a_time_has_the_fewest_digits() -> None:
+    """A fraction has 0, 3, 6 or 9 digits, as few as are exact; a leap second is the next minute; a
+    time that no calendar has is refused."""
+    for instant, text in (
+        (0, "1970-01-01T00:00:00Z"),
+        (500_000_000, "1970-01-01T00:00:00.500Z"),
+        (1_000, "1970-01-01T00:00:00.000001Z"),
+        (AT, "2026-11-20T09:36:59.058373202Z"),
+        (-1, "1969-12-31T23:59:59.999999999Z"),
+    ):
+        assert mail_format.format_time(instant) == text
+    assert mail_format.parse_time("2026-12-31T23:59:60Z") == mail_format.parse_time(
+        "2027-01-01T00:00:00Z"
+    )
+    for seconds in (float("nan"), float("inf"), 1e18, -1e18):
+        with naming(seconds), pytest.raises(Refused):
+            mail_format.to_nanoseconds(seconds)
+
+
+def test_a_schedule_is_read_as_kannader_reads_it() -> None:
+    """Missing and unknown fields, offsets, more digits, blanks and the form of an array."""
+    for text in (
+        '{"last_attempt":null,"at":"2026-11-20T09:36:59.058373202Z"}',
+        '{"at":"2026-11-20T09:36:59.058373202Z"}',
+        '{"at":"2026-11-20T09:36:59.058373202Z","more":[1]}',
+        '{"at":"2026-11-20T11:36:59.058373202+02:00"}',
+        '{"at":"2026-11-20T04:06:59.058373202-0530"}',
+        '{"at":"2026-11-20 09:36:59.0583732029 UTC"}',
+        '\n {"at":"2026-11-20T09:36:59.058373202Z"} \n',
+        '["2026-11-20T09:36:59.058373202Z",null]',
+    ):
+        assert mail_format.parse_schedule(text.encode()) == MailSchedule(AT)
+
+
+def test_what_kannader_cannot_read_is_refused() -> None:
+    """Each is refused with a reason, however deeply it is nested."""
+    for text in (
+        *("", " ", "{}", "[]", "null", "1", '"x"', "{", '["2026-11-20T09:36:59Z"]'),
+        *('{"at":1}', '{"at":"2026-11-20T09:36:59"}', '{"at":"2026-11-20t09:36:59Z"}'),
+        *('{"at":"2026-02-30T09:36:59Z"}', '{"at":"2026-13-01T09:36:59Z"}'),
+        '{"at":"0000-01-01T00:00:00Z"}',
+        '{"at":"2026-11-20T09:36:59Z","at":"2026-11-20T09:36:59Z"}',
+        '{"at":"2026-11-20T09:36:59Z"} more',
+        '{"at":"2026-11-20T09:36:59Z","last_attempt":1}',
+        '{"at":"2026-11-20T09:36:59Z","more":NaN}',
+        '{"at":"2026-11-20T09:36:59Z","more":"\\ud800"}',
+        '{"at":"2026-11-20T09:36:59Z","more":' + "9" * 5000 + "}",
+        "[" * 60_000,
+    ):
+        with naming(text), pytest.raises(Refused):
+            mail_format.parse_schedule(text.encode())
+
+
+ADDRESSES = {
+    "bar@example.net": (
+        '{"localpart":{"Ascii":{"raw":"bar"}},"hostname":{"AsciiDomain":{"raw":"example.net"}}}'
+    ),
+    '"q uo\\"te"@[192.0.2.7]': (
+        r'{"localpart":{"QuotedAscii":{"raw":"\"q uo\\\"te\""}},'
+        r'"hostname":{"Ipv4":{"raw":"[192.0.2.7]","ip":"192.0.2.7"}}}'
+    ),
+    "x@[IPv6:2001:db8::1]": (
+        '{"localpart":{"Ascii":{"raw":"x"}},'
+        '"hostname":{"Ipv6":{"raw":"[IPv6:2001:db8::1]","ip":"2001:db8::1"}}}'
+    ),
+    "üser@élégance.fr": (
+        '{"localpart":{"Utf8":{"raw":"üser"}},'
+        '"hostname":{"Utf8Domain":{"raw":"élégance.fr","punycode":"xn--lgance-9uab.fr"}}}'
+    ),
+    '"é"@x.org': (
+        r'{"localpart":{"QuotedUtf8":{"raw":"\"é\""}},"hostname":{"AsciiDomain":{"raw":"x.org"}}}'
+    ),
+    "postmaster": '{"localpart":{"Ascii":{"raw":"postmaster"}},"hostname":null}',
+    "a@1.2.3.4": (
+        '{"localpart":{"Ascii":{"raw":"a"}},"hostname":{"AsciiDomain":{"raw":"1.2.3.4"}}}'
+    ),
+}
+"""Kannader spool, section 2: addresses and their JSON."""
+
+
+def test_an_address_is_written_as_kannader_does() -> None:
+    """Each kind of address has its form, and is read back as it was."""
+    for address in ADDRESSES:
+        data = mail_format.render_metadata("", address)
+        assert data == b'{"from":null,"to":%s,"metadata":null}' % ADDRESSES[address].encode()
+        assert mail_format.parse_metadata(data)[:2] == ("<>", address)
+
+
+def test_what_is_no_address_is_refused() -> None:
+    """Nothing is written into an envelope that would end a command or a line; half a character in
+    one is refused, and never reaches a screen or an index."""
+    for address in (
+        *("", "@", "a@", "@b", "a b@c", "a@b c", "a\n@b", "a@b\r", '"a@b', "a@[1.2.3]", "a@[x]"),
+        *(
+            "<a@b>",
+            "a@b\uff20c.org",
+            "a@b\uff1ec.org",
+            "a@\uff3b1.2.3.4\uff3d",
+            "a@\uff45xample.org",
+        ),
+    ):
+        with naming(address), pytest.raises(Refused):
+            mail_format.render_metadata("", address)
+    data = mail_format.render_metadata("", "x@example.org").replace(b'"x"', b'"\\ud800"')
+    with pytest.raises(Refused, match="lone surrogate"):
+        mail_format.parse_metadata(data)
+    assert mail_format.parse_metadata(data.replace(b"ud800", b"u00fc")).recipient == "ü@example.org"
+
+
+def test_a_new_recipient_leaves_the_rest_of_an_envelope() -> None:
+    """Only the recipient changes; an address in an unknown form is shown as its JSON and stays."""
+    data = mail_format.render_metadata("a@example.org", "b@example.org").replace(
+        b"null", b'{"k":[1]}'
+    )
+    assert mail_format.replace_recipient(data, "c@example.org") == data.replace(b'"b"', b'"c"')
+    address = '{"localpart":{"New":{"x":1}},"hostname":null}'
+    data = b'{"from":null,"to":%s,"metadata":null}' % address.encode()
+    assert mail_format.parse_metadata(data).recipient == address
+    with pytest.raises(Refused, match="unknown format"):
+        mail_format.replace_recipient(data, "a@example.org")
+
+
+def test_a_link_has_exactly_one_form() -> None:
+    """A link is exactly `../data/<uuid>/<uuid>`, with random UUIDs of version 4; what is read of it
+    is what is written into one, and any other target is refused."""
+    target = mail_format.parse_link_target(f"../data/{MAIL}/{DEST}")
+    assert (target, len(target.text)) == (LinkTarget(MAIL, DEST), 81)
+    for text in (
+        *("", "x", f"../data/{MAIL}", f"../data/{MAIL}/{DEST}/", f"../data/{MAIL}/{DEST}\n"),
+        *(f"/data/{MAIL}/{DEST}", f"../data/../{MAIL}/{DEST}", f"../data/{MAIL}/../{DEST}"),
+        *(f"../data/{MAIL.upper()}/{DEST.upper()}", f"../../data/{MAIL}/{DEST}"),
+    ):
+        with naming(text), pytest.raises(Refused):
+            mail_format.parse_link_target(text)
+    one, other = mail_format.new_uuid(), mail_format.new_uuid()
+    assert mail_format.is_uuid(one) and one != other
+    assert one[14] == "4" and one[19] in "89ab"
+
+
+def test_the_wire_form_of_a_mail() -> None:
+    """Lines end in CRLF, leading dots are doubled, a dot ends it; no other byte changes."""
+    for text, wire in (
+        (b"", b".\r\n"),
+        (b"a", b"a\r\n.\r\n"),
+        (b"a\nb\r\n", b"a\r\nb\r\n.\r\n"),
+        (b".\n..\n.a", b"..\r\n...\r\n..a\r\n.\r\n"),
+        (b"\n\n", b"\r\n\r\n.\r\n"),
+        (b"\xff\x00\x80\r", b"\xff\x00\x80\r\r\n.\r\n"),
+    ):
+        assert mail_format.encode_wire(text) == wire
+
+
+@given(st.binary(max_size=40).map(lambda b: b.replace(b"\r", b"")), st.integers(1, 7))
+def test_a_mail_comes_back_from_the_wire(text: bytes, size: int) -> None:
+    """What was put on the wire, in pieces of any size, is what was given, but for the line ends."""
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    assert b"".join(wire_chunks(pieces)) == mail_format.encode_wire(text)
+    whole = text if not text or text.endswith(b"\n") else text + b"\n"
+    assert unwired(mail_format.encode_wire(text)) == whole.replace(b"\n", b"\r\n")
+
+
+def test_a_note_is_read_as_it_was_written() -> None:
+    """Each field of a note comes back; a torn note, or one of another program, is refused."""
+    full = sidecar.AttemptNote(3, "no\u2028way", "job", "a note", "inflight", 5)
+    assert sidecar.parse_note(sidecar.render_note(full)) == full
+    assert sidecar.parse_note(sidecar.render_note(sidecar.EMPTY_NOTE)) == sidecar.EMPTY_NOTE
+    for data in (
+        *(b"", b"[]", b"{", b'{"attempts":"1"}', b'{"error":1}', b'{"attempts":true}'),
+        *(b'{"attempts":-1}', b'{"attempts":4294967296}', b'{"attempts":1%s}' % (b"0" * 4000)),
+    ):
+        with naming(data), pytest.raises(Refused):
+            sidecar.parse_note(data)

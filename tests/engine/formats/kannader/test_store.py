@@ -1,0 +1,1071 @@
+"""The store over Kannader's spool: its edges, its order of writes, and a live daemon beside it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.formats.kannader import mail_format
+from engine.formats.kannader.permissions import EDGES
+from engine.formats.kannader.store import KannaderStore, make_spool
+from engine.model import Missing, Move, Problem, State, Task
+from engine.store import Gone, Store, Unavailable, Unsupported
+from engine.system import files
+from tests.engine.sample_mails import unwired
+from tests.open_store import open_store as open_place
+from tests.rival_processes import TAKER, asked, at_once, running
+from tests.store_contents import every_file, found, naming, problems_in
+from tests.unprivileged_user import NOBODY, by_nobody, nobodys_folder
+
+NOW = 1_795_170_000.0
+Opener = Callable[..., KannaderStore]
+TO = ("bar@example.net", "baz@example.org")
+TEXT = b"Subject: hi\n\n.dot, \xff and \x80\n"
+FOLDERS = ("data", "queue", "inflight", "cleanup")
+
+
+def tasks_in(store: Store) -> dict[str, Task]:
+    """Every task by its recipient."""
+    return {item.destination: item for item in store.scan() if isinstance(item, Task)}
+
+
+def send(store: KannaderStore, *to: str) -> Task:
+    """Enqueue a mail; the task of its first recipient."""
+    return found(store, store.enqueue("foo@example.org", to or TO[:1], [TEXT])[0])
+
+
+def names(folder: Path) -> set[str]:
+    """The names in a folder, none if it is missing."""
+    return {path.name for path in folder.iterdir()} if folder.exists() else set()
+
+
+def aside(root: Path) -> set[str]:
+    """The names of the quarantined links."""
+    return names(root / ".spooldeck" / "aside")
+
+
+WAYS = {
+    (None, "queue"),  # enqueue
+    ("queue", "queue"),  # reschedule; retry now, postpone, edit recipient
+    ("inflight", "cleanup"),  # send_done
+    ("inflight", "queue"),  # send_cancel; requeue
+    ("inflight", None),  # send_done and cleanup
+    ("queue", "cleanup"),  # drop
+    ("cleanup", None),  # cleanup
+    ("queue", "hold"),  # hold
+    ("hold", "queue"),  # release
+    ("hold", "hold"),  # postpone, edit recipient
+    ("inflight", "hold"),  # hold what was abandoned
+    *(("queue", "trash"), ("hold", "trash"), ("trash", "queue"), ("trash", "hold")),
+    ("trash", None),  # delete
+}
+"""Kannader spool, sections 3 and 6, by the folders' names; send_start is `take`."""
+
+
+def test_the_edges_are_those_of_the_format() -> None:
+    """The edges are those of the format and ours; all but those that erase are undoable."""
+    words = KannaderStore.states
+    assert {(start and words[start], end and words[end]) for start, end in EDGES} == WAYS
+    final = {way for way, edge in EDGES.items() if not edge.undoable}
+    assert final == {way for way in EDGES if way[1] in (None, State.DONE)}
+
+
+def test_a_spool_is_the_four_folders_of_kannader(kannader: Path) -> None:
+    """A new spool has the four folders, private to their owner, is recognised by them, and is
+    refused by name if one is missing or a link."""
+    assert names(kannader) == set(FOLDERS)
+    assert {path.stat().st_mode & 0o777 for path in kannader.iterdir()} == {0o700}
+    with closing(open_place(str(kannader), lambda: NOW)) as store:
+        store.swap(None, Task("x", "mail", State.PENDING, NOW, destination=TO[0]))
+        assert names(kannader / "queue") == {"x"}
+        store.swap(found(store, "x"), found(store, "x")._replace(state=State.TRASH))
+        store.swap(found(store, "x"), None)
+
+    for word in FOLDERS:
+        (kannader / word).rmdir()
+        for make in (lambda path: None, lambda path: path.symlink_to("/tmp")):
+            make(kannader / word)
+            with pytest.raises(Unavailable, match=word):
+                KannaderStore(str(kannader))
+        (kannader / word).unlink()
+        (kannader / word).mkdir()
+
+
+def test_recipients_share_one_text(kannader: Path, open_kannader: Opener) -> None:
+    """One mail has one text in wire form, and for each recipient a folder and a link of their own,
+    under names of their own, private to their owner."""
+    ids = open_kannader().enqueue("foo@example.org", TO, [TEXT[:9], TEXT[9:]])
+
+    (mail,) = (kannader / "data").iterdir()
+    dests = names(mail) - {"contents"}
+    assert (mail / "contents").read_bytes() == mail_format.encode_wire(TEXT)
+    assert names(kannader / "queue") == set(ids)
+    assert len({*ids, *dests, mail.name}) == 5
+    at = mail_format.format_time(int(NOW) * mail_format.NANOSECONDS_PER_SECOND).encode()
+    for ident, address in zip(ids, TO, strict=True):
+        link = str((kannader / "queue" / ident).readlink())
+        assert link.startswith(f"../data/{mail.name}/") and link.rpartition("/")[2] in dests
+        dest = kannader / "queue" / link
+        assert (dest / "metadata").read_bytes() == mail_format.render_metadata(
+            "foo@example.org", address
+        )
+        assert (dest / "schedule").read_bytes() == b'{"at":"%s","last_attempt":null}' % at
+    modes = {(p.is_dir(), p.lstat().st_mode & 0o777) for p in (mail, *mail.rglob("*"))}
+    assert modes == {(False, 0o600), (True, 0o700)}
+    assert names(kannader / ".spooldeck") == {".lock", "enqueuing"}
+    assert names(kannader / ".spooldeck" / "enqueuing") == set()
+
+
+def test_a_failed_enqueue_leaves_nothing(
+    kannader: Path, open_kannader: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is visible before the whole text is there; a text that fails, or a full disk at the
+    second link, leaves neither link nor mail."""
+    store, other, symlink = open_kannader(), open_kannader(), files.symlink
+    seen, made = list[object](), list[object]()
+
+    def text() -> Iterator[bytes]:
+        yield TEXT
+        seen.append([*tasks_in(other), *problems_in(other), *other.recover()])
+        raise OSError(28, "No space left on device")
+
+    def full(*args: object, **options: object) -> None:
+        if made:
+            raise OSError(28, "No space left on device")
+        made.append(args)
+        symlink(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(files, "symlink", full)
+    for data in (text(), iter([TEXT])):
+        with pytest.raises(Unavailable, match="No space left"):
+            store.enqueue("", TO, data)
+        assert names(kannader / "queue") == names(kannader / "data") == set()
+    assert (seen, len(made)) == ([[]], 1)
+    assert names(kannader / ".spooldeck" / "enqueuing") == set()
+
+
+def test_a_mail_that_the_format_cannot_hold_is_refused(
+    kannader: Path, open_kannader: Opener
+) -> None:
+    """A wrong sender or recipient, and a field without a place in format or notes, is refused and
+    nothing is written."""
+    store, task = open_kannader(), Task("x", "mail", State.PENDING, NOW, destination=TO[0])
+    mails: tuple[tuple[str, tuple[str, ...]], ...] = (
+        *(("", ()), ("no address @", TO), ("", ("a\nb@example.org",)), ("", ("",))),
+    )
+    fields = (
+        *({"queue": "x"}, {"group": "x"}, {"priority": 1}, {"payload": "/x"}, {"destination": ""}),
+        *({"id": "a/b"}, {"id": ".."}, {"id": "a\nb"}, {"id": "x" * 256}, {"due": float("nan")}),
+    )
+    acts: list[Callable[[], object]] = [
+        *(partial(store.enqueue, sender, to, [TEXT]) for sender, to in mails),
+        *(partial(store.swap, None, task._replace(**given)) for given in fields),
+    ]
+    for act in acts:
+        with naming(act):
+            with pytest.raises(Unsupported):
+                act()
+            assert names(kannader / "data") == names(kannader / "queue") == set()
+
+
+def test_the_new_schedule_is_written_before_the_link_moves_back(
+    kannader: Path, open_kannader: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failed attempt writes a draft, the schedule, then moves the link; `last_attempt` is its
+    end."""
+    store = open_kannader()
+    send(store)
+    (task,) = store.take(NOW, "me", 1)
+    calls, rename = list[str](), files.rename
+
+    def renamed(source: str, target: str, **folders: int) -> None:
+        rename(source, target, **folders)
+        calls.append(target)
+
+    monkeypatch.setattr(files, "rename", renamed)
+    store.swap(task, verbs.nack(task, NOW + 900, "550 no"))
+
+    # The note of the attempt is staged before the link moves, and put in its place after it.
+    moved = [name.rpartition(".")[2] for name in calls if not name.startswith(".")]
+    assert moved[:2] == ["next", "schedule"]
+    assert calls.index("schedule") < calls.index(task.id) < len(calls) - 1
+    after = found(store, task.id)
+    assert (after.state, after.attempts, after.error) == (State.PENDING, 1, "550 no")
+    assert (after.due, after.extra["last_attempt"]) == (
+        *(NOW + 900, mail_format.format_time(int(NOW) * mail_format.NANOSECONDS_PER_SECOND)),
+    )
+
+
+def test_fsync_precedes_each_step_that_others_see(
+    kannader: Path, open_kannader: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mail is durable before its link is made or moved, and the link before the call returns."""
+    store, calls = open_kannader(durable=True), list[str]()
+    fsync, symlink, rename = files.fsync, files.symlink, files.rename
+
+    def note(path: str) -> None:
+        calls.append(re.sub("[-0-9a-f]{12,}", "*", path))
+
+    def synced(fd: int) -> None:
+        fsync(fd)
+        note(str(Path(f"/proc/self/fd/{fd}").readlink().relative_to(kannader)))
+
+    def linked(target: str, name: str, *, dir_fd: int) -> None:
+        symlink(target, name, dir_fd=dir_fd)
+        note(f"made {name}")
+
+    def renamed(source: str, target: str, **folders: int) -> None:
+        rename(source, target, **folders)
+        note(f"moved {target}")
+
+    send(store)
+    for name, call in (("fsync", synced), ("symlink", linked), ("rename", renamed)):
+        monkeypatch.setattr(files, name, call)
+    send(store)
+    record = ".spooldeck/enqueuing/*"
+    assert calls == [
+        *(record, ".spooldeck/enqueuing", "data", "data/*/contents", "data/*"),
+        *("data/*/*/schedule", "data/*/*/metadata", "data/*/*", "data/*"),
+        *(record, "made *", "queue"),
+    ]
+
+    (task,) = store.take(NOW, "me", 1)
+    calls.clear()
+    store.swap(task, verbs.nack(task, NOW + 900, "550 no"))
+    moves = [name for name in calls if ".spooldeck" not in name and not name.startswith("moved *.")]
+    assert moves == [
+        *("data/*/*/schedule.*", "moved schedule", "data/*/*", "moved *", "inflight", "queue"),
+    ]
+
+
+def test_what_is_not_changed_stays_byte_for_byte(kannader: Path, open_kannader: Opener) -> None:
+    """A schedule with foreign fields, and an envelope in another form, keep their bytes on every
+    way that changes neither."""
+    store = open_kannader()
+    task = send(store)
+    dest = (kannader / "queue" / task.id).resolve()
+    schedule = b' {"last_attempt":null, "at":"2026-11-20T09:36:59.058373202Z","more":1}\n'
+    metadata = mail_format.render_metadata("", TO[0]).replace(b"}", b"} ")
+    (dest / "schedule").write_bytes(schedule)
+    (dest / "metadata").write_bytes(metadata)
+
+    for state in (State.HELD, State.TRASH, State.HELD, State.PENDING):
+        seen = found(store, task.id)
+        store.swap(seen, seen._replace(state=state))
+    (claimed,) = store.take(NOW, "me", 1)
+    store.swap(claimed, verbs.unclaim(claimed))
+    seen = found(store, task.id)
+    store.swap(seen, seen._replace())
+
+    assert ((dest / "schedule").read_bytes(), (dest / "metadata").read_bytes()) == (
+        *(schedule, metadata),
+    )
+    assert found(store, task.id).extra["at"] == "2026-11-20T09:36:59.058373202Z"
+
+
+def test_a_change_is_undone_byte_for_byte(kannader: Path, open_kannader: Opener) -> None:
+    """A before-image restores schedule, envelope and notes; a wrong image is refused."""
+    store = open_kannader()
+    task = send(store)
+    (kannader / "queue" / task.id / "schedule").write_bytes(
+        b'["2026-11-20T09:36:59.058373202Z",null]'
+    )
+    task = found(store, task.id)
+    image = store.read(task)
+    store.swap(task, task._replace(due=NOW + 60, destination="x@y.org"))
+    (claimed,) = store.take(NOW + 60, "me", 1)
+    store.swap(claimed, verbs.nack(claimed, NOW + 120, "no"))
+    seen = found(store, task.id)
+    assert seen.description == "foo@example.org to x@y.org"
+
+    (outcome,) = store.swap_all([Move(seen, store.restore_image(seen, image, State.HELD), image)])
+
+    assert outcome.error is None
+    after = found(store, task.id)
+    assert store.read(after) == image
+    assert after._replace(state=task.state, rev="", extra={}) == task._replace(rev="", extra={})
+    for wrong, data in (
+        *((after, image[:-5]), (after._replace(id="another"), image)),
+        (after, b"id " + b"9" * 5000 + b"\n"),
+    ):
+        with pytest.raises(Unsupported):
+            store.restore_image(wrong, data, State.HELD)
+
+
+def test_a_last_recipient_takes_the_mail_along(kannader: Path, open_kannader: Opener) -> None:
+    """Done for one recipient, the text stays for the other; done for both, the mail is erased."""
+    store = open_kannader()
+    send(store, *TO)
+    first, second = store.take(NOW, "me", 2)
+    assert store.size(first) == len(store.read(first))
+    store.swap(first, None)
+    (mail,) = (kannader / "data").iterdir()
+    assert len(names(mail)) == 2
+    assert store.size(second) == len(store.read(second)) + len(mail_format.encode_wire(TEXT))
+    store.swap(second, None)
+    assert list(store.scan()) == []
+    assert names(kannader / "data") == names(kannader / "cleanup") == set()
+
+
+def test_what_is_in_the_trash_keeps_its_mail(kannader: Path, open_kannader: Opener) -> None:
+    """A recipient in the trash or on hold is linked, so recovery leaves its mail."""
+    store = open_kannader(lambda: NOW + 1e7)
+    trashed = send(store, *TO)
+    held = tasks_in(store)[TO[1]]
+    store.swap(trashed, verbs.purge(trashed, NOW))
+    store.swap(held, verbs.hold(held, NOW))
+    assert (store.recover(), problems_in(store)) == ([], {})
+    assert {task.state for task in tasks_in(store).values()} == {State.TRASH, State.HELD}
+    assert float(tasks_in(store)[TO[0]].extra["trash_since"]) > 0
+
+
+def test_a_foreign_file_in_a_mail_is_not_erased(kannader: Path, open_kannader: Opener) -> None:
+    """A foreign file beside a recipient's own keeps all of them, and is named until it goes."""
+    store = open_kannader()
+    task = send(store)
+    dest = (kannader / "queue" / task.id).resolve()
+    (dest / "README").write_text("precious")
+    store.swap(task, task._replace(state=State.DONE))
+    with pytest.raises(Unavailable, match="README"):
+        store.swap(found(store, task.id), None)
+    assert names(dest) == {"README", "schedule", "metadata"}
+    (dest / "README").unlink()
+    store.swap(found(store, task.id), None)
+    assert names(kannader / "data") == set()
+
+
+def test_an_unknown_count_of_attempts_is_none(kannader: Path, open_kannader: Opener) -> None:
+    """After an attempt of the real program the count is unknown, and our own count begins with
+    ours; a broken note is reported with the mail, which is claimed all the same."""
+    store = open_kannader()
+    task = send(store)
+    schedule = mail_format.render_schedule(mail_format.MailSchedule(0, 0))
+    (kannader / "queue" / task.id / "schedule").write_bytes(schedule)
+    assert found(store, task.id).attempts is None
+    (claimed,) = store.take(NOW, "me", 1)
+    store.swap(claimed, verbs.nack(claimed, NOW, "no"))
+    assert found(store, task.id).attempts == 1
+    (noted,) = (kannader / ".spooldeck" / "notes").iterdir()
+    noted.write_bytes(b"{")
+    seen = found(store, task.id)
+    assert seen.attempts is None and "cannot be read" in seen.extra["note"]
+    assert [t.id for t in store.take(NOW, "me", 1)] == [task.id]
+
+
+def test_a_lost_race_against_the_daemon_changes_nothing(
+    kannader: Path, open_kannader: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that finds at the rename that Kannader has the mail restores what was written."""
+    store = open_kannader()
+    task = send(store)
+    store.swap(task, verbs.hold(task, NOW))
+    held, rename = found(store, task.id), files.rename
+    dest = (kannader / "hold" / task.id).resolve()
+    before = (dest / "schedule").read_bytes()
+
+    def lost(source: str, target: str, **folders: int) -> None:
+        if source == task.id:
+            (kannader / "hold" / task.id).rename(kannader / "inflight" / task.id)
+        rename(source, target, **folders)
+
+    monkeypatch.setattr(files, "rename", lost)
+    with pytest.raises(Gone):
+        store.swap(held, held._replace(state=State.PENDING, due=NOW + 60))
+    assert (dest / "schedule").read_bytes() == before
+    assert names(dest) == {"schedule", "metadata"}
+
+
+def test_a_mail_rescheduled_just_before_its_claim_waits(
+    kannader: Path, open_kannader: Opener
+) -> None:
+    """A schedule that is replaced after the mail was read is seen under the lock: no claim."""
+    store = open_kannader()
+    task = send(store)
+    schedule = (kannader / "queue" / task.id / "schedule").resolve()
+
+    def postponed(kind: str, group: str) -> bool:
+        later = schedule.with_name("later")
+        later.write_bytes(schedule.read_bytes())
+        later.rename(schedule)
+        return True
+
+    assert not list(store.take(NOW, "me", 1, postponed))
+    assert [t.id for t in store.take(NOW, "me", 1)] == [task.id]
+
+
+def test_a_sent_mail_behind_a_foreign_link_is_not_erased(
+    kannader: Path, open_kannader: Opener, tmp_path: Path
+) -> None:
+    """If the recipient's folder of a mail in flight becomes a symbolic link, its end is refused."""
+    store = open_kannader()
+    send(store)
+    (task,) = store.take(NOW, "me", 1)
+    dest = (kannader / "inflight" / task.id).resolve()
+    dest.rename(tmp_path / "moved")
+    dest.symlink_to(tmp_path / "moved")
+    with pytest.raises(Gone, match="not a folder"):
+        store.swap(task, None)
+    assert names(kannader / "inflight") == {task.id}
+    assert names(tmp_path / "moved") == {"schedule", "metadata"}
+
+
+DAEMON = """
+import os, sys
+flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+words = ("data", "queue", "inflight", "cleanup")
+data, queue, inflight, cleanup = [os.open(f"{sys.argv[1]}/{word}", flags) for word in words]
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        os.rename(line.strip(), line.strip(), src_dir_fd=queue, dst_dir_fd=inflight)
+    except FileNotFoundError:
+        print("vanished", flush=True)
+    else:
+        print(os.listdir(f"{sys.argv[1]}/inflight/{line.strip()}/.."), flush=True)
+"""
+"""Opens a spool's folders as Kannader does, and sends the mail of each id that it reads."""
+
+
+@pytest.fixture
+def daemon(kannader: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has the spool's folders open as Kannader does."""
+    with running(DAEMON, str(kannader)) as process:
+        yield process
+
+
+LATER, COPY, TWICE = "only at its next start", "its own copy of the schedule", "sent twice"
+BESIDE: dict[tuple[State | None, State | None], tuple[str, str]] = {
+    (None, State.PENDING): (LATER, ""),
+    (State.HELD, State.PENDING): (LATER, ""),
+    (State.TRASH, State.PENDING): (LATER, ""),
+    (State.PENDING, State.PENDING): (COPY, ""),
+    **{(State.ACTIVE, end): ("", TWICE) for end in (State.PENDING, State.HELD, State.DONE, None)},
+}
+"""Kannader spool, section 6: the warning of an edge, and why it bars mails that are not ours; all
+others have neither."""
+
+
+def test_what_changes_beside_a_live_kannader(
+    daemon: subprocess.Popen[str], open_kannader: Opener
+) -> None:
+    """Each edge warns of what the daemon makes of it, or bars mails, and names its process; two
+    stores have equal edges."""
+    mail = Task("a", "mail", State.ACTIVE, NOW)
+    for way in EDGES:
+        with naming(way):
+            edge = open_kannader().edges[way]
+            warning, barred = BESIDE.get(way, ("", ""))
+            why = edge.bars(mail, NOW)
+            assert warning in edge.warning and (warning or edge.warning == EDGES[way].warning)
+            assert barred in why and (bool(barred), edge.refusal) == (bool(why), "")
+            assert edge == EDGES[way] or f"Kannader (PID {daemon.pid})" in edge.warning + why
+    assert open_kannader().edges == open_kannader().edges
+
+
+def test_a_kannader_comes_and_goes(kannader: Path, open_kannader: Opener) -> None:
+    """An open store notices that a Kannader was started, and that it has ended; a process of ours
+    with its working directory in the spool is no Kannader."""
+    times = itertools.count(NOW, 5)
+    store = open_kannader(lambda: next(times))
+    task = send(store)
+    with running(TAKER, str(kannader), str(NOW), cwd=kannader / "inflight"):
+        assert store.kannaders == open_kannader().kannaders == ()
+    with running(DAEMON, str(kannader)) as process:
+        found(store, task.id)
+        assert list(store.kannaders) == [process.pid]
+        with pytest.raises(Unsupported, match="running"):
+            store.recover()
+        assert store.recover(dry=True) == store.recover(anyway=True) == []
+    found(store, task.id)
+    assert not store.kannaders
+
+
+def test_what_a_live_kannader_may_be_sending_stays(
+    kannader: Path, daemon: subprocess.Popen[str], open_kannader: Opener
+) -> None:
+    """Its mail in flight is moved by no other process; a claim of our worker is our own."""
+    store = open_kannader()
+    send(store, *TO)
+    first, second = tasks_in(store).values()
+    (kannader / "queue" / second.id).rename(kannader / "inflight" / second.id)
+    theirs = found(store, second.id)
+    release = partial(store.swap, theirs, verbs.release(theirs, NOW))
+
+    with pytest.raises(Unsupported, match="running"):
+        release()
+    (ours,) = store.take(NOW, "me", 9)
+    for act in (release, partial(open_kannader().swap, ours, verbs.unclaim(ours))):
+        with pytest.raises(Unsupported, match="running"):
+            act()
+    store.swap(ours, verbs.nack(ours, NOW + 60, "no"))
+
+    assert found(store, first.id).attempts == 1
+    assert found(store, second.id) == theirs
+
+
+def test_no_kannader_sends_a_held_mail(
+    kannader: Path, daemon: subprocess.Popen[str], open_kannader: Opener
+) -> None:
+    """A held or trashed mail has vanished for a Kannader whose timer fires, without a warning;
+    released, the same link leads to the same mail again."""
+    store = open_kannader()
+    task = send(store)
+    for state in (State.HELD, State.TRASH, State.HELD):
+        seen = found(store, task.id)
+        assert not store.edges[seen.state, state].warning
+        store.swap(seen, seen._replace(state=state))
+        assert asked(daemon, task.id) == "vanished\n"
+        assert not set().union(*(names(kannader / word) for word in FOLDERS[1:]))
+    seen = found(store, task.id)
+    store.swap(seen, verbs.release(seen, NOW))
+    seen = found(store, task.id)
+    assert "contents" in asked(daemon, task.id)
+    with pytest.raises(Gone):
+        store.swap(seen, verbs.hold(seen, NOW))
+
+
+def test_two_engines_send_each_mail_once(kannader: Path, open_kannader: Opener) -> None:
+    """Two processes on one spool of 24 mails send each of them, and none of them twice."""
+    filler = open_kannader()
+    to = [[f"{n}@{number}.example" for n in range(3)] for number in range(8)]
+    ids = [ident for three in to for ident in filler.enqueue("", three, [TEXT])]
+    said = at_once(2, TAKER, str(kannader), str(NOW), "done")
+    assert sorted(itertools.chain(*said)) == sorted(ids)
+    assert list(filler.scan()) == []
+    assert names(kannader / "data") == set()
+
+
+def test_no_mail_waits_because_of_its_id(kannader: Path, open_kannader: Opener) -> None:
+    """Where a new mail comes for each that goes, those with the last ids have their turn as well:
+    ids are made at random."""
+    store = open_kannader()
+
+    def arrives(ident: str) -> None:
+        (kannader / "queue" / send(store).id).rename(kannader / "queue" / ident)
+
+    for ident in ("m", "n", "o"):
+        arrives(ident)
+    taken = []
+    for number in range(4):
+        (task,) = store.take(NOW, "me", 1)
+        store.swap(task, None)
+        taken.append(task.id)
+        arrives(f"a{number}")
+    assert taken == ["m", "n", "o", "a0"]
+
+
+def _in_place(make: Callable[[Path], object]) -> Callable[[Path], None]:
+    def replaced(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return replaced
+
+
+def _moved_behind_a_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+HOSTILE: dict[str, Callable[[Path], object]] = {
+    "loop": _in_place(lambda path: path.symlink_to(path.name)),
+    "FIFO": _in_place(os.mkfifo),
+    "gigabyte": lambda path: os.truncate(path, 1 << 30),
+    "deep": lambda path: path.write_bytes(b"[" * 60_000),
+    "folder": _in_place(Path.mkdir),
+    "binary": lambda path: path.write_bytes(b"\xff\xfe\x00"),
+}
+
+
+def test_a_hostile_file_is_a_problem(tmp_path: Path, open_kannader: Opener) -> None:
+    """A hostile file in a recipient's folder neither blocks nor ends a scan, is never claimed, and
+    the next mail is claimed all the same."""
+    for name, kind in itertools.product(("schedule", "metadata"), HOSTILE):
+        root = tmp_path / f"{name}-{kind}"
+        make_spool(str(root))
+        with naming(name, kind):
+            store = open_kannader(root=root)
+            bad, good = send(store), send(store)
+            HOSTILE[kind](root / "queue" / bad.id / name)
+
+            shown = problems_in(store)
+
+            assert [w for w in shown if w.startswith("queue/")] == [f"queue/{bad.id}"]
+            assert name in shown[f"queue/{bad.id}"]
+            assert [task.id for task in store.take(NOW, "me", 9)] == [good.id]
+            with pytest.raises(Gone):
+                store.swap(bad, verbs.hold(bad, NOW))
+            store.recover()
+            # A link says nothing of the content behind it.
+            assert (name == "metadata" and kind != "loop") == bool(aside(root))
+            assert not any(word in "".join(store.recover()) for word in ("aside", "deleted"))
+
+
+def test_a_backup_by_hard_links_changes_nothing(tmp_path: Path, open_kannader: Opener) -> None:
+    """With a second hard link of each file, made by their owner, a mail is claimed as before."""
+    make_spool(str(tmp_path / "spool"))
+    store = open_kannader(root=tmp_path / "spool")
+    mail = send(store)
+    shutil.copytree(tmp_path / "spool", tmp_path / "backup", symlinks=True, copy_function=os.link)
+    assert problems_in(store) == {}
+    assert [task.id for task in store.take(NOW, "me", 9)] == [mail.id]
+
+
+CONTENTS: tuple[tuple[Callable[[Path], object], str], ...] = (
+    (Path.unlink, "missing"),
+    (_in_place(Path.mkdir), "a folder, not a plain file"),
+    (_moved_behind_a_link, "a symbolic link, not followed"),
+    (lambda path: path.write_bytes(b""), "cut off, expected a line with only a dot"),
+    (lambda path: path.write_bytes(b"A\r\n.\r"), "cut off"),
+    (lambda path: path.write_bytes(b"A.\r\n"), "cut off"),
+)
+
+
+def test_contents_that_no_server_can_be_sent_are_a_problem(
+    tmp_path: Path, open_kannader: Opener
+) -> None:
+    """A link to a mail whose contents are missing, cut off or no plain file is a problem, no task,
+    is not claimed, and recovery quarantines it."""
+    cases = itertools.product(CONTENTS, ("queue", "inflight", "hold"))
+    for number, ((broken, why), word) in enumerate(cases):
+        root = tmp_path / str(number)
+        make_spool(str(root))
+        with naming(why, word):
+            store = open_kannader(root=root)
+            task = send(store)
+            where = f"{word}/{task.id}"
+            (root / word).mkdir(exist_ok=True)
+            (root / "queue" / task.id).rename(root / where)
+            broken(next((root / "data").glob("*/contents")))
+
+            assert problems_in(store)[where].startswith(f"can never be sent: contents: {why}")
+            assert [p.where for p in store.scan({task.id}) if isinstance(p, Problem)] == [where]
+            assert not tasks_in(store) and not list(store.take(NOW, "me", 9))
+            store.recover()
+            assert aside(root) == {f"{word}.{task.id}"}
+
+
+@pytest.mark.parametrize("which", ["mail", "dest"])
+def test_a_link_in_place_of_a_mails_folder_is_not_followed(
+    kannader: Path, open_kannader: Opener, tmp_path: Path, which: str
+) -> None:
+    """A mail's folder that leads out of the spool is neither read nor erased through."""
+    store = open_kannader()
+    task = send(store)
+    mail = next((kannader / "data").iterdir())
+    moved, outside = mail if which == "mail" else next(mail.glob("*-*")), tmp_path / "outside"
+    moved.rename(outside)
+    moved.symlink_to(outside)
+    before = every_file(outside)
+    assert "a symbolic link or not a folder" in problems_in(store)[f"queue/{task.id}"]
+    (kannader / "queue" / task.id).rename(kannader / "cleanup" / task.id)
+    store.recover()
+    assert every_file(outside) == before
+
+
+def test_a_link_that_leads_elsewhere_is_quarantined(kannader: Path, open_kannader: Opener) -> None:
+    """It is named with its target in printable characters, never followed, and kept."""
+    (kannader / "hold").mkdir(exist_ok=True)
+    store = open_kannader()
+    texts = (
+        *("/etc", "../data/../../outside", "loop", "../data/\x1b[2J", "../data/" + "x" * 3000),
+        "../data/11111111-1111-4111-8111-111111111111",
+    )
+    for word, text in itertools.product(("queue", "inflight", "cleanup", "hold"), texts):
+        (kannader / word / "loop").symlink_to(text)
+        with naming(word, text):
+            ((where, what),) = problems_in(store).items()
+            assert where == f"{word}/loop" and what.isprintable()
+            store.recover()
+            kept = kannader / ".spooldeck" / "aside" / f"{word}.loop"
+            assert os.fspath(kept.readlink()) == text
+            (problem,) = (item for item in store.scan() if isinstance(item, Problem))
+            assert store.preview_problem(problem) == os.fsencode(text)
+            kept.unlink()
+
+
+def test_a_link_that_cannot_be_named_stays(kannader: Path, open_kannader: Opener) -> None:
+    """A whole mail under a name that cannot be typed is shown, and not claimed or moved."""
+    store = open_kannader()
+    for strange in map(os.fsdecode, (b"\xff\xfe", b"new\nline", b"\x1b[2J")):
+        (kannader / "queue" / send(store).id).rename(kannader / "queue" / strange)
+        (where,) = problems_in(store)
+        assert where.isprintable()
+        assert list(store.take(NOW, "me", 9)) == []
+        store.recover()
+        assert names(kannader / "queue") == {strange}
+        (kannader / "queue" / strange).unlink()
+
+
+def test_a_link_in_place_of_our_folder_is_named(kannader: Path, open_kannader: Opener) -> None:
+    """A link in place of hold/ is named and not entered."""
+    (kannader / "hold").symlink_to("/tmp")
+    store = open_kannader()
+    task = send(store)
+    assert "hold" in problems_in(store)
+    with pytest.raises(Unavailable, match="hold"):
+        store.swap(task, verbs.hold(task, NOW))
+    assert found(store, task.id) == task
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_mail_in_a_folder_of_the_queue_is_queued(
+    kannader: Path, open_kannader: Opener, depth: int
+) -> None:
+    """Kannader walks folders below `queue`, and sends what is in them: its mail is no orphan after
+    an hour, and cannot be discarded; a problem names the folder."""
+    later = time.time() + 7200
+    store = open_kannader(lambda: later)
+    task = send(store)
+    link = kannader / "queue" / task.id
+    below = kannader / "queue" / "/".join(["sub", "deep"][:depth])
+    below.mkdir(parents=True)
+    (below / task.id).symlink_to("../" * depth + str(link.readlink()))
+    mail = link.resolve().parent
+    link.unlink()
+
+    assert problems_in(store) == {
+        "queue/sub": "a folder with links to a mail, which Kannader sends: move them to queue"
+    }
+    assert store.recover() == []
+    with pytest.raises(Unsupported, match="not an orphaned mail"):
+        store.control("discard", f"data/{mail.name}")
+    (below / task.id).unlink()
+    assert "orphaned mail (complete)" in str(problems_in(store))
+
+
+def test_a_doubled_link_is_a_problem_and_sent_once(kannader: Path, open_kannader: Opener) -> None:
+    """Two links to one recipient are a problem of that recipient; one is claimed, and the other is
+    quarantined and can be discarded without its mail."""
+    store = open_kannader()
+    task = send(store)
+    link = (kannader / "queue" / task.id).readlink()
+    (kannader / "queue" / "zz").symlink_to(link)
+
+    ((where, what),) = problems_in(store).items()
+    assert where == f"data/{link.parent.name}/{link.name}"
+    assert what.startswith("queue/zz leads to the same recipient as queue/")
+    (claimed,) = store.take(NOW, "me", 9)
+    assert (claimed.id, list(store.take(NOW, "me", 9))) == (task.id, [])
+    store.swap(claimed, verbs.unclaim(claimed))
+    store.recover()
+    assert aside(kannader) == {"queue.zz"}
+
+    where = ".spooldeck/aside/queue.zz"
+    assert store.forecast("discard", where).words == f"{where}: would be deleted permanently"
+    assert store.control("discard", where) == f"{where}: deleted"
+    assert problems_in(store) == {} and found(store, task.id).destination == TO[0]
+
+
+def test_of_many_links_only_the_doubled_are_problems(open_kannader: Opener, kannader: Path) -> None:
+    """A doubled link and an id in two folders are named, each once; asked for by its id, a task in
+    two folders is shown with its problem, and neither moves over the other."""
+    store = open_kannader()
+    _, doubled, twice, other = (send(store, to) for to in ("a@b.c", "d@e.f", "g@h.i", "j@k.l"))
+    queue, hold = kannader / "queue", kannader / "hold"
+    hold.mkdir(mode=0o700)
+    (queue / "second").symlink_to((queue / doubled.id).readlink())
+    (hold / twice.id).symlink_to((queue / other.id).readlink())
+    at_once = "is in hold and queue at the same time"
+
+    shared = {task.id: f"data{task.payload.rpartition('/data')[2]}" for task in (doubled, other)}
+    wrong = {
+        where.rpartition("/")[0] if where.startswith("data/") else where: what.split(" leads ")[0]
+        for where, what in problems_in(store).items()
+    }
+    assert wrong == {
+        shared[doubled.id].rpartition("/")[0]: f"queue/{max(doubled.id, 'second')}",
+        shared[other.id].rpartition("/")[0]: f"queue/{other.id}",
+        f"queue/{twice.id}": at_once,
+    }
+
+    (queue / other.id).unlink()
+    asked = list(store.scan({twice.id}))
+    assert [type(item) for item in asked] == [Task, Task, Problem]
+    with pytest.raises(Gone):
+        store.swap(twice, verbs.hold(twice, NOW))
+    assert list(store.scan({other.id})) == [Missing(other.id)]
+
+
+@pytest.fixture
+def nobodys() -> Iterator[Path]:
+    """An empty spool of the user of `by_nobody`."""
+    with nobodys_folder() as folder:
+        root = folder / "kannader"
+        by_nobody(lambda: make_spool(str(root)))
+        yield root
+
+
+CLOSED = ("schedule", "metadata", "", "..")
+"""The parts of a mail that can be closed to us, by their path from its link."""
+
+
+def test_a_mail_that_may_not_be_read_is_a_problem(nobodys: Path) -> None:
+    """A file or a folder closed to us is named, and the next mail is claimed, behind twelve closed
+    ones as well."""
+
+    def look() -> None:
+        with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
+            for name in CLOSED:
+                bad, good = send(store), send(store)
+                closed = (nobodys / "queue" / bad.id / name).resolve()
+                closed.chmod(0)
+                shown, taken = problems_in(store), list(store.take(NOW, "me", 9))
+                closed.chmod(0o700)
+
+                assert f"queue/{bad.id}" in shown, name
+                assert [task.id for task in taken] == [good.id], name
+                for task in (*taken, *store.take(NOW, "me", 9)):
+                    store.swap(task, None)
+            for _ in range(12):
+                (nobodys / "queue" / send(store).id / "metadata").resolve().chmod(0)
+            good = send(store)
+            assert [task.id for task in store.take(NOW, "me", 99)] == [good.id]
+            assert list(store.take(NOW, "me", 99)) == []
+
+    by_nobody(look)
+
+
+def test_what_may_not_be_read_is_left_by_recovery(nobodys: Path) -> None:
+    """A missing right is no damage: it is reported, dry or not, and nothing is moved; in a closed
+    mail nothing is an orphan or a stale note."""
+
+    def recover(name: str, word: str) -> None:
+        root = nobodys.with_name(f"{word}{CLOSED.index(name)}")
+        make_spool(str(root))
+        with naming(name, word), closing(KannaderStore(str(root), lambda: NOW)) as store:
+            store.swap(task := send(store), verbs.hold(task, NOW))
+            where = f"{word}/{task.id}"
+            (root / "hold" / task.id).rename(root / where)
+            closed = (root / where / name).resolve()
+            closed.chmod(0)
+            dry, done, seen = store.recover(dry=True), store.recover(), problems_in(store)
+            closed.chmod(0o700)
+
+            for said in (dry, done):
+                assert [f"{where}: " in line and "Permission" in line for line in said] == [True]
+            assert "cannot be read now" in seen[where]
+            assert found(store, task.id).destination == TO[0] and store.recover() == []
+
+    def recover_each() -> None:
+        for name, word in itertools.product(CLOSED, ("queue", "inflight", "hold")):
+            recover(name, word)
+        with closing(KannaderStore(str(nobodys), lambda: NOW + 9e9)) as store:
+            send(store)
+            (task,) = store.take(NOW + 9e9, "me", 1)
+            store.swap(task, verbs.nack(task, NOW, "no"))
+            metadata = (nobodys / "queue" / task.id / "metadata").resolve()
+            (nobodys / "queue" / task.id).unlink()
+            for closed in (metadata, metadata.parent.parent):
+                mode = closed.stat().st_mode
+                closed.chmod(0)
+                store.recover()
+                closed.chmod(mode)
+            assert metadata.read_bytes()
+            assert names(nobodys / ".spooldeck" / "notes")
+
+    by_nobody(recover_each)
+
+
+def test_a_spool_that_is_not_ours_to_write_is_only_shown(nobodys: Path) -> None:
+    """In a spool open to everybody, closed to us, or of another user, every edge is refused with
+    the folder, and mails are shown."""
+
+    def refused(why: str, ident: str) -> None:
+        with closing(KannaderStore(str(nobodys), lambda: NOW)) as other:
+            assert {edge.refusal for edge in other.edges.values()} == {why}
+            seen = found(other, ident)
+            with pytest.raises(Unsupported, match=why):
+                other.swap(seen, verbs.hold(seen, NOW))
+
+    def change() -> None:
+        with closing(KannaderStore(str(nobodys), lambda: NOW)) as store:
+            ident = send(store).id
+        for word in FOLDERS:
+            (nobodys / word).chmod(0o500)
+            refused(f"Permission denied: cannot write to {nobodys / word}", ident)
+            (nobodys / word).chmod(0o700)
+        queue = nobodys / "queue"
+        queue.chmod(0o777)
+        refused(f"{queue} is world-writable: run chmod o-w {queue}", ident)
+
+    by_nobody(change)
+    if os.geteuid() != 0:  # only root gives a folder away
+        return
+    (ident,) = names(nobodys / "queue")
+    for path in (nobodys, *nobodys.rglob("*")):
+        owner = NOBODY + 1 if path.name == "queue" else NOBODY
+        os.chown(path, owner, NOBODY, follow_symlinks=False)
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o770)
+    theirs = f"{nobodys}/queue belongs to UID {NOBODY + 1}, not to this user"
+    by_nobody(lambda: refused(theirs, ident))
+
+
+@pytest.mark.parametrize("word", ["queue", "hold"])
+def test_a_mended_mail_is_restored_from_quarantine(
+    kannader: Path, open_kannader: Opener, word: str
+) -> None:
+    """A broken mail is not put back; a mended one is, in its folder, under its id, unchanged."""
+    store = open_kannader()
+    task = send(store)
+    if word == "hold":
+        store.swap(task, verbs.hold(task, NOW))
+    before = found(store, task.id)
+    metadata = (kannader / word / task.id / "metadata").resolve()
+    whole = metadata.read_bytes()
+    metadata.write_bytes(b"torn")
+    store.recover()
+    where = f".spooldeck/aside/{word}.{task.id}"
+    assert "metadata: no JSON" in problems_in(store)[where]
+
+    with pytest.raises(Unsupported, match="can never be sent"):
+        store.control("put-back", where)
+    metadata.write_bytes(whole)
+    assert problems_in(store)[where] == "quarantined link: repaired; put it back, or discard it"
+    assert store.control("put-back", where) == f"{where}: put back as {word}/{task.id}"
+
+    assert found(store, task.id)._replace(rev="") == before._replace(rev="")
+    assert problems_in(store) == {} and store.recover() == []
+    with pytest.raises(Unsupported, match="no such quarantined link"):
+        store.control("put-back", where)
+
+
+@pytest.mark.parametrize(
+    ("target", "keeps", "why"),
+    [
+        (".spooldeck/aside/../../queue/{id}", None, "no such quarantined link"),
+        (".spooldeck/aside/{id}", None, "no such quarantined link"),
+        ("queue/{id}", None, "not an orphaned mail"),
+        ("data/{mail}", None, "not an orphaned mail"),
+        (".spooldeck/aside/queue.{id}", "notes.txt", "not a file of Kannader: move it away"),
+    ],
+)
+def test_only_a_quarantined_link_or_an_orphan_is_discarded(
+    kannader: Path, open_kannader: Opener, target: str, keeps: str | None, why: str
+) -> None:
+    """A linked mail, a path out of the quarantine, and a mail with another program's file are not
+    discarded, and the forecast refuses them too."""
+    store = open_kannader()
+    task = send(store)
+    dest = (kannader / "queue" / task.id).resolve()
+    if keeps:
+        (dest / keeps).write_text("mine")
+        (dest / "metadata").write_bytes(b"torn")
+        store.recover()
+    before = sorted(kannader.rglob("*"))
+    for act in (store.forecast, store.control):
+        with pytest.raises(Unsupported, match=why):
+            act("discard", target.format(id=task.id, mail=dest.parent.name))
+    assert sorted(kannader.rglob("*")) == before
+
+
+def test_a_second_link_is_not_put_back(kannader: Path, open_kannader: Opener) -> None:
+    """A quarantined link whose recipient another link leads to stays, and so does one that leads
+    nowhere; without the other link it is put back."""
+    store = open_kannader()
+    task = send(store)
+    queue, folder = kannader / "queue", kannader / ".spooldeck" / "aside"
+    folder.mkdir()
+    (folder / f"queue.{task.id}.2").symlink_to((queue / task.id).readlink())
+    (folder / "queue.x").symlink_to("/etc/passwd")
+    (folder / "y").symlink_to("../data")
+
+    for name in (f"queue.{task.id}.2", "queue.x", "y", "../../queue", "", "."):
+        with pytest.raises(Unsupported):
+            store.control("put-back", f".spooldeck/aside/{name}")
+    (queue / task.id).rename(queue / "other")
+    with pytest.raises(Unsupported, match="another link leads to the same recipient"):
+        store.control("put-back", f".spooldeck/aside/queue.{task.id}.2")
+    (queue / "other").unlink()
+    (queue / task.id).symlink_to("nowhere")
+    store.control("put-back", f".spooldeck/aside/queue.{task.id}.2")
+
+    assert names(folder) == {"queue.x", "y"}
+    (new,) = names(queue) - {task.id}
+    assert mail_format.is_uuid(new) and tasks_in(store)[TO[0]].id == new
+
+
+@pytest.mark.parametrize("moment", [10**13, -(10**12)])
+def test_a_time_that_no_calendar_has_is_no_time(open_kannader: Opener, moment: int) -> None:
+    """A link with such a modification time was created at an unknown time."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        root = Path(place) / "spool"
+        make_spool(str(root))
+        store = open_kannader(root=root)
+        task = send(store)
+        link = root / "queue" / task.id
+        os.utime(link, (moment, moment), follow_symlinks=False)
+        if link.lstat().st_mtime != moment:
+            pytest.skip("no such time on this file system")
+        assert found(store, task.id).created == 0
+
+
+def test_an_unknown_envelope_is_not_in_the_description(
+    kannader: Path, open_kannader: Opener
+) -> None:
+    """An address in an unknown form is shown as the destination; the description names the form."""
+    store = open_kannader()
+    task = send(store)
+    metadata = (kannader / "queue" / task.id / "metadata").resolve()
+    metadata.write_bytes(metadata.read_bytes().replace(b'"to":{', b'"to":{"new":1,'))
+    seen = found(store, task.id)
+    assert seen.description == "envelope in an unknown format"
+    assert seen.destination.startswith('{"new":1,')
+
+
+def test_the_contents_are_sent_in_wire_form(open_kannader: Opener) -> None:
+    """The text that is sent is the wire form, to the byte; decoded, it is what was enqueued."""
+    store = open_kannader()
+    send(store)
+    (task,) = store.take(NOW, "me", 1)
+    envelope, contents = store.open_message(task)
+    with contents:
+        sent = contents.read()
+    assert sent == mail_format.encode_wire(TEXT) == store.read(task, "contents")
+    assert unwired(sent) == TEXT.replace(b"\n", b"\r\n")
+    assert envelope.recipient == TO[0]
+
+
+def test_a_full_scan_orders_links_of_any_name(open_kannader: Opener, kannader: Path) -> None:
+    """After the peek the mails of a folder come in the order of their ids, whatever their names;
+    a name that is no text is a problem."""
+    store, queue = open_kannader(), kannader / "queue"
+    target = (queue / send(store).id).readlink()
+    for name in ("zebra", "a", "ä", "Z", "10", "9"):
+        (queue / name).symlink_to(target)
+    (queue / os.fsdecode(b"\xff")).symlink_to("nowhere")
+    seen = list(store.scan())
+    ids = [item.id for item in seen if isinstance(item, Task)]
+    there = len(names(queue)) - 1
+    assert ids[there:] == sorted(ids[:there]) == sorted(names(queue) - {"\udcff"})
+    assert [item.what for item in seen if isinstance(item, Problem) and "UTF-8" in item.what]
+
+
+def test_our_other_files_in_the_spool_stay(open_kannader: Opener, kannader: Path) -> None:
+    """Journal, operators' notes, log and recordings beside the trash are no problem, and neither a
+    scan, a change nor recovery touches them."""
+    ours = kannader / ".spooldeck"
+    for word in ("journal", "log", "run", "metrics", "recorder", "mailspool", "suspended"):
+        (ours / word).mkdir(parents=True)
+        (ours / word / "queue.log").write_text("ours")
+    (ours / "journal" / "op").symlink_to("../../queue")
+    before = {path: path.lstat().st_mtime_ns for path in ours.rglob("*")}
+    store = open_kannader()
+    task = send(store)
+    store.swap(task, verbs.purge(task, NOW))
+    said = store.recover()
+    assert (problems_in(store), said) == ({}, [])
+    assert {path: path.lstat().st_mtime_ns for path in before} == before

@@ -1,0 +1,437 @@
+"""A disk that refuses, a process that stops, a folder that is replaced: nothing is lost, and
+nothing is said that does not hold."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import itertools
+import os
+import resource
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
+from engine.model import Move, Problem, State, Task
+from engine.store import Gone, StoreError, Unavailable
+from engine.system import files
+from tests.nftban_spool import (
+    FILE,
+    IDENT,
+    NAME,
+    NOW,
+    a_task,
+    just_before,
+    later,
+    new_spool,
+    put,
+    there,
+)
+from tests.store_contents import naming
+
+Opener = Callable[..., NftbanStore]
+
+
+def standing(spool: SpoolFolders) -> list[str]:
+    """Every whole copy of the task, wherever it lies below the queue's folder, by its folder."""
+    queue = Path(spool.pending).parent
+    return sorted(
+        path.parent.relative_to(queue).as_posix()
+        for path in queue.rglob("*")
+        if path.is_file() and not path.name.startswith("T.") and IDENT in path.name
+    )
+
+
+@contextmanager
+def stopped_with(path: Path) -> Iterator[None]:
+    """Another process has the flock of a file, and was stopped."""
+    path.parent.mkdir(exist_ok=True)
+    program = (
+        "import fcntl, os, signal, sys\n"
+        "file = open(sys.argv[1], 'a')\n"
+        "fcntl.flock(file, fcntl.LOCK_EX)\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(path)]) as process:
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def test_a_stopped_process_stops_nobody(spool: SpoolFolders) -> None:
+    """Whoever waits for the desk's lock waits for so long as it was told, then says so; nothing
+    has moved, or recovery knows where it goes."""
+    with closing(NftbanStore(spool, lambda: NOW, patience=0.05)) as store:
+        task = put(store, State.ACTIVE)
+        with stopped_with(Path(spool.staging_dir, ".lock")):
+            held = r"locked for 0\.05 s"
+            with pytest.raises(Unavailable, match=held):
+                store.swap(None, a_task(2))
+            with pytest.raises(Unavailable, match=held):
+                store.swap(task, verbs.nack(task, NOW + 60, "failed"))
+            (outcome,) = store.swap_all([Move(None, a_task(3))])
+            assert isinstance(outcome.error, Unavailable)
+            with pytest.raises(Unavailable):
+                store.recover()
+            assert standing(spool) == [".spooldeck"]
+
+        assert store.recover() == [f"{IDENT}: interrupted move, now in pending"]
+        store.swap(None, a_task(2))
+        assert standing(spool) == ["pending"]
+        assert [t.attempts for t in store.scan({IDENT}) if isinstance(t, Task)] == [1]
+
+
+def test_a_lock_is_waited_for_in_pauses(tmp_path: Path) -> None:
+    """A lock that is let go of in time is had, and no clock is read for it."""
+    with (tmp_path / "x").open("w") as theirs, (tmp_path / "x").open("w") as ours:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        pauses: list[float] = []
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                fcntl.flock(theirs, fcntl.LOCK_UN)
+
+        with files.Flock(ours.fileno(), 10.0, pause):
+            assert not files.claim_flock(theirs.fileno())
+        assert len(pauses) == 3
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        with (
+            pytest.raises(TimeoutError, match="locked for 1 s"),
+            files.Flock(ours.fileno(), 1.0, pauses.append),
+        ):
+            pass
+        assert 1.0 <= sum(pauses[3:]) < 1.1
+
+
+def test_looking_takes_no_lock(spool: SpoolFolders, open_spool: Opener) -> None:
+    """A lock taken to see whether somebody works on a file would make a recovery pass it by."""
+    Path(spool.staging_dir).mkdir()
+    for number, word in enumerate(("held", "trash")):
+        moving = f"D.{a_task(number).id}.pending.{word}.{zlib.crc32(FILE):08x}.1-0-1"
+        Path(spool.staging_dir, moving).write_bytes(FILE)
+    store, locks = open_spool(), list[str]()
+    watching = [locks]
+
+    def watch(event: str, _: object) -> None:
+        for seen in watching:
+            if event.startswith("fcntl"):
+                seen.append(event)
+
+    sys.addaudithook(watch)
+
+    with Path(spool.staging_dir, moving).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        locks.clear()
+        shown = [item.where for item in store.scan() if isinstance(item, Problem)]
+    watching.clear()
+
+    assert locks == []
+    assert len(shown) == 1 and a_task(0).id in shown[0]
+
+
+def refusing(number: int = errno.EIO, after: int = 0) -> tuple[Callable[[int], None], list[int]]:
+    """A call that fails with an error number, always or for one call only; the calls so far."""
+    fsync, calls = files.fsync, list[int]()
+
+    def call(fd: int, *args: object, **options: object) -> None:
+        calls.append(0)
+        if after in (0, len(calls)):
+            raise OSError(number, os.strerror(number))
+        fsync(fd)
+
+    return call, calls
+
+
+@pytest.mark.parametrize("name", ["rename", "write", "unlink", "fsync", "fchown"])
+def test_no_error_of_the_disk_is_raw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Under any error of a call, add, take, change, finish and recover raise their own errors, and
+    the task is there once."""
+    states = (State.PENDING, State.ACTIVE, State.DEAD)
+    numbers = (errno.EIO, errno.EINTR, errno.ENOSPC, errno.EROFS)
+    for case, (state, number) in enumerate(itertools.product(states, numbers)):
+        spool = new_spool(tmp_path / str(case))
+        if os.geteuid() == 0:
+            for folder in (spool.pending, spool.work, spool.dlq):
+                os.chown(folder, 65534, 65534)  # so that files are given away
+        with (
+            naming(state, errno.errorcode[number]),
+            closing(NftbanStore(spool._replace(durable=True), lambda: NOW)) as store,
+        ):
+            task = put(store, state)
+            trashed = task._replace(state=State.TRASH)
+            new = verbs.give_up_task(task, "no", 1) if state is State.ACTIVE else trashed
+            acts: list[Callable[[], object]] = [
+                partial(store.swap, None, a_task(2)),
+                lambda store=store: list(store.take(NOW, "me", 1)),  # type: ignore[misc]
+                partial(store.swap, task, new),
+                partial(lambda store, move: list(store.swap_all([move])), store, Move(task, new)),
+                *(store.recover, store.quarantine_broken),
+            ]
+            with monkeypatch.context() as patch:
+                patch.setattr(files, name, refusing(number)[0])
+                for act in acts:
+                    try:
+                        act()
+                    except StoreError as error:
+                        assert isinstance(error, Unavailable | Gone), error
+            assert len(standing(spool)) == 1
+            store.recover()
+            assert len(standing(spool)) == 1
+            assert standing(spool)[0] != ".spooldeck"
+
+
+def test_out_of_descriptors_nothing_is_broken(spool: SpoolFolders, open_spool: Opener) -> None:
+    """A process that may open no more files says so: no task is refused, moved or lost for it."""
+    store = open_spool(lambda: time.time() + 61)
+    for number in range(3):
+        store.swap(None, a_task(number))
+    first_free = os.dup(0)
+    os.close(first_free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    said: list[str] = []
+    claimed: list[Task] = []
+    try:
+        for more in range(6):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (first_free + more, hard))
+            for attempt in (
+                lambda: claimed.extend(store.take(NOW, "me", 1)),
+                lambda: store.swap(None, a_task(7)),
+                store.recover,
+                store.quarantine_broken,
+            ):
+                try:
+                    attempt()
+                except Unavailable as error:
+                    said.append(str(error))
+                except Gone:
+                    continue
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert any("Too many open files" in words for words in said)
+    assert claimed
+    assert not Path(spool.staging_dir, "corrupt").exists()
+    shown = list(store.scan())
+    assert not [item for item in shown if not isinstance(item, Task)]
+    assert len(set(shown)) == 4
+
+
+def test_one_unreadable_file_stops_no_queue(
+    spool: SpoolFolders, open_spool: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file on a bad block is passed by, stays, and is named once; when no file can be read, that
+    is reported. A claim that cannot be confirmed is given back."""
+    store = open_spool()
+    for number in range(3):
+        store.swap(None, a_task(number))
+    bad = {a_task(0).id, a_task(1).id}
+    read, stat = files.open_guarded, os.stat
+
+    def opened(name: str, folder: int) -> int:
+        if name.removesuffix(".task") in bad:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(name, folder)
+
+    def fails(path: object, *args: object, **options: object) -> object:
+        if str(path).startswith(f"{spool.work}/"):
+            raise OSError(errno.EIO, "Input/output error")
+        return stat(path, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(files, "open_guarded", opened)
+    assert [task.id for task in store.take(NOW, "me", 9)] == [a_task(2).id]
+    with pytest.raises(Unavailable, match="Input/output error"):
+        list(store.take(NOW, "me", 9))
+    passed = "skipped, cannot be claimed: Input/output error"
+    assert store.quarantine_broken() == [f"pending/{a_task(n).id}.task: {passed}" for n in (0, 1)]
+    assert store.quarantine_broken() == []
+    bad.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", fails)
+        with pytest.raises(Unavailable):
+            list(store.take(NOW, "me", 1))
+    assert len(list(store.take(NOW, "me", 9))) == 2
+
+
+def test_an_interrupted_change_is_finished_by_the_same_worker(
+    spool: SpoolFolders, open_spool: Opener
+) -> None:
+    """A worker that runs for weeks finishes its own interrupted change."""
+    store = open_spool(durable=True)
+    task = put(store, State.ACTIVE)
+    folder, fsync = Path(spool.work).stat().st_ino, files.fsync
+    with pytest.MonkeyPatch.context() as patch:
+        fails = refusing()[0]
+        patch.setattr(
+            files, "fsync", lambda fd: (fails if os.fstat(fd).st_ino == folder else fsync)(fd)
+        )
+        with pytest.raises(Unavailable, match="interrupted, recovery will finish it"):
+            store.swap(task, verbs.nack(task, NOW + 60, "failed"))
+    assert standing(spool) == [".spooldeck"]
+    assert store.quarantine_broken() == [f"{IDENT}: interrupted move, now in pending"]
+    assert store.quarantine_broken() == []
+    assert standing(spool) == ["pending"]
+
+
+CHANGES: dict[str, tuple[State | None, Callable[[Task], Task]]] = {
+    "enqueue": (None, lambda task: task),
+    "nack": (State.ACTIVE, lambda task: verbs.nack(task, NOW + 60, "failed")),
+    "edit": (State.PENDING, lambda task: task._replace(description="after")),
+    "hold": (State.PENDING, lambda task: verbs.hold(task, NOW)),
+}
+"""The state of the task before, and what it becomes."""
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
+def test_a_failed_fsync_is_reported(
+    together: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever fsync of a change the disk refuses, the answer is that it is not done."""
+    for change, (state, new) in CHANGES.items():
+        for number in itertools.count(1):
+            spool = new_spool(tmp_path / f"{change}{number}")._replace(durable=True)
+            outcome: Exception | None = None
+            with closing(NftbanStore(spool, lambda: NOW)) as store:
+                old = None if state is None else put(store, state)
+                with monkeypatch.context() as patch:
+                    fails, calls = refusing(after=number)
+                    patch.setattr(files, "fsync", fails)
+                    if together:
+                        (done,) = store.swap_all([Move(old, new(old or a_task()))])
+                        outcome = done.error
+                    else:
+                        try:
+                            store.swap(old, new(old or a_task()))
+                        except Unavailable as refusal:
+                            outcome = refusal
+            assert isinstance(outcome, Unavailable) or outcome is None
+            assert (outcome is None) == (len(calls) < number), (change, number, outcome)
+            if outcome is None:
+                assert number > 2, "at least the file and its folder are synced"
+                break
+
+
+def test_a_file_written_line_by_line_is_claimed_only_whole(
+    spool: SpoolFolders, open_spool: Opener
+) -> None:
+    """Cut after any of its lines, a young file is neither claimed nor moved nor quarantined; nor is
+    a claimed or dead one that is being rewritten; once it is whole, it is what it was."""
+    rows = FILE.splitlines(keepends=True)
+    path = Path(spool.pending, NAME)
+    for count in range(len(rows)):
+        path.write_bytes(half := b"".join(rows[:count]))
+        now = time.time()  # as the file has it
+        store = open_spool(lambda now=now: now)
+        assert (list(store.take(now, "me", 1)), store.quarantine_broken()) == ([], []), count
+        for seen in {item.id: item for item in store.scan() if isinstance(item, Task)}.values():
+            with pytest.raises(Gone):
+                store.swap(seen, verbs.hold(seen, now))
+        assert path.read_bytes() == half
+    path.write_bytes(FILE)
+    assert [task.id for task in store.take(time.time(), "me", 1)] == [IDENT]
+
+    changes: tuple[tuple[str, State, Callable[[Task], Task]], ...] = (
+        (spool.work, State.ACTIVE, lambda task: verbs.nack(task, 0, "orphan")),
+        (spool.dlq, State.DEAD, lambda task: verbs.retry(task, 0)),
+    )
+    for folder, state, change in changes:
+        path = Path(folder, NAME)
+        for count in range(len(rows)):
+            with path.open("wb") as writer:
+                writer.write(b"".join(rows[:count]))
+                writer.flush()
+                store = open_spool(time.time)
+                tasks = {item.id: item for item in store.scan() if isinstance(item, Task)}
+                moves = [Move(task, change(task)) for task in tasks.values()]
+                assert all(outcome.error for outcome in store.swap_all(moves)), (folder, count)
+            path.write_bytes(FILE)
+            assert there(store).state is state
+        path.unlink()
+
+
+def test_a_torn_file_on_the_desk_waits_for_a_minute(
+    spool: SpoolFolders, open_spool: Opener
+) -> None:
+    """The real program may be writing it: it goes back only when nothing has changed since."""
+    Path(spool.staging_dir).mkdir()
+    left = Path(spool.staging_dir, f"D.{IDENT}.pending.held.00000000.1-0-1")
+    for data in (b"", FILE[:70], FILE[:-1]):
+        left.write_bytes(data)
+        assert open_spool(lambda: time.time() + 59).recover() == []
+        assert standing(spool) == [".spooldeck"]
+        assert open_spool(later).recover()
+        assert standing(spool) == ["pending"]
+        Path(spool.pending, NAME).unlink()
+
+
+VERBS: dict[str, tuple[State | None, str | None, Callable[[Task], Task | None]]] = {
+    "add": (None, "pending", lambda task: task),
+    "take": (State.PENDING, "work", lambda task: task),
+    "ack": (State.ACTIVE, None, lambda task: None),
+    "nack": (State.ACTIVE, "pending", lambda task: verbs.nack(task, NOW + 60, "no")),
+    "bury": (State.ACTIVE, "dlq", lambda task: verbs.give_up_task(task, "no", 1)),
+    "hold": (State.PENDING, None, lambda task: verbs.hold(task, NOW)),
+}
+"""The state of a task before a verb, its folder afterwards, and what it becomes."""
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_works_on_the_folders_of_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str, within: bool
+) -> None:
+    """A folder replaced before a verb, or within it before its first move: what is reported as done
+    is seen by way of the path, else it is reported as not done; the task is there at most once."""
+    for word in ("pending", "work", "dlq", ".spooldeck", "all"):
+        spool = new_spool(tmp_path / word)
+        with naming(word), closing(NftbanStore(spool, lambda: NOW)) as store:
+            replaced_meanwhile(spool, store, verb, word, monkeypatch if within else None)
+
+
+def replaced_meanwhile(
+    spool: SpoolFolders, store: NftbanStore, verb: str, word: str, within: pytest.MonkeyPatch | None
+) -> None:
+    """Carry out a verb while a folder is replaced, and check what has become of the task."""
+    state, goal, new = VERBS[verb]
+    task, queue = a_task() if state is None else put(store, state), Path(spool.pending).parent
+    if state is None:
+        store.swap(None, a_task(2))  # everything is open
+
+    def replaced() -> None:
+        (queue if word == "all" else queue / word).rename(queue.with_name("moved"))
+        for each in ("pending", "work", "dlq") if word == "all" else (word,):
+            (queue / each).mkdir(parents=True)
+
+    answer: object = None
+    with pytest.MonkeyPatch.context() as patch, suppress(Unavailable, Gone):
+        if within is None:
+            replaced()
+        else:
+            just_before(patch, replaced)
+        if verb == "take":
+            answer = list(store.take(NOW, "me", 1))
+        else:
+            answer = store.swap(None if state is None else task, new(task))
+
+    with closing(NftbanStore(spool, lambda: NOW)) as other:
+        seen = [item.state for item in other.scan({IDENT}) if isinstance(item, Task)]
+    if answer and goal is not None:
+        assert [store.states[state] for state in seen] == [goal]
+    every = (*queue.with_name("moved").rglob("*"), *queue.rglob("*"))
+    left = [path for path in every if path.is_file() and IDENT in path.name]
+    whole = [path for path in left if not path.name.startswith("T.")]
+    lost = (verb == "ack" and answer == "") or (verb == "add" and answer is None)
+    assert len(whole) == (0 if lost else 1), whole

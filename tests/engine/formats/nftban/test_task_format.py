@@ -1,0 +1,462 @@
+"""The text of a task file: the contract's own files, both parsers, and what shells make of it."""
+
+import itertools
+import shutil
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from engine import verbs
+from engine.formats.nftban import task_format
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
+from engine.formats.nftban.task_format import (
+    Record,
+    parse_canonical,
+    parse_strict,
+    parse_task,
+    render_task,
+)
+from engine.model import State, Task
+from engine.policy import shipped_retries
+from engine.store import Unsupported
+from engine.system.files import Refused
+from engine.text.safe import contract_error, contract_text
+from engine.work.rescuer import task_after_failure
+from tests.examples import examples
+from tests.nftban_spool import FILE, IDENT, NAME, NOW, new_spool, there
+from tests.store_contents import naming
+
+GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "nftban"
+TASKS = sorted(path.name for path in GOLDEN.glob("*.task"))
+CREATED = 1_795_167_675
+"""When the golden tasks were made, epoch seconds."""
+RAW_ERROR = (
+    "Error: set 'blacklist_ipv4' does not exist; code=$(id) `x` "
+    '"a&b" café\nsecond line\ttab \\ back\n'
+)
+"""What the golden task's handler said, before it was made plain."""
+
+LINE = {key.split(b"=")[0].decode(): key for key in FILE.splitlines()}
+
+
+def golden(name: str) -> bytes:
+    """A file that the real program wrote."""
+    return (GOLDEN / name).read_bytes()
+
+
+def test_a_golden_file_is_written_as_it_was_read() -> None:
+    """Read and written again, a file of the real program is byte for byte itself; each line of a
+    dead task arrives in its field."""
+    assert len(TASKS) == 8
+    for name in TASKS:
+        data = golden(name)
+        record = parse_task(data, data.split(b'"')[1].decode())
+        assert render_task(record) == data, name
+        assert parse_canonical(data) == record == parse_strict(data), name
+    assert parse_task(golden("dlq.task"), "20261120T094115Z-geoban_apply-c2c41696") == Record(
+        id="20261120T094115Z-geoban_apply-c2c41696",
+        kind="geoban_apply",
+        description="geoban_apply",
+        created=CREATED,
+        retries=3,
+        due=0,
+        error=contract_error(RAW_ERROR),
+        payload="",
+        dead_since=1_795_167_683,
+        dead_reason="max_retries_exceeded",
+    )
+
+
+LETTER = "/var/lib/nftban/mailspool/mail-2026-11-20T09:46:04Z-a96ebf3e/meta.sh"
+
+
+@pytest.mark.parametrize(
+    ("name", "created", "kind", "token", "description", "payload"),
+    [
+        ("feeds_sync", CREATED, "feeds_sync", "da0619a0", "Feed enabled: spamhaus", ""),
+        ("geoban_apply.default-description", CREATED, "geoban_apply", "c2c41696", "", ""),
+        ("mail_send", 1_795_167_964, "mail_send", "2f72c807", "Spooled mail to admin@...", LETTER),
+    ],
+)
+def test_enqueue_writes_the_golden_file(
+    spool: SpoolFolders,
+    name: str,
+    created: int,
+    kind: str,
+    token: str,
+    description: str,
+    payload: str,
+) -> None:
+    """A new task's file is byte for byte the one that the real program writes."""
+    task = verbs.enqueue(kind, created + 0.9, token, description, payload)
+    # The golden file's mail is stored in the real program's folder, and not here.
+    with closing(NftbanStore(spool._replace(mail_spool=""))) as store:
+        rev = store.swap(None, task)
+        assert store.read(task._replace(rev=rev)) == golden(f"pending-new.{name}.task")
+
+
+def test_a_tasks_life_in_golden_files(open_spool: Callable[..., NftbanStore]) -> None:
+    """Fails, waits, fails, waits, fails for good, is retried: the golden files, byte for byte."""
+    times = iter([0.0, 1_795_167_681.5, 1_795_167_682.5, 1_795_167_683.5, 1_795_167_690.5])
+    now = [next(times)]
+    store = open_spool(lambda: now[0])
+    store.swap(None, verbs.enqueue("geoban_apply", CREATED, "c2c41696"))
+    held = []
+
+    def stored() -> bytes:
+        (task,) = {item for item in store.scan() if isinstance(item, Task)}
+        return store.read(task)
+
+    for _ in range(3):
+        (task,) = store.take(4_000_000_000, "me", 1)
+        held.append(store.read(task))
+        now[0] = next(times)
+        store.swap(
+            task, task_after_failure(task, contract_error(RAW_ERROR), shipped_retries(), now[0])
+        )
+        held.append(stored())
+    (dead,) = store.scan({"dlq"})
+    assert isinstance(dead, Task)
+    store.swap(dead, verbs.retry(dead, next(times)))
+    held.append(stored())
+
+    new, first, second = (
+        golden(f"pending-{name}.task")
+        for name in ("new.geoban_apply.default-description", "retry1", "retry2")
+    )
+    assert held == [
+        *(new, first, first, second, second),
+        *(golden("dlq.task"), golden("pending-after-dlq-retry.task")),
+    ]
+
+
+PLAIN = st.text("ABCXYZabcxyz0189 _.-:/", max_size=40)
+NUMBER = st.integers(0, 999_999_999_999)
+DEATHS = st.just((None, "")) | st.tuples(NUMBER, PLAIN)
+RECORDS = st.builds(
+    lambda live, death, more: Record._make((*live, *death, more)),
+    st.tuples(
+        st.sampled_from([IDENT, "a", "0:b_c-d"]),
+        st.sampled_from(["job", "x", "feeds_sync", "_0"]),
+        *(PLAIN, NUMBER, NUMBER, NUMBER, PLAIN, PLAIN),
+    ),
+    DEATHS,
+    st.sampled_from([(), (("TASK_COLOUR", "green"),)]),
+)
+
+
+@given(RECORDS)
+def test_what_is_written_reads_as_it_was(record: Record) -> None:
+    """Write, then read: the same record, by either parser."""
+    data = render_task(record)
+    assert parse_task(data, record.id) == record
+    assert parse_strict(data) == record
+    assert (parse_canonical(data) == record) is not bool(record.extra_fields)
+
+
+PIECES = [
+    *(b'"', b"\\", b"$", b"`", b"\n", b"\r", b"\t", b"\0", b" ", b"#", b"=", b"'", b"0", b"9"),
+    *(b"TASK_ID", b'TASK_RETRIES="1"\n', b'TASK_X="y"\n', b"# said so\n", b'\\"', b"\\$", b"$(id)"),
+    *(b'TASK_DLQ_EPOCH="7"\n', b'TASK_DLQ_REASON="no"\n', "é".encode(), b"\xff", b"\x7f", b"-"),
+]
+EDITS = st.lists(
+    st.tuples(st.integers(0, 400), st.integers(0, 12), st.sampled_from([b"", *PIECES])),
+    min_size=1,
+    max_size=4,
+)
+
+
+def edited(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
+    """The data with some stretches replaced."""
+    for at, length, piece in edits:
+        at %= len(data) + 1
+        data = data[:at] + piece + data[at + length :]
+    return data
+
+
+@examples(600)
+@given(RECORDS, EDITS)
+def test_the_quick_parser_agrees_with_the_strict_one(
+    record: Record, edits: list[tuple[int, int, bytes]]
+) -> None:
+    """Whatever the quick parser accepts, the strict one accepts, and says the same."""
+    data = edited(render_task(record), edits)
+    quick = parse_canonical(data)
+    if quick is not None:
+        assert parse_strict(data) == quick
+        assert render_task(quick) == data
+
+
+@examples(300)
+@given(st.binary(max_size=200) | st.builds(edited, st.just(FILE), EDITS))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    """No bytes make the parser fail in another way than by refusing, with a reason."""
+    try:
+        parse_task(data, IDENT)
+    except Refused as refusal:
+        assert str(refusal)
+
+
+SHELLS = [
+    pytest.param(
+        shell, marks=pytest.mark.skipif(not shutil.which(shell), reason=f"no {shell} here")
+    )
+    for shell in ("bash", "dash")
+]
+NAMES = task_format.FIELDS
+SCRIPT = f"""
+unset {" ".join(NAMES)}
+for file in "$1"/*.task; do
+    (
+        set -u
+        . "$file"
+        printf '%s\\0' {" ".join(f'"${{{name}-}}"' for name in NAMES)}
+    )
+done
+"""
+
+
+def sourced(shell: str, folder: Path) -> list[list[str]]:
+    """What a shell has in the ten fields after sourcing each file of a folder, in their order."""
+    done = subprocess.run(
+        [shutil.which(shell) or shell, "-c", SCRIPT, shell, str(folder)],
+        capture_output=True,
+        check=True,
+        timeout=120,
+        cwd=folder,
+        env={"PATH": "/nonexistent", "LC_ALL": "C.UTF-8"},
+    )
+    assert done.stderr == b""
+    values = done.stdout.decode().split("\0")[:-1]
+    return [values[at : at + len(NAMES)] for at in range(0, len(values), len(NAMES))]
+
+
+def as_sourced(record: Record) -> list[str]:
+    """What a shell has to have in the ten fields of a record that is written whole."""
+    values = ["" if value is None else str(value) for value in record[:10]]
+    return values if record.dead_since is not None else [*values[:8], "", ""]
+
+
+HOSTILE = [
+    *("$(touch ran)", "`touch ran`", "${HOME}", 'say "no"', "back\\slash", "it's", "a;b&c|d", "~"),
+    *("new\nline", "tab\there", "nul\0", "é ü 中", "\u202eright to left", "\x1b[31mred", "!bang"),
+    *("*", "-n", "$", "\\", '"', "\udcff", "%s %d", "x" * 500, "  two  spaces  ", "#no comment"),
+]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_shells_read_what_we_write(shell: str, tmp_path: Path) -> None:
+    """Whatever text comes in, both shells source from our file what our parser reads from it."""
+    written = []
+    for number, text in enumerate(HOSTILE):
+        task = Task(
+            f"20261120T094115Z-job-{number:08x}",
+            "job",
+            State.PENDING,
+            float(CREATED),
+            due=CREATED + 0.5,
+            attempts=number,
+            description=text,
+            error=text,
+            payload=contract_text(text),
+        )
+        record = task_format.new_record(task)._replace(extra_fields=(("TASK_MORE", text),))
+        dead = task_format.change_record(
+            record, task, task._replace(state=State.DEAD, error=f"!{text}"), 7e8
+        )
+        for name, version in ((f"{number:04}a", record), (f"{number:04}b", dead)):
+            (tmp_path / f"{name}.task").write_bytes(render_task(version))
+            written.append(version)
+
+    assert sourced(shell, tmp_path) == [as_sourced(record) for record in written]
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_rewrite_keeps_unknown_fields_and_completes_the_file(
+    spool: SpoolFolders, open_spool: Callable[..., NftbanStore]
+) -> None:
+    """TASK_* fields outside of the contract are shown, and written again; the four required fields
+    are enough to read, and a rewrite writes all eight: the real program dies without them."""
+    Path(spool.pending, NAME).write_bytes(FILE + b'TASK_COLOUR="green"\nTASK_SIZE="7"\n')
+    store = open_spool()
+    (task,) = store.take(2e9, "me", 1)
+    store.swap(task, verbs.give_up_task(task, "no", 1))
+    assert dict(task.extra) == {"TASK_COLOUR": "green", "TASK_SIZE": "7"}
+    assert Path(spool.dlq, NAME).read_bytes().splitlines()[-4:] == [
+        *(b'TASK_DLQ_EPOCH="1795170000"', b'TASK_DLQ_REASON="max_retries_exceeded"'),
+        *(b'TASK_COLOUR="green"', b'TASK_SIZE="7"'),
+    ]
+    Path(spool.dlq, NAME).unlink()
+
+    four = b"".join(FILE.splitlines(keepends=True)[:4])
+    assert parse_task(four, IDENT) == Record(IDENT, "job", "a job", int(NOW), 0, 0, "", "")
+    Path(spool.pending, NAME).write_bytes(four)
+    (task,) = store.take(2e9, "me", 1)
+    store.swap(task, verbs.nack(task, 1_795_170_060.0, "no"))
+    rows = Path(spool.pending, NAME).read_bytes().splitlines()
+    assert [line.split(b"=")[0].decode() for line in rows] == list(NAMES[:8])
+
+
+def test_from_the_trash_comes_the_same_file(tmp_path: Path) -> None:
+    """Purged and restored, a file is byte for byte what it was, however it was written."""
+    note = b'TASK_NOTE="costs \\$5 or \\"more\\""\n'
+    texts = (b"", b"# a comment\n\n", note, 'TASK_ORT="Köln"\n'.encode())
+    states = (State.PENDING, State.HELD, State.DEAD)
+    for number, (state, more) in enumerate(itertools.product(states, texts)):
+        data = FILE.replace(b'"a job"', b'"for \\$5"') + more
+        if state is State.DEAD:
+            data += b'TASK_DLQ_EPOCH="1795160000"\nTASK_DLQ_REASON="max_retries_exceeded"\n'
+        spool = new_spool(tmp_path / str(number))
+        Path(spool.dlq if state is State.DEAD else spool.pending, NAME).write_bytes(data)
+        with naming(state, more), closing(NftbanStore(spool)) as store:
+            if state is State.HELD:
+                store.swap(there(store), verbs.hold(there(store), 0.0))
+            store.swap(there(store), verbs.purge(there(store), 0.0))
+            store.swap(there(store), there(store)._replace(state=state))
+            assert there(store).state is state
+            assert store.read(there(store)) == data
+
+
+def test_a_file_that_was_dead_before_dies_again(tmp_path: Path) -> None:
+    """A file moved out of dlq/ by hand dies now and for the contract's reason when it dies again,
+    whatever reason it has of its first death."""
+    for number, reason in enumerate(("\\$(touch ran)", '\\"; touch ran; \\"', "Störung", "max")):
+        spool = new_spool(tmp_path / str(number))
+        died = f'TASK_DLQ_EPOCH="7"\nTASK_DLQ_REASON="{reason}"\n'
+        Path(spool.pending, NAME).write_bytes(FILE + died.encode())
+        with closing(NftbanStore(spool, lambda: NOW)) as store:
+            (task,) = store.take(2e9, "me", 1)
+            store.swap(task, verbs.give_up_task(task, "no", 1))
+        assert Path(spool.dlq, NAME).read_bytes().splitlines()[8:] == [
+            *(b'TASK_DLQ_EPOCH="1795170000"', b'TASK_DLQ_REASON="max_retries_exceeded"')
+        ]
+
+
+def test_what_others_wrote_is_made_plain_when_rewritten(tmp_path: Path) -> None:
+    """A value that needs care to be sourced is left as it is until its file is written again."""
+    fields = ("TASK_DESCRIPTION", "TASK_LAST_ERROR", "TASK_PAYLOAD_FILE")
+    values = ("\\$(touch ran)", 'a\\"b', "back\\\\slash", "Köln")
+    for number, (field, value) in enumerate(itertools.product(fields, values)):
+        spool = new_spool(tmp_path / str(number))
+        Path(spool.pending, NAME).write_bytes(data := with_line(field, f'{field}="{value}"'))
+        with naming(field, value), closing(NftbanStore(spool)) as store:
+            (task,) = store.take(2e9, "me", 1)
+            claimed = Path(spool.work, NAME).read_bytes()
+            store.swap(task, verbs.nack(task, 1_795_170_060.0, task.error))
+            assert claimed == data
+            assert parse_canonical(Path(spool.pending, NAME).read_bytes()) is not None
+
+
+def with_line(key: str, line: str) -> bytes:
+    """The example file with one of its lines replaced."""
+    return FILE.replace(LINE[key], line.encode())
+
+
+KEY = "TASK_DESCRIPTION"
+CUT = "a write was interrupted"
+FORM, TAIL = 'line 3: expected KEY="value"', f"line 3: unexpected characters after {KEY}"
+CONTROL = f"line 3: {KEY} has a control character"
+NO_NUMBER = "TASK_RETRIES is {!r}, expected a whole number without leading zeros"
+# What stands in the place of the description's line, and what is said of it.
+ROWS = {
+    **{f'{KEY}="{text}"': "unescaped $" for text in ("$(id)", "$HOME", "${HOME}", "$((1))")},
+    f'{KEY}="`id`"': "unescaped `",
+    **{f"{KEY}{text}": FORM for text in ("=job", "='job'", "=$'job'", '+="job"', '[0]="job"')},
+    **{f'{text}{KEY}="job"': FORM for text in (" ", "export ")},
+    **{f'{KEY}="a"{text}': TAIL for text in ('"b"', "; id", " id", "#b", "\r")},
+    f'{KEY}="a\\\nb"': "continues in the next line",
+    f'{KEY}="job\\': "next line",
+    f'{KEY}="a\nb"': "no closing quote",
+    f'{KEY}="job': "no closing quote",
+    **{f'{KEY}="{text}"': CONTROL for text in ("a\0b", "a\rb", "\x1b[2J", "\x7f", "\x9b2J")},
+    f'{KEY}="a" # b\r': "line 3: control character in a comment",
+    "": f"{KEY} is missing",
+}
+REFUSED: tuple[tuple[bytes, str], ...] = (
+    *((with_line(KEY, row), said) for row, said in ROWS.items()),
+    (b"", f"empty: {CUT}"),
+    (FILE[:-1], f"no newline at its end: {CUT}"),
+    (FILE[:100], f"no newline at its end: {CUT}"),
+    (b"# a\0b\n" + FILE, "line 1: control character in a comment"),
+    (FILE.replace(b"\n", b"\r\n"), "line 1: unexpected characters after TASK_ID"),
+    (b"\xef\xbb\xbf" + FILE, 'line 1: expected KEY="value"'),
+    *((FILE.replace(b"job", b), "not UTF-8 at byte") for b in (b"\xff", b"\xc0\xaf", b"\xed\xa0")),
+    (FILE + b'TASK_RETRIES="1"\n', "line 9: TASK_RETRIES is repeated"),
+    *(
+        (FILE + f'{key}="/tmp"\n'.encode(), f"line 9: unknown key {key}")
+        for key in ("PATH", "IFS", "LD_PRELOAD", "BASH_ENV", "PS4", "task_id", "TASK")
+    ),
+    *(
+        (
+            with_line("TASK_TYPE", f'TASK_TYPE="{kind}"'),
+            "TASK_TYPE is not a task type, expected a-z 0-9 _",
+        )
+        for kind in ("Job", "", "../x", "j" * 65)
+    ),
+    *(
+        (with_line("TASK_RETRIES", f'TASK_RETRIES="{text}"'), NO_NUMBER.format(text))
+        for text in ("08", "-1", "+1", "1e9", "0x1", "", " 1", "1 ", "a", "1" * 13, "a[1]", "٣")
+    ),
+    (
+        FILE.replace(b"00000001", b"00000002"),
+        f"TASK_ID is {IDENT[:-1]}2, expected {IDENT} as in its file name",
+    ),
+    (with_line("TASK_ID", 'TASK_ID="../x"'), "TASK_ID is not a task id, expected"),
+)
+"""What a file says, and what is said of it: which line, and what was expected."""
+
+
+def test_a_bad_file_is_refused_with_its_reason() -> None:
+    """What every shell would not read alike, or would run, is refused, and the reason said."""
+    for data, reason in REFUSED:
+        with pytest.raises(Refused) as refusal:
+            parse_task(data, IDENT)
+        assert reason in str(refusal.value), data
+
+
+def test_what_a_file_may_not_hold_is_not_added(open_spool: Callable[..., NftbanStore]) -> None:
+    """A task file is named ID.task; an id, kind or path that would have to be cleaned is refused,
+    and nothing is written."""
+    for ident in (
+        *(f"20261120T094115Z-feeds_sync-{t}" for t in ("da0619a0", "a1b2", "13468")),
+        "x",
+    ):
+        assert task_format.id_in_name(f"{ident}.task") == ident
+    bad = (".task", "a b.task", "-x.task", "x.task.tmp", ".x.task", "x", "a.b.task", "é.task")
+    for name in (*bad, "x" * 161 + ".task"):
+        assert task_format.id_in_name(name) is None, name
+
+    store, task = open_spool(), Task(IDENT, "job", State.PENDING, NOW, description="a job")
+    for field, values, reason in (
+        ("id", ("../../x", "a.b", ""), "expected letters, digits, _ : -"),
+        ("kind", ("Job", "$(id)"), "expected a-z 0-9 _"),
+        ("kind", ("x" * 65,), "at most 64"),
+        ("payload", ("/tmp/a;b", "/tmp/a\\b", "/tmp/é"), "payload path"),
+    ):
+        for value in values:
+            with pytest.raises(Unsupported, match=reason):
+                store.swap(None, task._replace(**{field: value}))  # type: ignore[arg-type]
+    assert list(store.scan()) == []
+
+
+def test_text_is_made_plain(open_spool: Callable[..., NftbanStore]) -> None:
+    """Descriptions are stored in the contract's characters, one for one; of a long error the first
+    200 characters are kept, then made plain."""
+    store = open_spool()
+    for number, (raw, kept) in enumerate(
+        (
+            ("all in order: a-b_c.d/e 7", "all in order: a-b_c.d/e 7"),
+            *(("admin@example.net", "admin_example.net"), ("back\\slash", "back_slash")),
+            *(("$(id) `id` \"q\" 'q'", "__id_ _id_ _q_ _q_"), ("café", "caf_")),
+            ("one\ntwo\tthree\r", "one_two_three_"),
+        )
+    ):
+        store.swap(None, Task(f"x{number}", "job", State.PENDING, NOW, description=raw))
+        assert there(store, f"x{number}").description == kept
+    assert contract_error("é" * 300) == "_" * 200
+    assert contract_error("x" * 200 + "\n\n") == "x" * 200

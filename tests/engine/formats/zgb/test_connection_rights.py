@@ -1,0 +1,213 @@
+"""With whose rights a database of another user is opened, and what its side files can do."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.formats.zgb.place import ZgbDatabase
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
+from engine.model import State, Task
+from engine.store import StoreError, Unavailable
+from tests.sqlite_hot_journals import plant
+from tests.store_contents import found
+from tests.unprivileged_user import NOBODY, by_nobody, nobodys_folder
+from tui.cli import main
+
+NOW = 1_795_170_000.0
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has more rights than the owner")
+
+
+@pytest.fixture
+def database() -> Iterator[Path]:
+    """A mail queue of another user, with one job."""
+    with nobodys_folder() as folder:
+        path = folder / "zgb.db"
+        by_nobody(lambda: fill(path))
+        yield path
+
+
+def fill(path: Path) -> None:
+    """Make a mail queue with one job."""
+    create(str(path))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("INSERT INTO registrations VALUES (7, 0)")
+        db.execute("INSERT INTO mail_queue (registration_number, mail_type) VALUES (7, 'user')")
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file of root's in a folder of root's."""
+    path = tmp_path / "victim"
+    path.write_text("kept")  # SQLite takes an empty one for none
+    path.chmod(0o600)
+    return path
+
+
+def one(store: ZgbStore) -> Task:
+    """The job of the queue."""
+    return found(store, "7-user")
+
+
+def look(store: ZgbStore) -> None:
+    """Read it."""
+    assert one(store).state is State.PENDING
+
+
+def hold(store: ZgbStore) -> None:
+    """Move it to our own database."""
+    store.swap(one(store), verbs.hold(one(store), NOW))
+
+
+ACTS = {"look": look, "hold": hold}
+
+
+@as_root
+@pytest.mark.parametrize("beside", ["zgb.db", "zgb.db.spooldeck"])
+@pytest.mark.parametrize("rolls_back", [False, True])
+@pytest.mark.parametrize("act", ACTS)
+def test_a_planted_journal_removes_nothing_of_root(
+    database: Path, victim: Path, beside: str, rolls_back: bool, act: str
+) -> None:
+    """What the owner of a database plants beside it, root carries out with the owner's rights."""
+    place = ZgbDatabase(str(database), rolls_back=rolls_back)
+    with closing(ZgbStore(place, lambda: NOW)) as store:
+        hold(store)
+        seen = one(store)
+        back = verbs.release(seen, NOW)
+        store.swap(seen, back)
+    plant(database.with_name(beside), victim, NOBODY)
+    with suppress(StoreError), closing(ZgbStore(place, lambda: NOW)) as store:
+        ACTS[act](store)
+    assert victim.exists()
+
+
+@as_root
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_journal_of_another_user_is_reported_not_rolled_back(
+    database: Path, victim: Path, read_only: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Root that only looks leaves a hot journal as it is, and names the command that ends it, in
+    the doctor as well; a worker of root rolls it back with the owner's rights."""
+    journal = plant(database, victim, NOBODY)
+    before = journal.read_bytes()
+    with pytest.raises(Unavailable, match=r"zgb\.db-journal.*sudo -u nobody spooldeck status"):
+        ZgbStore(ZgbDatabase(str(database), read_only=read_only))
+    assert main(["zgb", "doctor", str(database)]) == 1
+    said = capsys.readouterr().out
+    assert f"sudo -u nobody spooldeck status {database}" in said
+    assert "fix: run that command: it rolls the unfinished write back" in said
+    assert journal.read_bytes() == before
+    with closing(ZgbStore(ZgbDatabase(str(database), rolls_back=True), lambda: NOW)) as store:
+        look(store)
+    assert not journal.exists() and victim.exists()
+
+
+@as_root
+def test_a_journal_planted_under_an_open_store_removes_nothing(
+    database: Path, victim: Path
+) -> None:
+    """A store that is open already meets a new journal with the owner's rights, too."""
+    store = ZgbStore(ZgbDatabase(str(database)), lambda: NOW)
+    hold(store)
+    plant(database, victim, NOBODY)
+    with suppress(StoreError):
+        store.control("mailQueueEnabled", value="1")
+    with suppress(StoreError):
+        list(store.scan())
+    store.close()
+    assert victim.exists()
+
+
+def test_the_journal_of_a_dead_program_of_ours_is_rolled_back(tmp_path: Path) -> None:
+    """What a program of the same user left is undone when the queue is opened."""
+    path = tmp_path / "zgb.db"
+    fill(path)
+    journal = plant(path, tmp_path / "none")
+    with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
+        look(store)
+    assert not journal.exists()
+
+
+@as_root
+def test_what_root_makes_beside_it_is_the_owners(database: Path) -> None:
+    """Our own database, and every side file, belongs to the owner of theirs."""
+    made: set[str] = set()
+
+    def clock() -> float:
+        made.update(entry.name for entry in os.scandir(database.parent) if entry.stat().st_uid == 0)
+        return NOW
+
+    with closing(ZgbStore(ZgbDatabase(str(database)), clock)) as store:
+        hold(store)
+        look_again = one(store)
+    assert look_again.state is State.HELD
+    assert made == set()
+    assert database.with_name("zgb.db.spooldeck").stat().st_uid == NOBODY
+
+
+@pytest.mark.parametrize("suffix", ["-journal", "-wal", "-shm"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).symlink_to("/etc/hostname")])
+def test_a_side_file_that_is_no_plain_file_is_not_opened(
+    tmp_path: Path, suffix: str, make: Callable[[str], None]
+) -> None:
+    """A FIFO beside a database does not stop its reader for ever."""
+    path = tmp_path / "zgb.db"
+    fill(path)
+    make(f"{path}{suffix}")
+    with pytest.raises(Unavailable, match=f"zgb.db{suffix}: not a plain file"):
+        ZgbStore(ZgbDatabase(str(path)))
+
+
+def test_looking_opens_to_read_only(tmp_path: Path) -> None:
+    """A look has no descriptor open by which the database could be written, and leaves no side file
+    in WAL mode; the first change opens one."""
+    path = tmp_path / "zgb.db"
+    fill(path)
+
+    def modes() -> set[int]:
+        seen = set()
+        for entry in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):  # the one by which they are listed
+                if entry.readlink() == path:
+                    info = Path(f"/proc/self/fdinfo/{entry.name}").read_text().split()
+                    seen.add(int(info[info.index("flags:") + 1], 8) & os.O_ACCMODE)
+        return seen
+
+    with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
+        look(store)
+        assert modes() == {os.O_RDONLY}
+        store.control("mailQueueEnabled", value="1")
+        assert modes() == {os.O_RDWR}
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    with closing(ZgbStore(ZgbDatabase(str(path)), lambda: NOW)) as store:
+        look(store)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["zgb.db"]
+
+
+@as_root
+def test_wal_mode_names_whose_rights_it_needs(database: Path) -> None:
+    """A user who may not write beside a database in WAL mode cannot read it either: the refusal has
+    the command that can."""
+    os.chown(database, 0, 0)
+    os.chown(database.parent, 0, 0)
+    with closing(sqlite3.connect(database)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    for path in (database.parent, database):
+        path.chmod(0o755)
+
+    def read() -> None:
+        with pytest.raises(Unavailable) as refusal:
+            ZgbStore(ZgbDatabase(str(database)), lambda: NOW)
+        said = "WAL mode is read with files beside it, and this user may not write there; run: "
+        assert f"{said}sudo -u root spooldeck status {database}" in str(refusal.value)
+
+    by_nobody(read)

@@ -1,0 +1,196 @@
+"""What is told of the queue as a whole, and when it should worry somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engine import verbs
+from engine.formats.zgb import queue_config
+from engine.formats.zgb.claims import OrphanCount
+from engine.formats.zgb.control import Backlog, QueueFigures
+from engine.formats.zgb.facts import (
+    SILENT_SECONDS,
+    QueueState,
+    describe_state,
+    read_state,
+    usual_gap,
+)
+from engine.formats.zgb.log import Log, read_recent
+from engine.formats.zgb.place import RateLimit
+from engine.formats.zgb.queue_config import QueueConfig
+from engine.formats.zgb.store import ZgbStore
+from engine.locks.token_buckets import ALL_KINDS, BucketState
+from engine.monitor.forecast import forecast_drain
+from engine.monitor.throughput import Drain, Trend
+from tests.store_contents import naming
+
+Opener = Callable[..., ZgbStore]
+Sql = Callable[..., list[tuple[Any, ...]]]
+
+NOW = 1_795_170_000.0
+"""2026-11-20 10:20:00 UTC."""
+
+CONFIG = QueueConfig(True, "40", False, "2.5", str(int(NOW - 60)), None, None, "")
+FIGURES = QueueFigures(400, 40, 3, NOW + 30, NOW + 270)
+
+
+def a_look(**changes: Any) -> QueueState:
+    """A queue of which all is well."""
+    seen = QueueState(
+        NOW,
+        CONFIG,
+        RateLimit(),
+        FIGURES,
+        Backlog(6, 4, 1, 0),
+        queue_config.RedirectDecision.UNCHANGED,
+    )
+    return seen._replace(**changes)
+
+
+def test_each_figure_has_its_row() -> None:
+    """A queue without faults has a row for each figure and no warning; without tokens, when the
+    next one comes; without a table of registrations, no row for them."""
+    seen = describe_state(a_look(last_end=NOW - 60, last_result="2 sent"))
+    assert seen.rows == (
+        ("tokens", "3 of 5"),
+        ("rate", "40 mails/hour, burst 5"),
+        ("backlog", "6 waiting, 4 due; empty in 4m at best"),
+        ("registrations", "400"),
+        ("last run", "2026-11-20 10:19:00Z, 1m ago: 2 sent"),
+        ("redirect", "off"),
+    )
+    assert seen.warnings == ()
+    none, paused = FIGURES._replace(tokens=0), CONFIG._replace(is_enabled=False)
+    assert dict(describe_state(a_look(figures=none)).rows)["next token"] == "10:20:30Z (in 30s)"
+    assert "next token" not in dict(describe_state(a_look(figures=none, settings=paused)).rows)
+    enough = FIGURES._replace(tokens=5, drained=NOW)
+    rows = dict(describe_state(a_look(figures=enough, backlog=Backlog(1, 0, 1, 0))).rows)
+    assert rows["backlog"] == "1 waiting, 0 due; tokens for all of them"
+    full = FIGURES._replace(tokens=5, registrations=None)
+    rows = dict(describe_state(a_look(figures=full, backlog=Backlog(0, 0, 0, 0))).rows)
+    assert (rows["tokens"], rows["backlog"]) == ("5 of 5", "none waiting")
+    assert "registrations" not in rows
+    assert OrphanCount(1, 9, 0).description == "1 job has no registration: the next run deletes it"
+    assert (
+        OrphanCount(2, 9, 0).description == "2 jobs have no registration: the next run deletes them"
+    )
+
+
+def test_facts_and_forecast_agree_on_the_end_of_the_backlog(open_queue: Opener, sql: Sql) -> None:
+    """Both count all that waits, due or in backoff, against the tokens, in the same words."""
+    store = open_queue(rate_limit=RateLimit())
+    for number in range(1001, 1005):
+        store.enqueue(number)
+    store.control("mailMaxPerHour", value="60")
+    sql("UPDATE mail_queue SET next_attempt_at = ? WHERE mail_type = 'user'", int(NOW + 900))
+    seen = read_state(store, "", NOW)
+    left = BucketState(ALL_KINDS, seen.figures.tokens, 5, None, seen.figures.per_hour)
+    forecast = forecast_drain(seen.backlog.waiting, Drain(Trend.UNKNOWN), (left,))
+    assert (seen.backlog.waiting, seen.backlog.due) == (8, 4)
+    assert seen.figures.drained == NOW + (forecast.seconds or 0)
+    ahead = forecast.sentence.split(":")[0]
+    assert dict(describe_state(seen).rows)["backlog"] == f"8 waiting, 4 due; {ahead}"
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """Their settings, changed."""
+    return {"settings": CONFIG._replace(**changes)}
+
+
+EMPTY = {"backlog": Backlog(0, 0, 0, 0)}
+WARNINGS: tuple[tuple[dict[str, Any], str], ...] = (
+    (settings(refilled=str(int(NOW - SILENT_SECONDS - 1))), "cron silent: no run for 3m"),
+    (settings(refilled=str(int(NOW - SILENT_SECONDS))), ""),
+    (settings(refilled=None), "no run known"),
+    (settings(refilled="0"), "no run known"),
+    (
+        settings(is_enabled=False, refilled="0") | {"last_end": NOW - 600} | EMPTY,
+        "cron silent: no run for 10m",
+    ),
+    ({"last_start": NOW - 200}, "cron silent: no run for 3m"),
+    ({"changed": (NOW - 59.4,)}, "no run known"),
+    ({"last_start": NOW - 90, "changed": (NOW - 59.4,)}, ""),
+    ({"changed": (NOW - 120,)}, ""),
+    (settings(is_enabled=False), "paused, 6 jobs waiting"),
+    (settings(is_enabled=False) | {"backlog": Backlog(0, 0, 0, 3)}, ""),
+    (
+        settings(is_redirected=True) | {"redirection": queue_config.RedirectDecision.REDIRECTED},
+        "redirect ON",
+    ),
+    (
+        settings(is_redirected=True) | {"redirection": queue_config.RedirectDecision.UNDECIDABLE},
+        "redirect guard undecidable",
+    ),
+    (settings(is_redirected=True), ""),
+    (settings(rate="160"), "expected 1 to 60"),
+    ({"usual_gap": 451.0}, "runs are 7m apart"),
+    ({"usual_gap": 450.0}, ""),
+    ({"other_warnings": ("the log is public",)}, "the log is public"),
+)
+"""What differs from a queue without faults, and the one warning of it, if any."""
+
+
+def test_what_is_a_warning() -> None:
+    """Each fault is one warning; just within bounds there is none."""
+    for changes, warning in WARNINGS:
+        with naming(changes, warning):
+            seen = describe_state(a_look(**changes)).warnings
+            assert len(seen) == bool(warning) and all(warning in one for one in seen)
+
+
+def test_the_gap_between_runs_is_the_usual_one(tmp_path: Path) -> None:
+    """One run that was late does not make cron slow; of too few runs nothing is said."""
+    path = str(tmp_path / "q.log")
+
+    def ran(at: float) -> None:
+        Log(path, "r", "q.db", lambda: NOW + at, print).write("run_start")
+
+    for number in range(5):
+        ran(60 * number)
+    assert usual_gap(read_recent(path, 0).lines) == 0.0
+    ran(3000)
+    assert usual_gap(read_recent(path, 0).lines) == 60.0
+
+
+def test_a_queue_is_looked_at_with_its_log(open_queue: Opener, sql: Sql, tmp_path: Path) -> None:
+    """Waiting, due, failed and parked jobs are counted, failed ones as parked where only an
+    operator retries; the log gives the last run, and that it, or a line of it, cannot be read."""
+    store, path = open_queue(), tmp_path / "q.log"
+    store.enqueue(1001)
+    store.enqueue(1002)
+    first, second = store.take(NOW, "me", 2)
+    store.swap(first, verbs.nack(first, NOW + 60, "no"))
+    store.swap(second, verbs.give_up_task(second, "no", 1))
+    sql("INSERT INTO config VALUES ('mailRedirectToSchumbi', '1')")
+    log = Log(str(path), "r", store.place.path, lambda: NOW - 5, print)
+    log.write("run_end", sent=2, failed=1, recovered=0)
+    Log(str(path), "r", "other.db", lambda: NOW - 1, print).write("run_end", sent=9)
+    path.write_bytes(path.read_bytes() + b"broken\n")
+
+    seen = read_state(store, str(path), NOW)
+    assert seen.backlog == (3, 2, 1, 1)
+    assert (seen.last_end, seen.last_result) == (NOW - 5, "2 sent, 1 failed")
+    assert seen.redirection is queue_config.RedirectDecision.UNDECIDABLE
+    assert seen.other_warnings == (f"1 line of the log {path} cannot be read",)
+    assert open_queue(auto_retry=False).backlog(NOW + 90) == (2, 2, 0, 2)
+    (warning,) = read_state(store, str(tmp_path), NOW).other_warnings
+    assert warning.startswith(f"the log {tmp_path} cannot be read: ")
+
+
+def test_who_sets_the_rate_is_no_run(open_queue: Opener, tmp_path: Path) -> None:
+    """The bucket is settled at that second, but nobody has started a run: that is still said."""
+    path = str(tmp_path / "q.log")
+    plain = open_queue()
+    log = Log(path, "r", plain.place.path, lambda: NOW + 0.3, print)
+    store = ZgbStore(plain.place, lambda: NOW, tell=log.write)
+    store.control("mailQueueEnabled", value="1")
+    list(store.take(NOW - 1200, "me", 1))
+    assert read_state(store, path, NOW + 5).last_active == NOW - 1200
+    store.control("mailMaxPerHour", value="30")
+    seen = read_state(store, path, NOW + 5)
+    store.close()
+    assert seen.settings.refilled == str(int(NOW))
+    assert seen.last_active is None
+    assert any("cron silent" in warning for warning in describe_state(seen).warnings)

@@ -1,0 +1,600 @@
+"""Databases of other programs: how they may be built, and what is reported as wrong."""
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import verbs
+from engine.formats.zgb.place import (
+    PARKED_DUE_SECONDS,
+    TimeFormat,
+    ZgbDatabase,
+    load_zone,
+    parse_time,
+)
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
+from engine.model import Missing, Move, Problem, State, Task
+from engine.store import Gone, Unavailable, Unsupported
+from tests.engine.formats.zgb.zgb_jobs import NOW, ORGANIZER, USER, Sql, there
+from tests.open_store import open_store
+from tests.rival_processes import running
+from tests.store_contents import naming, problems_in, tasks_in
+
+Opener = Callable[..., ZgbStore]
+Builder = Callable[..., ZgbStore]
+
+NAMES = (
+    "registration_number, mail_type, status, attempts, next_attempt_at, locked_until, last_error"
+)
+QUEUE = f"CREATE TABLE mail_queue ({NAMES})"
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> Iterator[Builder]:
+    """Open a database that another program built, by the statements given."""
+    with ExitStack() as opened:
+
+        def build(*statements: str, **settings: Any) -> ZgbStore:
+            path = str(tmp_path / "foreign.db")
+            with closing(sqlite3.connect(path)) as db, db:
+                db.execute("CREATE TABLE config (key TEXT, value TEXT)")
+                db.execute("CREATE TABLE registrations (number INTEGER)")
+                db.execute("INSERT INTO registrations VALUES (7), (8), (1001)")
+                db.execute("INSERT INTO config VALUES ('mailQueueEnabled', '1')")
+                for statement in statements:
+                    db.execute(statement)
+            place = ZgbDatabase(path, durable=False, **settings)
+            return opened.enter_context(closing(ZgbStore(place, lambda: NOW)))
+
+        yield build
+
+
+def in_it(store: ZgbStore, statement: str, *values: object) -> list[Any]:
+    """Carry out a statement on a store's database as another program does."""
+    with closing(sqlite3.connect(store.place.path)) as db, db:
+        return db.execute(statement, values).fetchall()
+
+
+def taken(store: ZgbStore, now: float = NOW) -> list[str]:
+    """The ids of what a worker claims."""
+    return [task.id for task in store.take(now, "me", 9)]
+
+
+def test_the_documented_columns_are_enough(foreign: Builder) -> None:
+    """Without an id, times of making or change, or an index, jobs go through every state."""
+    store = foreign(QUEUE)
+    assert [one.is_new for one in store.enqueue(7)] == [True, True]
+    assert [one.is_new for one in store.enqueue(7)] == [False, False]
+    (task,) = store.take(NOW, "me", 9)  # a bucket that is new has one token
+    store.swap(task, verbs.nack(task, NOW + 60, "no"))
+    for state in (State.HELD, State.TRASH, State.PENDING):
+        store.swap(there(store, "7-user"), there(store, "7-user")._replace(state=state))
+    (task,) = store.take(NOW + 90, "me", 9)
+    assert task.id == "7-organizer"
+    store.swap(task, None)
+    assert {i: (t.attempts, t.error) for i, t in tasks_in(store).items()} == {"7-user": (1, "no")}
+
+
+def test_a_table_without_rowids_goes_by_its_id(foreign: Builder) -> None:
+    """A job of a table without rowids is held and released; rows without an id, too, cannot be told
+    apart, and such a table is refused."""
+    store = foreign(
+        f"CREATE TABLE mail_queue (id INTEGER PRIMARY KEY, {NAMES}) WITHOUT ROWID",
+        "INSERT INTO mail_queue VALUES (5, 7, 'user', 'pending', 0, 0, NULL, NULL)",
+    )
+    task = there(store, "7-user")
+    store.swap(task, verbs.hold(task, NOW))
+    store.swap(there(store, "7-user"), verbs.release(there(store, "7-user"), NOW))
+    assert there(store, "7-user").rev == task.rev
+    store.close()
+    Path(store.place.path).unlink()
+    key = ", PRIMARY KEY (registration_number, mail_type)) WITHOUT ROWID"
+    with pytest.raises(Unavailable, match="neither a rowid nor an id"):
+        foreign(f"CREATE TABLE mail_queue ({NAMES}{key}")
+
+
+def test_foreign_columns_are_kept(foreign: Builder) -> None:
+    """An undocumented column is never changed, one that is added while we have the database open
+    neither, and is shown with the row."""
+    store = foreign(f"CREATE TABLE mail_queue ({NAMES}, 'odd \"name' BLOB DEFAULT x'00ff')")
+    store.enqueue(7, ["user"])
+    in_it(store, "ALTER TABLE mail_queue ADD COLUMN later TEXT DEFAULT 'x'")
+    in_it(store, "UPDATE mail_queue SET later = 'y'")
+    (task,) = store.take(NOW, "me", 1)
+    store.swap(task, verbs.give_up_task(task, "no", 1))
+    for state in (State.HELD, State.DEAD, State.TRASH, State.PENDING):
+        store.swap(there(store, "7-user"), there(store, "7-user")._replace(state=state))
+    data = store.read(there(store, "7-user"))
+    assert b'"hex": "00ff"' in data
+    assert b'odd \\"name' in data
+    assert in_it(store, "SELECT later FROM mail_queue") == [("y",)]
+
+
+def test_a_large_foreign_value_stops_nothing(foreign: Builder) -> None:
+    """A row with a value of another program of any size is listed, claimed, sent and retried, as
+    are the rows after it; only a move that would have to copy the value is refused. A registration
+    is read without such a value."""
+    store = foreign(QUEUE)
+    store.enqueue(7, ["user", "organizer"])
+    in_it(store, "ALTER TABLE mail_queue ADD COLUMN pdf BLOB")
+    in_it(store, "UPDATE mail_queue SET pdf = zeroblob(20000000) WHERE mail_type = 'user'")
+    in_it(store, "ALTER TABLE registrations ADD COLUMN photo BLOB")
+    in_it(store, "UPDATE registrations SET photo = zeroblob(20000000)")
+    first, second = *store.take(NOW, "me", 1), *store.take(NOW + 90, "me", 1)
+    claim = store.describe_claim(first, NOW)
+    assert (claim.registration["number"], "photo" in claim.registration) == (7, False)
+    assert not any(isinstance(item, Problem) for item in store.scan())
+    store.swap(first, verbs.give_up_task(first, "no", 1))
+    store.swap(second, None)
+    dead = there(store, "7-user")
+    assert b"pdf" not in store.read(dead)
+    with pytest.raises(Unsupported, match="its pdf is too large to be kept"):
+        store.swap(dead, dead._replace(state=State.HELD))
+    store.swap(dead, dead._replace(state=State.PENDING, attempts=0, due=NOW))
+    assert in_it(store, "SELECT length(pdf), status FROM mail_queue") == [(20_000_000, "pending")]
+
+
+@pytest.mark.parametrize(
+    ("zone", "written"), [("UTC", "2026-11-20 10:25:00"), ("Europe/Berlin", "2026-11-20 11:25:00")]
+)
+@pytest.mark.parametrize("filled", [True, False])
+def test_times_may_be_text(foreign: Builder, zone: str, written: str, filled: bool) -> None:
+    """The form of times is that of the rows, else of the column's declared type; they are written
+    in the same form, in the zone that was set."""
+    row = "INSERT INTO mail_queue (registration_number, mail_type, next_attempt_at, attempts,"
+    row += " status) VALUES (8, 'user', '2026-01-01 00:00:00', 0, 'pending')"
+    declared = NAMES.replace("pt_at", "pt_at DATETIME").replace("until", "until DATETIME")
+    store = foreign(
+        f"CREATE TABLE mail_queue ({NAMES if filled else declared}, created_at TEXT)",
+        *([row] if filled else []),
+        "INSERT INTO config VALUES ('mailTokens', '5'), ('mailLastRefill', '1795170000')",
+        zone=zone,
+    )
+    store.enqueue(7, ["user"])
+
+    claimed = {task.id: task for task in store.take(NOW, "me", 9)}
+    store.swap(claimed["7-user"], verbs.nack(claimed["7-user"], NOW + 300, "no"))
+
+    assert set(claimed) == ({"7-user", "8-user"} if filled else {"7-user"})
+    assert (there(store, "7-user").due, there(store, "7-user").created) == (NOW + 300, NOW)
+    select = "SELECT next_attempt_at FROM mail_queue WHERE registration_number = 7"
+    assert in_it(store, select) == [(written,)]
+    assert taken(store, NOW + 299) == []
+    assert "7-user" in taken(store, NOW + 301)
+
+
+SET_BACK = 1_792_890_000.0  # 2026-10-25 01:00:00 UTC: in Berlin it is 3 o'clock, and then 2 again
+
+
+def test_a_lease_outlives_the_end_of_summer_time(foreign: Builder) -> None:
+    """Times as text in a zone whose clock is set back: what was claimed or failed just before is
+    neither over nor due at once, though its time has been on the clock already."""
+    rows = "({}, 'user', 'pending', 0, '2026-01-01 00:00:00', '2026-01-01 00:00:00', NULL)"
+    place = foreign(
+        QUEUE,
+        f"INSERT INTO mail_queue VALUES {rows.format(7)}, {rows.format(8)}",
+        "INSERT INTO config VALUES ('mailTokens', '5'), ('mailLastRefill', '0')",
+        zone="Europe/Berlin",
+        registrations="",
+    ).place
+    with closing(ZgbStore(place, lambda: SET_BACK - 60)) as store:
+        sending, failing = store.take(SET_BACK - 60, "me", 9)
+        store.swap(failing, verbs.nack(failing, SET_BACK + 240, "no"))
+        for later in (-59, -1, 1, 200):
+            assert (taken(store, SET_BACK + later), store.claim_report.recovered) == ([], ())
+        store.swap(sending, None)
+        assert taken(store, SET_BACK + 3600) == [failing.id]
+
+
+def test_times_as_text_are_written_by_their_zone() -> None:
+    """In the hour before a clock is set back a time keeps counting on; the last second of 9999 is
+    parked in every zone; a value that is no time is refused."""
+    berlin = TimeFormat(True, load_zone("Europe/Berlin"))
+    for at, now, text in (
+        *((240, 60, "02:04:00"), (240, -60, "03:00:00"), (240, None, "02:04:00")),
+        *((-1, -60, "02:59:59"), (3600, -60, "03:00:00")),
+    ):
+        nows = () if now is None else (SET_BACK + now,)
+        assert berlin.format(SET_BACK + at, *nows) == f"2026-10-25 {text}"
+    for zone in ("UTC", "Europe/Berlin", "America/New_York"):
+        form = TimeFormat(True, load_zone(zone))
+        assert form.format(PARKED_DUE_SECONDS) == "9999-12-31 23:59:59"
+        assert parse_time("9999-12-31 23:59:59", form.zone) == PARKED_DUE_SECONDS
+    for value in ("soon", "", b"5", None, -1, "2026-13-01 00:00:00", 1e300, "12h"):
+        with naming(value), pytest.raises(ValueError, match=r"not a (plausible )?time|month"):
+            parse_time(value, UTC)
+
+
+def test_two_rows_of_one_mail_are_a_problem(foreign: Builder) -> None:
+    """Without the unique index one mail may have two rows: both are shown, with the problem;
+    a count may be text."""
+    row = "INSERT INTO mail_queue VALUES (7, 'user', 'pending', {}, 0, NULL, NULL)"
+    store = foreign(QUEUE, row.format(0), row.format("'1'"))
+    assert problems_in(store)["7-user"] == "2 rows in mail_queue: the unique index is missing"
+    seen = [item for item in store.scan({"7-user"}) if isinstance(item, Task)]
+    assert [task.attempts for task in seen] == [0, 1]
+    store.swap(seen[1], verbs.purge(seen[1], NOW))
+    assert tasks_in(store)["7-user"].state is State.TRASH
+
+
+def test_a_new_queue_is_whole_and_off(tmp_path: Path) -> None:
+    """A new queue opens under any name, sends nothing until it is switched on, and is not made a
+    second time."""
+    path = str(tmp_path / "100% new?#.db")
+    create(path)
+    with closing(open_store(path, lambda: NOW)) as store:
+        assert isinstance(store, ZgbStore)
+        assert (list(store.scan()), taken(store)) == ([], [])
+    with pytest.raises(FileExistsError):
+        create(path)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("DROP TABLE mail_queue", "no mail queue, expected a table mail_queue"),
+        ("DROP TABLE config", "no mail queue, expected a table config"),
+        (
+            "ALTER TABLE mail_queue RENAME COLUMN locked_until TO until",
+            "the table mail_queue lacks locked_until",
+        ),
+        ("ALTER TABLE config RENAME COLUMN value TO text", "the table config lacks value"),
+    ],
+)
+def test_a_missing_table_or_column_is_reported(
+    place: ZgbDatabase, open_queue: Opener, sql: Sql, statement: str, said: str
+) -> None:
+    """A database that is no mail queue is not opened; an open one that is none any more says so."""
+    store = open_queue()
+    sql(statement)
+    with pytest.raises(Unavailable, match=said):
+        open_store(place.path)
+    with pytest.raises(Unavailable):
+        list(store.scan())
+        list(store.take(NOW, "me", 1))
+
+
+def test_what_is_no_database_is_not_opened(tmp_path: Path, foreign: Builder) -> None:
+    """An empty or foreign file is neither opened nor changed, a missing one is not made, and an
+    unknown time zone is refused."""
+    path = tmp_path / "file"
+    with pytest.raises(Unavailable, match="no such file"):
+        ZgbStore(ZgbDatabase(str(path)))
+    assert list(tmp_path.iterdir()) == []
+    for data in (b"", b"nothing at all\n" * 100):
+        path.write_bytes(data)
+        for opener in (open_store, lambda name: ZgbStore(ZgbDatabase(name))):
+            with pytest.raises(Unavailable):
+                opener(str(path))
+        assert path.read_bytes() == data
+    with pytest.raises(Unavailable, match="no time zone 'Middle/Earth'"):
+        foreign(QUEUE, zone="Middle/Earth")
+
+
+def test_a_damaged_file_is_reported_and_not_changed(place: ZgbDatabase, open_queue: Opener) -> None:
+    """Overwritten pages are reported as damage, and nothing is changed."""
+    store = open_queue()
+    for number in range(1000, 1300):
+        store.enqueue(number, ["user"])
+    store.close()
+    data = bytearray(Path(place.path).read_bytes())
+    for page in range(2, len(data) // 4096):
+        data[page * 4096 : page * 4096 + 16] = b"\xff" * 16
+    Path(place.path).write_bytes(data)
+    with pytest.raises(Unavailable, match="damaged"):
+        list(open_queue().scan())
+    assert Path(place.path).read_bytes() == data
+
+
+NO_JOBS: tuple[tuple[str, object, str], ...] = (
+    ("status", "sent", "status is 'sent', expected one of pending, sending, failed"),
+    ("mail_type", "orga", "mail_type is 'orga', expected user or organizer"),
+    ("attempts", -1, "attempts is -1, expected a whole number of at least 0"),
+    ("attempts", "few", "attempts is 'few', expected a whole number of at least 0"),
+    ("attempts", 1.5, "attempts is 1.5, expected a whole number of at least 0"),
+    ("attempts", (1 << 63) - 1, "attempts is 9223372036854775807, expected less than"),
+    ("attempts", 1 << 31, "expected less than 2,147,483,648"),
+    ("attempts", "9" * 5000, "expected a whole number of at least 0"),
+    ("next_attempt_at", "soon", "next_attempt_at: not a time: 'soon'"),
+    ("next_attempt_at", -5, "next_attempt_at: not a plausible time: -5"),
+    ("next_attempt_at", "2026-01-01 00:00:00", "expected a number like the other rows"),
+    ("locked_until", "later", "locked_until: not a time"),
+    ("locked_until", 1 << 60, "locked_until: not a plausible time"),
+    ("registration_number", -7, "registration_number is -7"),
+    ("registration_number", "007", "registration_number is '007'"),
+    ("registration_number", None, "registration_number is None"),
+    ("created_at", "dawn", "created_at: not a time"),
+)
+"""A column, a value in it that makes the row no job, and what is reported."""
+
+
+def test_a_row_that_is_no_job_is_a_problem(foreign: Builder) -> None:
+    """It is shown with its row and what was expected, also in a scan of pending jobs; it is never
+    claimed, and hinders no other."""
+    row = "INSERT INTO mail_queue VALUES ({}, 'user', 'pending', 0, 5, NULL, NULL, 5)"
+    table = f"CREATE TABLE mail_queue ({NAMES}, created_at)"
+    for column, value, said in NO_JOBS:
+        store = foreign(table, row.format(7), row.format(8), registrations="")
+        in_it(store, f"UPDATE mail_queue SET {column} = ? WHERE rowid = 1", value)
+        with naming(column, value):
+            assert said in problems_in(store)["mail_queue/row 1"]
+            where = [i.where for i in store.scan({"pending"}) if isinstance(i, Problem)]
+            assert where == ["mail_queue/row 1"]
+            (again,) = store.scan({"row 1"})
+            assert isinstance(again, Problem)
+            assert column.encode() in store.preview_problem(again)
+            assert list(tasks_in(store)) == ["8-user"]
+            assert taken(store) == ["8-user"]
+        store.close()
+        Path(store.place.path).unlink()
+
+
+TEXT_TIME = "2026-11-20 00:00:00"
+STRAY: tuple[tuple[str, list[Any]], ...] = (
+    ("INTEGER", ["2026-11-23 00:00:00", *[1_795_000_000] * 9]),
+    ("INTEGER", ["2026-11-23 00:00:00", *[0] * 9]),
+    ("", ["2026-11-23 00:00:00", *[1_795_000_000] * 9]),
+    ("TEXT", ["soon", *[TEXT_TIME] * 9]),
+    ("DATETIME", [1_795_000_000, *[TEXT_TIME] * 9]),
+    ("DATETIME", [1_795_000_000, TEXT_TIME, 0, 0]),  # as many of either: the declared type
+)
+"""The declared type of due times, and those of the rows, the first of which is a stray one."""
+
+
+@pytest.mark.parametrize(("declared", "moments"), STRAY)
+def test_a_stray_time_is_the_problem_of_its_row(
+    foreign: Builder, declared: str, moments: list[Any]
+) -> None:
+    """The form of a column's times is that of most of its rows, else of its type: a row of another
+    form, be it the first, is a problem, and every other job is claimed."""
+    store = rows_of(foreign, declared, moments)
+    assert list(problems_in(store)) == ["mail_queue/row 1"]
+    rest = {f"{n}-user" for n in range(2, len(moments) + 1)}
+    assert set(tasks_in(store)) == rest
+    claimed = taken(store)
+    assert len(claimed) == min(5, len(rest)) and set(claimed) <= rest
+
+
+def test_zero_is_due_in_any_form_of_times(foreign: Builder) -> None:
+    """New jobs have 0 by the column's default where a failed one has its time as text: all of them
+    are jobs, and are claimed."""
+    store = rows_of(foreign, "DATETIME DEFAULT 0", [TEXT_TIME, *[0] * 3])
+    assert not problems_in(store)
+    assert store.backlog(NOW).due == 4
+    assert taken(store) == ["2-user", "3-user", "4-user", "1-user"]
+
+
+def test_a_stray_time_wakes_no_worker(foreign: Builder) -> None:
+    """A row that is no job is not waited for: a worker would come again at once, for ever."""
+    store = rows_of(foreign, "", ["2026-01-01 00:00:00", int(NOW) + 90, int(NOW) + 95])
+    assert taken(store) == []
+    assert store.changes.next_due == NOW + 90
+
+
+def rows_of(foreign: Builder, declared: str, moments: list[Any]) -> ZgbStore:
+    """A queue of pending jobs 1, 2, 3 ... that are due then, with tokens for five of them."""
+    made = NAMES.replace("next_attempt_at", f"next_attempt_at {declared}")
+    rows = [f"({n}, 'user', 'pending', 0, {at!r}, NULL, NULL)" for n, at in enumerate(moments, 1)]
+    return foreign(
+        f"CREATE TABLE mail_queue ({made})",
+        f"INSERT INTO mail_queue ({NAMES}) VALUES {', '.join(rows)}",
+        f"INSERT INTO config VALUES ('mailTokens', '5'), ('mailLastRefill', '{NOW:.0f}')",
+        registrations="",
+    )
+
+
+def test_an_error_is_made_printable_and_cut(user_job: ZgbStore, sql: Sql) -> None:
+    """Control characters and broken UTF-8 in an error are shown as printable text; of our own
+    errors 500 characters are kept."""
+    sql("UPDATE mail_queue SET last_error = CAST(? AS TEXT)", b"\x1b]0;x\x07 caf\xe9\n")
+    user_job.read(there(user_job))
+    user_job.swap(there(user_job), verbs.hold(there(user_job), NOW))
+    assert there(user_job).error.isprintable()
+    user_job.swap(there(user_job), verbs.release(there(user_job), NOW))
+    (task,) = user_job.take(NOW, "me", 1)
+    user_job.swap(task, verbs.nack(task, NOW + 60, "x" * 9000))
+    assert sql("SELECT length(last_error) FROM mail_queue") == [(500,)]
+
+
+def test_a_trigger_of_theirs_is_heeded(both_jobs: ZgbStore, sql: Sql) -> None:
+    """What a trigger forbids is refused in its words, and the others of a lot are done; one that
+    ends the transaction leaves nothing of a lot done, and each is refused."""
+    store = both_jobs
+    rule = "CREATE TRIGGER keep BEFORE {} ON mail_queue WHEN old.mail_type = 'user'"
+    rule += " BEGIN SELECT RAISE({}, 'users stay'); END"
+    sql(rule.format("UPDATE", "ROLLBACK"))
+    before = tasks_in(store)
+    moves = [Move(task, task._replace(due=NOW + 5)) for task in before.values()]
+    outcomes = list(store.swap_all(moves))
+    assert [type(outcome.error) for outcome in outcomes] == [Unavailable] * 2
+    assert tasks_in(store) == before
+
+    sql("DROP TRIGGER keep")
+    sql(rule.format("DELETE", "ABORT"))
+    outcomes = [*store.swap_all(Move(t, verbs.hold(t, NOW)) for t in tasks_in(store).values())]
+    assert {o.move.old.id: str(o.error or "") for o in outcomes if o.move.old} == {
+        USER: f"{store.place.path}: rejected by the database: users stay",
+        ORGANIZER: "",
+    }
+    states = {i: t.state for i, t in tasks_in(store).items()}
+    assert states == {USER: State.PENDING, ORGANIZER: State.HELD}
+
+
+LOCKER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("BEGIN EXCLUSIVE")
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_lock_held_too_long_is_reported(
+    user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener
+) -> None:
+    """A lock that is not released within our patience is reported, and nothing has changed."""
+    store = open_queue(patience=0.05)
+    task = there(store)
+    with running(LOCKER, place.path):
+        for act in (
+            lambda: store.swap(task, verbs.hold(task, NOW)),
+            lambda: next(store.take(NOW, "me", 1)),
+            lambda: list(store.scan()),
+            lambda: store.control("mailQueueEnabled", value="0"),
+            lambda: store.enqueue(1002),
+        ):
+            with pytest.raises(Unavailable, match=r"locked by another process for 0\.05 s"):
+                act()
+    assert tasks_in(store) == {USER: task}
+    store.swap(task, verbs.hold(task, NOW))
+
+
+def test_a_scan_hinders_no_writer(place: ZgbDatabase, open_queue: Opener) -> None:
+    """Half-way through a scan another program may write: no transaction is left open."""
+    store = open_queue()
+    for number in range(1000, 1010):
+        store.enqueue(number)
+    looking = store.scan()
+    next(looking)
+    with closing(sqlite3.connect(place.path, timeout=0)) as db, db:
+        db.execute("UPDATE mail_queue SET attempts = 1")
+    rest = [item for item in looking if isinstance(item, Task)]
+    assert rest[-1].attempts == 1
+
+
+DEAD_WRITER = """
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA journal_mode = WAL")
+db.execute("INSERT INTO mail_queue (registration_number, mail_type) VALUES (1002, 'user')")
+db.execute("BEGIN IMMEDIATE")
+db.execute("DELETE FROM mail_queue")
+os._exit(1)
+"""
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_the_log_of_a_dead_writer_is_read(
+    user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener, read_only: bool
+) -> None:
+    """What it had committed is there, what it had not is not, and jobs are claimed."""
+    user_job.close()
+    subprocess.run([sys.executable, "-c", DEAD_WRITER, place.path], check=False)
+    assert Path(f"{place.path}-wal").exists()
+    store = open_queue(read_only=read_only)
+    assert set(tasks_in(store)) == {USER, "1002-user"}
+    assert read_only or len(taken(store)) == 2
+
+
+def test_a_file_in_its_place_is_the_queue(
+    user_job: ZgbStore, place: ZgbDatabase, tmp_path: Path
+) -> None:
+    """Another database under the same path is scanned, changed and waited for; one that is no
+    queue, or none, is unavailable."""
+    store, old, wait = user_job, there(user_job), user_job.changes.wait
+    assert wait is not None
+    wait(0.0)
+    kept, other = Path(place.path).rename(f"{place.path}.kept"), str(tmp_path / "other.db")
+    with closing(sqlite3.connect(place.path)) as db, db:
+        db.execute("CREATE TABLE other (x)")
+    with pytest.raises(Unavailable, match="no mail queue"):
+        list(store.scan())
+    kept.replace(place.path)
+    assert set(tasks_in(store)) == {USER}
+
+    create(other)
+    Path(other).replace(place.path)
+    assert USER in (wait(0.0) or ())
+    assert tasks_in(store) == {}
+    with pytest.raises(Gone):
+        store.swap(old, verbs.hold(old, NOW))
+    Path(place.path).write_bytes(b"")
+    Path(place.path).unlink()
+    for act in (lambda: list(store.scan()), lambda: wait(0.0)):
+        with pytest.raises(Unavailable, match="no such file"):
+            act()
+
+
+def test_only_a_plain_file_of_this_version_is_ours(user_job: ZgbStore, place: ZgbDatabase) -> None:
+    """A link, a folder or a newer database in place of ours is neither followed nor written; an
+    empty file, left by a process that died, is used."""
+    task, aside = there(user_job), Path(place.sidecar_path)
+    held = verbs.hold(task, NOW)
+
+    def newer(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("PRAGMA user_version = 99")
+
+    cases: tuple[tuple[Callable[[], object], Callable[[], object], str], ...] = (
+        (lambda: aside.symlink_to("/etc/passwd"), aside.unlink, "not a plain file"),
+        (aside.mkdir, aside.rmdir, "not a plain file"),
+        (lambda: newer(aside), aside.unlink, "newer spooldeck"),
+    )
+    for make, undo, said in cases:
+        make()
+        for act in (lambda: user_job.swap(task, held), lambda: list(user_job.scan())):
+            with naming(said), pytest.raises(Unavailable, match=said):
+                act()
+        undo()
+
+    aside.write_bytes(b"")
+    with closing(ZgbStore(place, lambda: NOW)) as store:
+        store.swap(task, held)
+        assert there(store).state is State.HELD
+        assert list(store.scan({ORGANIZER})) == [Missing(ORGANIZER)]
+
+
+def test_their_settings_may_be_restored(both_jobs: ZgbStore, open_queue: Opener, sql: Sql) -> None:
+    """Held jobs stay held when another program restores its settings from before."""
+    for task in tasks_in(both_jobs).values():
+        both_jobs.swap(task, verbs.hold(task, NOW))
+    sql("DELETE FROM config WHERE key = 'spooldeckMove'")
+    assert {task.state for task in tasks_in(open_queue()).values()} == {State.HELD}
+    both_jobs.swap(there(both_jobs), verbs.release(there(both_jobs), NOW))
+    assert there(both_jobs).state is State.PENDING
+
+
+def test_jobs_of_a_replaced_database_are_used_for_nothing(
+    both_jobs: ZgbStore, place: ZgbDatabase
+) -> None:
+    """A new database at the path of an old one gets none of its held and trashed jobs: they are
+    counted, stay in our file, and stop no job with the same id."""
+    for task in tasks_in(both_jobs).values():
+        both_jobs.swap(task, verbs.hold(task, NOW))
+    both_jobs.close()
+    Path(place.path).rename(f"{place.path}.old")
+    create(place.path)
+    with closing(sqlite3.connect(place.path)) as db, db:
+        db.execute("INSERT INTO registrations VALUES (1001, 0)")
+    with closing(ZgbStore(place, lambda: NOW)) as store:
+        assert (tasks_in(store), store.count_other()) == ({}, 2)
+        store.enqueue(1001)
+        assert {task.state for task in tasks_in(store).values()} == {State.PENDING}
+        task = there(store)
+        store.swap(task, verbs.hold(task, NOW))
+        assert [each.state for each in tasks_in(store).values()].count(State.HELD) == 1
+        assert store.count_other() == 2
+
+
+def test_our_folder_beside_the_database_is_no_problem(
+    user_job: ZgbStore, place: ZgbDatabase
+) -> None:
+    """Our folder beside the database, and our own database, do not meet."""
+    ours = Path(f"{place.path}.spooldeck.d")
+    (ours / "journal").mkdir(parents=True)
+    (ours / "log").mkdir()
+    (ours / "log" / "queue.log").write_text("ours")
+    user_job.swap(there(user_job), verbs.purge(there(user_job), NOW))
+    assert there(user_job).state is State.TRASH
+    assert problems_in(user_job) == {}
+    assert (ours / "log" / "queue.log").read_text() == "ours"
+    beside = {path.name for path in ours.parent.glob("zgb.db*")}
+    assert beside == {"zgb.db", "zgb.db.spooldeck", "zgb.db.spooldeck.d"}

@@ -1,0 +1,675 @@
+"""The mail queue at work: claims, tokens, waits, orphans, switches, and our own database."""
+
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import verbs
+from engine.formats.zgb.place import (
+    PARKED_DUE_SECONDS,
+    RateLimit,
+    ZgbDatabase,
+    document_retry_policy,
+)
+from engine.formats.zgb.queue_config import UNDECIDABLE_ERROR, RedirectDecision
+from engine.formats.zgb.store import EDGES, ZgbStore
+from engine.model import Missing, Move, State, Task, counted_attempts, own_word
+from engine.store import Gone, Unavailable, Unsupported
+from engine.work import rescuer
+from tests.engine.formats.zgb.zgb_jobs import NOW, ORGANIZER, USER, Sql, config, settle, there
+from tests.rival_processes import at_once
+from tests.store_contents import naming, problems_in
+
+Opener = Callable[..., ZgbStore]
+
+DAY = 86_400.0
+REAL = RateLimit()
+
+
+def retried(task: Task) -> Task:
+    """The task as a retry makes it in this format."""
+    new = verbs.keep_error(EDGES, task, verbs.retry(task, NOW))
+    assert new is not None
+    return new
+
+
+def row(sql: Sql) -> dict[str, Any]:
+    """The row of the user's job 1001."""
+    names = "id, status, attempts, next_attempt_at, locked_until, last_error, updated_at"
+    where = "registration_number = 1001 AND mail_type = 'user'"
+    (values,) = sql(f"SELECT {names} FROM mail_queue WHERE {where}")
+    return dict(zip(names.split(", "), values, strict=True))
+
+
+def taken(store: ZgbStore, now: float = NOW, limit: int = 9) -> list[str]:
+    """The ids of what a worker claims."""
+    return [task.id for task in store.take(now, "me", limit)]
+
+
+def test_every_edge_is_there(user_job: ZgbStore) -> None:
+    """The edges are those of the format, written out by hand, with their states' words; a job
+    that failed is pending with the word `failed`."""
+    p, a, h, d, t = State.PENDING, State.ACTIVE, State.HELD, State.DEAD, State.TRASH
+    due, outcome = {"due"}, {"attempts", "due", "error"}
+    expected: dict[tuple[State | None, State | None], set[str]] = {
+        (None, p): set(),  # enqueued
+        (a, None): set(),  # sent: the row is deleted
+        (a, p): outcome,  # failed, with a wait; or its lease was over
+        (a, d): outcome,  # failed too often: parked
+        (a, h): outcome,
+        (p, d): set(),  # parked by an operator
+        (d, p): {"attempts", "due"},  # "retry failed jobs": the last error stays
+        **{(p, p): due, (h, p): due, (h, h): due},
+        **{(d, h): set(), (p, h): set(), (h, d): set()},
+        **{(start, t): set() for start in (p, h, d)},
+        **{(t, end): set() for end in (p, h, d)},
+        **{(d, None): set(), (t, None): set()},
+    }
+    edges = user_job.edges
+    assert {way: set(edge.fields) for way, edge in edges.items()} == expected
+    final = {way for way, edge in edges.items() if not edge.undoable}
+    assert final == {(a, None), (d, None), (t, None)}
+    words = ["pending", "sending", "held", "parked", "trash"]
+    assert list(user_job.states.values()) == words
+
+    (task,) = user_job.take(NOW, "me", 1)
+    user_job.swap(task, verbs.nack(task, NOW + 60, "no"))
+    assert (there(user_job).state, there(user_job).word) == (State.PENDING, "failed")
+
+
+def test_a_queue_opened_to_be_read_refuses_every_edge(
+    both_jobs: ZgbStore, open_queue: Opener, place: ZgbDatabase
+) -> None:
+    """Opened to be read, every edge and control is refused with the reason, and nothing is done."""
+    store = open_queue(read_only=True)
+    why = f"{place.path} was opened read-only"
+    assert {edge.refusal for edge in store.edges.values()} == {why}
+    assert {control.refusal for control in store.controls.values()} == {why}
+    task = there(store)
+    for act in (
+        lambda: store.swap(task, verbs.hold(task, NOW)),
+        lambda: store.control("mailQueueEnabled", value="0"),
+        lambda: next(store.take(NOW, "me", 1)),
+    ):
+        with pytest.raises(Unsupported, match="read-only"):
+            act()
+
+
+def test_a_registration_has_two_mails(open_queue: Opener) -> None:
+    """Both are enqueued by default, the user's first, and once; or one by its kind; a kind or a
+    registration that does not exist is refused."""
+    store = open_queue()
+    first, again = store.enqueue(1001), store.enqueue(1001)
+    assert [(one.is_new, one.task.id) for one in first] == [(True, USER), (True, ORGANIZER)]
+    assert [(one.is_new, one.task.state) for one in again] == [(False, State.PENDING)] * 2
+    assert taken(store) == [USER, ORGANIZER]
+    store.enqueue(1002, ["organizer"])
+    assert taken(store) == ["1002-organizer"]
+    with pytest.raises(Unsupported, match="expected NUMBER-KIND"):
+        store.enqueue(1001, ["orga"])
+    with pytest.raises(Unsupported, match="no registration 7"):
+        store.enqueue(7)
+
+
+def test_what_a_row_cannot_hold_is_refused(open_queue: Opener, sql: Sql) -> None:
+    """A field without a column, or with a value that no column holds, is refused and not stored."""
+    for change in (
+        *({"description": "mine"}, {"payload": "/x"}, {"priority": 1}, {"queue": "q"}),
+        *({"destination": "example.net"}, {"group": "g"}, {"id": "1001-orga"}),
+        *({"id": "01001-user"}, {"kind": "organizer"}, {"attempts": -1}, {"attempts": None}),
+        *({"due": None}, {"due": -1.0}, {"due": 1e18}),
+    ):
+        with naming(change):
+            task = Task(USER, "user", State.PENDING, NOW)._replace(**change)
+            with pytest.raises(Unsupported):
+                open_queue().swap(None, task)
+            assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
+
+
+def test_jobs_are_claimed_in_the_order_of_due_times(open_queue: Opener) -> None:
+    """The longest due comes first, then by arrival; failed ones among the others."""
+    store = open_queue()
+    for number, due in ((1001, NOW - 5), (1002, NOW - 50), (1003, NOW - 5), (1004, NOW + 5)):
+        store.swap(None, Task(f"{number}-user", "user", State.PENDING, NOW, due=due))
+    (first,) = store.take(NOW - 10, "me", 1)
+    store.swap(first, verbs.nack(first, NOW - 6, "no"))
+    assert taken(store) == ["1002-user", "1001-user", "1003-user"]
+    assert store.changes.next_due == NOW + 5
+
+
+def test_a_claim_is_a_lease(user_job: ZgbStore, sql: Sql) -> None:
+    """A claimed row is sending, locked for the lease, and its attempt counts; the claim survives a
+    foreign write in another column."""
+    (task,) = user_job.take(NOW, "me", 1)
+    assert (task.attempts, task.lease and task.lease.until) == (0, NOW + 300)
+    assert counted_attempts(task) == 1
+    stored = row(sql)
+    assert (stored["status"], stored["attempts"], stored["locked_until"]) == (
+        *("sending", 1, NOW + 300),
+    )
+    sql("UPDATE mail_queue SET last_error = 'looked at', updated_at = 1")
+    assert user_job.swap(task, None) == ""
+
+
+def test_each_attempt_costs_a_token(open_queue: Opener, sql: Sql) -> None:
+    """No more is claimed than there are whole tokens, and the rest is kept; an empty queue's bucket
+    is refilled and stamped as well."""
+    settle(sql, mailMaxPerHour="60", mailTokens="1", mailLastRefill=str(int(NOW - 120)))
+    store = open_queue(rate_limit=REAL)
+    assert taken(store) == []
+    assert (config(sql)["mailTokens"], config(sql)["mailLastRefill"]) == ("3.0", str(int(NOW)))
+    settle(sql, mailMaxPerHour="40", mailTokens="2.5", mailLastRefill=str(int(NOW)))
+    for number in range(1001, 1005):
+        store.enqueue(number)
+    assert len(taken(store)) == 2
+    assert config(sql)["mailTokens"] == "0.5"
+    assert store.changes.next_due == NOW + 45  # 40 an hour: half a token
+    assert taken(store, NOW + 44) == []
+    assert len(taken(store, NOW + 45)) == 1
+
+
+def test_a_take_that_goes_on_refills_nothing_twice(open_queue: Opener, sql: Sql) -> None:
+    """Two workers in turns, one with an older time, get no more than one bucket's tokens."""
+    settle(sql, mailMaxPerHour="60", mailTokens="5", mailLastRefill=str(int(NOW)))
+    ours, theirs = open_queue(rate_limit=REAL), open_queue(rate_limit=REAL)
+    for number in range(1001, 1020):
+        ours.enqueue(number)
+    slow = ours.take(NOW, "me", 9)
+    claimed = [next(slow)]
+    for later in range(1, 5):
+        claimed += theirs.take(NOW + 10 * later, "they", 1)
+        claimed += [task for _ in "x" if (task := next(slow, None)) is not None]
+    assert len({task.id for task in claimed}) == len(claimed) == 5
+    assert config(sql)["mailLastRefill"] == str(int(NOW + 40))
+
+
+def test_paused_claims_nothing_and_touches_no_token(user_job: ZgbStore, sql: Sql) -> None:
+    """A queue that is switched off, or has no switch, recovers leases, keeps its tokens and claims
+    nothing."""
+    settle(sql, mailQueueEnabled="0", mailTokens="1.25")
+    sql("UPDATE mail_queue SET status = 'sending', attempts = 1, locked_until = 5")
+    assert taken(user_job) == []
+    assert (user_job.claim_report.recovered, user_job.claim_report.enabled) == ((USER,), False)
+    assert config(sql)["mailTokens"] == "1.25"
+    sql("DELETE FROM config WHERE key = 'mailQueueEnabled'")
+    assert taken(user_job, NOW + DAY) == []
+
+
+def test_a_taker_that_fails_has_claimed_nothing(both_jobs: ZgbStore, sql: Sql) -> None:
+    """An error while it is asked undoes the claim, the token and the recovered leases together."""
+    before = config(sql)
+
+    def wants(kind: str, group: str) -> bool:
+        raise OSError("limits cannot be read")
+
+    with pytest.raises(OSError, match="limits"):
+        next(both_jobs.take(NOW + 50, "me", 1, wants))
+    assert config(sql) == before
+    assert sql("SELECT DISTINCT status FROM mail_queue") == [("pending",)]
+
+
+WORKER = """
+import sys
+from engine.formats.zgb import RateLimit, ZgbDatabase, ZgbStore
+limit = RateLimit(1000, 1000)
+store = ZgbStore(ZgbDatabase(sys.argv[1], rate_limit=limit, durable=False, patience=60.0))
+print("ready", flush=True)
+sys.stdin.readline()
+while batch := list(store.take(float(sys.argv[2]), "me", 3)):
+    for task in batch:
+        print(task.id)
+"""
+
+
+def test_two_workers_on_two_hundred_jobs(place: ZgbDatabase, open_queue: Opener, sql: Sql) -> None:
+    """None is claimed twice, and as many tokens are spent as jobs are claimed."""
+    store = open_queue()
+    for number in range(1000, 1100):
+        store.enqueue(number)
+    settle(sql, mailMaxPerHour="1000", mailTokens="150.5", mailLastRefill=str(int(NOW)))
+    said = list(chain(*at_once(2, WORKER, place.path, str(NOW))))
+    assert len(said) == len(set(said)) == 150
+    assert config(sql)["mailTokens"] == "0.5"
+    counted = sql("SELECT status, count(*) FROM mail_queue GROUP BY status ORDER BY status")
+    assert counted == [("pending", 50), ("sending", 150)]
+
+
+def test_the_tenth_failure_parks(user_job: ZgbStore, sql: Sql) -> None:
+    """Waits of 60, 300, 900, then 3600 s: parked after 6h21m, and a retry restores it."""
+    store, now, elapsed = user_job, NOW, []
+    for _ in range(10):
+        (task,) = store.take(now, "me", 1)
+        store.swap(task, rescuer.task_after_failure(task, "no", document_retry_policy(), now))
+        now = there(store).due or now
+        elapsed.append(now - NOW)
+    assert elapsed[:9] == [60, 360, 1260, 4860, 8460, 12060, 15660, 19260, 22860]
+    parked = there(store)
+    assert (parked.state, parked.attempts, parked.due) == (State.DEAD, 10, 0.0)
+    assert (row(sql)["status"], row(sql)["next_attempt_at"]) == ("failed", PARKED_DUE_SECONDS)
+    store.swap(parked, retried(parked))
+    again = there(store)
+    assert (again.attempts, again.word, again.error) == (0, "", "no")
+    assert len(taken(store, now, 1)) == 1
+
+
+def test_a_late_outcome_touches_nothing(user_job: ZgbStore, sql: Sql) -> None:
+    """A worker whose lapsed lease another has claimed can neither finish nor fail the job."""
+    (mine,) = user_job.take(NOW, "me", 1)
+    list(user_job.take(NOW + 301, "they", 1))
+    (theirs,) = user_job.take(NOW + 301 + 60, "they", 1)
+    for outcome in (None, verbs.nack(mine, NOW + 60, "no"), verbs.give_up_task(mine, "no", 1)):
+        with pytest.raises(Gone):
+            user_job.swap(mine, outcome)
+    user_job.swap(theirs, None)
+    assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
+
+
+@pytest.mark.parametrize("locked", [NOW - 1, None])
+def test_a_lapsed_lease_counts_as_a_failure(
+    user_job: ZgbStore, sql: Sql, locked: float | None
+) -> None:
+    """A job that was never finished waits as a failed one does, and is parked after the last
+    attempt, so that no mail is tried for ever."""
+    sql("UPDATE mail_queue SET status = 'sending', attempts = 2, locked_until = ?", locked)
+    assert taken(user_job) == []
+    assert user_job.claim_report.recovered == (USER,)
+    stored = row(sql)
+    assert (stored["status"], stored["locked_until"]) == ("pending", None)
+    assert (stored["attempts"], stored["last_error"]) == (2, "lease expired")
+    assert stored["next_attempt_at"] == NOW + 300
+    sql("UPDATE mail_queue SET status = 'sending', attempts = 10, locked_until = 5")
+    assert taken(user_job) == []
+    assert there(user_job).state is State.DEAD
+
+
+def test_a_lease_far_ahead_is_a_clock_fault(user_job: ZgbStore, sql: Sql) -> None:
+    """A lease that ends ten leases ahead is reported; its job stays claimed. A waiting job has no
+    lease to extend."""
+    (outcome,) = user_job.renew([there(user_job)], NOW + 300)
+    assert isinstance(outcome.error, Gone) and row(sql)["locked_until"] is None
+    list(user_job.take(NOW, "me", 1))
+    sql("UPDATE mail_queue SET locked_until = ?", int(NOW + 3001))
+    assert "a clock was wrong" in problems_in(user_job)["mail_queue/row 1"]
+    assert there(user_job).state is State.ACTIVE
+
+
+def test_failed_jobs_wait_for_an_operator_without_auto_retry(
+    both_jobs: ZgbStore, open_queue: Opener, sql: Sql
+) -> None:
+    """A failed job has the word `failed`: among the pending ones while it is tried again by itself,
+    among the parked ones where only an operator retries."""
+    sql("UPDATE mail_queue SET status = 'failed', next_attempt_at = 5 WHERE mail_type = 'user'")
+    for auto_retry, state in ((True, State.PENDING), (False, State.DEAD)):
+        store = open_queue(auto_retry=auto_retry)
+        job = there(store)
+        assert (store.words, job.state, job.word) == ({"failed": state}, state, "failed")
+        assert own_word(job, store.states, store.words) == "failed"
+        assert own_word(there(store, ORGANIZER), store.states, store.words) == "pending"
+        assert not store.words.keys() & set(store.states.values())
+    assert taken(store, NOW + DAY) == [ORGANIZER]
+    store.swap(job, retried(job))
+    assert taken(store, NOW + DAY) == [USER]
+
+
+def test_a_job_due_in_more_than_a_year_is_parked(both_jobs: ZgbStore, sql: Sql) -> None:
+    """A failed job that is due in more than a year was parked; a pending one waits."""
+    sql("UPDATE mail_queue SET next_attempt_at = ?", int(NOW + 366 * DAY))
+    sql("UPDATE mail_queue SET status = 'failed' WHERE mail_type = 'user'")
+    states = there(both_jobs).state, there(both_jobs, ORGANIZER).state
+    assert states == (State.DEAD, State.PENDING)
+
+
+def test_the_button_retries_all(both_jobs: ZgbStore, sql: Sql) -> None:
+    """ "Retry failed jobs": failed and parked are due now with no attempts; their error is kept."""
+    sql(
+        "UPDATE mail_queue SET status = 'failed', attempts = 9, last_error = 'no',"
+        " next_attempt_at = CASE mail_type WHEN 'user' THEN 5 ELSE 253402300799 END"
+    )
+    counted = both_jobs.forecast("retryFailed")
+    assert counted.amount == 2
+    assert counted.words == "2 jobs failed or parked: due now, attempts reset"
+    assert both_jobs.control("retryFailed") == "2 jobs failed or parked: due now"
+    for job in (there(both_jobs), there(both_jobs, ORGANIZER)):
+        assert (job.state, job.word, job.attempts, job.error) == (State.PENDING, "", 0, "no")
+
+
+def test_an_orphan_is_deleted_before_it_costs_a_token(both_jobs: ZgbStore, sql: Sql) -> None:
+    """A job whose registration is gone is deleted by the next run, and reported; a claimed one
+    stays with its worker, who can ask before it sends; other jobs are claimed."""
+    store = both_jobs
+    store.enqueue(1002, ["user"])
+    store.enqueue(1003, ["user"])
+    (claimed,) = store.take(NOW, "me", 1, lambda kind, group: True)
+    assert claimed.id == USER and not store.is_orphan(claimed)
+    sql("DELETE FROM registrations WHERE number IN (1001, 1002)")
+    assert "2 jobs have no registration" in problems_in(store)["orphans"]
+    before = float(config(sql)["mailTokens"])
+    assert taken(store) == ["1003-user"]
+    assert store.claim_report.orphans == (ORGANIZER, "1002-user")
+    assert before - float(config(sql)["mailTokens"]) == 1.0
+    assert store.is_orphan(claimed)
+    assert store.swap(claimed, None) == ""
+
+
+def test_too_many_orphans_are_asked_about(open_queue: Opener, sql: Sql) -> None:
+    """More than half of the queue and more than ten: nothing is deleted and nothing sent until an
+    operator has them deleted."""
+    store = open_queue()
+    for number in range(1000, 1010):
+        store.enqueue(number)
+    sql("DELETE FROM registrations WHERE number < 1006")
+    with pytest.raises(Unavailable, match="12 of 20 jobs have no registration"):
+        next(store.take(NOW, "me", 9))
+    assert "12 of 20" in problems_in(store)["orphans"]
+    assert sql("SELECT DISTINCT status, count(*) FROM mail_queue") == [("pending", 20)]
+    assert store.control("deleteOrphans") == "12 jobs deleted"
+    assert len(taken(store, NOW, 99)) == 8
+
+
+def test_without_registrations_no_job_is_an_orphan(
+    both_jobs: ZgbStore, open_queue: Opener, sql: Sql
+) -> None:
+    """A missing table is an error, not a reason to delete every job; another one can be named, or
+    none."""
+    sql("ALTER TABLE registrations RENAME TO elsewhere")
+    store = open_queue()
+    with pytest.raises(Unavailable, match="no table registrations"):
+        next(store.take(NOW, "me", 9))
+    assert "no table registrations" in problems_in(store)["registrations"]
+    assert len(taken(open_queue(registrations=""))) == 2
+    assert len(list(open_queue(registrations="elsewhere").scan({USER}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("registered", "made"),
+    [(int(NOW) + 26 * 3600 + 1, int(NOW)), ("2026-11-21 10:00:01", "2026-11-20 08:00:00")],
+    ids=["seconds", "text"],
+)
+def test_a_job_much_older_than_its_numbers_registration_waits(
+    user_job: ZgbStore, open_queue: Opener, sql: Sql, registered: object, made: object
+) -> None:
+    """The number was given out again, it seems: the job is neither sent nor deleted until an
+    operator has it deleted; others go on."""
+    user_job.enqueue(1002, ["user"])
+    sql("UPDATE mail_queue SET created_at = ?", made)
+    sql("UPDATE registrations SET created_at = ? WHERE number = 1001", registered)
+    store = open_queue()
+    assert taken(store) == ["1002-user"]
+    assert store.claim_report.orphans == ()
+    assert "1 job is older than the registration" in problems_in(store)["orphans"]
+    assert store.control("deleteOrphans") == "1 job deleted"
+    assert problems_in(store) == {}
+    assert sql("SELECT registration_number FROM mail_queue") == [(1002,)]
+
+
+def test_times_that_cannot_be_compared_make_no_orphan(open_queue: Opener, sql: Sql) -> None:
+    """Another form, unit or zone does not tell which came first: the job is sent."""
+    text, number = "2026-11-20 10:20:00", int(NOW)
+    for registered, made in (
+        *(("2026-11-20T11:20:00+01:00", text), ("2026-11-29T10:20:00Z", text)),
+        *(("2026-11-29 10:20:00.123", text), ("2026-11-20 11:20:00", text)),
+        ("2026-11-21 12:20:00", text),  # the zones farthest apart
+        *(("2026-13-45 10:20:00", text), (b"\xff\xfe", text), (None, text)),
+        *((number * 1000, number), (number + 40 * 86_400, text), (number + 40 * 86_400, 1)),
+        (number + 26 * 3600, number),  # a clock that was set
+    ):
+        open_queue().enqueue(1001, ["user"])
+        sql("UPDATE mail_queue SET created_at = ?", made)
+        sql("UPDATE registrations SET created_at = coalesce(?, '')", registered)
+        store = open_queue()
+        with naming(registered, made):
+            assert (problems_in(store), taken(store), store.claim_report.orphans) == (
+                {},
+                [USER],
+                (),
+            )
+        sql("DELETE FROM mail_queue")
+
+
+@pytest.mark.parametrize("state", [State.HELD, State.TRASH])
+def test_a_held_or_trashed_job_leaves_their_table(
+    user_job: ZgbStore, open_queue: Opener, sql: Sql, place: ZgbDatabase, state: State
+) -> None:
+    """No program of theirs finds it; it comes back as the same row, in all columns. Our database is
+    as private as theirs, and the trash has the time of the move."""
+    Path(place.path).chmod(0o600)
+    sql("ALTER TABLE mail_queue ADD COLUMN note BLOB")
+    sql("UPDATE mail_queue SET note = ?, last_error = CAST(? AS TEXT)", b"\0\xff", b"caf\xe9")
+    names = "id, note, hex(last_error), created_at, next_attempt_at"
+    before = sql(f"SELECT {names} FROM mail_queue")
+    store = open_queue()
+
+    store.swap(there(store), there(store)._replace(state=state))
+
+    assert sql("SELECT count(*) FROM mail_queue") == [(0,)]
+    assert Path(place.sidecar_path).stat().st_mode & 0o777 == 0o600
+    aside = there(open_queue())
+    since = {"trash_since": str(int(NOW))} if state is State.TRASH else {}
+    assert (aside.state, aside.extra) == (state, since)
+    store.swap(aside, aside._replace(state=State.PENDING))
+    assert sql(f"SELECT {names} FROM mail_queue") == before
+    assert sql("SELECT count(*) FROM config WHERE key LIKE 'spooldeck%'") == [(1,)]
+
+
+def test_an_old_job_of_a_reused_number_stays_in_the_trash(both_jobs: ZgbStore, sql: Sql) -> None:
+    """It goes neither beside a new job of that number, nor into another's registration, nor into
+    none; and a second job of the number is not trashed beside the first."""
+    store = both_jobs
+    for ident in (USER, ORGANIZER):
+        store.swap(there(store, ident), verbs.purge(there(store, ident), NOW))
+    trashed = there(store, ORGANIZER)
+    for statement, why in (
+        ("DELETE FROM registrations WHERE number = 1001", "registration 1001 is gone"),
+        (f"INSERT INTO registrations VALUES (1001, {int(NOW)})", "reused for a newer registration"),
+        ("UPDATE registrations SET created_at = 0 WHERE number = 1001", ""),
+        (
+            "INSERT INTO mail_queue (registration_number, mail_type) VALUES (1001, 'organizer')",
+            "is in mail_queue already",
+        ),
+    ):
+        sql(statement)
+        if why:
+            with pytest.raises(Unsupported, match=why):
+                store.swap(trashed, trashed._replace(state=State.PENDING))
+
+    assert there(store).state is State.TRASH
+    said = problems_in(store)[ORGANIZER]
+    assert said == "is in trash and pending at the same time: its number was reused"
+    seen = [item for item in store.scan({ORGANIZER}) if isinstance(item, Task)]
+    (new,) = (task for task in seen if task.state is State.PENDING)
+    assert len(seen) == 2
+    with pytest.raises(Unsupported, match="expunge that job first"):
+        store.swap(new, verbs.hold(new, NOW))
+    assert sql("SELECT count(*) FROM mail_queue") == [(1,)]
+
+
+def test_a_before_image_restores_a_job(user_job: ZgbStore) -> None:
+    """What `read` gave of a job can be restored, without a claim; a wrong image is refused."""
+    store = user_job
+    (task,) = store.take(NOW, "me", 1)
+    store.swap(task, verbs.give_up_task(task, "no", 1))
+    parked = there(store)
+    image = store.read(parked)
+    store.swap(parked, retried(parked))
+    now = there(store)
+    (outcome,) = store.swap_all([Move(now, store.restore_image(now, image, State.DEAD), image)])
+    assert outcome.error is None
+    after = there(store)
+    assert (after.state, after.attempts, after.error) == (State.DEAD, 1, "no")
+    for wrong in (b"nonsense", image.replace(b"user", b"orga")):
+        with pytest.raises(Unsupported):
+            store.restore_image(after, wrong, State.DEAD)
+
+
+def test_the_three_switches(open_queue: Opener, sql: Sql) -> None:
+    """Queue on or off, mails an hour, and test mode take the values that their page allows."""
+    store = open_queue(rate_limit=REAL)
+    switched = {"mailQueueEnabled": "0", "mailMaxPerHour": "12", "mailRedirectToSchumbi": "1"}
+    for name, value in switched.items():
+        store.control(name, value=value)
+    found = config(sql)
+    assert switched.items() <= found.items()
+    for name, value in (
+        *(("mailQueueEnabled", "yes"), ("mailMaxPerHour", "0"), ("mailMaxPerHour", "61")),
+        *(("mailMaxPerHour", "many"), ("mailRedirectToSchumbi", ""), ("mailTokens", "9")),
+    ):
+        with pytest.raises(Unsupported):
+            store.control(name, value=value)
+    assert config(sql) == found
+
+
+def test_a_new_rate_settles_the_old_one_first(open_queue: Opener, sql: Sql) -> None:
+    """The time until now counts at the old rate; a rate out of bounds is a problem."""
+    settle(sql, mailMaxPerHour="6", mailTokens="0", mailLastRefill=str(int(NOW - 600)))
+    open_queue(rate_limit=REAL).control("mailMaxPerHour", value="60")
+    assert (config(sql)["mailTokens"], config(sql)["mailLastRefill"]) == ("1.0", str(int(NOW)))
+    settle(sql, mailMaxPerHour="160")
+    said = problems_in(open_queue(rate_limit=REAL))["mailMaxPerHour"]
+    assert said == "mailMaxPerHour is '160', expected 1 to 60: 60 is used"
+
+
+def test_inside_the_period_the_test_mode_is_not_switched_on(open_queue: Opener, sql: Sql) -> None:
+    """In the registration period the switch is refused, with the time from which it counts."""
+    settle(sql, startDate="2026-11-01", endDate="2026-11-30")
+    store = open_queue()
+    period = "registration period 2026-11-01 to 2026-11-30"
+    refused = f"{period}: no test mode until 2026-11-30 23:00:00Z"
+    assert store.controls["mailRedirectToSchumbi"].refusal == refused
+    with pytest.raises(Unsupported, match="no test mode"):
+        store.control("mailRedirectToSchumbi", value="1")
+    assert store.test_mode_resumes(NOW) is None
+
+
+def test_inside_the_period_the_test_mode_is_switched_off(both_jobs: ZgbStore, sql: Sql) -> None:
+    """A test mode that is on has no effect in the registration period, and the control tells when
+    it has one again; switched off, it stays off after the period."""
+    settle(sql, startDate="2026-11-01", endDate="2026-11-30", mailRedirectToSchumbi="1")
+    store, after = both_jobs, NOW + 11 * DAY
+    list(store.scan())
+    switch = store.controls["mailRedirectToSchumbi"]
+    assert not switch.refusal and "from 2026-11-30 23:00:00Z on users' mails go" in switch.summary
+    assert store.test_mode_resumes(NOW) == 1_796_079_600.0
+    assert (store.redirect_now(NOW), store.redirect_now(after)) == (
+        RedirectDecision.UNCHANGED,
+        RedirectDecision.REDIRECTED,
+    )
+    with pytest.raises(Unsupported, match="expected 0: test mode is on, without effect"):
+        store.control("mailRedirectToSchumbi", value="1")
+    store.control("mailRedirectToSchumbi", value="0")
+    assert config(sql)["mailRedirectToSchumbi"] == "0"
+    assert store.redirect_now(after) is RedirectDecision.UNCHANGED
+    assert store.controls["mailRedirectToSchumbi"].refusal
+    assert {store.redirect_of(task, NOW) for task in store.take(NOW, "me", 9)} == {
+        RedirectDecision.UNCHANGED
+    }
+
+
+def test_an_undecidable_guard_holds_users_mails(both_jobs: ZgbStore, sql: Sql) -> None:
+    """With the switch on and no dates, users' jobs wait with the reason; the others are sent."""
+    settle(sql, mailRedirectToSchumbi="1", startDate="soon")
+    store = both_jobs
+    assert taken(store) == [ORGANIZER]
+    assert store.claim_report.undecidable
+    assert there(store).error == UNDECIDABLE_ERROR
+    assert UNDECIDABLE_ERROR in problems_in(store)["redirect"]
+    assert not store.controls["mailRedirectToSchumbi"].refusal
+    store.control("mailRedirectToSchumbi", value="0")
+    assert taken(store) == [USER]
+
+
+@pytest.mark.parametrize(
+    ("made", "registered", "claimed"),
+    [
+        pytest.param(None, "inside", True, id="registered within it"),
+        pytest.param(None, "before", True, id="registered before it"),
+        pytest.param(None, None, False, id="registered at an unknown time"),
+        pytest.param(None, "milliseconds", False, id="registered at an impossible time"),
+        pytest.param("inside", None, True, id="made within it"),
+    ],
+)
+def test_without_a_time_of_its_own_a_job_has_that_of_its_registration(
+    both_jobs: ZgbStore,
+    open_queue: Opener,
+    sql: Sql,
+    made: str | None,
+    registered: str | None,
+    claimed: bool,
+) -> None:
+    """The test mode is decided by when the job was made, else by when one registered; where neither
+    is known the job waits with the reason and costs no token; the organizer's goes on."""
+    moments = {"inside": int(NOW - 3 * DAY), "before": int(NOW - 300 * DAY)}
+    moments["milliseconds"] = int(NOW) * 1000
+    settle(sql, mailRedirectToSchumbi="1", startDate="2026-11-01", endDate="2026-11-18")
+    sql("CREATE TABLE bare AS SELECT * FROM registrations")
+    sql("DROP TABLE registrations")
+    sql("ALTER TABLE bare RENAME TO registrations")
+    sql("UPDATE registrations SET created_at = ?", moments.get(registered or ""))
+    if made is None:
+        sql("ALTER TABLE mail_queue DROP COLUMN created_at")
+    else:
+        sql("UPDATE mail_queue SET created_at = ?", moments[made])
+    store = open_queue()
+    way = (
+        RedirectDecision.UNCHANGED
+        if "inside" in (made, registered)
+        else RedirectDecision.REDIRECTED
+    )
+
+    tasks = {task.id: task for task in store.take(NOW, "me", 9)}
+
+    assert set(tasks) == ({USER, ORGANIZER} if claimed else {ORGANIZER})
+    if claimed:
+        assert (
+            store.redirect_of(tasks[USER], NOW)
+            is store.describe_claim(tasks[USER], NOW).redirection
+            is way
+        )
+    assert store.claim_report.undecidable is not claimed
+    assert (there(store).error == UNDECIDABLE_ERROR) is not claimed
+    assert 1_000_000 - float(config(sql)["mailTokens"]) == len(tasks)
+
+
+def test_without_any_time_users_mails_wait(open_queue: Opener, sql: Sql) -> None:
+    """Neither jobs nor registrations have a time: undecidable outside of the period."""
+    sql("ALTER TABLE mail_queue DROP COLUMN created_at")
+    sql("ALTER TABLE registrations DROP COLUMN created_at")
+    settle(sql, mailRedirectToSchumbi="1", startDate="2026-11-01", endDate="2026-11-18")
+    store = open_queue()
+    store.enqueue(1001)
+    assert taken(store) == [ORGANIZER]
+    assert "neither jobs nor registrations" in problems_in(store)["redirect"]
+    assert store.redirect_now(NOW) is RedirectDecision.UNDECIDABLE
+    settle(sql, endDate="2026-11-28")
+    assert taken(store) == [USER]
+    assert problems_in(store) == {}
+
+
+def test_figures_for_their_page(open_queue: Opener, sql: Sql) -> None:
+    """Registrations, tokens, the next one, and when what is due would be sent at this rate."""
+    settle(sql, mailMaxPerHour="40", mailTokens="1", mailLastRefill=str(int(NOW)))
+    store = open_queue(rate_limit=REAL)
+    for number in (1001, 1002):
+        store.enqueue(number)
+    assert store.figures(NOW) == (400, 40, 1, NOW, NOW + 270)
+    store.control("mailQueueEnabled", value="0")
+    assert store.figures(NOW).drained is None
+
+
+def test_waiting_for_changes_pauses_no_longer_than_asked(place: ZgbDatabase) -> None:
+    """It spends its time in the pause that was passed to it, and no longer."""
+    pauses: list[float] = []
+    store = ZgbStore(place, lambda: NOW, pause=pauses.append)
+    wait = store.changes.wait
+    assert wait is not None
+    assert not wait(0.01)
+    assert 0 < max(pauses) <= 0.01
+    store.close()
+
+
+def test_rows_ids_and_problems_that_do_not_exist_are_missing(open_queue: Opener) -> None:
+    """A row, an id and a problem that do not exist are missing, each by its name."""
+    names = ["row 77", "77-user", "orphans", "failed"]
+    assert set(open_queue().scan(names)) == {Missing(name) for name in names}

@@ -1,0 +1,480 @@
+"""Whatever stands in a mail queue's database, or in its place, or fills its disk is survived."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import example, given
+
+from engine import verbs
+from engine.formats.zgb import connection
+from engine.formats.zgb.place import Cell, ZgbDatabase
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
+from engine.model import Move, Problem, State, Task
+from engine.store import StoreError, Unavailable, Unsupported
+from tests.engine.formats.zgb.zgb_jobs import NOW, Sql, there
+from tests.examples import examples
+from tests.rival_processes import running
+from tests.unprivileged_user import by_nobody, nobodys_folder
+
+Opener = Callable[..., ZgbStore]
+
+COLUMNS = (
+    *("registration_number", "mail_type", "status", "attempts", "next_attempt_at"),
+    *("locked_until", "last_error", "created_at", "updated_at"),
+)
+KEYS = (
+    *("mailQueueEnabled", "mailMaxPerHour", "mailRedirectToSchumbi", "mailTokens"),
+    *("mailLastRefill", "startDate", "endDate", "spooldeckMove"),
+)
+CELLS: tuple[Cell, ...] = (
+    *(None, 0, 1, -1, 5, 10**12, 1 << 53, (1 << 53) + 1, (1 << 63) - 1, -1 << 63),
+    *(1.5, 1e300, float("inf"), -0.0, "", " ", "x", "5", "005", "9" * 400, "9" * 5000),
+    *("1e5", "nan", "1_0", "٤٠", "2026-01-01 00:00:00", "9999-12-31 23:59:59"),
+    *("9999-99-99 00:00:00", "0001-01-01 00:00:00", "0001-01-01", "2026-01-01T00:00:00Z"),
+    *("253402300799", 253_402_300_799, 253_402_300_800, b"", b"\xff\x00", b"1"),
+    *("pending", "sending", "failed", "user", "organizer", "a\0b", "\x1b[2J"),
+)
+SOUND: tuple[Cell, ...] = (7, "user", "pending", 0, 5, None, None, 5, 5)
+rows = st.tuples(
+    st.sampled_from(("pending", "sending", "failed")),
+    st.sampled_from(("user", "organizer")),
+    st.dictionaries(st.sampled_from(COLUMNS), st.sampled_from(CELLS), max_size=3),
+)
+
+
+def row_of(status: str, kind: str, odd: dict[str, Cell]) -> list[Cell]:
+    """A row with some odd values in it."""
+    values = {**dict(zip(COLUMNS, SOUND, strict=True)), "status": status, "mail_type": kind, **odd}
+    return [values[name] for name in COLUMNS]
+
+
+def all_that_can_be_done(store: ZgbStore) -> None:
+    """Look at everything, show it, and change it in every way; what is refused is refused."""
+
+    def tried(act: Callable[[], object]) -> None:
+        try:
+            act()
+        except StoreError:
+            return
+
+    def takes(now: float) -> Iterator[Task]:
+        try:
+            yield from store.take(now, "me", 9)
+        except StoreError:
+            return
+
+    items = list(dict.fromkeys(store.scan()))
+    for item in items:
+        if isinstance(item, Problem):
+            tried(lambda item=item: store.preview_problem(item))  # type: ignore[misc]
+            continue
+        assert isinstance(item, Task)
+        image = store.read(item)
+        assert list(store.verify([(item.id, item.state, item.rev)])) != []
+        tried(lambda task=item, image=image: store.restore_image(task, image, State.PENDING))  # type: ignore[misc]
+        for state in State:
+            tried(lambda task=item, to=state: store.swap(task, task._replace(state=to)))  # type: ignore[misc]
+    for task in takes(NOW):
+        tried(lambda task=task: store.swap(task, verbs.nack(task, NOW + 60, "no")))  # type: ignore[misc]
+    store.figures(NOW)
+    for name in store.controls:
+        for value in ("0", "1"):
+            tried(lambda name=name, value=value: store.control(name, value=value))  # type: ignore[misc]
+    list(takes(NOW + 4000))
+    list(store.scan())
+
+
+@examples(15)
+@given(
+    st.lists(rows, min_size=1, max_size=5),
+    st.dictionaries(st.sampled_from(KEYS), st.sampled_from(CELLS)),
+    st.booleans(),
+)
+@example([("pending", "user", {"attempts": (1 << 63) - 1})], {}, True)
+@example([("sending", "user", {"attempts": "9" * 5000})], {}, True)
+def test_no_value_ends_it(
+    stored: list[tuple[str, str, dict[str, Cell]]], config: dict[str, Cell], auto: bool
+) -> None:
+    """Whatever any program put into any column or setting, the queue can be looked at and worked
+    on: a row is a job or a problem, and no more than refused."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/odd.db"
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("CREATE TABLE config (key TEXT, value)")
+            db.execute("CREATE TABLE registrations (number INTEGER)")
+            db.execute("INSERT INTO registrations VALUES (7)")
+            db.execute(f"CREATE TABLE mail_queue ({', '.join(COLUMNS)})")
+            db.executemany(
+                f"INSERT INTO mail_queue VALUES ({', '.join('?' * len(COLUMNS))})",
+                [row_of(*values) for values in stored],
+            )
+            db.executemany(
+                "INSERT INTO config VALUES (?, ?)", {"mailQueueEnabled": "1", **config}.items()
+            )
+        place = ZgbDatabase(path, durable=False, auto_retry=auto)
+        with closing(ZgbStore(place, lambda: NOW)) as store:
+            all_that_can_be_done(store)
+
+
+def test_what_is_too_large_is_refused(both_jobs: ZgbStore, sql: Sql) -> None:
+    """A before-image with a number that no column holds, or nested too deeply, is not used; of an
+    error only the beginning is read; a row with a larger value is a problem, and no other is."""
+    job = there(both_jobs)
+    for number in (b"1" + b"0" * 400, b"[" * 60_000, b"9" * 5000):
+        image = b'{"id": "1001-user", "key": 1, "row": {"attempts": %s}}' % number
+        with pytest.raises(Unsupported):
+            both_jobs.restore_image(job, image, State.PENDING)
+    sql("UPDATE mail_queue SET last_error = replace(hex(zeroblob(1 << 20)), '0', 'e')")
+    assert {len(item.error) for item in both_jobs.scan() if isinstance(item, Task)} == {10_000}
+    sql("UPDATE mail_queue SET last_error = zeroblob((1 << 24) + 1) WHERE mail_type = 'user'")
+    tasks = [item for item in both_jobs.scan() if isinstance(item, Task)]
+    (problem,) = {item for item in both_jobs.scan() if isinstance(item, Problem)}
+    assert {task.kind for task in tasks} == {"organizer"}
+    assert problem.where.startswith("mail_queue/row ")
+    assert "a value has more than 16,777,216 bytes" in problem.what
+    (taken,) = both_jobs.take(NOW, "me", 9)
+    assert taken.kind == "organizer"
+    assert b"(too large)" in both_jobs.preview_problem(problem)
+
+
+def make_open_fifo(path: str | Path) -> int:
+    """Make a FIFO and open both its ends, so that a fault that opens it fails and does not hang."""
+    os.mkfifo(path)
+    return os.open(path, os.O_RDWR)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_only_a_plain_file_is_a_database(
+    place: ZgbDatabase, open_queue: Opener, tmp_path: Path, read_only: bool
+) -> None:
+    """A FIFO, a folder or a link to a device is neither waited for, read nor written; a FIFO in
+    place of an open database is reported until the database is back."""
+    path = tmp_path / "other" / "zgb.db"
+    path.parent.mkdir()
+    ends: list[int] = []
+    cases: tuple[tuple[Callable[[], object], Callable[[], object]], ...] = (
+        (lambda: ends.append(make_open_fifo(path)), path.unlink),
+        (path.mkdir, path.rmdir),
+        (lambda: path.symlink_to("/dev/zero"), path.unlink),
+    )
+    for make, undo in cases:
+        make()
+        with pytest.raises(Unavailable, match="not a plain file, expected a SQLite database"):
+            ZgbStore(ZgbDatabase(str(path), read_only=read_only))
+        assert [entry.name for entry in path.parent.iterdir()] == ["zgb.db"]
+        undo()
+
+    store = open_queue(read_only=read_only)
+    kept = Path(place.path).rename(f"{place.path}.kept")
+    ends.append(make_open_fifo(place.path))
+    with pytest.raises(Unavailable, match="not a plain file"):
+        list(store.scan())
+    kept.replace(place.path)
+    assert list(store.scan()) == []
+    for end in ends:
+        os.close(end)
+
+
+def test_a_link_to_it_is_the_same_queue(
+    user_job: ZgbStore, place: ZgbDatabase, open_queue: Opener, tmp_path: Path
+) -> None:
+    """A held job is shown by any name of its database, and our own database is beside the real
+    one."""
+    link = tmp_path / "elsewhere" / "link.db"
+    link.parent.mkdir()
+    link.symlink_to(place.path)
+    other = open_queue(path=str(link))
+    user_job.swap(there(user_job), verbs.hold(there(user_job), NOW))
+    assert there(other) == there(user_job)
+    other.swap(there(other), verbs.release(there(other), NOW))
+    assert there(user_job).state is State.PENDING
+    assert [entry.name for entry in link.parent.iterdir()] == ["link.db"]
+
+
+def test_a_link_that_leads_elsewhere_now_takes_what_is_held_along(
+    place: ZgbDatabase, open_queue: Opener, tmp_path: Path
+) -> None:
+    """What is held belongs to its database: behind a link that is turned to another one, that
+    one's is shown."""
+    (tmp_path / "second").mkdir()
+    second = str(tmp_path / "second" / "zgb.db")
+    link = tmp_path / "current.db"
+    link.symlink_to(place.path)
+    store = open_queue(path=str(link))
+    for number in (1001, 1002):
+        store.enqueue(number, ["user"])
+    store.swap(there(store), verbs.hold(there(store), NOW))
+    shutil.copy(place.path, second)
+    shutil.copy(place.sidecar_path, f"{second}.spooldeck")
+    turned = open_queue(path=second)
+    turned.swap(there(turned, "1002-user"), verbs.hold(there(turned, "1002-user"), NOW))
+    assert there(store).state is State.HELD
+
+    link.unlink()
+    link.symlink_to(second)
+
+    assert there(store, "1002-user").state is State.HELD
+    assert there(open_queue(), "1002-user").state is State.PENDING
+
+
+MANY = 400
+LIMITED = """
+import resource, sys
+from contextlib import closing
+from pathlib import Path
+from engine.store import Unavailable
+from engine.formats.zgb import ZgbDatabase, ZgbStore
+path = sys.argv[1]
+with closing(ZgbStore(ZgbDatabase(path), lambda: 1_795_170_000.0)) as store:
+    size = Path(path).stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        for number in range(1000, 1400):
+            store.enqueue(number)
+            print(number)
+    except Unavailable as error:
+        print("refused", error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    print(len(store.enqueue(1399)))
+"""
+
+
+def test_a_file_that_may_not_grow_loses_nothing(place: ZgbDatabase, sql: Sql) -> None:
+    """Where the system refuses to write more, that is said, what was said to be done is there, and
+    once there is room the same process goes on."""
+    said = subprocess.run(
+        [sys.executable, "-c", LIMITED, place.path], capture_output=True, text=True, check=False
+    )
+    assert said.returncode == 0, said.stderr
+    *numbers, refused, last = said.stdout.splitlines()
+    assert refused.startswith(f"refused {place.path}: ") and last == "2"
+    counted = sql(
+        "SELECT registration_number FROM mail_queue WHERE mail_type = 'organizer' ORDER BY 1"
+    )
+    assert [str(number) for (number,) in counted] == [*numbers, "1399"]
+    assert 0 < len(numbers) < MANY
+    assert sql("PRAGMA integrity_check") == [("ok",)]
+
+
+@contextmanager
+def full(monkeypatch: pytest.MonkeyPatch, path: str, pages: int) -> Iterator[None]:
+    """While a database is opened that may have so many pages and no more."""
+    plain = sqlite3.connect
+
+    def connect(name: str, **options: Any) -> sqlite3.Connection:
+        db: sqlite3.Connection = plain(name, **options)
+        if name.startswith(f"file:{path}?"):
+            db.execute(f"PRAGMA max_page_count = {pages}")
+        return db
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", connect)
+        yield
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_no_room_in_ours_leaves_it_in_theirs(
+    place: ZgbDatabase,
+    open_queue: Opener,
+    sql: Sql,
+    monkeypatch: pytest.MonkeyPatch,
+    together: bool,
+) -> None:
+    """A job that our database has no room for stays where it is, alone or in a lot, and says why;
+    with room again it can be held."""
+    store = open_queue()
+    store.enqueue(1001)
+    sql("ALTER TABLE mail_queue ADD COLUMN big TEXT")
+    sql("UPDATE mail_queue SET big = ? WHERE mail_type = 'user'", "x" * 50_000)
+    before = sql("SELECT * FROM mail_queue")
+    with full(monkeypatch, place.sidecar_path, 5):
+        store = open_queue()
+        tasks = [there(store)] + ([there(store, "1001-organizer")] if together else [])
+        outcomes = list(store.swap_all(Move(task, verbs.hold(task, NOW)) for task in tasks))
+    assert {str(outcome.error) for outcome in outcomes} == {
+        f"{place.sidecar_path}: the disk is full"
+    }
+    assert sql("SELECT * FROM mail_queue") == before
+    again = open_queue()
+    again.swap(there(again), verbs.hold(there(again), NOW))
+    assert there(store).state is State.HELD
+
+
+def test_no_room_in_theirs_leaves_it_in_ours(
+    place: ZgbDatabase, open_queue: Opener, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that theirs has no room for stays held, and comes back once there is room."""
+    store = open_queue()
+    store.enqueue(1001, ["user"])
+    sql("ALTER TABLE mail_queue ADD COLUMN big TEXT")
+    sql("UPDATE mail_queue SET big = ?", "x" * 50_000)
+    store = open_queue()
+    store.swap(there(store), verbs.hold(there(store), NOW))
+    sql("VACUUM")
+    ((pages,),) = sql("PRAGMA page_count")
+    with full(monkeypatch, place.path, pages):
+        other = open_queue()
+        held = there(other)
+        with pytest.raises(Unavailable, match="the disk is full"):
+            other.swap(held, verbs.release(held, NOW))
+
+    assert there(store) == held
+    store.swap(held, verbs.release(held, NOW))
+    assert sql("SELECT length(big) FROM mail_queue") == [(50_000,)]
+
+
+@pytest.mark.parametrize("closed", ["file", "folder"])
+@pytest.mark.parametrize("by_link", [False, True])
+def test_what_we_may_only_read_is_shown(closed: str, by_link: bool) -> None:
+    """A file, or the folder that its journal would lie in, that is closed to us: every edge says
+    which, and everything can be looked at; by a link, the real ones are judged."""
+
+    def look() -> None:
+        with closing(ZgbStore(ZgbDatabase(path), lambda: NOW)) as store:
+            assert {edge.refusal for edge in store.edges.values()} == {
+                f"Permission denied: cannot write to {said}"
+            }
+            assert there(store, "7-user").state is State.PENDING
+
+    with nobodys_folder() as place:
+        real = place / "real"
+        by_nobody(real.mkdir)
+        by_nobody(lambda: create(f"{real}/zgb.db"))
+        with closing(sqlite3.connect(f"{real}/zgb.db")) as db, db:
+            db.execute("INSERT INTO registrations VALUES (7, 0)")
+            db.execute("INSERT INTO mail_queue (registration_number, mail_type) VALUES (7, 'user')")
+        path, said = f"{real}/zgb.db", str(real)
+        if by_link:
+            path = f"{place}/link.db"
+            Path(path).symlink_to(real / "zgb.db")
+        if closed == "file":
+            (real / "zgb.db").chmod(0o444)
+            said = path
+        else:
+            real.chmod(0o555)
+        by_nobody(look)
+        real.chmod(0o755)
+
+
+KILLED = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("PRAGMA journal_mode = WAL")
+db.execute("PRAGMA wal_autocheckpoint = 0")
+db.execute("INSERT INTO mail_queue (registration_number, mail_type) VALUES (1002, 'user')")
+db.execute("BEGIN IMMEDIATE")
+db.execute("UPDATE mail_queue SET attempts = 9")
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_log_of_a_killed_writer_where_we_may_not_write(
+    place: ZgbDatabase, shared: bool
+) -> None:
+    """What a killed process had committed to its log is read where nobody lets us write, as long as
+    the log can be read without; if not, that is said."""
+    with running(KILLED, place.path) as writer:
+        writer.kill()
+    left = [f"{place.path}-wal", f"{place.path}-shm"]
+    assert all(map(os.path.exists, left))
+
+    def look() -> None:
+        if not shared:
+            with pytest.raises(Unavailable, match="unable to open database file"):
+                ZgbStore(ZgbDatabase(path), lambda: NOW)
+            return
+        with closing(ZgbStore(ZgbDatabase(path), lambda: NOW)) as store:
+            assert there(store, "1002-user").attempts == 0
+            assert "cannot write to" in store.edges[None, State.PENDING].refusal
+
+    with nobodys_folder() as folder:
+        closed = folder / "closed"
+        closed.mkdir()
+        path = f"{closed}/zgb.db"
+        shutil.copy(place.path, path)
+        shutil.copy(left[0], f"{path}-wal")
+        if shared:
+            shutil.copy(left[1], f"{path}-shm")
+        for entry in closed.iterdir():
+            entry.chmod(0o444)
+        closed.chmod(0o555)
+        by_nobody(look)
+        closed.chmod(0o755)
+
+
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
+
+
+@pytest.mark.parametrize(
+    ("table", "instead", "what"),
+    [
+        ("mail_queue", f"CREATE VIEW mail_queue AS {ENDLESS}", "a view"),
+        ("config", f"CREATE VIEW Config AS {ENDLESS}", "a view"),
+        ("registrations", f"CREATE VIEW registrations AS {ENDLESS}", "a view"),
+        ("mail_queue", "CREATE VIRTUAL TABLE mail_queue USING fts5(status)", "a virtual table"),
+    ],
+)
+def test_only_an_ordinary_table_is_opened(
+    place: ZgbDatabase, sql: Sql, table: str, instead: str, what: str
+) -> None:
+    """A view or a virtual table in place of a table is refused: it would run code to be read."""
+    sql(f"DROP TABLE {table}")
+    sql(instead)
+    with pytest.raises(Unavailable, match=rf"{table} is {what}, expected an ordinary table"):
+        ZgbStore(place)
+
+
+def test_a_statement_without_end_is_ended(
+    open_queue: Opener, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view that is read, or a trigger that runs, for ever is ended after a time, and said; for
+    some time afterwards its connection carries out no other statement."""
+    store = open_queue()
+    store.enqueue(1001)
+    job = there(store)
+    monkeypatch.setattr(connection, "READ_SECONDS", 0.02)
+    monkeypatch.setattr(connection, "CHANGE_SECONDS", 0.02)
+    counting = f"SELECT count(*) FROM ({ENDLESS})"
+    sql(f"CREATE TRIGGER slow BEFORE UPDATE ON mail_queue BEGIN {counting}; END")
+
+    with pytest.raises(Unavailable, match=r"took more than 0\.02 s: an endless view or trigger"):
+        store.swap(job, job._replace(due=NOW + 9))
+    with pytest.raises(Unavailable, match=r"took more than 0\.02 s"):
+        list(store.scan({job.id}))
+
+    monkeypatch.setattr(connection, "PAUSE_SECONDS", 0.0)
+    sql("DROP TRIGGER slow")
+    store.swap(job, job._replace(due=NOW + 9))
+    sql("ALTER TABLE registrations RENAME TO old")
+    sql(f"CREATE VIEW registrations AS SELECT -x AS number, 0 AS created_at FROM ({ENDLESS})")
+    with pytest.raises(Unavailable, match="took more than"):
+        list(store.scan())
+
+
+def test_ctrl_c_ends_a_statement_without_end(place: ZgbDatabase) -> None:
+    """SIGINT while SQLite works ends the statement, and is raised as it is anywhere else."""
+    with closing(sqlite3.connect(place.path)) as db:
+        limit = connection.Deadline(db, place.path)
+        timer = threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt), limit.statement():
+            timer.start()
+            db.execute(f"SELECT count(*) FROM ({ENDLESS})").fetchall()
+        timer.join()

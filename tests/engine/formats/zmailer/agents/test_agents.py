@@ -1,0 +1,544 @@
+"""Our agents on real control files, with real servers: locks, deliveries, outcomes, answers."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from email import message_from_bytes
+from pathlib import Path
+
+import pytest
+
+from engine.formats.zmailer.agents import jobs
+from engine.formats.zmailer.agents.errormail import ErrormailAgent
+from engine.formats.zmailer.agents.hold import HoldAgent, WrongHold, is_due
+from engine.formats.zmailer.agents.jobs import AgentJobs, AgentMessage, Deliver
+from engine.formats.zmailer.agents.smtp import SmtpAgent, host_list
+from engine.formats.zmailer.reports import ReportForm, ReportSettings
+from engine.formats.zmailer.scheduling.agent_lines import (
+    AgentAnswer,
+    AgentLine,
+    JobLine,
+    parse_agent_line,
+)
+from engine.formats.zmailer.scheduling.agent_process import Agent, agent_program, start_agent
+from engine.formats.zmailer.scheduling.agent_talk import Answered, Ready
+from engine.formats.zmailer.spool.changes import LineChanges
+from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.reading import MessageReader
+from engine.formats.zmailer.spool_mail import SpoolMail
+from engine.formats.zmailer.submit import Router
+from engine.mail.send.smtp_client import SmtpDestination
+from engine.system import files
+from tests import command
+from tests.smtp_server import DROP, HOST, Server, refusing
+from tests.zmailer_spool import Spool, recipient, write_lock
+
+SAMPLES = Path(__file__).parents[4] / "golden" / "zmailer" / "control-files.tar.xz"
+NOW = 1_795_170_000.0
+BODY = b"the body\n.dot\nno end"
+LOOPBACK = f"[{HOST}]"
+
+
+class Post:
+    """A spool, and an agent that works in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.spool = Spool(root).make()
+        self.folders = PostofficeFolders(str(root))
+
+    def put(self, *recipients: str, number: int = 1001, more: str = "") -> Path:
+        """A message to these recipients."""
+        path = self.spool.put(number, *recipients, more=more)
+        (self.spool.root / "queue" / str(number)).write_bytes(b"external\n\n" + BODY)
+        return path
+
+    def serve(
+        self, deliver: Deliver, host: str, channel: str = "smtp", path: str = "1001"
+    ) -> list[AgentLine]:
+        """The answers of an agent to a job."""
+        agent = AgentJobs(self.folders, channel, "", deliver, lambda: NOW)
+        lines = agent.serve(JobLine(path, host.encode()))
+        return [parse_agent_line(line.removesuffix(b"\n")) for line in lines]
+
+
+@pytest.fixture
+def post(tmp_path: Path) -> Iterator[Post]:
+    """A spool."""
+    post = Post(tmp_path / "post")
+    yield post
+    post.folders.close()
+
+
+def smtp(port: int, log: Callable[[str], None] = lambda text: None) -> Deliver:
+    """The agent that sends to a server on this host."""
+    settings = SmtpDestination(HOST, port, helo="here.example", connect_timeout=5)
+
+    def deliver(*job: object) -> object:
+        agent = SmtpAgent(settings, "smtp[9]", log)
+        try:
+            return agent.deliver(*job)  # type: ignore[arg-type]
+        finally:
+            agent.close()
+
+    return deliver  # type: ignore[return-value]
+
+
+def answers(lines: list[AgentLine]) -> list[tuple[str, bytes]]:
+    """Status and text of each answer; it must be an answer."""
+    assert all(isinstance(line, AgentAnswer) for line in lines), lines
+    return [(one.status.decode(), one.text) for one in lines if isinstance(one, AgentAnswer)]
+
+
+def test_each_recipient_has_its_outcome(post: Post) -> None:
+    """In one transaction: accepted, deferred, refused; tags and diagnostics are in the file, with
+    the server's own words, as the sender gets them in the report."""
+    users = [recipient(host=LOOPBACK, user=f"{name}@d.example") for name in ("ok", "later", "no")]
+    users.append("N NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;no@d.example\n")
+    users.append(recipient(host="other.example"))
+    path = post.put(*users)
+    log: list[str] = []
+    with Server(rcpt=["", "450 4.2.1 later", "550 5.1.1 no@d.example (unknown)"]) as server:
+        lines = post.serve(smtp(server.port, log.append), LOOPBACK)
+
+    assert answers(lines) == [
+        ("ok3", b"250 2.0.0 accepted"),
+        ("deferred", b"450 4.2.1 later"),
+        ("error2", b"550 5.1.1 no@d.example (unknown)"),
+    ]
+    deferred = lines[1]
+    assert isinstance(deferred, AgentAnswer)
+    assert deferred.notary == (
+        *(b"later@d.example", b"delayed", b"4.2.1", b"smtp; 450 4.2.1 later"),
+        *(b"dns; 127.0.0.1", b"smtp[9]"),
+    )
+    (mail,) = server.mails
+    assert (mail.sender, mail.recipients, mail.helo) == (
+        *("a@b.example", ("ok@d.example",)),
+        "here.example",
+    )
+    assert mail.data == (
+        b"From: a@b.example\r\nSubject: a report\r\n\r\nthe body\r\n.dot\r\nno end\r\n"
+    )
+    assert [line[:12] for line in post.spool.lines(path)] == [
+        *("r+          ", "r           ", "r-          ", "r           ")
+    ]
+    (diagnostic,) = post.spool.lines(path, "d")
+    at = path.read_bytes().index(b"r-")
+    assert diagnostic.startswith(f"d {at}:")
+    assert "\x01failed\x015.1.1\x01smtp; 550 5.1.1 no@d.example (unknown)\x01" in diagnostic
+    assert len(log) == 3
+
+
+def test_a_success_that_is_asked_for_is_recorded(post: Post) -> None:
+    """A server without DSN takes over no notification: the delivery is recorded as relayed."""
+    path = post.put(recipient(host=LOOPBACK), "N NOTIFY=SUCCESS\n")
+    with Server() as server:
+        assert answers(post.serve(smtp(server.port), LOOPBACK)) == [("ok2", b"250 2.0.0 accepted")]
+
+    assert "\x01relayed\x012.0.0\x01smtp; 250 2.0.0 accepted" in post.spool.lines(path, "d")[0]
+
+
+def test_a_host_that_is_not_reached_ends_the_work_on_it(post: Post) -> None:
+    """All recipients are deferred, the last one with deferall; nothing is written but blanks."""
+    path = post.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="e@d.example"))
+    before = path.read_bytes()
+    with refusing() as port:
+        lines = answers(post.serve(smtp(port), LOOPBACK))
+
+    assert [status for status, _ in lines] == ["deferred", "deferall"]
+    assert lines[0][1].startswith(b"Connection refused - connecting to 127.0.0.1:")
+    assert path.read_bytes() == before
+
+
+def test_a_doubt_and_a_bad_address_have_their_outcomes(post: Post) -> None:
+    """A mail that may have been accepted is sent again; an address that is none is an error."""
+    post.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK, user="no address"))
+    with Server(body=DROP) as server:
+        lines = answers(post.serve(smtp(server.port), LOOPBACK))
+
+    assert [status for status, _ in lines] == ["deferred", "deferred"]
+    assert lines[0][1].startswith(b"in doubt: ")
+    with Server() as server:
+        lines = answers(post.serve(smtp(server.port), LOOPBACK))
+    assert [status for status, _ in lines] == ["ok3", "error2"]
+
+
+def test_the_hosts_of_a_list_are_tried_in_order() -> None:
+    """A list of the router has parentheses; addresses have brackets."""
+    assert host_list("((mx1.example)(mx2.example [192.0.2.1]))") == [
+        *("mx1.example", "mx2.example", "192.0.2.1")
+    ]
+    assert host_list("[IPv6:2001:db8::1]") == ["2001:db8::1"]
+    assert host_list("mx.example") == ["mx.example"]
+
+
+def test_the_next_host_is_tried_if_the_first_is_not_reached(post: Post) -> None:
+    """A refused connection leads to the next host; a refusal of the mail does not."""
+    hosts = "(([127.0.0.2])([127.0.0.1]))"
+    post.put(recipient(host=hosts))
+    with Server() as server:
+        assert answers(post.serve(smtp(server.port), hosts)) == [("ok3", b"250 2.0.0 accepted")]
+
+
+def test_many_recipients_are_sent_in_several_transactions(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most so many at a time; recipients with other headers are another mail."""
+    monkeypatch.setattr(jobs, "MAX_RECIPIENTS", 2)
+    users = [recipient(host=LOOPBACK, user=f"u{n}@d.example") for n in range(3)]
+    other = "s local x@b.example x@b.example 1\n" + recipient(host=LOOPBACK)
+    post.put(*users, more=other + "m\nSubject: other\n\n")
+    with Server() as server:
+        lines = answers(post.serve(smtp(server.port), LOOPBACK))
+
+    assert len(lines) == 4
+    assert [(mail.sender, len(mail.recipients)) for mail in server.mails] == [
+        *(("a@b.example", 2), ("a@b.example", 1), ("x@b.example", 1))
+    ]
+    assert server.mails[2].data.startswith(b"Subject: other\r\n\r\nthe body")
+
+
+@pytest.mark.parametrize(
+    ("host", "channel", "path"),
+    [
+        ("other.example", "smtp", "1001"),
+        (LOOPBACK, "local", "1001"),
+        (LOOPBACK, "smtp", "1002"),
+        (LOOPBACK, "smtp", "77"),
+    ],
+)
+def test_a_job_without_a_recipient_to_do_is_a_resync(
+    post: Post, host: str, channel: str, path: str
+) -> None:
+    """Another host, another channel, a torn file, a file that is gone."""
+    post.put(recipient(host=LOOPBACK))
+    torn = post.put(recipient(host=LOOPBACK), number=1002)
+    torn.write_bytes(torn.read_bytes()[:-1])
+    before = torn.read_bytes()
+
+    def deliver(*job: object) -> Iterator[object]:
+        raise AssertionError
+
+    lines = post.serve(deliver, host, channel, path)  # type: ignore[arg-type]
+    assert [type(line).__name__ for line in lines] == ["Resync"]
+    assert torn.read_bytes() == before
+
+
+def test_what_is_locked_or_finished_is_not_taken(post: Post) -> None:
+    """A lock of any other process, also of a dead one, and all other tags are left as they are."""
+    head = len(post.put(recipient(host=LOOPBACK)).read_bytes().split(b"r  ")[0])
+    path = post.put(*[recipient(host=LOOPBACK)] * 3)
+    step = len(recipient(host=LOOPBACK))
+    write_lock(path, head, os.getpid() + 1)
+    with path.open("r+b") as file:
+        file.seek(head + step + 1)
+        file.write(b"+held  ")
+    before = path.read_bytes()
+    with Server() as server:
+        lines = post.serve(smtp(server.port), LOOPBACK)
+
+    assert [line.offset for line in lines if isinstance(line, AgentAnswer)] == [head + 2 * step]
+    assert path.read_bytes() == before.replace(b"r           ", b"r+          ")
+
+
+def test_what_another_agent_locks_first_is_not_taken(post: Post) -> None:
+    """A line that is not as it was read is not locked, nor one of a message that was killed."""
+    path = post.put(recipient(host=LOOPBACK), recipient(host=LOOPBACK))
+    with post.folders.open_control("1001", os.O_RDWR) as opened:
+        message = AgentMessage(post.folders, "1001", opened.fd, lambda: NOW)
+        first, second = message.waiting(b"smtp", LOOPBACK.encode())
+        write_lock(path, first.offset, 7)
+        assert message.lock([first, second]) == [second]
+        message.unlock()
+        path.unlink()
+        assert message.lock([second]) == []
+
+
+def test_a_recipient_is_locked_while_it_is_delivered(post: Post) -> None:
+    """The lock is `~` and the PID in six columns; a deferral removes it."""
+    path = post.put(recipient("hold", "ns:x.example"))
+    seen: list[str] = []
+
+    def resolve(name: str) -> bool:
+        seen.append(post.spool.lines(path)[0])
+        return False
+
+    agent = HoldAgent(Router(post.folders.fd), "here.example", resolve)
+    (answer,) = post.serve(agent.deliver, "ns:x.example", "hold")
+
+    lock = f"r~{os.getpid():6}".ljust(12)  # a PID of 7 digits reaches into the blanks behind it
+    assert seen[0].startswith(f"{lock}hold ns:x.example ")
+    assert post.spool.lines(path) == [recipient("hold", "ns:x.example")[:-1]]
+    assert isinstance(answer, AgentAnswer)
+    assert answer.status == b"deferred"
+
+
+def test_a_lock_that_was_taken_away_is_not_overwritten(post: Post) -> None:
+    """The agent says so in the log, and a mail for the router is not sent."""
+    path = post.put(recipient("hold", "ns:x.example"))
+    at = path.read_bytes().index(b"r  ")
+
+    def resolve(name: str) -> bool:
+        write_lock(path, at, 7_654_321)
+        return True
+
+    agent = HoldAgent(Router(post.folders.fd), "here.example", resolve)
+    lines = post.serve(agent.deliver, "ns:x.example", "hold")
+
+    assert post.spool.lines(path)[0].startswith("r~7654321   ")
+    assert not list((post.spool.root / "router").iterdir())
+    assert any(b"is not ours any more" in getattr(line, "text", b"") for line in lines)
+
+
+# ---- hold
+
+
+def hold(post: Post) -> Deliver:
+    """The agent, for which every name is known."""
+    return HoldAgent(Router(post.folders.fd), "here.example", lambda name: True).deliver
+
+
+@pytest.mark.parametrize(
+    ("host", "due"),
+    [
+        ("ns:known.example/any", True),
+        ("ns:unknown.example", False),
+        ("timeout:1795170000", True),
+        ("timeout:1795170001", False),
+        ("age:1h", True),
+        ("age:1h1s", False),
+        ("io:x", True),
+        ("home:root", True),
+        ("home:no-such-user", True),
+    ],
+)
+def test_a_condition_is_met_or_not(host: str, due: bool) -> None:
+    """By name service, epoch time, age of the message, or home directory."""
+    assert is_due(host, NOW, NOW - 3600, lambda name: name == "known.example") is due
+
+
+@pytest.mark.parametrize("host", ["bogus:1", "script:x", "timeout:soon", "age:x", "x"])
+def test_what_is_no_condition_keeps_the_message(post: Post, host: str) -> None:
+    """It stays in the queue with the reason; no script is run for a mail."""
+    with pytest.raises(WrongHold, match="hold: "):
+        is_due(host, NOW, NOW, lambda name: True)
+    path = post.put(recipient("hold", host))
+    ((status, text),) = answers(post.serve(hold(post), host, "hold"))
+    assert (status, text.startswith(b"hold: ")) == ("deferred", True)
+    assert post.spool.lines(path)[0].startswith("r           ")
+
+
+def test_a_held_message_that_is_due_goes_to_the_router_again(post: Post) -> None:
+    """With the envelope of a suspended message, its headers and its body; once."""
+    path = post.put(recipient("hold", "timeout:1", "x@y.example"))
+    assert answers(post.serve(hold(post), "timeout:1", "hold")) == [("ok3", b"resubmitted")]
+
+    (mail,) = (post.spool.root / "router").iterdir()
+    envelope, _, rest = mail.read_bytes().partition(b"env-end\n")
+    assert b"via suspension\nfrom <a@b.example>\nto <x@y.example>\n" in envelope
+    assert rest == b"From: a@b.example\nSubject: a report\n\n" + BODY
+    assert post.spool.lines(path)[0].startswith("r+          hold")
+    assert [type(line).__name__ for line in post.serve(hold(post), "timeout:1", "hold")] == [
+        "Resync"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "mails"), [("rename", 1), ("fsync", 0)], ids=["after the tag", "before the tag"]
+)
+def test_a_mail_for_the_router_is_sent_once_if_the_agent_is_killed(
+    post: Post, monkeypatch: pytest.MonkeyPatch, call: str, mails: int
+) -> None:
+    """The tag decides: recovery sends the staged mail, or removes it and the recipient waits."""
+    path = post.put(recipient("hold", "timeout:1"))
+    pid = os.fork()
+    if pid == 0:
+        monkeypatch.setattr(files, call, lambda *args, **how: os._exit(9))
+        post.serve(hold(post), "timeout:1", "hold")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    router = post.spool.root / "router"
+    assert list(router.iterdir()) == []
+
+    store = SpoolMail(post.folders, lambda: NOW, ReportSettings("here.example"))
+    LineChanges(post.folders, MessageReader(post.folders), store).recover(None)
+    assert len(list(router.iterdir())) == mails
+    assert post.spool.lines(path)[0].startswith("r+  " if mails else f"r~{pid:6}")
+
+
+# ---- errormail
+
+
+def errormail(post: Post) -> Deliver:
+    """The agent, without forms."""
+    router, settings = Router(post.folders.fd), ReportSettings("here.example")
+    return ErrormailAgent(router, settings, lambda name: ReportForm(), "errormail[9]").deliver
+
+
+def test_a_message_that_cannot_be_routed_returns_to_its_sender(post: Post) -> None:
+    """A report with the message is in router/, and the recipient is done."""
+    path = post.put(recipient("error", "nosuchhost", "x@nowhere.example"))
+    assert answers(post.serve(errormail(post), "nosuchhost", "error")) == [
+        ("ok3", b"returned to its sender")
+    ]
+
+    (mail,) = (post.spool.root / "router").iterdir()
+    envelope, _, rest = mail.read_bytes().partition(b"env-end\n")
+    assert b"to <a@b.example>" in envelope
+    status = message_from_bytes(rest).get_payload()[1].as_string()  # type: ignore[union-attr,index]
+    assert "Final-Recipient: rfc822; x@nowhere.example" in status
+    assert "Action: failed\nStatus: 5.1.0\nDiagnostic-Code: x-local; 550 (nosuchhost)" in status
+    assert BODY in rest
+    assert post.spool.lines(path)[0].startswith("r+          error")
+
+
+def test_an_error_of_a_report_is_dropped(post: Post) -> None:
+    """A sample of the real router: a message from channel error has no sender to return to."""
+    path = post.spool.root / "transport" / "3268949"
+    with tarfile.open(SAMPLES) as packed:
+        file = packed.extractfile("snap2/S/V/3268949")
+        assert file is not None
+        path.write_bytes(file.read())
+    (post.spool.root / "queue" / "3268949").write_bytes(b"x" * 108)
+
+    assert answers(post.serve(errormail(post), "-", "error", "S/V/3268949")) == [
+        ("ok3", b"error bounce dropped")
+    ]
+    assert not list((post.spool.root / "router").iterdir())
+
+
+def test_the_samples_are_delivered(post: Post) -> None:
+    """Each smtp recipient of the real router's files is sent with its own headers, and done."""
+    count = 0
+    with tarfile.open(SAMPLES) as packed, Server() as server:
+        for member in packed:
+            if (file := packed.extractfile(member)) is None or "snap2" not in member.name:
+                continue
+            name, data = Path(member.name).name, file.read()
+            (post.spool.root / "transport" / name).write_bytes(data)
+            (post.spool.root / "queue" / name).write_bytes(b"\n" * 1000 + b"body\n")
+            hosts = {line.split()[-3] for line in data.split(b"\n") if b"r           smtp " in line}
+            agent = smtp(server.port)
+            for host in sorted(hosts):
+                job = JobLine(name, host.lower())
+                there = AgentJobs(post.folders, "smtp", "", _at_loopback(agent), lambda: NOW)
+                lines = [parse_agent_line(one[:-1]) for one in there.serve(job)]
+                assert {status for status, _ in answers(lines)} <= {"ok2", "ok3"}
+                count += len(lines)
+    assert count == len([to for mail in server.mails for to in mail.recipients]) == 26
+
+
+def _at_loopback(deliver: Deliver) -> Deliver:
+    """The agent, with another host."""
+    return lambda message, recipients, host: deliver(message, recipients, LOOPBACK.encode())
+
+
+# ---- the command
+
+
+def test_the_command_serves_a_scheduler(post: Post, tmp_path: Path) -> None:
+    """Started in transport/ on a socket pair, it answers its jobs and ends at the empty line; each
+    outcome is in its log."""
+    path = post.put(recipient(host=LOOPBACK), recipient("hold", "timeout:1"))
+    with Server() as server, (tmp_path / "log").open("ab") as log:
+        words = f"{sys.executable} -P -m tui.cli zmailer agent smtp -srl {tmp_path}/smtp"
+        program = agent_program(f"{words} -p {server.port}", "smtp", "", {}, None)
+        env = {**program.env, "PYTHONPATH": str(Path(__file__).parents[5])}
+        program = program._replace(cwd=str(path.parent), env=env)
+        agent: Agent[str] = start_agent(program, log.fileno(), 0.0)
+        events: list[object] = []
+        for event in _events(agent):
+            events.append(event)
+            if isinstance(event, Ready) and len(events) == 1:
+                assert agent.talk.room(0) == 1
+                agent.talk.give(JobLine("1001", LOOPBACK.encode()), "job", 0.0)
+                agent.write(0.0)
+            elif isinstance(event, Ready):
+                agent.end(0.0)
+        agent.close()
+
+    assert (tmp_path / "log").read_text() == ""
+    assert [type(event) for event in events] == [Ready, Answered, Ready]
+    assert (agent.status, len(server.mails)) == (0, 1)
+    assert post.spool.lines(path)[0].startswith("r+          smtp")
+    assert (tmp_path / "smtp").read_text().endswith(" c@d.example ok3 250 2.0.0 accepted\n")
+
+
+def _events(agent: Agent[str]) -> Iterator[object]:
+    while not agent.is_over:
+        fds = [agent.pidfd] if agent.is_closed else [agent.pidfd, agent.sock.fileno()]
+        if agent.pidfd in select.select(fds, [], [], 30)[0]:
+            agent.reap()
+        yield from agent.read(0.0)
+
+
+@pytest.mark.deep
+def test_the_scheduler_works_with_our_agents(post: Post) -> None:
+    """A message with a recipient for each agent: one is delivered, one fails, one is given to the
+    router again, one returns to its sender; then nothing is left but the mail for the router."""
+    users = [recipient(host=LOOPBACK, user=f"{name}@d.example") for name in ("ok", "no")]
+    users += [recipient("hold", "timeout:1"), recipient("error", "nosuchhost")]
+    path, root = post.put(*users), post.spool.root
+    for name in ("freezer", "postman"):
+        (root / name).mkdir()
+    os.utime(root / "queue" / path.name)
+    own = f"/usr/bin/env PYTHONPATH={Path(__file__).parents[5]} {sys.executable} -P -m tui.cli"
+    with Server(rcpt=["", "550 5.1.1 unknown"]) as server:
+        conf = f'PARAMmailqsock="UNIX:{root}/mailq"\n*/*\n user={os.getuid()} group={os.getgid()}\n'
+        for clause, words in (
+            ("smtp", f"smtp -p {server.port}"),
+            ("hold", "hold"),
+            ("error", "errormail"),
+        ):
+            conf += f'{clause}/*\n command="{own} zmailer agent {words}"\n'
+        (root / "scheduler.conf").write_text(conf)
+        start = ["zmailer", "scheduler", "-i", "-P", str(root), "-f", f"{root}/scheduler.conf"]
+        pipe = subprocess.PIPE
+        with command.Popen(start, stdin=subprocess.DEVNULL, stderr=pipe, text=True) as process:
+            seconds = 0.0
+            while path.exists():
+                select.select([], [], [], 0.02)
+                seconds += 0.02
+                assert seconds < 30
+            process.terminate()
+            assert process.stderr is not None
+            log = process.stderr.read()
+
+    assert [mail.recipients for mail in server.mails] == [("ok@d.example",)]
+    mails = [one.read_bytes() for one in (root / "router").iterdir()]
+    assert sorted(one.split(b"env-end")[0].split(b"\n")[1] for one in mails) == [
+        *(b"errormsg", b"errormsg", b"via suspension")
+    ]
+    assert not list((root / "queue").iterdir())
+    assert "agent" not in log
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["hold", "-x"], "option -x not recognized"),
+        (["smtp", "-p", "0"], "-p 0: expected a number from 1 to 65535"),
+        (["smtp", "-p", "25", "a", "b"], "b: expected at most one host"),
+        (["hold"], "expected the folder transport/ of a spool"),
+    ],
+)
+def test_a_wrong_start_is_one_line(post: Post, words: list[str], why: str) -> None:
+    """A wrong option, or another working directory."""
+    where = "queue" if words == ["hold"] else "transport"
+    run = command.run(
+        ["zmailer", "agent", *words],
+        cwd=post.spool.root / where,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+
+    assert (run.returncode, run.stdout) == (64, "")
+    assert run.stderr.startswith("spooldeck: ")
+    assert why in run.stderr
+    assert run.stderr.count("\n") == 1

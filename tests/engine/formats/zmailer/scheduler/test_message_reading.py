@@ -1,0 +1,644 @@
+"""Control files as the scheduler uses them: what is read, recorded, parked and removed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from engine.formats.zmailer.scheduler.arrivals import Arrivals, ScanLimits
+from engine.formats.zmailer.scheduler.message_flow import MessageFlow, SchedulerParts
+from engine.formats.zmailer.scheduler.message_outcomes import (
+    MessageOutcomes,
+    ReportRequest,
+    parse_line,
+)
+from engine.formats.zmailer.scheduler.message_places import MessagePlaces
+from engine.formats.zmailer.scheduler.message_reading import (
+    AllDone,
+    DeliveryTrigger,
+    Loaded,
+    MessagePostponed,
+    Parked,
+    QueuedMessageReader,
+    Reading,
+)
+from engine.formats.zmailer.scheduling.agent_lines import AgentAnswer, Notary
+from engine.formats.zmailer.scheduling.jobs import ClauseSettings, Job, QueuedMessage
+from engine.formats.zmailer.scheduling.ready import AgentSlots
+from engine.formats.zmailer.scheduling.table import JobGroup, ThreadTable
+from engine.formats.zmailer.scheduling.work import WorkTable
+from engine.formats.zmailer.spool import names
+from engine.formats.zmailer.spool.folders import MAX_CONTROL_BYTES, PostofficeFolders
+from engine.system import files
+from tests.zmailer_spool import FIRST, Spool, dead_pid, recipient, write_lock
+
+NOW = 2_000_000_000.0
+CLAUSE = ClauseSettings("smtp/*", "smtp -s")
+
+
+class Office:
+    """A spool with what its scheduler has for files."""
+
+    def __init__(self, root: Path, hash_levels: int = 0) -> None:
+        self.spool = Spool(root).make()
+        self.folders = PostofficeFolders(str(root))
+        self.places = MessagePlaces(self.folders, hash_levels)
+        self.reader = QueuedMessageReader(self.places, self.find)
+        self.outcomes = MessageOutcomes(self.places, self.reader, self.report)
+        self.reported: list[dict[int, bytes]] = []
+        self.refusal: OSError | None = None
+        self.logged: list[str] = []
+
+    def find(self, channel: str, host: str) -> ClauseSettings | None:
+        """One clause for all but the channel `odd`."""
+        return None if channel == "odd" else CLAUSE
+
+    def report(self, request: ReportRequest, now: float) -> None:
+        """Note the actions of the diagnostics that are to be reported."""
+        if self.refusal:
+            raise self.refusal
+        rows = request.control.diagnostics.items()
+        self.reported.append({at: one.notary[1] for at, one in rows})
+
+    def load(self, name: object) -> Loaded:
+        """Read a message that has recipients to do."""
+        found = self.read(name)
+        assert isinstance(found, Loaded), found
+        return found
+
+    def read(self, name: object) -> Reading | None:
+        """Read a file."""
+        return self.reader.read(str(name), NOW)
+
+    def lines(self, path: Path, letter: str = "r") -> list[str]:
+        """The lines of a control file with this letter; a CR does not end one."""
+        return [line for line in path.read_bytes().decode().split("\n") if line[:1] == letter]
+
+    def tree(self) -> set[str]:
+        """The files of the spool."""
+        paths = (path for path in self.spool.root.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.spool.root)) for path in paths}
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Iterator[Office]:
+    """An empty spool."""
+    made = Office(tmp_path)
+    yield made
+    made.folders.close()
+
+
+def jobs_of(found: Loaded) -> list[Job]:
+    """The jobs that a table would make."""
+    return [Job(found.message, 1, group.offsets) for group in found.groups]
+
+
+def answer(
+    office: Office, found: Loaded, offset: int, words: str, *notary: bytes
+) -> tuple[JobGroup, ...]:
+    """Record the answer for a recipient."""
+    status, _, text = words.partition(" ")
+    known = Notary(*notary) if notary else None
+    one = AgentAnswer(found.message.number, offset, known, status.encode(), text.encode())
+    found.message.open_jobs = 9
+    return office.outcomes.record(jobs_of(found)[0], one, NOW)
+
+
+def flow_of(office: Office) -> MessageFlow:
+    """The flow of a scheduler, three days after the messages; its log is `office.logged`."""
+    table = ThreadTable(AgentSlots(9), Random(1))
+    nothing: Callable[[object], None] = lambda text: None  # noqa: E731 - three parts ignore texts
+    parts = SchedulerParts(
+        table,
+        WorkTable(table, AgentSlots(9), Random(1)),
+        office.places,
+        office.reader,
+        office.outcomes,
+        Arrivals(office.folders, table.messages, lambda: 0.0),
+        *(nothing, office.logged.append, nothing, nothing),
+        clock=lambda: FIRST + 3 * 86400,
+        monotonic=lambda: 0.0,
+        age=lambda moment, now: now - moment,
+    )
+    return MessageFlow(parts)
+
+
+# ---- reading
+
+
+def test_recipients_are_grouped_by_channel_and_host(office: Office) -> None:
+    """A file becomes one job for each channel and host, with the offsets of what is to do, and the
+    times of both files."""
+    path = office.spool.put(
+        70, recipient(), recipient("local", "x"), recipient().replace("r ", "r+", 1), recipient()
+    )
+    found = office.load(70)
+    data = path.read_bytes()
+    assert [(one.channel, one.host, len(one.offsets)) for one in found.groups] == [
+        ("smtp", "mx.example", 2),
+        ("local", "x", 1),
+    ]
+    for group in found.groups:
+        assert all(data[at : at + 2] == b"r " for at in group.offsets)
+    assert (found.message.path, found.message.modified, found.message.sender) == (
+        "70",
+        FIRST,
+        "a@b.example",
+    )
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_new_file_moves_to_its_hash_folder(tmp_path: Path, levels: int) -> None:
+    """Both files move to the folder of their number; a message file that a killed process left
+    there is completed by its control file."""
+    office = Office(tmp_path, levels)
+    folder = [*names.hash_folders(3276785)][levels]
+    path = office.spool.put(3276785, recipient())
+    if levels == 2:
+        target = tmp_path / "queue" / folder / "3276785"
+        target.parent.mkdir(parents=True)
+        (tmp_path / "queue" / "3276785").rename(target)
+    assert office.load(3276785).message.path == f"{folder}3276785"
+    assert not path.exists()
+    assert office.tree() == {f"transport/{folder}3276785", f"queue/{folder}3276785"}
+    assert (tmp_path / "transport" / folder).stat().st_mode & 0o7777 == 0o2755
+    office.folders.close()
+
+
+def test_locks_of_ended_agents_are_cleared(office: Office) -> None:
+    """The lock of a process that has ended is blanked, and its recipient is to do."""
+    path = office.spool.put(70, recipient())
+    before = path.read_bytes()
+    (offset,) = office.load(70).groups[0].offsets
+    write_lock(path, offset, dead_pid())
+    assert office.load(70).groups[0].offsets == (offset,)
+    assert path.read_bytes() == before
+
+
+def test_a_lock_of_a_running_agent_postpones_the_file(office: Office) -> None:
+    """The file is read again after 32 seconds; nothing in it is changed."""
+    path = office.spool.put(70, recipient(), recipient())
+    (group,) = office.load(70).groups
+    agent = subprocess.Popen(["sleep", "60"], cwd=office.spool.root / "transport")
+    try:
+        write_lock(path, group.offsets[0], agent.pid)
+        before = path.read_bytes()
+        assert office.read(70) == MessagePostponed(32.0, f"locked by PID {agent.pid}")
+        assert path.read_bytes() == before
+    finally:
+        agent.kill()
+        agent.wait()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("i 70\nr           smtp a b 1", "torn: a line without an end"),
+        ("i 71\nr           smtp a b 1\n", "its i line has another name"),
+        ("@ 0xff\ni 70\n", "unknown format bits 0xf8"),
+        ("l x\n", "no i line"),
+        ("i 70\nm\nSubject: x\n", "torn: a block without an end"),
+        ("T\n", "a T line without a host"),
+        ("@ 7\ni 70\nr           odd a b 1\n", "no clause matches odd/a"),
+    ],
+)
+def test_a_broken_file_is_parked_not_deleted(office: Office, text: str, why: str) -> None:
+    """A file that cannot be used moves to the freezer with its bytes, under a free name, once it is
+    unchanged for a minute; its message file stays."""
+    path = office.spool.put(70)
+    (office.spool.root / "freezer").mkdir()
+    (office.spool.root / "freezer/70").write_text("an old one")
+    path.write_text(text)
+    if "clause" not in why:
+        now = time.time()
+        found = office.reader.read("70", now + 30)
+        assert isinstance(found, MessagePostponed)
+        assert why in found.why
+        assert path.exists()
+    found = office.read(70)
+    assert isinstance(found, Parked)
+    assert why in found.why
+    assert found.where == "freezer/70.1"
+    assert (office.spool.root / found.where).read_text() == text
+    assert office.tree() == {"freezer/70", "freezer/70.1", "queue/70"}
+
+
+def test_a_huge_file_is_parked_unread(office: Office) -> None:
+    """Above the limit a file is not read; below, all recipients of a thread are one job."""
+    path = office.spool.put(70, *[recipient()] * 20_000)
+    found = office.read(70)
+    assert isinstance(found, Loaded)
+    assert [len(group.offsets) for group in found.groups] == [20_000]
+    os.truncate(path, MAX_CONTROL_BYTES + 1)
+    (office.spool.root / "freezer").mkdir()
+    parked = office.read(70)
+    assert isinstance(parked, Parked)
+    assert "268,435,457 bytes, expected at most 268,435,456" in parked.why
+    assert (office.spool.root / parked.where).stat().st_size == MAX_CONTROL_BYTES + 1
+
+
+def test_a_file_without_its_message_is_parked(office: Office) -> None:
+    """The original program deletes it."""
+    office.spool.put(70, recipient())
+    (office.spool.root / "queue/70").unlink()
+    assert office.read(70) == Parked("freezer/70", "no message file: queue/70 is missing")
+
+
+def test_no_plain_file_is_opened(office: Office) -> None:
+    """A folder, a FIFO, a link and a file with a second name are looked at later, not followed."""
+    transport = office.spool.root / "transport"
+    (transport / "1").mkdir()
+    os.mkfifo(transport / "2")
+    (transport / "3").symlink_to("/etc/passwd")
+    os.link(office.spool.put(4, recipient()), office.spool.root / "other")
+    transport.chmod(0o777)
+    for name in "124":
+        assert isinstance(office.read(name), MessagePostponed), name
+    assert office.read("9") is None
+
+
+def test_a_trigger_starts_a_host(office: Office) -> None:
+    """A T file is removed, and names a host in lower case."""
+    path = office.spool.root / "transport/70-etrn"
+    path.write_text("T MX.Example [10.0.0.1]\n")
+    assert office.read("70-etrn") == DeliveryTrigger("mx.example")
+    assert office.tree() == set()
+
+
+def test_a_diagnostic_without_its_end_is_ended(office: Office) -> None:
+    """A d line of a writer that was killed in the middle does not make the file torn."""
+    path = office.spool.put(70, recipient(), more="d 1")
+    assert isinstance(office.read(70), Loaded)
+    assert path.read_text().endswith("\nd 1\n")
+
+
+def test_the_format_is_found_behind_other_fields(tmp_path: Path) -> None:
+    """A router may write `v` before the format: the lines have their slots nevertheless."""
+    line = b"r~ 26225    smtp mx.example.org ann 99\n"
+    path = tmp_path / "7"
+    path.write_bytes(b"v ../public/log\n@ 0x00000003\ni 7\n" + line)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        found = parse_line(fd, line)
+    finally:
+        os.close(fd)
+
+    assert (found.head, found.quad.channel) == (b"~ 26225    ", b"smtp")
+
+
+def test_a_failure_without_its_diagnostic_gets_one(office: Office) -> None:
+    """If the scheduler was killed after an agent had marked a failure, the sender is informed."""
+    path = office.spool.put(70, recipient().replace("r ", "r-", 1), recipient())
+    office.load(70)
+    office.load(70)
+    (line,) = office.lines(path, "d")
+    assert "\1failed\0015.0.0\1" in line
+
+
+# ---- outcomes
+
+
+@pytest.mark.parametrize(
+    ("words", "notify", "action"),
+    [
+        ("ok sent", "", None),
+        ("ok sent", "SUCCESS,FAILURE", b"delivered"),
+        ("ok2 sent", "SUCCESS", None),
+        ("ok3 sent", "SUCCESS", None),
+        ("error no user", "", b"failed"),
+        ("error no user", "NEVER", None),
+        ("error no user", "SUCCESS", None),
+        ("error2 no user", "", None),
+    ],
+)
+def test_which_answers_are_recorded(
+    office: Office, words: str, notify: str, action: bytes | None
+) -> None:
+    """ok is recorded if the recipient wants to know of successes, error if of failures, which is
+    the default; with ok2, ok3 and error2 that is not the scheduler's duty. Each sets the tag."""
+    other = recipient(user="other@d.example") + "N NOTIFY=NEVER\n"
+    path = office.spool.put(70, recipient() + (f"N NOTIFY={notify}\n" * bool(notify)), other)
+    found = office.load(70)
+    (first, _) = found.groups[0].offsets
+    assert answer(office, found, first, words, b"c@d", b"failed", b"4.7.1", b"smtp; 250") == ()
+    data = path.read_bytes()
+    assert data[first + 1 : first + 2] == (b"-" if words.startswith("error") else b"+")
+    lines = office.lines(path, "d")
+    if action is None:
+        assert lines == []
+        return
+    place, notary, text = lines[0].encode().split(b"\t")
+    at, headers, dsn = (int(number) for number in place[2:].split(b":")[:3])
+    assert at == first
+    assert data[headers:].startswith(b"From: ")
+    assert data[dsn:].startswith(b"NOTIFY") if notify else dsn == -1
+    assert notary.split(b"\1")[:2] == [b"c@d", action]
+    assert text == words.partition(" ")[2].encode()
+
+
+@pytest.mark.parametrize("text", ["", "connection refused"])
+def test_expired_recipients_fail(office: Office, text: str) -> None:
+    """Each recipient to do gets the tag of a failure and a diagnostic with status 5.4.7 and the
+    last problem; finished and held ones are not touched."""
+    held = recipient().replace("r       ", "r+held  ", 1)
+    path = office.spool.put(70, recipient(), recipient(), held)
+    found = office.load(70)
+    (job,) = jobs_of(found)
+    job.text = text.encode()
+    office.outcomes.fail([job], FIRST + 3 * 86400)
+    assert [line[:8] for line in office.lines(path)] == ["r-      "] * 2 + ["r+held  "]
+    lines = office.lines(path, "d")
+    assert len(lines) == 2
+    for line in lines:
+        assert "\1failed\0015.4.7\1smtp; 500 (Expired after 3 days)" in line
+        assert line.endswith(
+            f"expired after 3 days{', problem was:' * bool(text)}" + (f"\r{text}" if text else "")
+        )
+    assert isinstance(office.read(70), AllDone)
+
+
+def test_a_finished_message_is_reported_and_removed(office: Office) -> None:
+    """Its diagnostics are given to the reporter, then both files are removed; other files stay."""
+    office.spool.put(70, recipient())
+    office.spool.put(71, recipient())
+    found = office.load(70)
+    answer(office, found, found.groups[0].offsets[0], "error no user")
+    assert office.outcomes.complete(found.message, NOW) == (1, 1)
+    assert office.reported == [{found.groups[0].offsets[0]: b"failed"}]
+    assert office.tree() == {"transport/71", "queue/71"}
+
+
+def test_an_expired_recipient_is_reported_while_others_wait(office: Office) -> None:
+    """Its sender need not wait for the end of the message, which may take days."""
+    path = office.spool.put(70, recipient(), recipient("local", "x"))
+    office.find = lambda channel, host: CLAUSE._replace(expiry=86400 if channel == "smtp" else None)  # type: ignore[method-assign]
+    office.reader.find_settings = office.find
+    flow = flow_of(office)
+    flow.take("70")
+    for job in flow.parts.table.messages[70].jobs:
+        job.attempts = 1
+    flow.step()
+    flow.report_failures()
+    assert [[*one.values()] for one in office.reported] == [[b"failed"]]
+    assert path.exists()
+
+
+def test_a_delay_is_reported_once_to_those_who_want_it(office: Office) -> None:
+    """NOTIFY=DELAY gets a diagnostic with the action delayed and status 4.4.7, once, also after a
+    restart; without it there is none, and both expire later as all others."""
+    wants = recipient() + "N NOTIFY=DELAY,FAILURE\n"
+    path = office.spool.put(70, wants, recipient())
+    for _ in range(2):
+        (job,) = jobs_of(office.load(70))
+        office.outcomes.delay(job, FIRST + 7200)
+    (line,) = office.lines(path, "d")
+    assert "\1delayed\0014.4.7\1" in line
+    assert office.reported == [{job.offsets[0]: b"delayed"}]
+    office.outcomes.fail([job], NOW)
+    assert sum("\1failed\0015.4.7\1" in line for line in office.lines(path, "d")) == 2
+
+
+def test_a_message_that_cannot_be_reported_stays(office: Office) -> None:
+    """If a report cannot be written, nothing is removed, and it is tried again."""
+    office.spool.put(70, recipient())
+    found = office.load(70)
+    answer(office, found, found.groups[0].offsets[0], "error no user")
+    office.refusal = OSError("full")
+    with pytest.raises(OSError, match="full"):
+        office.outcomes.complete(found.message, NOW)
+    assert office.tree() == {"transport/70", "queue/70"}
+    office.refusal = None
+    assert office.outcomes.complete(found.message, NOW)
+
+
+def test_a_message_with_recipients_to_do_is_not_removed(office: Office) -> None:
+    """A recipient that an operator released meanwhile, or that has a lock, keeps its message."""
+    path = office.spool.put(70, recipient(), recipient())
+    found = office.load(70)
+    assert office.outcomes.complete(found.message, NOW) is None
+    write_lock(path, found.groups[0].offsets[0], 1)
+    assert office.outcomes.complete(found.message, NOW) is None
+    assert office.tree() == {"transport/70", "queue/70"}
+
+
+def test_a_swapped_file_is_not_removed(office: Office) -> None:
+    """A file that came in the place of another one while it was open stays."""
+    path = office.spool.put(70, recipient())
+    with office.places.open("70") as opened:
+        path.unlink()
+        path.write_text("another")
+        with pytest.raises(FileNotFoundError):
+            office.places.remove(opened)
+    assert office.tree() == {"transport/70", "queue/70"}
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_a_kill_at_any_step_of_a_failure(office: Office, step: int) -> None:
+    """If the process ends at any write of an expiry, the next one finds each recipient either to do
+    without a diagnostic, or failed with one."""
+    path = office.spool.put(70, recipient(), recipient())
+    (job,) = jobs_of(office.load(70))
+    count = 0
+
+    def write(fd: int, data: bytes) -> None:
+        nonlocal count
+        count += 1
+        if count > step:
+            raise OSError("killed")
+        os.write(fd, data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "write_all", write)
+        try:
+            office.outcomes.fail([job], NOW)
+        except OSError:
+            assert step < 3
+    found = office.read(70)
+    todo = sum(len(group.offsets) for group in found.groups) if isinstance(found, Loaded) else 0
+    failed = [line for line in office.lines(path) if line[1] == "-"]
+    assert len(office.lines(path, "d")) == len(failed) == 2 - todo
+
+
+# ---- mutually exclusive recipients
+
+
+def test_the_next_alternative_is_tried_after_a_failure(office: Office) -> None:
+    """Of X recipients of one class one is tried at a time; a success finishes the others, and only
+    the failure of the last one is reported."""
+    one = "X 7 smtp a.example u@a 1\n"
+    path = office.spool.put(70, one, one.replace("a", "b"), recipient(), one.replace("7", "8"))
+    found = office.load(70)
+    first, other, _ = (at for group in found.groups for at in group.offsets)
+    (group,) = answer(office, found, first, "error no host")
+    assert group.host == "b.exbmple"
+    assert answer(office, found, group.offsets[0], "error no host") == ()
+    assert len(office.lines(path, "d")) == 1
+    assert answer(office, found, other, "ok3 sent") == ()
+    assert [line[:9] for line in office.lines(path, "X")] == [
+        "X-7 smtp ",
+        "X-7 smtp ",
+        "X+8 smtp ",
+    ]
+
+
+def test_a_success_finishes_all_alternatives(office: Office) -> None:
+    """After a success no other recipient of the class is to do, also if tags were not written."""
+    one = "X 7 smtp a.example u@a 1\n"
+    path = office.spool.put(70, one, one, one)
+    found = office.load(70)
+    ((first,),) = (group.offsets for group in found.groups)
+    answer(office, found, first, "ok3 sent")
+    assert [line[:2] for line in office.lines(path, "X")] == ["X+"] * 3
+    path.write_bytes(path.read_bytes().replace(b"X+", b"X ", 2))
+    assert isinstance(office.read(70), AllDone)
+
+
+def test_an_obsolete_message_is_found_by_both_ids(office: Office) -> None:
+    """x names a spool id or a message-id; the sender must be the same."""
+    office.spool.put(70, recipient(), log_id="old")
+    path = office.spool.put(71, recipient(), log_id="same")
+    path.write_text(path.read_text().replace("e a@b.example", "e c@b.example"))
+    office.spool.put(72, recipient(), log_id="new")
+    old, foreign, new = (office.load(number).message for number in (70, 71, 72))
+    known = [old, foreign, new]
+    spool_id = names.spool_id(70, old.modified_ns).encode()
+
+    def find(text: bytes) -> list[QueuedMessage]:
+        return office.outcomes.find_obsolete([text], new, known)
+
+    assert find(spool_id) == find(b"<old@b.example>") == [old]
+    assert find(b"<same@b.example>") == find(b"<new@b.example>") == find(b"<x>") == []
+
+
+# ---- arrivals
+
+
+def test_scans_find_each_file_once_and_the_oldest_first(office: Office) -> None:
+    """A scan takes plain files with a number that are not known; limits end it early, and the next
+    one goes on; postponed files come at their time."""
+    for number in (5, 3, 9):
+        office.spool.put(number, recipient())
+    office.spool.put(4, recipient(), folder="A/B/")
+    (office.spool.root / "transport/70-etrn").write_text("T x\n")
+    for name in (".8", "x", "A1"):
+        (office.spool.root / "transport" / name).write_text("")
+    (office.spool.root / "transport/6").mkdir()
+    known = {9, 70}
+    arrivals = Arrivals(office.folders, known, lambda: 0.0)
+    arrivals.scan(0)
+    assert list(arrivals.batch()) == ["5", "3", "4", "70-etrn"]
+    arrivals.scan(9)
+    assert list(arrivals.batch()) == []
+    assert arrivals.next_due() == 10 + 4 / 32
+    arrivals.notice("A/B/4")
+    arrivals.notice("9")
+    arrivals.notice("../../etc/x")
+    arrivals.postpone("5", 40.0)
+    arrivals.scan(20)
+    assert list(arrivals.batch()) == ["4", "3", "70-etrn"]
+    arrivals.scan(40)
+    assert list(arrivals.batch())[:1] == ["5"]
+
+
+def test_a_scan_ends_at_its_limits(office: Office) -> None:
+    """With -E n,t a scan takes n files at most, or t seconds; the rest comes with later scans."""
+    for number in range(1, 8):
+        office.spool.put(number, recipient())
+    known = set[int]()
+    arrivals = Arrivals(office.folders, known, lambda: 0.0, ScanLimits(3, 5))
+    seen = []
+    for now in (0, 100, 200):
+        arrivals.scan(now)
+        batch = [int(name) for name in arrivals.batch()]
+        known |= set(batch)
+        seen.append(len(batch))
+    assert seen == [3, 3, 1]
+    ticks = iter(range(100))
+    slow = Arrivals(office.folders, set(), lambda: next(ticks), ScanLimits(100, 2))
+    slow.scan(0)
+    assert (len(slow), slow.is_cut) == (3, True)
+
+
+# ---- verbose logs
+
+
+def put_verbose(office: Office, log: str) -> MessageFlow:
+    """A message with a verbose log and two recipients, taken."""
+    (office.spool.root / "public").mkdir()
+    office.spool.put(70, recipient(), recipient("local", "x", "y"), more=f"v {log}\n")
+    flow = flow_of(office)
+    flow.take("70")
+    return flow
+
+
+def say(flow: MessageFlow, channel: str, status: bytes, text: bytes) -> None:
+    """An agent answers for the recipient of a channel."""
+    jobs = flow.parts.table.messages[70].jobs
+    (job,) = [j for j in jobs if flow.parts.table.threads[j.thread].key.channel == channel]
+    flow.answered(job, AgentAnswer(70, job.offsets[0], None, status, text))
+
+
+def test_outcomes_are_appended_to_the_verbose_log(office: Office) -> None:
+    """One line for each answer or removal of a recipient, after what is there; control characters
+    are made visible."""
+    flow = put_verbose(office, "../public/v_a")
+    log = office.spool.root / "public" / "v_a"
+    log.write_text("router\n")
+
+    say(flow, "smtp", b"deferred", b"450 later \x1b")
+    say(flow, "smtp", b"ok3", b"250 \xff")
+    flow.kill(flow.parts.table.messages[70])
+
+    first, *lines = log.read_text().splitlines()
+    ident = names.spool_id(70, FIRST * 10**9)
+    smtp = f"{ident} smtp/mx.example c@d.example"
+    assert first == "router"
+    said = [line.partition(f"{smtp}: ")[2][:8] for line in lines[:2]]
+    assert said == ["deferred", "ok3 250 "]
+    assert lines[2].endswith(f"{ident} local/x y: is removed, without a report")
+    assert "\x1b" not in log.read_text() and len(lines) == 3
+    assert office.logged == ["70: removed without a report, 1 recipients"]
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("../public/none", ""),
+        ("../public/link", "symbolic link"),
+        ("../public/twice", "second hard link"),
+        ("../public/fifo", "not a regular file"),
+        ("../public/..", "expected ../public/NAME"),
+        ("../public/../other", "expected ../public/NAME"),
+        ("../other", "expected ../public/NAME"),
+        ("70", "expected ../public/NAME"),
+        pytest.param("../public/foreign", "owner", marks=pytest.mark.skipif("os.geteuid() != 0")),
+    ],
+)
+def test_no_other_file_is_a_verbose_log(office: Office, log: str, said: str) -> None:
+    """No link, no other folder, no file of another user, none that is missing: the scheduler logs
+    why, once, and the mail goes on."""
+    flow = put_verbose(office, log)
+    public, other = office.spool.root / "public", office.spool.root / "other"
+    for path in (other, public / "twice", public / "foreign"):
+        path.write_text("as it was")
+    (public / "link").symlink_to(other)
+    os.link(public / "twice", public / "thrice")
+    public.chmod(0o1777)
+    os.mkfifo(public / "fifo")
+    if os.geteuid() == 0:
+        os.chown(public / "foreign", 4321, 4321)
+    before = set(public.iterdir())
+
+    say(flow, "smtp", b"deferred", b"later")
+    say(flow, "smtp", b"ok3", b"sent")
+
+    assert [said in line for line in office.logged] == ([True] if said else [])
+    assert set(public.iterdir()) == before
+    assert {p.read_text() for p in (other, public / "twice", public / "foreign")} == {"as it was"}
+    assert len(office.spool.lines(office.spool.root / "transport" / "70", "r+")) == 1

@@ -1,0 +1,466 @@
+"""The scheduler as a process: agents that misbehave, signals, MAILQ, a restart."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from engine.formats.zmailer import notify
+from engine.formats.zmailer.environment import NOTIFY_SOCKET
+from engine.formats.zmailer.mailq.acl import digest
+from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.spool import names
+from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.store import ZmailerStore
+from engine.formats.zmailer.spool_mail import SpoolMail
+from engine.model import State, Task
+from tests import command
+from tests.zmailer_spool import Spool, recipient
+
+GOOD = r"""printf '#hungry\n'; while read -r file host && [ -n "$file" ]; do
+case $file in '#idle') ;; *) id=${file##*/}
+for at in $(grep -abo '^r ' $file | cut -d: -f1); do printf '%s/%s\t\tok3 sent\n' $id $at; done
+esac; printf '#hungry\n'; done"""
+"""An agent that delivers all recipients, and writes no tags."""
+
+RESYNC = r"""printf '#hungry\n'
+while read -r file host; do printf '#resync %s\n#hungry\n' $file; done"""
+
+FAIL = r"""printf '#hungry\n'; while read -r file host && [ -n "$file" ]; do
+case $file in '#idle') ;; *) touch ../given; until [ -e ../go ]; do sleep 0.02; done
+at=$(grep -abo '^r ' $file | cut -d: -f1)
+printf '-' | dd of=$file bs=1 seek=$((at + 1)) conv=notrunc status=none
+%s
+printf '%%s/%%s\t\terror no such user\n' ${file##*/} $at
+esac; printf '#hungry\n'; done"""
+"""An agent that fails the recipient of a job when `go` is there: the tag first, then the answer."""
+
+PATIENCE = 20.0
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+class Place:
+    """A spool with a configuration: the channel `good` has an agent that delivers."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.spool = root, Spool(root).make()
+        for name in ("freezer", "postman"):
+            (root / name).mkdir()
+        self.conf = root / "scheduler.conf"
+        self.write_agent("good", GOOD)
+        self.configure()
+
+    def write_agent(self, name: str, script: str) -> None:
+        """Write a program for a channel of its name."""
+        path = self.root / f"{name}.sh"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def configure(self, more: str = "") -> None:
+        """Write the configuration."""
+        who = f"user={os.getuid()} group={os.getgid()}"
+        clauses = [f"{name}/*\n command={self.root}/{name}.sh {more}" for name in ("good", "bad")]
+        text = f'PARAMmailqsock="UNIX:{self.root}/mailq"\n*/*\n interval=1m {who}\n'
+        self.conf.write_text(text + "\n".join(clauses) + "\n")
+
+    def put(self, number: int, channel: str) -> Path:
+        """A message for a channel; a running scheduler gets a notice."""
+        path = self.spool.put(number, recipient(channel, "x"))
+        os.utime(self.root / "queue" / str(number))
+        notify.send(f"{self.root}/{NOTIFY_SOCKET}", str(number))
+        return path
+
+    @contextmanager
+    def running(self, *words: str) -> Iterator[command.Popen[str]]:
+        """A running scheduler, which is killed in the end."""
+        own = ["-i", "-P", str(self.root), "-f", str(self.conf), "-L", f"{self.root}/log"]
+        own += ["-q", f"{self.root}/dump", *words]
+        process = command.Popen(["zmailer", "scheduler", *own], stdin=subprocess.DEVNULL, text=True)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def ask(self) -> str:
+        """What MAILQ version 1 shows; "" before there is a server."""
+        with socket.socket(socket.AF_UNIX) as client, suppress(OSError):
+            client.connect(f"{self.root}/mailq")
+            with client.makefile() as file:
+                return file.read()
+        return ""
+
+    def log(self) -> str:
+        """The log so far."""
+        with suppress(FileNotFoundError):
+            return (self.root / "log").read_text()
+        return ""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A spool."""
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        ("exit 3", "exit 3, 0 jobs open"),
+        ("exec cat /dev/zero", ""),
+        ("while :; do echo '#hungry'; done", ""),
+        ("exec sleep 9", ""),
+        ("exec 0<&- 1>&-; exec sleep 9", ""),
+        (r"printf '#hungry\n'; read -r a; printf '70/9\t\tok3 x\n71/9\t\tok3 x\n'", "not to do"),
+        (r"printf '#hungry\n'; read -r a; printf '70/89\t\tok3'", "1 jobs open"),
+        (
+            r"printf '#hungry\n'; while read -r a b; do printf '#resync %s\n#hungry\n' $a; done",
+            "often",
+        ),
+        ("sleep 9 & exit 0", ""),
+    ],
+)
+def test_a_bad_agent_harms_no_other_mail(place: Place, script: str, shown: str) -> None:
+    """An agent that ends, floods, hangs, lies or forks keeps its own mail waiting; the mail of
+    other channels is delivered, and nothing is lost."""
+    place.write_agent("bad", script)
+    bad = place.put(70, "bad")
+    with place.running() as scheduler:
+        until(lambda: "A=" in place.ask() and shown in place.log())
+        good = place.put(80, "good")
+        until(lambda: not good.exists())
+        assert scheduler.poll() is None
+    assert bad.exists()
+    assert (place.root / "queue/70").exists()
+    assert bad.read_bytes().count(b"\nr ") == 1
+
+
+def test_an_agent_that_floods_fills_no_log(place: Place) -> None:
+    """Of its lines that are no answers only some are logged, as text, and that there are more."""
+    place.write_agent("bad", r"printf '#hungry\n#one \351\n'; while :; do echo '#more'; done")
+    place.put(70, "bad")
+    with place.running():
+        until(lambda: "are not logged" in place.log())
+        first = place.log().index("DBGdiag: #one \ufffd\n")
+        good = place.put(80, "good")
+        until(lambda: not good.exists())
+    assert "b'" not in place.log()[first:]
+    assert place.log().count("#more") <= 40  # the minute may end meanwhile
+
+
+def test_signals(place: Place) -> None:
+    """USR2 writes the dump, USR1 reads the configuration again and logs what differs, HUP opens the
+    log again, ALRM looks for new files, QUIT ends after the agents."""
+    place.write_agent("bad", "exit 1")
+    waiting = place.put(70, "bad")
+    with place.running("-F") as scheduler:
+        until(lambda: "bad/x/0" in place.ask())
+        assert "Plim:" in place.ask() and "Plim:   0" not in place.ask()
+        scheduler.send_signal(signal.SIGUSR2)
+        until((place.root / "dump").exists)
+        assert (place.root / "dump").read_text().startswith("version zmailer 1.0\nVertices:\n1:\t")
+        place.configure("maxring=3")
+        scheduler.send_signal(signal.SIGUSR1)
+        until(lambda: "clause bad/*: maxring: not set -> 3" in place.log())
+        place.conf.write_text("bad/*\n nonsense=1\n")
+        scheduler.send_signal(signal.SIGUSR1)
+        until(lambda: "unknown keyword nonsense" in place.log())
+        assert "Plim:   3" in place.ask()
+        (place.root / "log").rename(place.root / "log.1")
+        scheduler.send_signal(signal.SIGHUP)
+        until((place.root / "log").exists)
+        place.spool.put(71, recipient("good", "y"))
+        scheduler.send_signal(signal.SIGALRM)
+        until(lambda: "good/y/0" in place.ask())
+        scheduler.send_signal(signal.SIGQUIT)
+        assert scheduler.wait(PATIENCE) == 0
+    assert waiting.exists()
+    assert not (place.root / ".pid.scheduler").exists()
+
+
+def test_a_changed_command_is_used_from_the_next_job_on(place: Place) -> None:
+    """After USR1 the idle agent of the old command ends; one at work finishes its job, and the rest
+    of its thread gets an agent of the new command."""
+    noted = "echo $$ >> ../used\n"
+    place.write_agent("good", noted + GOOD)
+    place.write_agent("new", noted + GOOD.replace("sent", "by the new one"))
+    place.write_agent("bad", GOOD.replace("*) id", "*) touch ../given; read -r x < ../go; id"))
+    os.mkfifo(place.root / "go")
+    place.configure("overfeed=0")
+    with place.running("-v") as scheduler:
+        first = place.put(70, "good")
+        until(lambda: not first.exists())
+        old = int((place.root / "used").read_text())
+        busy, waiting = place.put(71, "bad"), place.put(72, "bad")
+        until((place.root / "given").exists)
+        text = place.conf.read_text()
+        place.conf.write_text(text.replace("good.sh", "new.sh").replace("bad.sh", "new.sh"))
+        scheduler.send_signal(signal.SIGUSR1)
+        until(lambda: not Path(f"/proc/{old}").exists())
+        with (place.root / "go").open("w") as go:
+            go.write("x\n")
+        until(lambda: not (busy.exists() or waiting.exists()))
+        last = place.put(73, "good")
+        until(lambda: not last.exists())
+        used = (place.root / "used").read_text().split()
+        assert len(used) == 3
+    assert place.log().count("by the new one") == 2
+    assert "exit" not in place.log()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_the_end_waits_for_what_agents_answer(place: Place, dies: bool) -> None:
+    """After SIGTERM a failure that an agent writes is still reported; of an agent that dies after
+    the tag it has a diagnostic, as another scheduler would complete the file without a word."""
+    place.write_agent("bad", FAIL % ("exit 1" if dies else ""))
+    with place.running() as scheduler:
+        path = place.put(70, "bad")
+        until((place.root / "given").exists)
+        scheduler.send_signal(signal.SIGTERM)
+        until(lambda: "ending: 1 messages in delivery" in place.log())
+        (place.root / "go").touch()
+        assert scheduler.wait(PATIENCE) == 0
+    reports = [one.read_text() for one in (place.root / "router").iterdir()]
+    assert (path.exists(), len(reports)) == (dies, 0 if dies else 1)
+    if dies:
+        assert "\nd " in path.read_text()
+        assert "failed; the reason was lost with the scheduler" in path.read_text()
+    else:
+        assert "no such user" in reports[0]
+
+
+def test_a_second_scheduler_ends_the_first(place: Place) -> None:
+    """A scheduler that starts ends the one that runs, and takes over its mail."""
+    place.configure("queueonly")
+    place.put(70, "good")
+    with place.running() as first:
+        until(lambda: "good/x/0" in place.ask())
+        place.configure()
+        with place.running():
+            assert first.wait(PATIENCE) == 0
+            until(lambda: not (place.root / "transport/70").exists())
+
+
+def test_a_trigger_file_starts_a_queueonly_thread(place: Place) -> None:
+    """A T file starts the threads of its host, and is removed."""
+    place.configure("queueonly")
+    path = place.put(70, "good")
+    with place.running() as scheduler:
+        until(lambda: "pend=QueueOnly" in place.ask() or "W=" in place.ask())
+        trigger = place.root / "transport/99-etrn"
+        trigger.write_text("T X\n")
+        scheduler.send_signal(signal.SIGALRM)
+        until(lambda: not (path.exists() or trigger.exists()))
+
+
+def test_starts_are_limited_to_a_rate(place: Place) -> None:
+    """With -R 1 the second agent starts a second later; meanwhile its thread shows why."""
+    paths = [place.spool.put(70 + n, recipient("good", f"h{n}")) for n in range(2)]
+    for path in paths:
+        os.utime(place.root / "queue" / path.name)
+    place.write_agent("good", "exec sleep 9")
+    with place.running("-R", "1"):
+        until(lambda: "pend=ForkRateLimit" in place.ask())
+        until(lambda: place.ask().count("S={LARVA}") == 2)
+
+
+def test_an_operator_freezes_and_thaws(place: Place) -> None:
+    """While the marker of the console is there, no agent is started."""
+    (place.root / ".spooldeck").mkdir()
+    marker = place.root / ".spooldeck/frozen"
+    marker.touch()
+    path = place.put(70, "good")
+    with place.running() as scheduler:
+        until(lambda: "pend=Frozen" in place.ask())
+        marker.unlink()
+        scheduler.send_signal(signal.SIGALRM)
+        until(lambda: not path.exists())
+
+
+def test_a_released_recipient_is_delivered_after_a_notice(place: Place) -> None:
+    """A recipient that was held when the file was read joins its message when the notify socket
+    names the file."""
+    place.configure("queueonly")
+    held = recipient("good", "y").replace("r       ", "r+held  ", 1)
+    path = place.spool.put(70, recipient("good", "x"), held)
+    os.utime(place.root / "queue/70")
+    with place.running():
+        until(lambda: "good/x/0" in place.ask())
+        assert "good/y/0" not in place.ask()
+        path.write_bytes(path.read_bytes().replace(b"r+held  ", b"r       "))
+        notify.send(f"{place.root}/{NOTIFY_SOCKET}", "70")
+        until(lambda: "good/y/0" in place.ask())
+        assert "good/x/0" in place.ask()
+
+
+@pytest.mark.parametrize("state", [State.HELD, State.TRASH])
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_what_an_operator_releases_is_delivered(
+    place: Place, state: State, is_lost: bool, is_last: bool
+) -> None:
+    """A recipient that the agent found held or purged is delivered soon after its release, also if
+    it was the last of its message; without the notice, after a scan."""
+    script = GOOD.replace("for at", "at=; for at").replace("'^r '", "'^r  *good'")
+    script = script.replace("do printf", "do touch ../sent; printf")
+    resync = "[ -n \"$at\" ] || printf '#resync %s\\n' $file\nesac"
+    place.write_agent("good", script.replace("esac", resync))
+    place.write_agent("bad", "exit 1")
+    others = [] if is_last else [recipient("bad", "y")]
+    path = place.spool.put(70, recipient("good", "x"), *others)
+    os.utime(place.root / "queue/70")
+    (place.root / ".spooldeck").mkdir()
+    frozen = place.root / ".spooldeck/frozen"
+    frozen.touch()
+
+    def socket_path() -> str:
+        return f"{place.root}/{'none' if is_lost else NOTIFY_SOCKET}"
+
+    def mail(folders: PostofficeFolders) -> SpoolMail:
+        settings = ReportSettings("mta.example")
+        return SpoolMail(folders, time.time, settings, notify_socket=socket_path)
+
+    with place.running() as scheduler:
+        until(lambda: "good/x/0" in place.ask())
+        with closing(ZmailerStore(str(place.root), mail=mail)) as store:
+            task = next(one for one in store.scan() if isinstance(one, Task) and one.group == "x")
+            edge = store.edges[state, State.PENDING]
+            assert "at its next start" not in edge.warning
+            rev = store.swap(task, task._replace(state=state))
+            frozen.unlink()
+            scheduler.send_signal(signal.SIGALRM)
+            until(lambda: "good/x/0" not in place.ask() and path.exists() is not is_last)
+            assert not (place.root / "sent").exists()
+            held = task._replace(state=state, rev=rev)
+            store.swap(held, held._replace(state=State.PENDING))
+        if is_lost:
+            scheduler.send_signal(signal.SIGALRM)
+        until((place.root / "sent").exists)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_v_logs_each_step(place: Place, late: bool) -> None:
+    """-v logs what is read, started, answered and completed; with -W not what is read at the
+    start."""
+    path = place.put(70, "good")
+    with place.running("-v", *(["-W"] * late)):
+        until(lambda: not path.exists() and "70: complete" in place.log())
+    assert ("70: 1 recipients in 1 threads" in place.log()) == (not late)
+    assert "started for good/x" in place.log()
+    assert "70: 89 ok3 sent" in place.log()
+
+
+def test_only_one_thread_runs_with_p(place: Place) -> None:
+    """Option -p delivers one CHANNEL/HOST; the others show why they wait."""
+    place.write_agent("bad", GOOD)
+    other, path = place.put(70, "bad"), place.put(71, "good")
+    with place.running("-p", "good/x"):
+        until(lambda: not path.exists())
+        assert "pend=procsel-mismatch" in place.ask()
+    assert other.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["-f", "/nonexistent/conf"], "/nonexistent/conf: No such file"),
+        (["-E", "5"], "-E 5: expected a number from 10"),
+        (["-p", "smtp"], "-p smtp: expected CHANNEL/HOST"),
+        (["-x"], "option -x not recognized"),
+    ],
+)
+def test_a_wrong_start_has_one_line(place: Place, words: list[str], text: str) -> None:
+    """What cannot be used is named, also by a scheduler that would detach; nothing is started."""
+    own = ["zmailer", "scheduler", "-P", str(place.root), "-f", str(place.conf), *words]
+    done = command.run(own, capture_output=True, text=True)
+    assert done.returncode not in (0, 1)
+    assert done.stderr.count("\n") == 1
+    assert text in done.stderr
+    assert not (place.root / ".pid.scheduler").exists()
+
+
+def test_a_world_writable_spool_is_refused(place: Place) -> None:
+    """Any user could put files there that root would move and remove."""
+    (place.root / "transport").chmod(0o777)
+    own = ["-i", "-P", str(place.root), "-f", str(place.conf)]
+    done = command.run(["zmailer", "scheduler", *own], capture_output=True, text=True)
+    assert "is world-writable: run chmod o-w" in done.stderr
+    assert done.returncode not in (0, 1)
+
+
+def test_a_detached_scheduler_runs_on(place: Place) -> None:
+    """Without an option the command ends when the scheduler has started, which goes on."""
+    path = place.put(70, "good")
+    own = ["-P", str(place.root), "-f", str(place.conf), "-L", f"{place.root}/log"]
+    assert command.run(["zmailer", "scheduler", *own], capture_output=True).returncode == 0
+    pid = int((place.root / ".pid.scheduler").read_text())
+    try:
+        until(lambda: not path.exists())
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    until(lambda: not (place.root / ".pid.scheduler").exists())
+
+
+def test_an_operator_kills_a_message_and_a_thread(place: Place) -> None:
+    """KILL MSG by spool id and KILL THREAD remove what they name, and answer the truth."""
+    users = place.root / "users"
+    users.write_text("op:secret:ALL:\n")
+    users.chmod(0o600)
+    place.configure("queueonly")
+    place.conf.write_text(f'PARAMauthfile="{users}"\n{place.conf.read_text()}')
+    paths = [place.put(70 + n, channel) for n, channel in enumerate(("good", "good", "bad"))]
+    modified = (place.root / "queue/70").stat().st_mtime_ns
+    with place.running():
+        until((place.root / "mailq").exists)
+        until(lambda: "started" in place.log())
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(f"{place.root}/mailq")
+            lines = client.makefile("rw")
+            lines.readline()
+            challenge = lines.readline().rstrip("\n")
+            answers = []
+            for words in (
+                f"AUTH op {digest(challenge, 'secret')}",
+                f"KILL MSG {names.spool_id(70, modified)}",
+                "KILL MSG 70",
+                "KILL THREAD good x",
+                "KILL THREAD good x",
+            ):
+                lines.write(f"{words}\n")
+                lines.flush()
+                answers.append(lines.readline().rstrip("\n"))
+    assert answers == [
+        "+OK",
+        "+OK; KILLed something.",
+        "-ERR no such message",
+        "+OK; KILLed something.",
+        "-ERR no such thread",
+    ]
+    assert [path.exists() for path in paths] == [False, False, True]
+    assert "70: removed without a report, 1 recipients\n" in place.log()
+    assert "71: removed without a report, 1 recipients\n" in place.log()
+
+
+def test_a_report_that_fails_is_in_the_log(place: Place) -> None:
+    """A failure of a report has no sender to inform: it is dropped, which the log shows."""
+    place.write_agent("bad", GOOD.replace("ok3 sent", "error no such user"))
+    path = place.put(70, "bad")
+    path.write_text(path.read_text().replace("s local", "s error"))
+    with place.running():
+        until(lambda: "70: a report could not be delivered, and is dropped\n" in place.log())
+        until(lambda: not path.exists())

@@ -1,0 +1,224 @@
+"""The scheduler's side of a conversation: credits, states, recorded conversations."""
+
+import ast
+import re
+import signal
+import tarfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.formats.zmailer.scheduling import agent_state
+from engine.formats.zmailer.scheduling.agent_lines import HUNGRY, AgentText, JobLine, parse_job
+from engine.formats.zmailer.scheduling.agent_state import AgentFeed, AgentState
+from engine.formats.zmailer.scheduling.agent_talk import (
+    LINES_PER_ROUND,
+    MAX_OUTPUT_BYTES,
+    AgentTalk,
+    Answered,
+    NothingToDo,
+    Ready,
+)
+
+SAMPLES = Path(__file__).parents[4] / "golden" / "zmailer" / "conversations.tar.xz"
+"""Recorded between the real scheduler and real agents."""
+
+HOST = b"mx.example"
+
+
+def sessions() -> dict[str, list[tuple[str, bytes]]]:
+    """The conversations of each file and agent: who wrote, and what."""
+    found: dict[str, list[tuple[str, bytes]]] = defaultdict(list)
+    with tarfile.open(SAMPLES) as packed:
+        for member in packed:
+            if (file := packed.extractfile(member)) is None:
+                continue
+            stem, run = Path(member.name).stem, 0
+            for line in file.read().decode().splitlines():
+                match = re.match(r"(?:\S+ )?([A-Z>-]+?)(?:=\S+)?(?:\[(\d+)\])?:? (b?'.*')$", line)
+                if match and match[1] in ("S>T", "T>S", "S", "T"):
+                    data = ast.literal_eval(match[3])
+                    data = data if isinstance(data, bytes) else data.encode("latin-1")
+                    if stem.startswith("fake") and not data.endswith(b"\n"):
+                        data += b"\n"  # recorded without it
+                    found[f"{stem} {match[2] or run}"].append((match[1][0], data))
+    return found
+
+
+SESSIONS = sessions()
+
+
+def feed_events(talk: AgentTalk[bytes], data: bytes) -> Iterator[object]:
+    """Give bytes to a conversation, and yield all events."""
+    talk.receive(data)
+    while talk.has_lines:
+        yield from talk.events(0.0)
+
+
+def test_all_recorded_agents_are_there() -> None:
+    """The recorded conversations are of seven files and 24 processes."""
+    assert {name.split()[0] for name in SESSIONS} == {
+        *("errormail", "fake-fake", "hold", "hold-driven-by-python", "mailbox", "sm", "smtp")
+    }
+    assert len(SESSIONS) == 24
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_recorded_conversation_is_one_of_ours(name: str) -> None:
+    """Each line of the real agent has a meaning, and the real scheduler sent each line when ours
+    sends the same.
+    """
+    talk: AgentTalk[bytes] = AgentTalk(0.0)
+    room = 0
+    for who, data in SESSIONS[name]:
+        if who == "T":
+            events = list(feed_events(talk, data))
+            assert not any(isinstance(event, AgentText) for event in events), events
+            if Ready() in events:
+                room = talk.room(overfeed=2)
+            continue
+        for line in data.splitlines():
+            if job := parse_job(line):
+                if talk.feed.state is AgentState.IDLE:
+                    talk.attach()
+                    room = talk.room(overfeed=2)
+                assert room > 0
+                assert talk.give(job, line, 1.0)
+                room -= 1
+            elif line == b"#idle":
+                talk.finish()
+                assert talk.feed.is_free
+                talk.idle()
+        if not data.strip():
+            talk.end(2.0, is_slow_stop=data == b"\n\n")
+        assert bytes(talk.output) == data
+        talk.output.clear()
+
+
+def started(*jobs: int) -> AgentTalk[str]:
+    """A conversation whose agent has done one job, and got these."""
+    talk: AgentTalk[str] = AgentTalk(0.0)
+    talk.receive(HUNGRY)
+    assert list(talk.events(1.0)) == [Ready()]
+    assert talk.room(150) == 1
+    assert talk.give(JobLine("1", HOST), "first", 1.0)
+    talk.receive(HUNGRY)
+    assert list(talk.events(2.0)) == [Ready()]
+    assert talk.room(len(jobs) - 1) == len(jobs)
+    for number in jobs:
+        assert talk.give(JobLine(f"A/{number}", HOST), f"job {number}", 3.0)
+    talk.output.clear()
+    return talk
+
+
+def test_an_agent_gets_one_job_and_then_overfeed_and_one() -> None:
+    """After the start it gets one; then overfeed + 1 whenever all credits are back."""
+    talk = started(7, 8, 9)
+    assert (talk.feed.state, talk.feed.outstanding, talk.room(150)) == ("STUFF", 3, 0)
+
+    talk.receive(HUNGRY * 2)
+    assert list(talk.events(4.0)) == []
+    talk.receive(HUNGRY)
+    assert list(talk.events(5.0)) == [Ready()]
+    assert talk.room(150) == 151
+
+
+def test_an_answer_counts_only_for_a_job_that_the_agent_has() -> None:
+    """An answer or resync for another file is text for the log; so is one for an earlier job."""
+    talk = started(7)
+    talk.receive(b"7/99\t\tok3 done\n8/99\t\tok3 done\n1/99\t\tok3 done\n#resync 8\n#resync A/7\n")
+    events = list(talk.events(4.0))
+
+    assert [type(event) for event in events] == [
+        Answered,
+        AgentText,
+        AgentText,
+        AgentText,
+        NothingToDo,
+    ]
+    assert isinstance(events[0], Answered)
+    assert (events[0].job, events[0].answer.offset) == ("job 7", 99)
+
+
+def test_a_hungry_too_many_gives_no_credit() -> None:
+    """An agent that writes #hungry without end gets no more jobs than its credits."""
+    talk = started(7)
+    talk.receive(HUNGRY * 50)
+
+    assert list(talk.events(4.0)) == [Ready()]
+    assert talk.give(JobLine("3", HOST), "third", 5.0)
+    assert talk.feed.outstanding == 1
+
+
+def test_a_flood_of_lines_is_handled_in_rounds() -> None:
+    """One call handles a bounded number of lines; the others wait."""
+    talk = started(7)
+    talk.receive(b"\n" * (LINES_PER_ROUND + 1))
+
+    assert len(list(talk.events(4.0))) == LINES_PER_ROUND
+    assert talk.has_lines
+    assert len(list(talk.events(4.0))) == 1
+    assert not talk.has_lines
+
+
+def test_a_job_waits_while_the_socket_is_full_or_its_number_is_in_use() -> None:
+    """A job is not given if its answers could be those of another, or if too much is unwritten."""
+    talk = started(7)
+    assert not talk.give(JobLine("B/7-2", HOST), "same number", 4.0)
+    talk.output += b"x" * MAX_OUTPUT_BYTES
+    assert not talk.give(JobLine("8", HOST), "full", 4.0)
+    assert talk.jobs == ["job 7"]
+
+
+def test_an_idle_agent_gets_jobs_of_its_new_thread_when_it_is_hungry() -> None:
+    """Each #idle costs a credit; attached before that is back, the agent gets its job after it."""
+    talk = started(7)
+    talk.receive(HUNGRY)
+    list(talk.events(4.0))
+    talk.finish()
+    talk.idle()
+    assert bytes(talk.output) == b"#idle\n"
+    talk.attach()
+    assert talk.room(0) == 0
+    talk.receive(HUNGRY)
+    assert list(talk.events(5.0)) == [Ready()]
+    assert talk.room(0) == 1
+
+
+FED = AgentFeed(0.0, AgentState.STUFFING, 0)
+
+
+@pytest.mark.parametrize(
+    ("feed", "is_stuck"),
+    [
+        (AgentFeed(0.0), True),
+        (FED, True),
+        (FED._replace(outstanding=1), False),
+        (FED._replace(state=AgentState.FINISHING), True),
+        (FED._replace(state=AgentState.IDLE), False),
+        (FED._replace(hungry_at=0.1), False),
+    ],
+)
+def test_an_agent_without_work_or_never_ready_is_stuck(feed: AgentFeed, is_stuck: bool) -> None:
+    """After 600 s; one that has a job may take as long as it needs."""
+    assert agent_state.is_stuck(feed, 600.0) is is_stuck
+
+
+@pytest.mark.parametrize(
+    ("feed", "at", "number"),
+    [
+        (FED, 9999.0, None),
+        (agent_state.after_end(FED, 0.0), 599.0, None),
+        (agent_state.after_end(FED, 0.0), 600.0, signal.SIGTERM),
+        (agent_state.after_end(AgentFeed(0.0), 0.0), 600.0, signal.SIGTERM),
+        (agent_state.after_end(FED, 0.0), 1200.0, signal.SIGKILL),
+        (agent_state.after_end(FED._replace(outstanding=1), 0.0), 9999.0, None),
+    ],
+)
+def test_only_an_agent_without_a_job_is_signalled(
+    feed: AgentFeed, at: float, number: signal.Signals | None
+) -> None:
+    """It has ten minutes after the end of its input, then gets SIGTERM, and later SIGKILL."""
+    assert agent_state.due_signal(feed, at) is number

@@ -1,0 +1,358 @@
+"""The rules of a thread: when it starts, waits, is tried again, and when its jobs expire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from engine.formats.zmailer.scheduling import controls, retry
+from engine.formats.zmailer.scheduling.jobs import DAY_SECONDS
+from tests.engine.formats.zmailer.scheduling.simulated_work import MODIFIED, Driven, clause
+
+NOW = MODIFIED + 10
+
+
+@pytest.mark.parametrize(
+    ("retries", "index", "draw", "wait", "step"),
+    [
+        ((1, 1, 2, 3), 0, 0.0, 60, 1),
+        ((1, 1, 2, 3), 3, 0.0, 180, 4),
+        ((1, 1, 2, 3), 4, 0.0, 60, 1),
+        ((1, 1, 2, 3), 4, 0.99, 180, 4),
+        ((1, 1, 2, 3), 99, 0.5, 120, 3),
+        ((7,), 1, 0.99, 420, 1),
+        ((0,), 0, 0.0, 1, 1),
+    ],
+)
+def test_the_wait_after_a_try(
+    retries: tuple[int, ...], index: int, draw: float, wait: float, step: int
+) -> None:
+    """The waits are the numbers of the list in intervals; past its end comes a random one, from
+    where it goes on; no wait is shorter than a second."""
+    wake = retry.next_wake(clause(retries=retries), index, NOW, lambda: draw)
+    assert wake == (NOW + wait, step)
+
+
+def test_skew_rounds_up() -> None:
+    """With a skew wake-ups are multiples of interval / skew, and not earlier than without."""
+    wake = retry.next_wake(clause(retries=(1,), skew=5), 0, NOW, lambda: 0.0)
+    assert NOW + 60 <= wake.due < NOW + 72
+    assert wake.due % 12 == 0
+
+
+def test_a_deferred_thread_is_tried_at_its_waits() -> None:
+    """After each try the next wait of the list counts from the end of that try."""
+    engine = Driven()
+    engine.put(1, (clause(retries=(1, 2, 5)), "smtp", "a", [100]), now=NOW)
+    tries, now = list[float](), NOW
+    while len(tries) < 4:
+        engine.step(now)
+        tries += [now - NOW] * len(engine.round("deferred later", now + 3))
+        now += 1
+    assert tries == [0, 63, 186, 489]
+
+
+@pytest.mark.parametrize(
+    ("words", "due"),
+    [
+        ("retryat +500 busy", NOW + 500),
+        (f"retryat {NOW + 700:.0f} busy", NOW + 700),
+        (f"retryat {NOW - 700:.0f} busy", NOW + 1),
+        ("retryat soon", NOW + 60),
+        ("deferall all", NOW + 60),
+        ("deferback later", NOW + 60),
+    ],
+)
+def test_an_agent_may_name_the_next_time(words: str, due: float) -> None:
+    """retryat +N counts from now, N is a time; one that is past means soon; without a number and
+    after other words the wait of the clause counts."""
+    engine = Driven()
+    engine.put(1, (clause(), "smtp", "a", [100]), now=NOW)
+    engine.round(words, NOW)
+    assert engine.thread().wake == due
+
+
+def test_deferall_ends_a_round_for_all() -> None:
+    """After deferall the other jobs of the thread are not fed, and have its text."""
+    engine = Driven()
+    for number in range(1, 6):
+        engine.put(number, (clause(ageorder=True), "smtp", "a", [100]), now=NOW, modified=number)
+    (agent,) = engine.start()
+    job = engine.work.next_job(agent, NOW)
+    assert job is not None
+    engine.answer(job, "deferall host is down", NOW)
+    assert engine.work.next_job(agent, NOW) is None
+    assert {one.text for one in engine.thread().jobs()} == {b"host is down"}
+    assert engine.thread().attempts == 1
+
+
+def test_the_order_of_a_round() -> None:
+    """With ageorder the oldest message is fed first; without it a round is shuffled."""
+    engine = Driven()
+    for number in range(1, 30):
+        for host, is_ordered in (("a", True), ("b", False)):
+            settings = clause(ageorder=is_ordered, pattern=f"smtp/{host}")
+            engine.put(number, (settings, "smtp", host, [100]), now=NOW, modified=99 - number)
+    orders = [[job.message.number for job in engine.feed(a, NOW)] for a in engine.start()]
+    assert orders[0] == list(range(29, 0, -1))
+    assert orders[1] != sorted(orders[1])
+    assert sorted(orders[1]) == list(range(1, 30))
+
+
+# ---- arrivals
+
+
+def test_an_arrival_in_a_waiting_thread_is_fed_alone() -> None:
+    """A new message is tried now; the old ones of its thread wait for their time."""
+    engine = Driven()
+    engine.put(1, (clause(), "smtp", "a", [100]), now=NOW)
+    assert engine.round("deferred x", NOW) == [1]
+    engine.put(2, (clause(), "smtp", "a", [100]), now=NOW + 5)
+    assert engine.round("deferred x", NOW + 5) == [2]
+    assert engine.thread().wake == NOW + 60
+    engine.step(NOW + 60)
+    assert sorted(engine.round("ok3", NOW + 60)) == [1, 2]
+    assert engine.table.threads == {}
+
+
+def test_wakeuprestartonly_lets_arrivals_wait() -> None:
+    """With wakeuprestartonly an arrival in a waiting thread waits for its time, and one in a
+    running thread starts no further agent."""
+    engine = Driven()
+    settings = clause(wakeuprestartonly=True, maxthr=2)
+    engine.put(1, (settings, "smtp", "a", [100]), now=NOW)
+    engine.round("deferred x", NOW)
+    engine.put(2, (settings, "smtp", "a", [100]), now=NOW + 5)
+    assert engine.start() == []
+    engine.step(NOW + 60)
+    (agent,) = engine.start()[:1]
+    engine.put(3, (settings, "smtp", "a", [100]), now=NOW + 61)
+    assert len(engine.work.agents) == 2
+    assert engine.start() == []
+    assert len(engine.feed(agent, NOW + 61)) == 3
+
+
+def test_an_arrival_in_a_running_thread_is_fed_to_its_agent() -> None:
+    """An agent of the thread gets the new job too, also after its last one."""
+    engine = Driven()
+    engine.put(1, (clause(), "smtp", "a", [100]), now=NOW)
+    (agent,) = engine.start()
+    (job,) = engine.feed(agent, NOW)
+    engine.put(2, (clause(), "smtp", "a", [100]), now=NOW)
+    assert engine.start() == []
+    engine.answer(job, "ok3", NOW)
+    engine.work.release(agent, NOW)
+    assert engine.work.leave(agent, NOW) is engine.thread()
+    assert [one.message.number for one in engine.feed(agent, NOW)] == [2]
+
+
+# ---- what does not start
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"command": ""}, "ConfBUG:NoCmdDefined!"), ({"queueonly": True}, "QueueOnly"), ({}, "")],
+)
+def test_why_a_thread_does_not_start(settings: dict[str, Any], reason: str) -> None:
+    """A thread without a command, or only for ETRN, does not start, and shows why."""
+    engine = Driven()
+    engine.put(1, (clause(**settings), "smtp", "a", [100]), now=NOW)
+    assert engine.table.ready.reason(engine.thread()) == reason
+    assert len(engine.start()) == (not reason)
+
+
+def test_only_selected_threads_run() -> None:
+    """Option -p starts one thread only; the others show why they do not run."""
+    engine = Driven(selects=lambda key: key.host == "b")
+    for host in "ab":
+        engine.put(ord(host), (clause(), "smtp", host, [100]), now=NOW)
+    assert [agent.host for agent in engine.start()] == ["b"]
+    assert engine.thread("a").pending == "procsel-mismatch"
+
+
+def test_queueonly_waits_for_etrn_but_expires() -> None:
+    """A queueonly thread first wakes after retries[0] seconds, runs by ETRN of its host alone, and
+    its jobs expire as all others."""
+    engine = Driven()
+    settings = clause(queueonly=True, retries=(12,), interval=10, expiry=1000, expiry2=50)
+    engine.put(1, (settings, "smtp", "a", [100]), now=NOW)
+    assert engine.thread().wake == NOW + 12
+    engine.step(NOW + 12)
+    assert engine.start() == []
+    assert engine.thread().wake == NOW + 12 + 120
+    assert controls.etrn(engine.table, "b") == 0
+    assert controls.etrn(engine.table, "a") == 1
+    assert engine.round("deferred x", NOW + 20) == [1]
+    assert engine.step(MODIFIED + 999) == []
+    assert engine.step(MODIFIED + 1000) == [1]
+
+
+def test_frozen_all_wait_and_thawed_all_start() -> None:
+    """While the engine is frozen no agent starts; then each thread that is due does."""
+    engine = Driven()
+    engine.table.ready.is_frozen = True
+    for number in (1, 2):
+        engine.put(number, (clause(), "smtp", str(number), [100]), now=NOW)
+    assert engine.start() == []
+    assert engine.table.ready.reason(engine.thread("1")) == "Frozen"
+    engine.table.ready.is_frozen = False
+    assert len(engine.start()) == 2
+
+
+# ---- expiry
+
+
+@pytest.mark.parametrize(
+    ("tried", "expiry", "expiry2", "at"),
+    [
+        (True, 1000, 50, 1000),
+        (False, 1000, 50, 1050),
+        (False, 1000, 0, 1000 + DAY_SECONDS),
+        (True, None, 50, None),
+    ],
+)
+def test_a_job_expires_by_the_age_of_its_message(
+    tried: bool, expiry: float | None, expiry2: float, at: float | None
+) -> None:
+    """A job that was tried ends at expiry, one that was not expiry2 later, or a day; counted from
+    the time of the message, not of its arrival."""
+    engine = Driven()
+    settings = clause(
+        expiry=expiry, expiry2=expiry2, retries=(1000,), interval=10_000, queueonly=not tried
+    )
+    engine.put(1, (settings, "smtp", "a", [100, 200]), now=NOW)
+    engine.round("deferred x", NOW)
+    last = MODIFIED + (at or 10**7)
+    assert engine.step(last - 1) == []
+    assert engine.step(last) == ([1] if at else [])
+    assert len(engine.table.threads) == (not at)
+
+
+def test_each_job_of_a_thread_has_its_own_end() -> None:
+    """Jobs of one thread expire one by one, each when its message is too old."""
+    engine = Driven()
+    settings = clause(expiry=1000, interval=10_000)
+    for number in (1, 2, 3):
+        modified = MODIFIED + 5 * number
+        engine.put(number, (settings, "smtp", "a", [100]), now=NOW, modified=modified)
+    engine.round("deferred x", NOW)
+    seen = {at: engine.step(MODIFIED + at) for at in range(1000, 1020)}
+    assert {at: numbers for at, numbers in seen.items() if numbers} == {
+        1005: [1],
+        1010: [2],
+        1015: [3],
+    }
+
+
+def test_a_job_that_an_agent_has_does_not_expire() -> None:
+    """It may be delivered at this moment; if it was not, it expires when the agent is done."""
+    engine = Driven()
+    for number in (1, 2):
+        engine.put(number, (clause(expiry=100), "smtp", "a", [100]), now=NOW)
+    (agent,) = engine.start()
+    jobs = engine.feed(agent, NOW)
+    late = MODIFIED + 10 * DAY_SECONDS
+    assert engine.step(late) == []
+    engine.answer(jobs[0], "ok3", late)
+    engine.answer(jobs[1], "deferred x", late)
+    engine.work.release(agent, late)
+    assert engine.step(late) == [jobs[1].message.number]
+
+
+def test_a_late_job_has_one_try() -> None:
+    """A job past its expiry that was never tried is tried, and expires when that is deferred."""
+    engine = Driven()
+    late = MODIFIED + 500
+    engine.put(1, (clause(expiry=100, expiry2=10_000), "smtp", "a", [100]), now=late)
+    assert engine.step(late) == []
+    assert engine.round("deferred x", late) == [1]
+    assert engine.step(late) == [1]
+
+
+def test_a_job_that_could_not_be_ended_comes_again() -> None:
+    """If its report cannot be written, an expired job is given out again after a minute."""
+    engine = Driven()
+    engine.put(1, (clause(expiry=100, interval=10_000), "smtp", "a", [100]), now=NOW)
+    engine.round("deferred x", NOW)
+    late = MODIFIED + 100
+    assert [job.message.number for job in engine.table.step(late)] == [1]
+    assert engine.step(late + 59) == []
+    assert engine.step(late + 60) == [1]
+
+
+def test_frozen_mail_does_not_expire() -> None:
+    """A job stays while the engine is frozen; then it expires within a minute."""
+    engine = Driven()
+    engine.put(1, (clause(expiry=100, interval=10_000), "smtp", "a", [100]), now=NOW)
+    engine.round("deferred x", NOW)
+    engine.table.ready.is_frozen = True
+    assert engine.step(NOW + 500) == []
+    engine.table.ready.is_frozen = False
+    assert engine.step(NOW + 560) == [1]
+
+
+# ---- ends
+
+
+def test_a_dead_agent_costs_the_thread_one_wait() -> None:
+    """The jobs of an agent that died wait with their thread, and are all tried then."""
+    engine = Driven()
+    for number in (1, 2):
+        engine.put(number, (clause(), "smtp", "a", [100]), now=NOW)
+    (agent,) = engine.start()
+    engine.work.next_job(agent, NOW)
+    engine.work.end(agent, NOW)
+    assert engine.start() == []
+    assert engine.thread().wake == NOW + 60
+    engine.step(NOW + 60)
+    assert sorted(engine.round("ok3", NOW + 60)) == [1, 2]
+
+
+def test_a_killed_message_is_fed_no_more() -> None:
+    """A message that an operator killed leaves all its threads; the other jobs stay."""
+    engine = Driven()
+    both = [(clause(), "smtp", host, [at]) for at, host in ((100, "a"), (200, "b"))]
+    first, _ = engine.put(1, *both, now=NOW), engine.put(2, both[0], now=NOW)
+    engine.table.forget(first)
+    assert [key.host for key in engine.table.numbers] == ["a"]
+    assert engine.round("ok3", NOW) == [2]
+    assert engine.table.messages.keys() == {2}
+
+
+def test_a_kick_tries_a_waiting_thread_now() -> None:
+    """A thread that waits is tried with all its jobs when an operator kicks it."""
+    engine = Driven()
+    engine.put(1, (clause(), "smtp", "a", [100]), now=NOW)
+    engine.round("deferred x", NOW)
+    assert controls.kick(engine.table, engine.thread())
+    assert engine.round("ok3", NOW + 1) == [1]
+
+
+def test_a_file_is_read_again_at_most_30_times() -> None:
+    """After 30 resyncs a job is not fed again in the same round."""
+    engine = Driven()
+    engine.put(1, (clause(), "smtp", "a", [100]), now=NOW)
+    (agent,) = engine.start()
+    fed = 0
+    while job := engine.work.next_job(agent, NOW):
+        fed += 1
+        engine.work.resync(job)
+        engine.work.release(agent, NOW)
+    assert fed == 31
+    assert engine.work.leave(agent, NOW) is None
+    assert engine.thread().wake == NOW + 60
+
+
+def test_a_new_configuration_reaches_waiting_threads() -> None:
+    """Threads get their new settings, clause and expiry; nothing of them is lost."""
+    engine = Driven()
+    engine.put(1, (clause(command=""), "smtp", "a", [100]), now=NOW)
+    assert engine.start() == []
+    new = clause("smtp/a", expiry=20)
+    controls.reconfigure(engine.table, lambda channel, host: new, NOW)
+    assert engine.thread().key == ("smtp/a", "smtp", "a")
+    assert engine.round("deferred x", NOW) == [1]
+    assert engine.step(MODIFIED + 20) == [1]
+    assert not engine.table.threads
+    assert not engine.table.numbers

@@ -1,0 +1,210 @@
+"""The limits on agents: never exceeded at any moment, and never a reason to wait longer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from typing import Any
+
+import pytest
+
+from engine.formats.zmailer.scheduling import controls
+from engine.formats.zmailer.scheduling.jobs import ClauseSettings
+from engine.formats.zmailer.scheduling.work import AgentWork, find_idle
+from tests.engine.formats.zmailer.scheduling.simulated_work import MODIFIED, Driven, clause
+from tests.examples import IS_DEEP
+
+CLAUSES = [
+    clause("smtp/*.a", maxta=9, maxchannel=6, maxring=3, maxthr=2, interval=5),
+    clause("smtp/*", maxta=8, maxchannel=5, maxring=4, interval=7),
+    clause("local/*", maxta=7, maxchannel=2, interval=3, overfeed=2),
+    clause("uucp/*", maxring=1, command="sm $host", interval=4),
+]
+
+
+def settings_of(host: int) -> tuple[ClauseSettings, str, str]:
+    """Clause, channel and host of a host by its number."""
+    settings = CLAUSES[host % len(CLAUSES)]
+    return settings, settings.pattern.partition("/")[0], f"h{host}"
+
+
+def check_limits(engine: Driven) -> None:
+    """Count the agents again, and compare with every limit."""
+    agents = engine.work.agents.values()
+    busy = [agent for agent in agents if agent.thread]
+    assert len(agents) <= engine.slots.most
+    channels, rings = Counter(a.ring.channel for a in agents), Counter(a.ring for a in agents)
+    by_channel = {f"/{name}": count for name, count in channels.items()}
+    assert engine.slots.counts == Counter({"": len(agents)} | by_channel) + Counter(dict(rings))
+    threads = Counter(agent.thread for agent in busy)
+    for thread in engine.table.threads.values():
+        assert threads[thread] == thread.agents <= thread.settings.maxthr
+    most_of = {settings.pattern.partition("/")[0]: 0 for settings in CLAUSES}
+    for settings in CLAUSES:
+        channel = settings.pattern.partition("/")[0]
+        most_of[channel] = max(most_of[channel], settings.maxchannel)
+    for channel, count in channels.items():
+        assert count <= (most_of[channel] or engine.slots.most)
+    for ring, count in rings.items():
+        own = next(one for one in CLAUSES if one.pattern == ring.clause)
+        assert count <= (own.maxring or engine.slots.most)
+
+
+def check_no_one_waits_for_nothing(engine: Driven) -> None:
+    """After all starts each ready thread is at a limit that is reached."""
+    for thread in engine.table.threads.values():
+        if thread.lane is not None:
+            assert engine.slots.reached(thread.settings, thread.ring), thread.key
+            assert engine.table.ready.reason(thread).startswith(">Max")
+
+
+def act(engine: Driven, random: Random, number: int, now: float) -> None:
+    """Let one thing happen."""
+    agents = list(engine.work.agents.values())
+    agent = random.choice(agents) if agents else None
+    kind = random.randrange(12)
+    if kind < 4 or agent is None or not engine.table.messages:
+        groups = {settings_of(random.randrange(24)): None for _ in range(random.randrange(1, 4))}
+        engine.put(number, *[(*one, [100 + at]) for at, one in enumerate(groups)], now=now)
+    elif kind < 9:
+        work_on(engine, agent, random.choice(["ok3", "ok3", "deferred x", "deferall x"]), now)
+    elif kind == 9:
+        engine.work.end(agent, now)
+    elif kind == 10:
+        controls.kick(engine.table, random.choice(list(engine.table.threads.values())))
+    else:
+        message = random.choice(list(engine.table.messages.values()))
+        engine.table.forget(message)
+
+
+def work_on(engine: Driven, agent: AgentWork, words: str, now: float) -> None:
+    """An agent answers what it has, and gets more."""
+    for job in agent.outstanding:
+        engine.answer(job, words, now)
+    engine.work.release(agent, now)
+    if agent.thread and engine.work.next_job(agent, now) is None:
+        engine.work.leave(agent, now)
+
+
+@pytest.mark.parametrize("seed", range(40 if IS_DEEP else 4))
+def test_limits_hold_at_every_moment(seed: int) -> None:
+    """With any arrivals, answers, deaths, kicks and kills no limit is ever exceeded, and no thread
+    waits for a slot that is free; in the end all mail is delivered."""
+    engine, random = Driven(most=10), Random(seed)
+    now = MODIFIED
+    for number in range(1, 600):
+        now += random.choice([0, 0, 0.1, 1])
+        act(engine, random, number, now)
+        engine.step(now)
+        while start := engine.work.next_start():
+            if start.agent:
+                engine.work.assign(engine.work.agents[start.agent], start.thread)
+            else:
+                engine.work.add(number * 100 + len(engine.work.agents), start.thread)
+            check_limits(engine)
+        check_limits(engine)
+        check_no_one_waits_for_nothing(engine)
+    for _ in range(1000):
+        now += 5
+        engine.step(now)
+        for agent in [*engine.start(), *list(engine.work.agents.values())]:
+            work_on(engine, agent, "ok3", now)
+        for agent in [one for one in engine.work.agents.values() if one.thread is None]:
+            engine.work.end(agent, now)
+    assert not engine.table.threads
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [({"maxta": 2}, ">MaxTA"), ({"maxchannel": 2}, ">MaxChannel"), ({"maxring": 2}, ">MaxRing")],
+)
+def test_a_limit_is_shown_and_freed(limit: dict[str, Any], reason: str) -> None:
+    """Threads behind a limit show which; when an agent ends, exactly one of them starts."""
+    engine = Driven()
+    for host in range(5):
+        engine.put(host, (clause(**limit), "smtp", f"h{host}", [100]))
+    first, _ = engine.start()
+    assert [engine.table.ready.reason(engine.thread(f"h{n}")) for n in range(5)].count(reason) == 3
+    engine.work.end(first, MODIFIED)
+    assert len(engine.start()) == 1
+
+
+def test_a_limit_of_one_clause_does_not_hold_up_others() -> None:
+    """A ring at its limit lets the threads of other rings pass."""
+    engine = Driven()
+    for host in range(4):
+        engine.put(host, (clause("smtp/*.a", maxring=1), "smtp", f"h{host}.a", [100]))
+        engine.put(host + 9, (clause("smtp/*"), "smtp", f"h{host}", [100]))
+    assert sorted(agent.host for agent in engine.start()) == ["h0", "h0.a", "h1", "h2", "h3"]
+
+
+def test_an_idle_agent_is_used_again() -> None:
+    """An idle agent takes a thread of its ring, if it can that of its last host, also at a limit;
+    a ring with the host in its command has its own agents."""
+    engine = Driven(most=2)
+    for host in ("a", "b"):
+        engine.put(ord(host), (clause(), "smtp", host, [100]))
+    for agent in engine.start():
+        for job in engine.feed(agent, MODIFIED):
+            engine.answer(job, "ok3", MODIFIED)
+        engine.work.release(agent, MODIFIED)
+        assert engine.work.leave(agent, MODIFIED) is None
+    engine.put(1, (clause("uucp/*", command="sm $host"), "uucp", "a", [100]))
+    engine.put(2, (clause(), "smtp", "b", [100]))
+    engine.put(3, (clause(), "smtp", "c", [100]))
+    assert [(agent.number, agent.thread and agent.thread.key.host) for agent in engine.start()] == [
+        (2, "b"),
+        (1, "c"),
+    ]
+    assert engine.table.ready.reason(next(iter(engine.table.threads.values()))) == ">MaxTA"
+
+
+def test_which_idle_agent_is_in_the_way() -> None:
+    """If threads of another ring wait for a slot of all agents or of their channel, the agent that
+    is idle for longest there is named; a limit of the ring itself names none."""
+    engine = Driven(most=2)
+    for number, host in enumerate("ab"):
+        engine.put(number, (clause(), "smtp", host, [100]))
+    for later, agent in enumerate(engine.start()):
+        for job in engine.feed(agent, MODIFIED):
+            engine.answer(job, "ok3", MODIFIED)
+        engine.work.release(agent, MODIFIED)
+        engine.work.leave(agent, MODIFIED - later)
+    assert engine.table.ready.held_up() == []
+    engine.put(5, (clause("uucp/*"), "uucp", "c", [100]))
+    assert engine.start() == []
+    (scope,) = engine.table.ready.held_up()
+    idle = find_idle(engine.work, scope)
+    assert idle is not None
+    assert idle.number == 2
+    assert find_idle(engine.work, "/uucp") is None
+    engine.work.end(idle, MODIFIED)
+    assert [agent.host for agent in engine.start()] == ["c"]
+
+
+def test_several_agents_of_one_thread() -> None:
+    """A thread gets up to maxthr agents, never more than it has jobs to feed, and no job goes to
+    two of them."""
+    engine = Driven()
+    for number in range(5):
+        engine.put(number, (clause(maxthr=3), "smtp", "a", [100]))
+    agents = engine.start()
+    assert len(agents) == 3
+    fed = [job for agent in agents if (job := engine.work.next_job(agent, MODIFIED))]
+    fed += engine.feed(agents[0], MODIFIED)
+    assert sorted(job.message.number for job in fed) == list(range(5))
+    engine.put(9, (clause(maxthr=3), "smtp", "b", [100]))
+    assert len(engine.start()) == 1
+
+
+def test_a_failed_start_is_tried_again() -> None:
+    """A thread whose agent could not be started shows why, and is ready again at its time."""
+    engine = Driven()
+    engine.put(1, (clause(), "smtp", "a", [100]))
+    start = engine.work.next_start()
+    assert start is not None
+    engine.work.refuse(start.thread, "System:ForkFailure!", MODIFIED + 1)
+    assert engine.work.next_start() is None
+    assert engine.table.ready.reason(engine.thread()) == "System:ForkFailure!"
+    engine.step(MODIFIED + 1)
+    assert len(engine.start()) == 1

@@ -1,0 +1,174 @@
+"""The configuration of ZMailer's scheduler: all errors, and the settings of a channel and host."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.formats.zmailer.spool.scheduler_conf import (
+    SchedulerConf,
+    find_settings,
+    parse_conf,
+    parse_interval,
+)
+
+MAN_PAGE = Path(__file__).parents[4] / "golden" / "zmailer" / "man-page.conf"
+
+
+def values(conf: SchedulerConf, target: str, *names: str) -> tuple[object, ...]:
+    """Some settings of a channel and host; None for one that is not set."""
+    found = find_settings(conf, *target.split("/")).settings
+    return tuple(found[name].value if name in found else None for name in names)
+
+
+SAMPLE = [
+    ("local/-", (10, 10800, 2, 0, "mailbox")),
+    ("error/x", (300, 259200, 10, 0, "errormail")),
+    ("hold/x", (300, 259200, 1, 0, "hold")),
+    ("smtp/cs.toronto.edu", (60, 259200, 10, 2, "smtp -srl $LOGDIR/smtp")),
+    ("smtp/x.utoronto.ca", (60, 259200, 10, 2, "smtp -srl $LOGDIR/smtp")),
+    ("SMTP/mx.Example", (60, 259200, 10, 5, "smtp -esrl $LOGDIR/smtp")),
+    ("uucp/x", (60, 259200, 5, 0, "sm -c $channel uucp")),
+]
+
+
+@pytest.mark.parametrize(("target", "wanted"), SAMPLE)
+def test_the_sample_of_the_man_page(target: str, wanted: tuple[object, ...]) -> None:
+    """Each channel has the values that the real program printed for it; 0 is no limit."""
+    conf = parse_conf(MAN_PAGE.read_text(), {})
+    names = ("interval", "expiry", "maxchannel", "maxring", "command")
+    assert (conf.errors, values(conf, target, *names)) == ((), wanted)
+    rest = ("retries", "skew", "user", "group", "maxthr", "maxta")
+    assert values(conf, target, *rest) == (
+        (1, 1, 2, 3, 5, 8, 13, 21, 34),
+        5,
+        "root",
+        "daemon",
+        1,
+        0,
+    )
+    assert find_settings(conf, *target.split("/")).warning == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1h5m20s", 3920), ("90", 90), ("2d3h", 183600), ("3H", 10800)]
+)
+def test_a_time_is_a_sum_of_units(text: str, seconds: int) -> None:
+    """Numbers with units; one without is in seconds."""
+    assert parse_interval(text) == seconds
+
+
+ERRORS = [
+    ("smtp/*\n  bogus=3\n", (2, 3, "unknown keyword bogus")),
+    ("smtp/*\n  interval=1x\n", (2, 12, "interval: not a time such as 1h5m20s: 1x")),
+    ("smtp/* maxring=-1\n", (1, 16, "maxring: expected a number from 0 to 1000000, not -1")),
+    ("smtp/* retries=\n", (1, 16, "retries: expected 1 to 100 numbers, not ")),
+    ("smtp/*\n\tqueueonly=1\n", (2, 12, "queueonly takes no value")),
+    ("smtp/* interval\n", (1, 8, "interval needs a value")),
+    (" interval=1m\n", (1, 2, "a setting before the first pattern")),
+    ("interval=1m\n", (1, 1, "a setting in the first column, expected a pattern")),
+    ('smtp/*\n command="x\n', (2, 10, "a quote without its end")),
+    ('smtp/* "x"\n', (1, 8, 'unexpected "')),
+    ("smtp/[ab\n", (1, 1, "smtp/[ab: a set without its end")),
+    ("smtp/{a,b}c\n", (1, 1, "smtp/{a,b}c: alternatives {a,b} only at the end")),
+    ("PARAM =/x\n", (1, 1, "unknown PARAM, expected")),
+    ("PARAMother=1\n", (1, 1, "unknown PARAMother, expected")),
+    ("PARAMmailqsock=x\n", (1, 16, "PARAMmailqsock: expected UNIX:/PATH")),
+    ("PARAMauthfile=${NONE}/x\n", (1, 15, "${NONE} is not set")),
+]
+
+
+@pytest.mark.parametrize(("text", "error"), ERRORS)
+def test_an_error_has_its_place(text: str, error: tuple[int, int, str]) -> None:
+    """Line and column of the word or value, and what was expected."""
+    (found,) = parse_conf(text, {}).errors
+    assert (found.line, found.column) == error[:2]
+    assert found.text.startswith(error[2])
+
+
+def test_all_errors_are_reported() -> None:
+    """Not only the first: reading goes on after each, also after a quote without its end."""
+    text = 'a/*\n x=1 interval=y\n command="z\nb/* maxta=q # maxta=r\n'
+    assert [(one.line, one.column) for one in parse_conf(text, {}).errors] == [
+        (2, 2),
+        (2, 15),
+        (3, 10),
+        (4, 11),
+    ]
+
+
+def test_words_are_read_as_the_program_reads_them() -> None:
+    """Blanks around `=`, strings over lines, comments, `#` within a value, names in any case and
+    with other spellings."""
+    text = (
+        "# none\nsmtp # none\n  Interval = 5m maxTransport=7 ageorder\n"
+        '  command="a \\"b\\" \\\n c#d"'
+        " user=u#1\nPARAMmailqpath = UNIX:${HOME}/q\nPARAMglobal-report-interval=15m\n"
+    )
+    conf = parse_conf(text, {"HOME": "/home/x"})
+    assert conf.errors == ()
+    wanted = (300, 7, True, 'a \\"b\\"  c#d', "u#1")
+    assert values(conf, "smtp/x", "interval", "maxta", "ageorder", "command", "user") == wanted
+    assert {name: one.value for name, one in conf.params.items()} == {
+        "mailqsock": "UNIX:/home/x/q",
+        "global-report-interval": 900,
+    }
+    assert [one.text for one in conf.warnings] == ["no user u#1 on this host"]
+
+
+PATTERNS = [
+    ("smtp/*.x.org", "a.x.org", True),
+    ("smtp/*.x.org", "axxorg", False),
+    ("smtp/mx?", "mx1", True),
+    ("smtp/[a-c]x", "bx", False),
+    ("smtp/[a-c]x", "-x", True),
+    ("smtp/[^ab]x", "ax", False),
+    ("smtp/[^ab]x", "cx", True),
+    (r"smtp/a\*", "a*", True),
+    (r"smtp/a\*", "ab", False),
+    ("smtp/mx.{org,net}", "mx.net", True),
+    ("smtp/mx.{org,net}", "mx.com", False),
+    ("smtp", "anything", True),
+]
+
+
+@pytest.mark.parametrize(("pattern", "host", "is_match"), PATTERNS)
+def test_a_pattern_matches_hosts(pattern: str, host: str, is_match: bool) -> None:
+    """Shell patterns without ranges; without a host part, any host."""
+    conf = parse_conf(f"{pattern} command=x\n", {})
+    assert bool(find_settings(conf, "smtp", host).clauses) is is_match
+
+
+def test_settings_add_up_until_a_command() -> None:
+    """As the man page has it; where the original program, which uses one clause, has other
+    settings, a warning names them. What no clause sets is the default of the man page."""
+    text = "smtp/*.x maxring=3\nsmtp/* interval=2m command=a\nsmtp/* maxring=9 command=b\n"
+    conf = parse_conf(f"{text}*/y idlemax=1\n", {})
+    match = find_settings(conf, "smtp", "a.x")
+    assert [clause.line for clause in match.clauses] == [1, 2]
+    assert values(conf, "smtp/a.x", "maxring", "interval", "idlemax", "command", "overfeed") == (
+        *(3, 120, 360, "a", 150),
+    )
+    assert match.warning == "the original program uses only line 1: other command, interval"
+    assert find_settings(conf, "smtp", "b").warning == ""
+    assert find_settings(conf, "uucp", "b").warning.startswith("no clause matches: the original")
+    (warning,) = conf.warnings
+    assert (warning.line, "never matches" in warning.text) == (4, True)
+
+
+def test_a_parameter_without_effect_is_a_warning() -> None:
+    """A setting of the original program that changes nothing here is named, with its line."""
+    conf = parse_conf("PARAMmsgwriteasync=1\n*/* command=x\n", {})
+    assert not conf.errors
+    ((line, _, text),) = conf.warnings
+    assert (line, text) == (
+        1,
+        "msgwriteasync has no effect: control files are always written at once",
+    )
+
+
+def test_an_empty_clause_has_the_settings_of_the_next() -> None:
+    """Several in a row have those of the same one; a last one has none, with a warning."""
+    conf = parse_conf("a/*\nb/*\nc/* command=x skew=3\nd/*\n", {})
+    assert [values(conf, f"{name}/h", "command") for name in "abcd"] == [("x",)] * 3 + [(None,)]
+    assert "other skew" in find_settings(conf, "a", "h").warning
+    assert [one.text for one in conf.warnings] == ["d/*: empty, and no clause follows"]

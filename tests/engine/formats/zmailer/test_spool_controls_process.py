@@ -1,0 +1,84 @@
+"""An operator's controls with our real scheduler: freeze, thaw, reread and slow stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from engine.formats.zmailer.environment import SchedulerFiles, ZmailerSettings, read_files
+from engine.formats.zmailer.mailq.client import MailqClient
+from engine.formats.zmailer.mailq.connection import ServerAddress
+from engine.formats.zmailer.reports import ReportSettings
+from engine.formats.zmailer.spool.folders import PostofficeFolders
+from engine.formats.zmailer.spool.store import ZmailerStore
+from engine.formats.zmailer.spool_controls import SpoolControls
+from engine.formats.zmailer.spool_mail import SpoolMail
+from engine.store import Unavailable
+from tests.engine.formats.zmailer.scheduler.test_process_scripted_day import Day, Office, watching
+
+PATIENCE = 60.0
+
+
+def until(true: Callable[[], object]) -> None:
+    """Wait until something is true; fails after a minute."""
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def pending(root: Path) -> set[str]:
+    """Why the threads of the scheduler cannot start; none if it does not answer yet."""
+    address = ServerAddress("mailq", f"{root}/mailq")
+    try:
+        with closing(MailqClient(address)) as client:
+            view = client.dump()
+    except Unavailable:
+        return set()
+    return {thread.pending for group in view.groups for thread in group.threads}
+
+
+def open_store(root: Path) -> ZmailerStore:
+    """A store with all controls."""
+    settings = ZmailerSettings(scheduler_conf=f"{root}/scheduler.conf")
+
+    def mail(folders: PostofficeFolders) -> SpoolMail:
+        return SpoolMail(folders, time.time, ReportSettings("mta.example"))
+
+    def files() -> SchedulerFiles:
+        return read_files(settings, {})
+
+    return ZmailerStore(
+        str(root), time.time, mail, lambda folders: SpoolControls(folders, mail(folders), files)
+    )
+
+
+@pytest.mark.deep
+def test_our_scheduler_obeys_an_operator(tmp_path: Path) -> None:
+    """Frozen before its start, it starts no agent; thawed, it delivers. A changed configuration is
+    shown as a difference and then used; a slow stop ends it."""
+    office = Office.fill(tmp_path, Day(messages=1, recipients=1, hosts=1, kills=0))
+    conf = tmp_path / "scheduler.conf"
+    with closing(open_store(tmp_path)) as store, watching(office):
+        store.control("freeze", value="on")
+        process = office.start()
+        try:
+            until(lambda: pending(tmp_path) == {"Frozen"})
+            with closing(open_store(tmp_path)) as now:
+                assert not [one.refusal for one in now.controls.values() if one.refusal]
+                assert now.forecast("reread").words == "no change"
+                conf.write_text(conf.read_text().replace("maxring=2", "maxring=1"))
+                assert now.forecast("reread").words == "clause smtp/*0: maxring: 2 -> 1"
+                assert now.control("reread").endswith(str(process.pid))
+                until(lambda: now.forecast("reread").words == "no change")
+                now.control("freeze", value="off")
+                until(office.is_empty)
+                now.control("slow-stop")
+            assert process.wait(PATIENCE) == 0
+        finally:
+            process.kill()
+            process.wait()

@@ -1,0 +1,450 @@
+"""The language of filters: what it means, in SQL and in plain words, and what it refuses."""
+
+import calendar
+import operator
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from itertools import count
+from operator import attrgetter
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from engine.index import regexp_operator
+from engine.index.filter_language import (
+    FIELDS,
+    MAX_FILTER_CHARS,
+    NO_FILTER,
+    SEARCHED_COLUMNS,
+    BadFilter,
+    format_term,
+    parse_filter,
+)
+from engine.index.filter_tasks import select_matching
+from engine.index.reader import Reader
+from engine.index.schema import Query
+from engine.index.writer import Writer
+from engine.model import Lease, State, Task
+from engine.store import Unavailable
+from engine.text import error_pattern, safe_regex
+from engine.text.time_expressions import RelativeTime
+from tests.engine.task_builders import a_row
+from tests.examples import examples
+
+NOW = float(calendar.timegm((2026, 11, 20, 9, 30, 0)))
+"""A Friday morning."""
+STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
+HOUR = 3600.0
+
+
+def matches(text: str, task: Task, now: float = NOW) -> bool:
+    """Whether a filter lets a task through."""
+    return list(select_matching([task], parse_filter(text, STATES, NOW), now)) == [task]
+
+
+TASK = a_row()._replace(
+    kind="mail_send",
+    state=State.DEAD,
+    created=NOW - 3 * HOUR,
+    due=NOW + 600,
+    attempts=4,
+    description='weekly "report" 50%',
+    destination="Gmail.com",
+    error="550 5.1.1 user unknown u17@example.net",
+    word="failed",
+    payload="/spool/a|b.eml",
+    group="postfix",
+    queue="out",
+    extra={"dead_since": str(int(NOW - HOUR))},
+    lease=Lease("4711", NOW - 90),
+)
+MARK = error_pattern.pattern_name(error_pattern.fold_error(TASK.error))
+
+
+TRUE = [
+    *("gmail 550", "551|gmail", "551 | gmail", "!healthz", "!!gmail", "!551|nothing"),
+    *('"user unknown"', '"""report"""', "50%", "id=task-000001", "id:00001", "kind=mail_send"),
+    *("kind:MAIL_", "state=dlq", "state=DEAD", "state=work|state=dlq", "queue=out"),
+    *("dest=Gmail.com", "DEST:gmail.com", "!dest!=Gmail.com", r"dest~\.com$"),
+    *(r"dest~^G(mail|oogle)\.", r"dest!~\.de$", 'err:"user unknown"', "error~[0-9]{3}.*unknown"),
+    *('desc:"""report"" 50%"', "tries>=4 tries<=4 tries=4 tries:4 attempts>3 tries<5"),
+    *("age>2h age<4h", "age>=3h age<=3h", "due>now due<+11m", "due<09:45"),
+    *("created>-4h created<now", "died>-2h died<-30m", f"cluster={MARK}"),
+    *(f"cluster={MARK.lower()}", 'cluster:"user unknown"', "code=550", "code>=500 code<600"),
+    *("owner=4711", "word=failed", 'payload:"a|b"', "group=postfix", "since:06:00"),
+    *("until:06:31 since:6am", "between:06:29..06:31", "between:06:30..06:31", "since:today"),
+    'since:"yesterday 6pm" until:"today 7am"',
+    *("since:2026-11-20T06:29:59Z until:2026-11-20T06:30:01Z", "between:-4h..-2h"),
+    "between:2026-11-20..2026-11-21",
+]
+FALSE = [
+    *("gmail 551", "551|421", "!gmail", '"unknown user"', "5%0", "id=task-00000"),
+    *("kind=mail.send", "state!=dlq", "dest=gmail.com", "!dest=Gmail.com", "dest!=Gmail.com"),
+    *("tries!=4", "tries>4", "age>3h", "died<-2h", f"cluster!={MARK}", "cluster=F-0000"),
+    *("code!=550", 'owner=""', "since:07:00", "between:06:29..06:30"),
+    "since:yesterday until:today",
+]
+
+
+def test_a_filter_means_this() -> None:
+    """Each form of the language says of one task what it should."""
+    assert [text for text in TRUE if not matches(text, TASK)] == []
+    assert [text for text in FALSE if matches(text, TASK)] == []
+
+
+def test_a_word_finer_than_a_state_is_a_part_of_it() -> None:
+    """`state=` takes the store's finer words; the state's own word is the rest of its tasks."""
+    held = a_row(id="held", state=State.HELD, word="failed")
+    tasks = [a_row(id="plain"), a_row(id="failed", word="failed"), held]
+    states, words = {State.PENDING: "waits", State.HELD: "held"}, {"failed": State.PENDING}
+    for text, found in (
+        *(("state=failed", "failed"), ("state=waits", "plain"), ("state!=failed", "plain held")),
+        ("state:FAILED|state=held", "failed held"),
+    ):
+        filter = parse_filter(text, states, NOW, words)
+        assert [
+            t.id for t in select_matching(tasks, filter, NOW) if isinstance(t, Task)
+        ] == found.split()
+
+
+def test_a_missing_value_and_a_time_of_day() -> None:
+    """A comparison with a value that a task does not have is false, and its negation is true; a
+    time later than now was yesterday; a span that ends before it began ends on the next day."""
+    task = a_row(attempts=None, due=None)
+    for text in ("tries=0", "due<now", "died<now", "code<600"):
+        assert not matches(text, task)
+        assert matches(f"!{text}", task)
+    midnight, late = (a_row(created=NOW - hours * HOUR) for hours in (9.5, 12))
+    assert matches("since:21:00", late)
+    assert matches("between:23:50..00:10", midnight)
+    assert not matches("between:23:50..00:10", late)
+
+
+def test_an_unknown_field_is_answered_with_the_known_ones() -> None:
+    """Every field is named, the most similar one first: a narrow screen does not cut it off."""
+    for typed, meant in (("tryes", "tries"), ("Creatd", "created"), ("destinaton", "dest")):
+        head = f'^no field "{typed}" at 1; known: {meant} '
+        with pytest.raises(BadFilter, match=head) as refused:
+            parse_filter(f"{typed}=1")
+        known = refused.value.message.partition("known: ")[2].split()
+        assert sorted(known) == sorted(FIELDS)
+
+
+def test_a_filter_knows_its_clauses() -> None:
+    """Each clause has its text and its column; blanks are no filter; the longest text that is taken
+    is understood as a whole."""
+    found = parse_filter(" gmail |421  !age>2h ", STATES, NOW)
+    assert [(clause.text, clause.at) for clause in found.clauses] == [
+        *(("gmail |421", 1), ("!age>2h", 13))
+    ]
+    assert found.mentions_field("age") and not found.mentions_field("due")
+    assert found.clauses[1].values == (RelativeTime(2 * HOUR),)
+    assert found.is_relative
+    assert not parse_filter("since:06:00 tries=1", now=NOW).is_relative
+    assert parse_filter("  ") == NO_FILTER
+    assert not NO_FILTER
+    assert (
+        parse_filter(f'"{"a" * (MAX_FILTER_CHARS - 2)}"').clauses[0].values[0]
+        == f"%{'a' * (MAX_FILTER_CHARS - 2)}%"
+    )
+
+
+@pytest.mark.parametrize(
+    ("longer", "shorter", "extends"),
+    [
+        *[("ab", "a", True), ("a", "a", True), ("a b", "a", True), ("a bc", "a b", True)],
+        *[("ab b", "a", True), ("a tries>3", "a", True), ("100%", "100", True)],
+        *[("a", "ab", False), ("b", "a", False), ("ba", "a", False), ("ab bc", "a b", False)],
+        *[("!ab", "!a", False), ("ab|c", "a", False), ("ab", "a|c", False), ("a", "", False)],
+        *[("tries>33", "tries>3", False), ("err:ab", "err:a", False), ("err:ab", "a", False)],
+        *[("%", "\\", False), ("\\%", "\\", True)],
+    ],
+)
+def test_a_filter_that_was_typed_on_matches_less(longer: str, shorter: str, extends: bool) -> None:
+    """A filter extends another one with more letters at the end, or more words; not if a longer
+    word may match more."""
+    assert parse_filter(longer).extends(parse_filter(shorter)) is extends
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "message"),
+    [
+        ("gmail fo=1", 6, 'no field "fo" at 7; known: id kind state'),
+        ("age>", 4, "expected a value after age> at 5"),
+        ("age> 2h", 4, "expected a value after age> at 5"),
+        ("age>2", 4, "age> at 5: expected a duration such as 30s"),
+        ("age=2h", 3, "age = at 4: expected one of > >= < <="),
+        ("tries>=x", 7, "tries>= at 8: expected a whole number"),
+        ("state=gone", 6, "state= at 7: expected pending, work, dlq"),
+        ("code=99", 5, "expected a reply of a mail server"),
+        ("!", 1, "expected a word or a field after ! at 2"),
+        ("a|", 2, "expected a word at 3"),
+        ("|a", 0, "expected a word at 1"),
+        ('say "user', 4, 'no closing " for the one at 5'),
+        ('"a"b', 3, 'expected a blank or | after the closing " at 4'),
+        ("err~[", 4, "err~ at 5: invalid pattern: missing ]: ["),
+        (r"err~(a)\1", 4, r"invalid escape sequence: \1; no backreferences, no lookaround"),
+        ("err~a(?=b)", 4, "invalid perl operator: (?=; no backreferences, no lookaround"),
+        (r"err~\pL{500}", 4, "invalid pattern: pattern too large"),
+        (f"err~{'a' * 201}", 4, "at most 200 characters"),
+        ("since:25:00", 6, "since: at 7: expected a time such as 14:00"),
+        ("since:14", 6, "expected a time"),
+        ("since:2026-02-30", 6, "expected a time"),
+        ("since:13pm", 6, "expected a time"),
+        ("between:02:00", 8, "expected two times such as 02:10..02:20"),
+        ("between:-1h..-2h", 8, "an end that is not before the beginning"),
+        ("kind=a or kind=b", 7, 'no operator or: write |, or "or" to find the word, at 8'),
+        ("report AND bad", 7, 'no operator AND: write a blank, or "AND" to find the word, at 8'),
+        ("not bad", 0, 'no operator not: write !, or "not" to find the word, at 1'),
+        ("(kind=a | kind=b) age>2h", 0, "no parentheses: write a|b, or"),
+        ("age>2h !(a b)", 8, "no parentheses: write a|b"),
+        ("kind=(a|b)", 5, "to find them, at 6"),
+        ("kind=a)", 5, "no parentheses"),
+        ("dest>a", 4, "dest > at 5: expected one of = != : ~ !~"),
+        ("a " * 101, 200, "at most 100 words"),
+        ("a" * 1001, 1000, "at most 1,000 characters"),
+    ],
+)
+def test_what_is_no_filter_says_where(text: str, at: int, message: str) -> None:
+    """An error names the column and what was expected there."""
+    with pytest.raises(BadFilter, match=re.escape(message)) as refused:
+        parse_filter(text, STATES, NOW)
+    assert refused.value.at == at
+
+
+def test_an_operator_of_another_language_is_a_word_in_quotes_or_at_the_end() -> None:
+    """`"or"` is searched, and so is a last word that may become another one while it is typed; the
+    printed form of such a word is read again as it was."""
+    for text in ('a "or" b', "gmail or", "a|or", "order and_more x"):
+        assert len(parse_filter(text, STATES, NOW).clauses) >= 1
+    assert format_term("", "", "or") == '"or"'
+
+
+def test_a_pattern_is_matched_by_characters_in_linear_time() -> None:
+    """Patterns on which a backtracking matcher takes hours are answered on the longest text; case
+    is folded beyond ASCII, `.` is one character, a lone surrogate is a question mark; a pattern
+    with an undecodable byte of the command line is refused."""
+    for slow in ("(?:aa?|a)(?:aa?|a)a*a*a*b", "(a+)+b", "(a|ab)*c", "(.*)+x", "(a?){30}a{30}b"):
+        assert not safe_regex.compile_pattern(slow).is_found_in(
+            "a" * safe_regex.MAX_SEARCHED_LENGTH
+        )
+    for pattern, text in (
+        ("É.x", "éßx"),
+        (r"^\pL+$", "Größe"),
+        (r"a\?b", "a\udcffb"),
+        ("a.b", "a\udcffb"),
+        ("a{99999999999}", "a{99999999999}"),
+    ):
+        assert safe_regex.compile_pattern(pattern).is_found_in(text)
+    with pytest.raises(ValueError, match="invalid pattern: not valid UTF-8"):
+        safe_regex.compile_pattern("a\udcff")
+
+
+def test_the_time_of_a_query_in_matching_is_limited() -> None:
+    """A query whose matches have taken `QUERY_SECONDS` ends with Unavailable; the next one runs."""
+    clock = count(0.0, regexp_operator.QUERY_SECONDS / 3)
+    matcher = regexp_operator.Matcher(lambda: next(clock))
+    rows = "WITH row(n) AS (VALUES ('a1'), ('b2'), ('c3'), ('d4')) SELECT n FROM row"
+    with closing(sqlite3.connect(":memory:")) as db:
+        matcher.install(db)
+        with pytest.raises(Unavailable, match=r"needs more than 10 s: \[0-9\]"), matcher.query():
+            db.execute(f"{rows} WHERE n REGEXP '[0-9]'").fetchall()
+        with matcher.query():
+            assert db.execute(f"{rows} WHERE n REGEXP 'b' LIMIT 1").fetchall() == [("b2",)]
+
+
+def test_an_interrupt_in_a_match_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A KeyboardInterrupt during a match reaches the caller, although SQLite replaces it."""
+
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(
+        regexp_operator, "compile_pattern", lambda _: safe_regex.Pattern(interrupted)
+    )
+    filter = parse_filter("err~x", STATES, NOW)
+    with pytest.raises(KeyboardInterrupt):
+        list(select_matching([TASK], filter, NOW))
+
+
+TYPED = st.text(st.sampled_from("ab019@ .:-\"'%_\\|!~=<>()[]{}*+?^$\nTZé\ud800"), max_size=30)
+FIELD = st.sampled_from([*FIELDS, "fo", ""])
+OP = st.sampled_from(["=", "!=", "~", "!~", ">", ">=", "<", "<=", ":", ""])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["", "!", " "]), FIELD, OP, TYPED), max_size=4))
+@example([("", "err", "~", "[[a]")])
+@example([("", "err", "~", "a{99999999999}")])
+@example([("", "since", ":", "-999999999w")])
+@example([("", "since", ":", "9999-12-31T23:59")])
+@example([("", "since", ":", "0001-01-01")])
+@example([("", "tries", "=", "9" * 400)])
+@examples(150)
+def test_whatever_is_typed_is_a_filter_or_says_why_not(parts: list[tuple[str, ...]]) -> None:
+    """Parsing raises nothing but `BadFilter`, within the text, and what it lets through works."""
+    text = "".join("".join(part) for part in parts)
+    try:
+        found = parse_filter(text, STATES, NOW)
+    except BadFilter as error:
+        assert 0 <= error.at <= len(text)
+        assert error.message
+    else:
+        list(select_matching([TASK], found, NOW))
+
+
+ABC = st.text(st.sampled_from("aB%_\\\"'! |é.~"), max_size=4)
+SECONDS = st.integers(-10, 10).map(lambda n: NOW + n * 600.0)
+ERRORS = st.sampled_from(["", "550 5.1.1 unknown 7", "421 later 9", "421 later 10", "aB%", "a_b"])
+TASKS = st.builds(
+    Task,
+    id=ABC.map("x".__add__),
+    kind=ABC,
+    state=st.sampled_from(list(State)),
+    created=SECONDS,
+    queue=ABC,
+    word=ABC,
+    due=st.none() | st.just(0.0) | SECONDS,
+    attempts=st.none() | st.integers(0, 3),
+    description=ABC,
+    destination=ABC,
+    payload=ABC,
+    error=ERRORS,
+    lease=st.none() | st.builds(Lease, owner=ABC, since=SECONDS),
+    extra=st.just({}) | SECONDS.map(lambda at: {"dead_since": str(int(at))}),
+)
+_lower = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
+TEXTS: dict[str, Callable[[Task], str]] = {
+    "owner": lambda t: t.lease.owner if t.lease else "",
+    "cluster": lambda t: error_pattern.fold_error(t.error) if t.error else "",
+    **{field: attrgetter(field) for field in ("id", "kind", "queue", "word", "payload")},
+    **{"dest": attrgetter("destination"), "err": attrgetter("error")},
+    "desc": attrgetter("description"),
+}
+NUMBERS: dict[str, Callable[[Task], float | None]] = {
+    "tries": lambda t: t.attempts,
+    "code": lambda t: int(error_pattern.reply_code(t.error) or 0) or None,
+    "due": lambda t: t.due,
+    "created": lambda t: t.created,
+    "died": lambda t: float(t.extra["dead_since"]) if t.extra else None,
+    "age": lambda t: NOW - t.created,
+}
+COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    **{"=": operator.eq, ":": operator.eq, ">": operator.gt, ">=": operator.ge},
+    **{"<": operator.lt, "<=": operator.le},
+}
+Told = tuple[str, Callable[[Task], bool]]
+
+
+def holds(text: str, part: str) -> bool:
+    """Whether a text has a part, where only the letters of ASCII have no case."""
+    return part.translate(_lower) in text.translate(_lower)
+
+
+def of_text(field: str, op: str, value: str) -> Told:
+    """A comparison of a text."""
+    said = TEXTS[field]
+    if op == "=":
+        return format_term(field, op, value), lambda t: said(t) == value
+    if op == ":":
+        return format_term(field, op, value or "a"), lambda t: holds(said(t), value or "a")
+    pattern = re.escape(value or "a")
+    return format_term(field, op, pattern), lambda t: bool(
+        re.search(pattern, said(t), re.IGNORECASE)
+    )
+
+
+def of_number(field: str, op: str, number: int) -> Told:
+    """A comparison of a number, a moment or a duration."""
+    value, typed, limit = NUMBERS[field], str(number), float(number)
+    if field == "code":
+        typed = ("421", "550")[number % 2]
+        limit = float(typed)
+    elif field != "tries":
+        op = {"=": ">", ":": "<"}.get(op, op)
+        typed = f"{number * 10}m" if field == "age" else f"-{number * 10}m"
+        limit = number * 600.0 if field == "age" else NOW - number * 600.0
+
+    def true(task: Task) -> bool:
+        known = value(task)
+        return known is not None and COMPARED[op](known, limit)
+
+    return f"{field}{op}{typed}", true
+
+
+def of_word(word: str) -> Told:
+    """A plain word."""
+    return format_term("", "", word), lambda t: any(
+        holds(getattr(t, c), word) for c in SEARCHED_COLUMNS
+    )
+
+
+def of_state(state: State) -> Told:
+    """A state, by the store's word or ours."""
+    return f"state={STATES.get(state, state)}", lambda t: t.state is state
+
+
+TERMS = st.one_of(
+    st.builds(of_text, st.sampled_from(list(TEXTS)), st.sampled_from("=:~"), ABC),
+    st.builds(
+        of_number,
+        *(st.sampled_from(list(names)) for names in (NUMBERS, COMPARED)),
+        st.integers(0, 9),
+    ),
+    st.builds(of_word, ABC.filter(bool)),
+    st.builds(of_state, st.sampled_from(list(State))),
+)
+CLAUSES = st.lists(
+    st.lists(st.tuples(st.booleans(), TERMS), min_size=1, max_size=3), min_size=1, max_size=3
+)
+
+
+@given(clauses=CLAUSES, tasks=st.lists(TASKS, max_size=8))
+@examples(60)
+def test_the_sql_means_what_the_words_say(
+    clauses: list[list[tuple[bool, Told]]], tasks: list[Task]
+) -> None:
+    """Over any tasks the SQL of a filter answers what its clauses say one by one."""
+    text = " ".join(
+        "|".join(f"{'!' * negated}{told[0]}" for negated, told in terms) for terms in clauses
+    )
+
+    def wanted(task: Task) -> bool:
+        return all(any(told[1](task) != negated for negated, told in terms) for terms in clauses)
+
+    found = parse_filter(text, STATES, NOW)
+    assert list(select_matching(tasks, found, NOW)) == [task for task in tasks if wanted(task)]
+
+
+@given(
+    value=st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20),
+    others=st.lists(ABC, max_size=5),
+)
+@examples(100)
+def test_text_means_itself(value: str, others: list[str]) -> None:
+    """The text of an error, typed as `written` writes it, finds that error and no other."""
+    tasks = [a_row(n, error=error) for n, error in enumerate([value, *others])]
+    exactly, holding, anywhere = (
+        list(select_matching(tasks, parse_filter(format_term(field, op, value)), NOW))
+        for field, op in (("err", "="), ("err", ":"), ("", ""))
+    )
+    assert exactly == [task for task in tasks if task.error == value]
+    assert holding == [task for task in tasks if holds(task.error, value)]
+    assert set(holding) <= set(anywhere)
+
+
+def test_an_index_and_a_sieve_agree(writer: Writer, reader: Reader) -> None:
+    """A screen shows the same tasks of a filter as the command line prints."""
+    errors = ("", "421 later", "421 later")
+    tasks = [
+        a_row(n, destination=f"d{n % 7}.example", error=errors[n % 3], attempts=n % 5)
+        for n in range(1_200)
+    ]
+    writer.add_scanned(tasks)
+    found = parse_filter("dest~d[1-3] code=421|tries>=4 !id:7", STATES, NOW)
+    shown = reader.window(Query(filter=found), 0, 10_000, 1, NOW).tasks
+    assert list(shown) == list(select_matching(tasks, found, NOW))
+    assert 0 < len(shown) < 1_200

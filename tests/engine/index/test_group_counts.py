@@ -1,0 +1,180 @@
+"""Tasks by queue, kind, group or destination: the counts, the last error, and the filter of one."""
+
+from collections.abc import Callable
+from contextlib import closing
+from operator import attrgetter
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.destinations.watch import DestinationTasks
+from engine.index.filter_language import equality_filter, parse_filter
+from engine.index.group_counts import (
+    FILTER_FIELDS,
+    GROUP_COLUMNS,
+    MAX_GROUPS,
+    GroupTable,
+    count_destinations,
+    query_groups,
+)
+from engine.index.reader import Reader
+from engine.index.schema import STATES, Query
+from engine.index.writer import Writer
+from engine.model import State, Task
+from engine.policy import died_at
+from tests.engine.task_builders import NOW, a_row
+from tests.examples import examples
+
+ODD = ['say "x"', "a b", "a|b", "!a", "@a", "%_\\", "", "\x1b[2J", "ü", "x" * 2000, "kind=b"]
+VALUE_OF: dict[str, Callable[[Task], str]] = {
+    "queue": attrgetter("queue"),
+    "kind": attrgetter("kind"),
+    "group": attrgetter("group"),
+    "destination": lambda task: task.destination.rpartition("@")[2],
+}
+SOME_TASKS: st.SearchStrategy[list[dict[str, object]]] = st.lists(
+    st.builds(
+        dict,
+        state=st.sampled_from(STATES),
+        kind=st.sampled_from(ODD),
+        queue=st.sampled_from(("", "fast", "slow")),
+        destination=st.sampled_from(("", "a@x.example", "b@x.example", "y.example")),
+        created=st.sampled_from((0.0, NOW - 900, NOW - 60)),
+        due=st.sampled_from((None, 0.0, NOW - 5, NOW + 30)),
+    ),
+    max_size=30,
+)
+
+
+@given(SOME_TASKS, st.sampled_from(tuple(GROUP_COLUMNS)))
+@examples(60)
+def test_groups_are_those_of_the_tasks(some: list[dict[str, object]], by: str) -> None:
+    """Each task is counted in its group and state; the oldest, and the next due of those that wait,
+    are those of the group. The filter of a group finds exactly its tasks, whatever its name is."""
+    tasks = [a_row(number, **fields) for number, fields in enumerate(some)]
+    expected: dict[str, list[Task]] = {}
+    for task in tasks:
+        expected.setdefault(VALUE_OF[by](task), []).append(task)
+    with (
+        TemporaryDirectory() as folder,
+        closing(Writer(f"{folder}/index")) as writer,
+        closing(Reader(f"{folder}/index")) as reader,
+    ):
+        writer.add_scanned(tasks)
+        table = query_groups(reader, Query(), by, NOW)
+        assert {group.name for group in table.groups} == set(expected)
+        for group in table.groups:
+            its = expected[group.name]
+            counts = [sum(task.state is state for task in its) for state in STATES]
+            assert [group.count(state) for state in STATES] == counts
+            assert group.oldest == min((t.created for t in its if t.created), default=None)
+            waiting = [t.due for t in its if t.state is State.PENDING and t.due is not None]
+            assert group.next_due == min(waiting, default=None)
+            narrowed = Query(filter=equality_filter(FILTER_FIELDS[by], group.name))
+            assert reader.count(narrowed, NOW) == len(its)
+
+
+def test_the_last_error_is_that_of_the_latest_death(writer: Writer, reader: Reader) -> None:
+    """The error of the task that died last; of one that did not die, its creation counts."""
+    died = {"dead_since": str(NOW - 5)}
+    tasks = [
+        a_row(1, kind="mail", error="old", created=NOW - 50),
+        a_row(2, kind="mail", error="last", created=NOW - 90, state=State.DEAD, extra=died),
+        a_row(3, kind="mail", error="", created=NOW - 1),
+        a_row(4, kind="feed", error="", created=NOW - 1),
+    ]
+    assert died_at(tasks[1]) == NOW - 5
+    writer.add_scanned(tasks)
+    mail, feed = query_groups(reader, Query(), "kind", NOW).groups
+    assert (mail.name, mail.error, mail.error_at) == ("mail", "last", NOW - 5)
+    assert (feed.name, feed.error, feed.error_at) == ("feed", "", None)
+
+
+def test_the_largest_groups_are_listed_and_the_others_counted(
+    writer: Writer, reader: Reader
+) -> None:
+    """At most `MAX_GROUPS` groups; those with the most tasks in the wanted state come first."""
+    tasks = [a_row(n, kind=f"k{n:03}") for n in range(MAX_GROUPS + 7)]
+    tasks += [a_row(900 + n, kind="large") for n in range(3)]
+    tasks += [a_row(950, kind="broken", state=State.DEAD)]
+    writer.add_scanned(tasks)
+    table = query_groups(reader, Query(), "kind", NOW)
+    assert (len(table.groups), table.others, table.other_tasks) == (MAX_GROUPS, 9, 9)
+    assert (table.groups[0].name, table.total) == ("large", len(tasks))
+    assert query_groups(reader, Query(), "kind", NOW, State.DEAD).groups[0].name == "broken"
+    dead = query_groups(reader, Query(State.DEAD), "kind", NOW)
+    assert [(group.name, group.total) for group in dead.groups] == [("broken", 1)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "by", "groupings"),
+    [
+        ([], "kind", ("kind",)),
+        ([{"kind": "a"}, {"kind": "a"}], "kind", ("kind",)),
+        ([{"kind": "a"}, {"kind": "b"}], "kind", ("kind",)),
+        ([{"queue": "q"}, {"queue": "q", "kind": "b"}], "kind", ("queue", "kind")),
+        ([{"queue": "q", "kind": "b"}, {"queue": "r"}], "queue", ("queue", "kind")),
+        ([{"group": ""}, {"group": "smtp"}], "group", ("kind", "group")),
+        ([{"destination": "a@x"}, {"destination": "b@y"}], "destination", ("kind", "destination")),
+    ],
+)
+def test_the_first_grouping_with_several_groups_is_used(
+    writer: Writer, reader: Reader, fields: list[dict[str, object]], by: str, groupings: object
+) -> None:
+    """Without a wish, tasks are grouped by the first of queue, kind, group and destination that has
+    more than one group; those that no task has a value for are not offered."""
+    writer.add_scanned([a_row(number, **some) for number, some in enumerate(fields)])
+    table = query_groups(reader, Query(), "", NOW)
+    assert (table.by, table.groupings) == (by, groupings)
+
+
+def test_a_filter_narrows_the_groups(writer: Writer, reader: Reader) -> None:
+    """Counts, errors and the default grouping are those of the tasks that match."""
+    writer.add_scanned(
+        [
+            a_row(1, queue="q", kind="a", error="550 no"),
+            a_row(2, queue="q", kind="b"),
+            a_row(3, queue="r", kind="c"),
+        ]
+    )
+    query = Query(filter=parse_filter("queue=q"))
+    table = query_groups(reader, query, "", NOW)
+    assert (table.by, [(g.name, g.total, g.error) for g in table.groups]) == (
+        "kind",
+        [("a", 1, "550 no"), ("b", 1, "")],
+    )
+    nothing = query_groups(reader, Query(filter=parse_filter("kind=z")), "", NOW)
+    assert nothing == GroupTable() and nothing.total == 0
+
+
+def test_tasks_of_destinations_are_counted_by_code() -> None:
+    """Only origins are destinations; the code of an error is what its brackets contain, or the `_`
+    that an NFTBan file has in their place. Beyond a maximum they are unknown, not none."""
+    peer, other = "https://peer.example", "http://other.example:8080"
+    dead = ("[DNS] a", "[DNS] b", "DNS", f"[{'x' * 99}]", "_HTTP_503_ c_ d", "_DNS_ e")
+    rows = [
+        *(a_row(n, destination=peer, created=NOW - age) for n, age in enumerate((9, 30))),
+        a_row(2, destination=other, error="[RESET] once", created=NOW - 5),
+        *(a_row(n, state=State.DEAD, destination=peer, error=e) for n, e in enumerate(dead, 3)),
+        a_row(9, state=State.DONE, destination=peer),
+        *(a_row(n, destination=to) for n, to in enumerate(("ann@http.example", "httpd"), 10)),
+    ]
+    with (
+        TemporaryDirectory() as folder,
+        closing(Writer(f"{folder}/index")) as writer,
+        closing(Reader(f"{folder}/index")) as reader,
+    ):
+        writer.add_scanned(rows)
+        found = count_destinations(reader)
+        cut = count_destinations(reader, 6)
+
+    assert found.unknown_from == ""
+    assert found.of("https://unknown.example") == DestinationTasks()
+    assert found.by_origin == {
+        peer: DestinationTasks(2, {"DNS": 3, "": 1, "x" * 40: 1, "HTTP_503": 1}, NOW - 30),
+        other: DestinationTasks(1, {}, NOW - 5),
+    }
+    assert cut.of(other) == DestinationTasks(1, {}, NOW - 5)
+    assert cut.of(peer) is None

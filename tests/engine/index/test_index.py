@@ -1,0 +1,650 @@
+"""The index: a mirror of what looks say, in which every view is a query."""
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.index import regexp_operator, row_positions
+from engine.index.filter_language import parse_filter
+from engine.index.reader import Reader
+from engine.index.row_positions import RowPositions
+from engine.index.schema import ORDER_COLUMNS, Query, Window
+from engine.index.writer import IndexDelta, Writer
+from engine.model import Lease, Missing, Problem, State, Task
+from engine.operations.plans import Row
+from engine.store import Unavailable
+from engine.system import temp_dir
+from engine.system.temp_dir import TempDir
+from engine.text import safe_regex
+from tests.engine.task_builders import NOW
+from tests.engine.task_builders import a_row as a_task
+from tests.examples import examples
+
+CHUNK = 500
+
+
+def look(writer: Writer, tasks: list[Task]) -> None:
+    """Take in a whole look in which nothing moves."""
+    writer.begin_scan()
+    for at in range(0, len(tasks), CHUNK):
+        writer.add_scanned(tasks[at : at + CHUNK])
+    there = {task.id for task in tasks}
+    while names := writer.unseen_ids():
+        seen = [task for task in tasks if task.id in names]
+        writer.apply_lookup(names, [*seen, *(Missing(name) for name in names if name not in there)])
+        writer.mark_seen(names)
+    writer.end_scan()
+
+
+def arranged(writer: Writer) -> None:
+    """Make the indexes that come after the first whole look."""
+    assert list(writer.build_indexes())
+
+
+def all_of(reader: Reader, query: Query, generation: int = 0) -> list[Task]:
+    """Every row of a result."""
+    return list(reader.window(query, 0, 1_000_000, generation).tasks)
+
+
+def test_a_task_comes_back_as_it_was(writer: Writer, reader: Reader) -> None:
+    """Every field of a task is in the index; quotes, wildcards, control characters, lone surrogates
+    and ids that are no text do no harm: a value that cannot be stored is shown in part."""
+    task = Task(
+        *("an id", "mail_send", State.ACTIVE, 12.5, "queue", "group", "sending", None, None, -3),
+        *("what it is", "example.net", "/a/path", "it broke", Lease("12", 3.5, 9.0, "t"), "1.2.3"),
+        {"dead_since": "12", "more": "\N{SNOWMAN}"},
+    )
+    writer.apply_lookup([task.id], [task])
+    assert reader.task("an id") == task
+
+    nasty = "'; DROP TABLE task; -- %_\\ \x1b[31m \0"
+    odd = a_task(description=nasty, error="\udcff\ud800", attempts=1 << 80)
+    writer.apply_lookup([odd.id], [odd])
+    writer.add_scanned([odd, a_task(2, id="b\udcff"), Problem("pending/\udcfe", nasty)])
+    (seen,) = all_of(reader, Query(filter=parse_filter("DROP --")))
+    assert (seen.description, seen.error, seen.attempts) == (nasty, "??", (1 << 63) - 1)
+    assert reader.problems() == (Problem("pending/?", nasty),)
+    assert [task.id for task in all_of(reader, Query())] == ["an id", "b?", "task-000001"]
+
+
+def test_what_has_no_age_is_of_none(writer: Writer, reader: Reader) -> None:
+    """A task of unknown age stays so, and no filter by age or time finds it."""
+    ageless = a_task(1, created=0.0)
+    look(writer, [ageless, a_task(2)])
+    assert reader.task(ageless.id) == ageless
+    for text in ("age>1s", "age<=1s", "created<now", "created>=1970-01-01", "since:2000-01-01"):
+        assert ageless not in all_of(reader, Query(filter=parse_filter(text, now=NOW + 60)))
+    assert [row[3] for row in reader.plan_rows(Query())] == [0.0, NOW]
+
+
+def test_a_task_is_where_the_latest_look_saw_it(writer: Writer, reader: Reader) -> None:
+    """A task seen in another state is no longer in the one before; seen in two states or queues at
+    once it is shown twice; of which nothing is reported it stays; a missing one has left, and so
+    have all below a missing name with a final slash."""
+    generations = count()
+
+    def rows() -> list[tuple[str, State]]:
+        return [(task.queue, task.state) for task in all_of(reader, Query(), next(generations))]
+
+    writer.apply_lookup(["x"], [a_task(1)])
+    writer.apply_lookup(["x"], [a_task(1, state=State.HELD, rev="new")])
+    assert rows() == [("", State.HELD)]
+    assert (writer.count(State.PENDING), writer.count(State.HELD)) == (0, 1)
+    assert not writer.apply_lookup([a_task(1).id], []).changed
+    assert rows() == [("", State.HELD)]
+    writer.apply_lookup(["x"], [a_task(1), a_task(1, state=State.DEAD), a_task(1, queue="b")])
+    assert sorted(rows()) == [("", State.DEAD), ("", State.PENDING), ("b", State.PENDING)]
+    writer.apply_lookup(["y"], [a_task(1, id=ident) for ident in ("12/5", "12/70", "123/5")])
+    below = writer.apply_lookup(["12"], [Missing("12/")])
+    assert below.departed == {"12/5", "12/70"}
+    writer.apply_lookup(["123/5"], [Missing("123/5")])
+    left = writer.apply_lookup([a_task(1).id], [Missing(a_task(1).id)])
+    assert left == IndexDelta(frozenset(), frozenset({a_task(1).id}), True)
+    assert rows() == []
+
+
+def test_an_unreadable_task_becomes_a_problem(writer: Writer, reader: Reader) -> None:
+    """A task whose file cannot be read is a problem instead, until it can, or until a whole scan
+    does not meet it; a second scan of the same is no news."""
+    task, name = a_task(1), "task-000001.task"
+    one, two = Problem(f"pending/{name}", "torn", State.PENDING), Problem("dlq/two", "torn")
+    writer.apply_lookup([task.id], [task])
+    assert writer.apply_lookup([name], [one]).departed == {task.id}
+    assert (reader.task(task.id), reader.problems()) == (None, (one,))
+    assert writer.apply_lookup([name], [task]).appeared == {task.id}
+    assert (reader.task(task.id), reader.problems()) == (task, ())
+
+    seen: list[Task | Missing | Problem] = [task, a_task(2), one, two]
+    writer.begin_scan()
+    assert writer.add_scanned(seen).changed
+    writer.end_scan()
+    writer.begin_scan()
+    assert writer.add_scanned(seen) == IndexDelta()
+    assert not writer.end_scan()
+    writer.begin_scan()
+    writer.add_scanned([task, a_task(2), two])
+    assert writer.end_scan()
+    assert (writer.problems, reader.problems()) == (1, (two,))
+
+
+def test_finer_words_are_counted_as_tasks_come_change_and_leave(writer: Writer) -> None:
+    """The index counts tasks by state and finer word, through every way they change."""
+    writer.count_words()
+    failed = [a_task(number, word="failed") for number in (1, 2, 3)]
+    look(writer, [*failed, a_task(4)])
+    assert writer.word_counts() == {(State.PENDING, "failed"): 3}
+    changed = [
+        a_task(1, rev="new"),
+        a_task(2, word="failed", state=State.HELD, rev="new"),
+        a_task(4, word="failed", rev="new"),
+    ]
+    writer.apply_lookup({task.id for task in changed}, changed)
+    assert writer.word_counts() == {(State.PENDING, "failed"): 2, (State.HELD, "failed"): 1}
+    writer.apply_lookup(
+        {failed[2].id, failed[1].id}, [Missing(failed[2].id), Missing(failed[1].id)]
+    )
+    assert writer.word_counts() == {(State.PENDING, "failed"): 1}
+
+
+def test_what_a_look_does_not_see_is_asked_for(writer: Writer, reader: Reader) -> None:
+    """Rows that a whole scan missed are named at its end, and stay until that is settled; one in
+    another state, or found meanwhile by its name, neither came nor left."""
+    look(writer, [a_task(1), a_task(2), a_task(3)])
+    writer.begin_scan()
+    sighting = writer.add_scanned([a_task(2, state=State.DEAD, rev="new")])
+    writer.apply_lookup(["x"], [a_task(3, state=State.DEAD, rev="new")])
+    assert (sighting.appeared, sighting.departed) == (frozenset(), frozenset())
+    assert writer.unseen_ids() == [a_task(1).id]
+    assert reader.task(a_task(1).id) is not None
+    assert (writer.count(State.PENDING), writer.count(State.DEAD)) == (1, 2)
+
+
+def test_counts_do_not_flicker(writer: Writer) -> None:
+    """During a second scan of everything, each state has as many tasks as before."""
+    tasks = [a_task(n) for n in range(50)]
+    look(writer, tasks)
+    writer.begin_scan()
+    for task in tasks:
+        assert writer.count(State.PENDING) == 50
+        writer.add_scanned([task])
+
+
+MEMORY_MOVES = st.lists(
+    st.tuples(st.integers(0, 30), st.sampled_from(["add", "purge", "hold", "release", "gone"])),
+    max_size=12,
+)
+
+
+class IndexFollowsStore(RuleBasedStateMachine):
+    """Any sequence of moves, scans of names and whole scans with moves during them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = MemoryTasks()
+        self.store = MemoryStore(self.memory)
+        self.scratch = TempDir()
+        self.writer = Writer(f"{self.scratch.path}/index")
+        self.reader = Reader(f"{self.scratch.path}/index")
+        self.rung: set[str] = set()
+        self.came = self.left = self.generation = 0
+
+    def move(self, number: int, what: str) -> None:
+        """Do something to one task, if it can be done, and note the event of it."""
+        ident = a_task(number).id
+        task = self.memory.tasks.get(("", ident))
+        goal = {"purge": State.TRASH, "hold": State.HELD, "release": State.PENDING}.get(what)
+        with self.memory.condition:
+            if what == "add" and task is None:
+                self.memory.put(("", ident), a_task(number))
+            elif what == "gone" and task is not None:
+                self.memory.put(("", ident), None)
+            elif goal and task is not None:
+                self.memory.put(("", ident), task._replace(state=goal))
+            else:
+                return
+        self.rung.add(ident)
+
+    def account(self, sighting: IndexDelta) -> None:
+        """Count the tasks that came and left."""
+        self.came += len(sighting.appeared)
+        self.left += len(sighting.departed)
+
+    def settle(self, names: set[str]) -> None:
+        """Scan some names."""
+        self.account(self.writer.apply_lookup(names, list(self.store.scan(names))))
+
+    @rule(moves=MEMORY_MOVES)
+    def moves(self, moves: list[tuple[int, str]]) -> None:
+        """Other processes change the store."""
+        for number, what in moves:
+            self.move(number, what)
+
+    @rule()
+    def handle_events(self) -> None:
+        """Scan the names of all events."""
+        self.settle(self.rung)
+        self.rung = set()
+
+    @rule(moves=MEMORY_MOVES, size=st.integers(1, 5))
+    def scan_everything(self, moves: list[tuple[int, str]], size: int) -> None:
+        """Scan the whole store, which changes meanwhile."""
+        self.writer.begin_scan()
+        items = list(self.store.scan())
+        for at in range(0, len(items), size):
+            self.account(self.writer.add_scanned(items[at : at + size]))
+            if moves:
+                self.move(*moves.pop())
+        while names := self.writer.unseen_ids():
+            self.settle(set(names))
+            self.writer.mark_seen(names)
+        self.writer.end_scan()
+
+    @rule()
+    def make_the_other_indexes(self) -> None:
+        """Make the indexes that come later, once."""
+        if not self.generation:
+            arranged(self.writer)
+        self.generation += 1
+
+    @invariant()
+    def equals_the_store_without_open_events(self) -> None:
+        """The index holds the tasks of the store, and has counted every arrival and departure."""
+        if self.rung:
+            return
+        self.generation += 1
+        seen = sorted(self.memory.tasks.values(), key=lambda task: task.id)
+        assert all_of(self.reader, Query(), self.generation) == seen
+        for state in State:
+            there = [task for task in seen if task.state is state]
+            assert self.writer.count(state) == len(there)
+            assert all_of(self.reader, Query(state)) == there
+        assert self.came - self.left == len(seen)
+
+    def teardown(self) -> None:
+        """Close and remove everything."""
+        self.reader.close()
+        self.writer.close()
+        self.scratch.remove()
+
+
+IndexFollowsStore.TestCase.settings = examples(40, stateful_step_count=12)
+TestIndexFollowsStore = IndexFollowsStore.TestCase
+TestIndexFollowsStore.__doc__ = "After any sequence of moves and scans the index equals the store."
+
+
+@pytest.mark.parametrize("is_arranged", [False, True])
+def test_a_window_is_a_slice_of_the_result(
+    writer: Writer, reader: Reader, is_arranged: bool
+) -> None:
+    """A window anywhere in many rows, put in and taken out in any order, is the slice there; beyond
+    the end it is the last one. A task outside of a result has no place in it."""
+    dice = random.Random(1)
+    tasks = [a_task(n, state=State.DEAD if n % 3 else State.PENDING) for n in range(4_500)]
+    dice.shuffle(tasks)
+    look(writer, tasks)
+    if is_arranged:
+        arranged(writer)
+    tasks = tasks[1_500:]
+    look(writer, tasks)
+    for state in (State.PENDING, State.DEAD, None):
+        for descending in (False, True):
+            query = Query(state, descending=descending)
+            rows = [task for task in tasks if state in (None, task.state)]
+            rows.sort(key=lambda task: task.id, reverse=descending)
+            last = len(rows) - 50
+            for start in [0, 1, last, *(dice.randrange(last) for _ in range(10))]:
+                window = reader.window(query, start, 50, 7)
+                assert window == Window(tuple(rows[start : start + 50]), start, len(rows), 7)
+                assert reader.find(query, rows[start].id, 7) == start
+            assert reader.window(query, len(rows), 50, 7).start == last
+
+    assert reader.find(Query(State.HELD), tasks[0].id, 7) is None
+    assert reader.find(Query(filter=parse_filter("absent")), tasks[0].id, 7) is None
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("order", ["id", "attempts"])
+def test_a_search_is_the_same_however_it_is_made(
+    writer: Writer,
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    order: str,
+    descending: bool,
+) -> None:
+    """Words that grow letter by letter, frequent and rare ones, give the rows and the number of a
+    plain search: whether the first rows or the last were asked for first, counted or not, and with
+    the result of the word before at hand."""
+    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 0)
+    tasks = [
+        a_task(n, description=f"host{n}", attempts=n % 3, queue="ab"[n % 2]) for n in range(2_500)
+    ]
+    look(writer, tasks)
+    tasks.sort(key=lambda t: (t.attempts if order == "attempts" else 0, t.id), reverse=descending)
+    for words in (
+        "h",
+        "ho",
+        "host",
+        "host1",
+        "host13",
+        "host13 id:a",
+        "host130",
+        "host",
+        "x",
+        "xy",
+    ):
+        query = Query(State.PENDING, parse_filter(words), order, descending)
+        text = words.split()[0]
+        rows = [t for t in tasks if text in t.description and (text == words or "a" in t.id)]
+        first = reader.window(query, 0, 40, 1, counts=False)
+        assert first.tasks == tuple(rows[:40])
+        assert first.total == (len(rows) if first.is_counted else 40)
+        for generation in (1, 2, 1):
+            last = max(0, len(rows) - 40)
+            for start in dict.fromkeys((0, last // 2, last, 0)):
+                window = reader.window(query, start, 40, generation)
+                assert window == Window(
+                    tuple(rows[start : start + 40]), start, len(rows), generation
+                )
+        for place in (0, len(rows) // 2, len(rows) - 1)[: len(rows)]:
+            assert reader.find(query, rows[place].id, 3) == place
+        assert reader.find(query, "absent", 3) is None
+
+
+def test_a_search_is_counted_though_its_last_known_row_has_left(
+    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index may be newer than the generation that was reported: the search is made again."""
+    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 0)
+    look(writer, [a_task(n, description=f"host{n}") for n in range(600)])
+    query = Query(State.PENDING, parse_filter("host"))
+    last = reader.window(query, 0, 40, 1, counts=False).tasks[-1]
+    writer.apply_lookup([last.id], [Missing(last.id)])
+    window = reader.window(query, 0, 40, 1)
+    assert (window.total, window.is_counted, last in window.tasks) == (599, True, False)
+
+
+def test_a_search_for_the_first_rows_is_not_counted(
+    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search whose first rows are found stops there; one with fewer rows, or among few tasks, is
+    counted."""
+    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 599)
+    look(writer, [a_task(n, description=f"host{n}") for n in range(600)])
+    for words, is_counted, total in (("host", False, 40), ("host59", True, 11), ("no", True, 0)):
+        window = reader.window(Query(State.PENDING, parse_filter(words)), 0, 40, 1, counts=False)
+        assert (window.is_counted, window.total) == (is_counted, total)
+    monkeypatch.setattr("engine.index.search.COUNTED_ROWS", 600)
+    host = Query(State.PENDING, parse_filter("host"))
+    assert reader.window(host, 0, 40, 2, counts=False).total == 600
+    by_error = Query(State.PENDING, parse_filter("host"), "error")
+    assert reader.window(by_error, 0, 40, 1, counts=False).total == 600
+
+
+def test_a_result_is_in_its_order(writer: Writer, reader: Reader) -> None:
+    """A result is ordered by the wanted column, then by id; tasks without a value are last."""
+    dice = random.Random(2)
+    values: dict[str, Sequence[Any]] = {
+        **{"kind": "abc", "created": [float(n) for n in range(9)], "due": [None, 0.0, 7.0, 8.0]},
+        **{"attempts": [None, 0, 1, 10], "destination": "xyz", "error": ["", "late", "broken"]},
+        **{"description": "pq", "lease": [None, Lease("1", 5.0), Lease("1", 50.0)]},
+        "extra": [{}, {"dead_since": "9"}, {"dead_since": "10"}, {"dead_since": "?"}],
+    }
+    tasks = [
+        a_task(n, **{name: dice.choice(choices) for name, choices in values.items()})
+        for n in range(200)
+    ]
+    look(writer, tasks)
+
+    def value(task: Task, order: str) -> Any:
+        if order == "since":
+            return task.lease.since if task.lease else None
+        if order == "died":
+            died = task.extra.get("dead_since", "?")
+            return None if died == "?" else int(died)
+        return task.created or None if order == "created" else getattr(task, order)
+
+    for order in sorted(ORDER_COLUMNS):
+        keyed = sorted((value(t, order), t.id, t) for t in tasks if value(t, order) is not None)
+        lack = sorted((t.id, t) for t in tasks if value(t, order) is None)
+        for step in (1, -1):
+            rows = [t for *_, t in keyed[::step]] + [t for _, t in lack[::step]]
+            query = Query(order=order, descending=step < 0)
+            assert all_of(reader, query) == rows, order
+            assert reader.find(query, rows[7].id, 0) == 7, order
+
+
+def test_a_result_is_made_again_as_time_passes_or_the_index_changes(
+    writer: Writer, reader: Reader
+) -> None:
+    """What is not older than an hour now is so later, though nothing else changed; a search of
+    another generation shows what is there now."""
+    writer.add_scanned([a_task(1)])
+    query = Query(filter=parse_filter("age>1h"))
+    assert reader.window(query, 0, 9, 1, NOW + 3600).tasks == ()
+    assert reader.window(query, 0, 9, 1, NOW + 3601).tasks == (a_task(1),)
+    assert reader.find(query, a_task(1).id, 1, NOW) is None
+    assert reader.rows(query, None, NOW + 3601) == (Row(a_task(1).id, State.PENDING, "r1"),)
+    search = Query(filter=parse_filter("job"))
+    before = all_of(reader, search, 1)
+    writer.add_scanned([a_task(2)])
+    assert (before, all_of(reader, search, 2)) == ([a_task(1)], [a_task(1), a_task(2)])
+
+
+def test_nothing_left_is_explained(writer: Writer, reader: Reader) -> None:
+    """The part of a filter without which most would be left is named, with how many."""
+    errors = ("late", "")
+    look(writer, [a_task(n, error=errors[n % 2], attempts=2 - n % 2) for n in range(12)])
+    explained = {
+        "kind=job tries>9": '"tries>9" matches none; 12 without it',
+        "late tries>=3": '"tries>=3" matches none; 6 without it',
+        "kind=job id:x": '"id:x" matches none; 12 without it',
+        "kind=job none tries>9": '"none" matches none of the 12 left by the words before',
+        "nowhere kind=job state=work": '"nowhere" matches none of the 12 left by the words before',
+        "kind=job": "",
+        "": "",
+    }
+
+    def explain(text: str) -> str:
+        return reader.explain(Query(State.PENDING, parse_filter(text, {State.ACTIVE: "work"})))
+
+    assert {text: explain(text) for text in explained} == explained
+    assert reader.explain(Query(State.HELD, parse_filter("kind=job"))) == ""
+
+
+def test_a_result_is_harvested_as_it_was(writer: Writer, reader: Reader) -> None:
+    """All rows of a moment are handed over in order, even if they are deleted meanwhile, until the
+    caller answers False."""
+    tasks = [a_task(n, error="late" if n % 2 else "") for n in range(2_600)]
+    look(writer, tasks)
+    got: list[Task] = []
+    told = []
+
+    def take(some: Sequence[Task], done: int, total: int) -> bool:
+        got.extend(some)
+        told.append((done, total))
+        writer.apply_lookup({task.id for task in tasks}, [Missing(task.id) for task in tasks])
+        return True
+
+    assert reader.export(Query(), lambda *_: False) == 500
+    query = Query(filter=parse_filter("late"), descending=True)
+    assert reader.export(query, take) == 1_300
+    assert got == [task for task in reversed(tasks) if task.error]
+    assert told == [(500, 1_300), (1_000, 1_300), (1_300, 1_300)]
+    assert reader.export(query, take) == 0
+
+
+def test_a_search_by_pattern_can_be_ended(
+    writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt from another thread ends a search between two matches."""
+    look(writer, [a_task(n, error="a") for n in range(400)])
+    slow = Query(filter=parse_filter("err~a"))
+    texts = []
+
+    def search(text: str) -> None:
+        texts.append(text)
+        other = threading.Thread(target=reader.interrupt)
+        other.start()
+        other.join()
+
+    monkeypatch.setattr(regexp_operator, "compile_pattern", lambda _: safe_regex.Pattern(search))
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        reader.count(slow)
+    assert len(texts) < 10
+    assert reader.count(Query()) == 400
+
+
+def test_a_plan_is_made_of_what_matches(writer: Writer, reader: Reader) -> None:
+    """The rows of a plan are all that a query matches, or the named ones among them."""
+    one, two = a_task(1, error="late"), a_task(2, state=State.DEAD, error="late")
+    first, second = Row(one.id, State.PENDING, "r1"), Row(two.id, State.DEAD, "r2")
+    look(writer, [one, two, a_task(3)])
+    assert reader.rows(Query(filter=parse_filter("late"))) == (first, second)
+    for query, rows in (
+        (Query(State.DEAD, parse_filter("late")), (second,)),
+        (Query(State.DEAD), (second,)),
+        (Query(State.DEAD, parse_filter("other")), ()),
+    ):
+        assert reader.rows(query, [one.id, two.id, "absent"]) == rows
+
+
+@pytest.mark.parametrize("early", [0, 5000])
+def test_a_row_that_the_first_scan_shows_twice_is_one_row(
+    early: int, writer: Writer, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of the sample, or one that a lookup read before, comes again: its row is replaced."""
+    monkeypatch.setattr("engine.index.writer.MAX_EARLY_ROWS", early)
+    writer.begin_scan()
+    writer.add_scanned([a_task(1, rev="sample"), a_task(3, rev="sample")])
+    writer.apply_lookup([a_task(2).id], [a_task(2, rev="lookup")])
+    writer.add_scanned([a_task(n, rev="scan") for n in range(4)])
+    assert not writer.unseen_ids()
+    writer.end_scan()
+    assert writer.count(State.PENDING) == 4
+    assert {row.rev for row in reader.rows(Query(State.PENDING))} == {"scan"}
+
+
+def test_questions_leave_no_snapshot_open(writer: Writer, reader: Reader, index_path: str) -> None:
+    """After a question the reader has no snapshot: the whole WAL can be removed."""
+    writer.add_scanned([a_task(n) for n in range(200)])
+    for query in (Query(State.PENDING), Query(filter=parse_filter("job"))):
+        reader.window(query, 0, 40, 1)
+    writer.add_scanned([a_task(n, rev="new") for n in range(200)])
+    with closing(sqlite3.connect(index_path)) as other:
+        busy, *_ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    assert not busy
+
+
+@given(
+    names=st.lists(st.integers(0, 400), max_size=400),
+    gone=st.lists(st.integers(0, 400), max_size=200),
+)
+@examples(50)
+def test_blocks_know_every_place(names: list[int], gone: list[int]) -> None:
+    """After any arrivals and departures, the stored blocks give the number of names before each."""
+    rows: list[str] = []
+    blocks: dict[str, int] = {}
+    listed = RowPositions()
+
+    def split(first: str, count: int) -> tuple[str, int] | None:
+        after = [name for name in rows if name >= first]
+        before = after.index(after[count])
+        return (after[count], before) if before else None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_positions, "BLOCK_ROWS", 8)
+        half = len(names) // 2
+        for name in sorted(f"{n:03}" for n in names[:half]):
+            rows.append(name)
+            listed.add(name, 1)
+        blocks.update(listed.take_changes(split))
+        listed.add_sorted(sorted(f"{n:03}" for n in names[half:]))
+        rows = sorted(f"{n:03}" for n in names)
+        blocks.update(listed.take_changes(split))
+        for name in (f"{n:03}" for n in gone):
+            if name in rows:
+                rows.remove(name)
+                listed.add(name, -1)
+        blocks.update(listed.take_changes(split))
+    assert listed.total == len(rows) == sum(blocks.values())
+    for first in (first for first, size in blocks.items() if size):
+        before = sum(size for name, size in blocks.items() if name < first)
+        assert before == sum(name < first for name in rows)
+    assert all(size < 16 or len(set(rows)) < len(rows) for size in blocks.values())
+
+
+def test_a_scratch_folder_is_private_removed_and_swept(tmp_path: Path) -> None:
+    """It is readable by its owner only and removed with its content, or an error names the place
+    and the reason. A sweep leaves links, files, other names and a folder whose owner holds its
+    flock, however old; one that was made but never claimed it leaves for a minute."""
+    held = TempDir(str(tmp_path))
+    assert Path(held.path).stat().st_mode & 0o777 == 0o700
+    (Path(held.path) / "index").write_text("rows")
+    os.utime(held.path, (0, 0))
+    elsewhere, new = tmp_path / "elsewhere", tmp_path / f"{temp_dir.PREFIX}new"
+    elsewhere.mkdir()
+    (elsewhere / temp_dir.OWNER_FILE).touch()
+    (tmp_path / f"{temp_dir.PREFIX}link").symlink_to(elsewhere)
+    (tmp_path / f"{temp_dir.PREFIX}file").touch()
+    new.mkdir()
+
+    assert temp_dir.remove_abandoned(str(tmp_path)) == []
+    assert len(list(tmp_path.iterdir())) == 5
+    os.utime(new, (0, 0))
+    assert temp_dir.remove_abandoned(str(tmp_path)) == [str(new)]
+    held.remove()
+    assert not Path(held.path).exists()
+    with pytest.raises(Unavailable, match=f"{tmp_path}/{temp_dir.PREFIX}file: Not a directory"):
+        TempDir(f"{tmp_path}/{temp_dir.PREFIX}file")
+
+
+def test_two_threads_remove_a_scratch_folder_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second thread that removes the folder meanwhile closes no descriptor a second time."""
+    held, real = TempDir(str(tmp_path)), shutil.rmtree
+
+    def remove_twice(path: str, ignore_errors: bool) -> None:
+        monkeypatch.setattr(shutil, "rmtree", real)
+        second = threading.Thread(target=held.remove)
+        second.start()
+        second.join()
+        real(path, ignore_errors)
+
+    monkeypatch.setattr(shutil, "rmtree", remove_twice)
+    held.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_crashed_owner_is_swept(tmp_path: Path) -> None:
+    """What a killed process left is removed by the next that makes one there."""
+    code = (
+        "import sys, signal; from engine.system.temp_dir import TempDir; "
+        "folder = TempDir(sys.argv[1]); print(folder.path, flush=True); signal.pause()"
+    )
+    argv = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        path = process.stdout.readline().strip()
+        alive = temp_dir.remove_abandoned(str(tmp_path))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert alive == []
+    assert temp_dir.remove_abandoned(str(tmp_path)) == [path]
+    assert not Path(path).exists()

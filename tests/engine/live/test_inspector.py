@@ -1,0 +1,885 @@
+"""The inspector: follows a store, whatever happens to it, and never blocks the event loop."""
+
+import asyncio
+import itertools
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import verbs
+from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.nftban.task_format import new_record, render_task
+from engine.formats.zmailer.spool.store import ZmailerStore
+from engine.index import backlog
+from engine.index.backlog import BacklogSummary
+from engine.index.filter_language import parse_filter
+from engine.index.reader import Reader
+from engine.index.schema import Query
+from engine.live import index_sync, queries, shared_watch
+from engine.live import inspector as inspector_module
+from engine.live.inspector import IndexChanged, Inspector
+from engine.model import ChangeSource, Missing, Problem, State, Task
+from engine.store import Control, Gone, Store, Unavailable
+from engine.system.temp_dir import PREFIX
+from tests.engine.task_builders import NOW, Clock, a_task, clock
+from tests.examples import examples
+from tests.open_store import open_store
+from tests.store_contents import found
+from tests.zmailer_spool import Spool, recipient, write_lock
+
+pytestmark = pytest.mark.usefixtures("nothing_blocks")
+
+FOLDERS = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
+PATIENCE = 60
+"""Seconds after which a test gives up; nothing here takes one when all is well."""
+
+
+Seen = Iterator[Task | Missing | Problem]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """An empty spool."""
+    return a_spool(tmp_path / "spool")
+
+
+def a_spool(place: Path, count: int = 0, word: str = "pending") -> Path:
+    """Make a spool with so many tasks in one of its folders."""
+    for name in FOLDERS.values():
+        (place / name).mkdir(parents=True)
+    for number in range(count):
+        write(place / word, a_task(number))
+    return place
+
+
+def write(folder: Path, task: Task) -> Path:
+    """Put a task's file into a folder, whole, as another program would."""
+    draft = folder.parent / "draft"
+    draft.write_bytes(render_task(new_record(task)))
+    return draft.rename(folder / f"{task.id}.task")
+
+
+def file_of(place: Path, number: int, state: State = State.PENDING) -> Path:
+    """Where a task's file is, or would be."""
+    return place / FOLDERS[state] / f"{a_task(number).id}.task"
+
+
+def listed(folder: Path) -> list[str]:
+    """Names in a folder."""
+    return [path.name for path in folder.iterdir()]
+
+
+@asynccontextmanager
+async def inspecting(
+    opener: Path | Callable[[], Store],
+    folder: Path | None = None,
+    clock: Callable[[], float] = clock,
+) -> AsyncIterator[Inspector]:
+    """An inspector of a spool or a store from its start to its close, and no test that hangs."""
+    opened = (lambda: open_store(str(opener))) if isinstance(opener, Path) else opener
+    inspector = Inspector(opened, clock=clock, folder=None if folder is None else str(folder))
+    async with asyncio.timeout(PATIENCE):
+        await inspector.start()
+        try:
+            yield inspector
+        finally:
+            await inspector.close()
+
+
+async def until(inspector: Inspector, wanted: Callable[[IndexChanged], bool]) -> IndexChanged:
+    """Wait for changes until they are as wanted."""
+    changed = inspector.latest
+    while not wanted(changed):
+        changed = await inspector.wait_for_change(changed.generation)
+    return changed
+
+
+def is_complete(changed: IndexChanged) -> bool:
+    """Whether everything was seen and can be reached."""
+    return changed.is_complete and not changed.unavailable
+
+
+def counts(**wanted: int) -> Callable[[IndexChanged], bool]:
+    """Whether everything was seen, with so many tasks in these states and none in others."""
+    expected = {State(word): count for word, count in wanted.items()}
+    return lambda changed: (
+        is_complete(changed) and {s: n for s, n in changed.counts.items() if n} == expected
+    )
+
+
+async def all_of(inspector: Inspector, query: Query | None = None) -> list[Task]:
+    """Every task of a result."""
+    return list((await inspector.queries.window(query or Query(), 0, 100_000)).tasks)
+
+
+def stored(place: Path) -> list[Task]:
+    """All tasks of a spool, as its store reads them."""
+    store = open_store(str(place))
+    seen = {(task.id, task.state): task for task in store.scan() if isinstance(task, Task)}
+    store.close()
+    return [seen[key] for key in sorted(seen)]
+
+
+def hooked(
+    hook: Callable[[Seen, Collection[str] | None], Seen], memory: MemoryTasks | None = None
+) -> MemoryStore:
+    """A store whose look goes through a hook, which also gets the names that were asked for."""
+    store = MemoryStore(memory or MemoryTasks())
+    look = store.scan
+    store.scan = lambda touched=None: hook(look(touched), touched)  # type: ignore[method-assign]
+    return store
+
+
+async def test_a_spool_is_counted_listed_and_searched_by_id(place: Path) -> None:
+    """The tasks of a spool are counted and listed with the store's words; a task is found by id,
+    with its position in a result and its file, until its file is deleted."""
+    for number in range(600):
+        write(place / "pending", a_task(number))
+    write(place / "dlq", a_task(5_000))
+    ident = a_task(30).id
+
+    async with inspecting(place) as inspector:
+        await until(inspector, counts(pending=600, dead=1))
+        assert inspector.states[State.DEAD] == "dlq"
+        assert (State.DEAD, State.PENDING) in inspector.edges
+        assert await all_of(inspector) == await asyncio.to_thread(stored, place)
+
+        task = await inspector.queries.task(ident)
+        assert task is not None
+        assert await inspector.queries.find(Query(), ident) == 30
+        newest_first = Query(State.PENDING, order="created", descending=True)
+        assert await inspector.queries.find(newest_first, ident) == 569
+        assert await inspector.queries.find(Query(State.DEAD), ident) is None
+        assert await inspector.queries.task("absent") is None
+        assert await inspector.queries.matching_ids(Query(), {ident, "absent"}) == {ident}
+        assert await inspector.actions.read(task) == file_of(place, 30).read_bytes()
+        file_of(place, 30).unlink()
+        with pytest.raises(Gone):
+            await inspector.actions.read(task)
+
+
+async def test_rows_are_shown_before_a_first_look_ends_and_it_can_be_stopped() -> None:
+    """Rows are reported while most of the spool is still unread. Stopped, the scan reports so and
+    shows a part; started again, it ends with all tasks."""
+    memory, going = MemoryTasks(), threading.Semaphore(120)
+    with memory.condition:
+        for at in range(300):
+            memory.put(("", f"t{at:04}"), a_task(at, id=f"t{at:04}"))
+
+    def slowly(seen: Seen, touched: Collection[str] | None) -> Seen:
+        for item in seen:
+            if touched is None:
+                going.acquire()
+            yield item
+
+    async with inspecting(lambda: hooked(slowly, memory)) as inspector:
+        first = await until(inspector, lambda changed: sum(changed.counts.values()) > 0)
+        assert not first.is_complete
+        assert (await inspector.queries.window(Query(State.PENDING), 0, 40)).tasks
+
+        inspector.stop_first_scan()
+        going.release(110)  # the halt is seen after at most 100 rows
+        stopped = await until(inspector, lambda changed: changed.is_stopped)
+        assert 0 < sum(stopped.counts.values()) < 300
+        assert not stopped.is_complete
+
+        going.release(1000)
+        await inspector.scan_now()
+        latest = inspector.latest
+        assert (latest.is_complete, latest.is_stopped, latest.appeared) == (True, False, 0)
+        assert sum(latest.counts.values()) == 300
+
+
+async def test_changes_of_a_spool_are_counted(place: Path) -> None:
+    """A task that enters the store has come, one that ends has left; a move is neither. A broken
+    file is a problem until it is repaired, also in place."""
+    write(place / "pending", a_task(1))
+    async with inspecting(place) as inspector:
+        await until(inspector, counts(pending=1))
+        file_of(place, 1).rename(file_of(place, 1, State.ACTIVE))
+        changed = await until(inspector, counts(active=1))
+        assert (changed.appeared, changed.departed) == (0, 0)
+        path = write(place / "pending", a_task(2))
+        write(place / "pending", a_task(3))
+        await until(inspector, counts(pending=2, active=1))
+        file_of(place, 1, State.ACTIVE).unlink()
+        changed = await until(inspector, lambda changed: changed.departed == 1)
+        assert (changed.appeared, changed.counts[State.PENDING]) == (2, 2)
+        await inspector.scan_now()
+        assert (inspector.latest.appeared, inspector.latest.departed) == (2, 1)
+
+        (place / "dlq" / "stranger").write_bytes(b"")
+        await until(inspector, lambda changed: changed.problems == 1)
+        good = path.read_bytes()
+        path.write_bytes(good[:40])
+        await until(inspector, lambda changed: changed.problems == 2)
+        where = [problem.where for problem in await inspector.queries.problems()]
+        assert where == ["dlq/stranger", f"pending/{path.name}"]
+        path.write_bytes(good)
+        await until(inspector, lambda changed: changed.problems == 1)
+        assert [task.id for task in await all_of(inspector)] == [a_task(n).id for n in (2, 3)]
+
+
+async def test_reports_keep_their_distance(place: Path) -> None:
+    """However many changes happen, two reports are at least 0.1 s apart."""
+    async with inspecting(place) as inspector:
+        changed = await until(inspector, is_complete)
+        times = []
+        for number in range(6):
+            write(place / "pending", a_task(number))
+            changed = await inspector.wait_for_change(changed.generation)
+            times.append(inspector._reported_at)  # the test itself may be scheduled late
+    assert min(after - before for before, after in itertools.pairwise(times)) >= 0.099
+
+
+MOVES = st.lists(
+    st.tuples(st.integers(0, 6), st.sampled_from([*FOLDERS, None])), min_size=1, max_size=25
+)
+
+
+@pytest.mark.deep
+@given(rounds=st.lists(MOVES, min_size=1, max_size=3), initially=st.integers(0, 5))
+@examples(8)
+def test_whatever_others_do_is_followed(
+    tmp_path_factory: pytest.TempPathFactory,
+    rounds: list[list[tuple[int, State | None]]],
+    initially: int,
+) -> None:
+    """After any moves, arrivals and deletions, the index equals the store."""
+    place = a_spool(tmp_path_factory.mktemp("moves") / "spool", initially)
+
+    def move(number: int, goal: State | None) -> None:
+        here = [file_of(place, number, state) for state in FOLDERS]
+        there = next((path for path in here if path.exists()), None)
+        if goal is None and there is not None:
+            there.unlink()
+        elif goal is not None and there is not None:
+            there.rename(file_of(place, number, goal))
+        elif goal is not None:
+            write(place / FOLDERS[goal], a_task(number))
+
+    async def follow() -> None:
+        async with inspecting(place) as inspector:
+            await until(inspector, is_complete)
+            for moves in rounds:
+                for number, goal in moves:
+                    move(number, goal)
+                truth = await asyncio.to_thread(stored, place)
+                before = inspector.latest.generation
+                while await all_of(inspector) != truth:
+                    before = (await inspector.wait_for_change(before)).generation
+            wanted = sum(inspector.latest.counts.values()) - initially
+            await until(inspector, lambda changed: changed.appeared - changed.departed == wanted)
+
+    asyncio.run(follow())
+
+
+SCRIPT = """
+import asyncio, resource, sys
+from engine.live.inspector import Inspector
+from tests.open_store import open_store
+from tests.store_contents import found
+from tests.zmailer_spool import Spool, recipient, write_lock
+
+async def main():
+    inspector = Inspector(lambda: open_store(sys.argv[1]), folder=sys.argv[2])
+    limit, infinity = int(sys.argv[3]), resource.RLIM_INFINITY
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit or infinity, infinity))
+    await inspector.start()
+    changed = inspector.latest
+    async def until(wanted):
+        nonlocal changed
+        while not wanted():
+            changed = await inspector.wait_for_change(changed.generation)
+        counts = {str(state): count for state, count in changed.counts.items() if count}
+        print(changed.unavailable or counts, flush=True)
+    if limit:
+        await until(lambda: changed.unavailable)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (infinity, infinity))
+    await until(lambda: changed.is_complete and not changed.unavailable)
+    if not limit:
+        await until(lambda: "pending" not in {str(s) for s, n in changed.counts.items() if n})
+    await inspector.close()
+
+asyncio.run(main())
+"""
+"""A console of a spool, with an index folder and a limit of bytes a file that is lifted later."""
+
+
+@pytest.mark.deep
+def test_lost_events_are_made_up_for(tmp_path: Path) -> None:
+    """A console that was stopped while the kernel's event queue overflowed sees every change."""
+    # Each of them moves once: the names of the last moves are only in events that were dropped.
+    place = a_spool(tmp_path / "spool", 9_000)
+    argv = [sys.executable, "-c", SCRIPT, str(place), str(tmp_path), "0"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "{'pending': 9000}\n"
+        process.send_signal(signal.SIGSTOP)
+        for path in sorted((place / "pending").iterdir()):
+            path.rename(place / "dlq" / path.name)
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.read().splitlines()[-1] == "{'dead': 9000}"
+        assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.deep
+def test_a_full_disk_is_said_in_words(tmp_path: Path) -> None:
+    """If the index cannot grow, a report says so; once there is space it is filled again."""
+    place, folder = a_spool(tmp_path / "spool", 3_000), tmp_path / "temporary"
+    folder.mkdir()
+    argv = [sys.executable, "-c", SCRIPT, str(place), str(folder), "400000"]
+    ran = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    report, total = ran.stdout.splitlines()
+    assert report.startswith(f"the index in {folder}")
+    assert total == "{'pending': 3000}"
+    assert list(folder.iterdir()) == []
+
+
+async def test_a_place_that_is_missing_or_vanishes_is_reported_and_followed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place that cannot be opened, or is removed, is reported, and followed once it is there;
+    acting on it meanwhile changes nothing and raises Unavailable."""
+    monkeypatch.setattr(index_sync, "RETRY_SECONDS", 0.1)
+    place = tmp_path / "spool"
+    async with inspecting(place) as inspector:
+        changed = await until(inspector, lambda changed: bool(changed.unavailable))
+        assert str(place) in changed.unavailable
+        empty = await inspector.queries.window(Query(), 0, 10)
+        assert (empty.tasks, empty.total) == ((), 0)
+
+        a_spool(place, 3)
+        await until(inspector, counts(pending=3))
+        plan = await inspector.queries.make_plan("purge", None, Query())
+        place.rename(tmp_path / "aside")
+        with pytest.raises(Unavailable):
+            await inspector.actions.apply_plan(plan)
+        await until(inspector, lambda changed: bool(changed.unavailable))
+
+        a_spool(place, 5)
+        await until(inspector, counts(pending=5))
+        write(place / "pending", a_task(7))
+        await until(inspector, counts(pending=6))
+
+
+async def test_no_temporary_folder_is_said_in_words(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the index cannot be made, a report says so, and it is made once that is repaired."""
+    monkeypatch.setattr(index_sync, "RETRY_SECONDS", 0.1)
+    write(place / "pending", a_task(1))
+    folder = tmp_path / "temporary"
+    folder.write_text("in the way")
+    async with inspecting(place, folder) as inspector:
+        changed = await until(inspector, lambda changed: bool(changed.unavailable))
+        folder.unlink()
+        folder.mkdir()
+        await until(inspector, counts(pending=1))
+    assert str(folder) in changed.unavailable
+
+
+async def test_a_bug_is_raised_to_who_waits() -> None:
+    """An unexpected exception of a store reaches the caller that waits for changes."""
+
+    def broken(seen: Seen, touched: Collection[str] | None) -> Seen:
+        raise ZeroDivisionError("a mistake")
+
+    async with inspecting(lambda: hooked(broken)) as inspector:
+        with pytest.raises(ZeroDivisionError):
+            await until(inspector, is_complete)
+
+
+async def test_the_close_leaves_nothing_and_ends_every_wait(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the close there is no temporary folder and no thread; waiting for changes, and asking,
+    raise Unavailable."""
+    monkeypatch.setattr(shared_watch, "CHECK_SECONDS", 0.1)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    async with inspecting(place, folder) as inspector:
+        await until(inspector, is_complete)
+        await all_of(inspector, Query(filter=parse_filter("job")))
+        during = listed(folder)
+        waiting = asyncio.ensure_future(inspector.wait_for_change(1_000_000))
+
+    assert [name.startswith(PREFIX) for name in during] == [True]
+    assert listed(folder) == []
+    await asyncio.to_thread(_join)
+    with pytest.raises(Unavailable, match="closed"):
+        await waiting
+    with pytest.raises(Unavailable, match="closed"):
+        await inspector.queries.window(Query(), 0, 10)
+
+
+def _join() -> None:
+    for thread in threading.enumerate():
+        if thread.name.startswith("spooldeck"):
+            thread.join()
+
+
+async def test_a_look_is_ended_by_the_close(tmp_path: Path) -> None:
+    """A scan that is still running stops at the next row."""
+    endless = lambda *_: (a_task(number, rev="1") for number in itertools.count())  # noqa: E731
+    async with inspecting(lambda: hooked(endless), tmp_path) as inspector:
+        await until(inspector, lambda changed: sum(changed.counts.values()) > 1_000)
+    assert listed(tmp_path) == []
+
+
+async def test_a_store_that_hangs_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The close does not wait for a store that hangs in its opening; that thread ends later."""
+    monkeypatch.setattr(inspector_module, "CLOSE_TIMEOUT_SECONDS", 0.1)
+    opening, released = threading.Event(), threading.Event()
+
+    def hang() -> Store:
+        opening.set()
+        released.wait()
+        return MemoryStore()
+
+    async with inspecting(hang, tmp_path) as inspector:
+        await asyncio.to_thread(opening.wait)
+        assert inspector.latest.generation == 0
+    assert listed(tmp_path) == []
+    released.set()
+    await asyncio.to_thread(_join)
+
+
+async def test_a_question_that_nobody_waits_for_ends(place: Path) -> None:
+    """A cancelled search does not delay the ones after it."""
+    for number in range(1_000):
+        write(place / "pending", a_task(number))
+    async with inspecting(place) as inspector:
+        await until(inspector, counts(pending=1_000))
+        searches = [
+            asyncio.ensure_future(
+                inspector.queries.window(Query(filter=parse_filter(words)), 0, 10)
+            )
+            for words in ("j", "jo", "job", "job 0", "job 00", "job 000")
+        ]
+        await asyncio.wait(searches[:1])
+        for search in searches[1:-1]:
+            search.cancel()
+        assert (await searches[-1]).total == 1_000
+        assert (
+            await inspector.queries.window(Query(filter=parse_filter("0000002a")), 0, 10)
+        ).total == 1
+
+
+@pytest.mark.parametrize("statement", ["PRAGMA journal_mode=WAL", "CREATE TABLE block"])
+async def test_a_question_before_there_is_an_index_is_answered(
+    place: Path, statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the index is being made, be it as far as it may, a question finds nothing in it."""
+    write(place / "dlq", a_task(1))
+    reached, go_on = threading.Event(), threading.Event()
+
+    class Slow(sqlite3.Connection):
+        """A database on a disk that takes its time before one statement."""
+
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql.startswith(statement):
+                reached.set()
+                assert go_on.wait(PATIENCE)
+            return super().execute(sql, *values)
+
+        def executescript(self, script: str) -> sqlite3.Cursor:
+            for sql in script.split(";"):
+                self.execute(sql.strip())
+            return self.cursor()
+
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Slow))
+    async with inspecting(place) as inspector:
+        assert await asyncio.to_thread(reached.wait, PATIENCE)
+        meanwhile = [
+            await inspector.queries.count(Query()),
+            await inspector.queries.find(Query(), a_task(1).id),
+        ]
+        go_on.set()
+        await until(inspector, counts(dead=1))
+
+        assert meanwhile == [0, None]
+        assert await inspector.queries.count(Query()) == 1
+
+
+async def test_ages_go_along_with_the_clock(place: Path) -> None:
+    """A result by age changes with time alone, and a plan made of it does."""
+    write(place / "pending", a_task(1))
+    clock, query = Clock(), Query(State.PENDING, parse_filter("age>61m"))
+    async with inspecting(place, clock=clock) as inspector:
+        await until(inspector, counts(pending=1))
+        assert (await inspector.queries.window(query, 0, 9)).total == 0
+        clock.now += 66
+        assert (await inspector.queries.window(query, 0, 9)).total == 1
+        assert len((await inspector.queries.make_plan("hold", None, query)).rows) == 1
+
+
+async def test_a_whole_queue_is_tallied(place: Path) -> None:
+    """Ages, clusters, what waits and the number ahead come from the index, empty before it."""
+    for number in range(3):
+        write(place / "pending", a_task(number, created=NOW - 600 * number))
+    write(place / "dlq", a_task(9, error="timeout after 30 s"))
+    async with inspecting(place) as inspector:
+        early = (
+            await inspector.tallies.ages(Query(), "kind", NOW),
+            await inspector.tallies.clusters(Query()),
+        )
+        assert early[0].by == "kind"
+        await until(inspector, counts(pending=3, dead=1))
+        await inspector.scan_now()
+        last = await inspector.queries.task(a_task(0).id)
+        assert last is not None
+        table = await inspector.tallies.ages(Query(State.PENDING), "kind", NOW)
+        assert [(row.name, row.total) for row in table.rows] == [("job", 3)]
+        (cluster,) = await inspector.tallies.clusters(Query(State.DEAD))
+        assert (cluster.count, cluster.example) == (1, a_task(9).id)
+        assert await inspector.tallies.summarize_backlog(NOW) == BacklogSummary(
+            NOW - 1200, 3, NOW - 1200
+        )
+        assert await inspector.tallies.count_ahead(last, NOW) == {"job": 2}
+        old = Query(State.DEAD, parse_filter("age>9d job"))
+        assert await inspector.queries.count(old) == 0
+        assert await inspector.queries.explain(old) == '"age>9d" matches none; 1 without it'
+
+
+async def test_unknown_due_times_are_not_due() -> None:
+    """With a task whose due time the store does not know, the number of due ones is unknown, not
+    that of all: it would cause an alert."""
+    memory = MemoryTasks()
+    with memory.condition:
+        for number, due in ((1, None), (2, NOW - 60), (3, 0.0)):
+            task = a_task(number, created=NOW - 600 * number)._replace(due=due)
+            memory.put((task.queue, task.id), task)
+    async with inspecting(lambda: MemoryStore(memory)) as inspector:
+        await until(inspector, counts(pending=3))
+        await inspector.scan_now()
+        found = await inspector.tallies.summarize_backlog(NOW)
+        assert (found.oldest, found.due, found.oldest_due) == (NOW - 1800, None, NOW - 1800)
+
+
+async def test_a_tally_is_made_sparingly() -> None:
+    """An answer is reused for 20 times as long as it took; a different question is asked now."""
+    asked, slow = [], threading.Event()
+
+    def question(reader: Reader) -> int:
+        asked.append(reader)
+        slow.wait(0.2)
+        return len(asked)
+
+    async with inspecting(MemoryStore) as inspector:
+        await until(inspector, is_complete)
+        ask = inspector.tallies.ask
+        assert [await ask("one", question, 0) for _ in range(5)] == [1] * 5
+        assert await ask("other", question, 0) == 2
+
+
+async def test_the_backlog_is_asked_again_after_a_change_or_when_a_task_becomes_due(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While no task comes, goes or becomes due, the backlog is answered without a query."""
+    asked: list[float] = []
+    monkeypatch.setattr(queries, "ANSWER_COST_FACTOR", 0)
+    summarize = backlog.summarize_backlog
+
+    def noted(reader: Reader, now: float, kinds: Collection[str]) -> BacklogSummary:
+        asked.append(now)
+        return summarize(reader, now, kinds)
+
+    monkeypatch.setattr(backlog, "summarize_backlog", noted)
+    write(place / "pending", a_task(1, due=NOW + 60))
+    async with inspecting(place) as inspector:
+        await until(inspector, counts(pending=1))
+        await inspector.scan_now()
+        ask = inspector.tallies.summarize_backlog
+        found = [(await ask(NOW + more)).due for more in (0, 59, 60, 3600, 0)]
+        write(place / "pending", a_task(2, due=NOW))
+        await until(inspector, counts(pending=2))
+        found.append((await ask(NOW)).due)
+    assert found == [0, 0, 1, 1, 0, 1]
+    assert asked == [NOW, NOW + 60, NOW, NOW]
+
+
+async def test_a_harvest_runs_beside_everything_else(place: Path) -> None:
+    """All that matches is handed over on a thread of its own while questions are answered; after a
+    cancel nothing more is handed over, and what `take` raises is raised."""
+    for number in range(1_100):
+        write(place / "dlq", a_task(number))
+    seen: list[str] = []
+    threads, calls = set(), []
+    go, begun = threading.Event(), threading.Event()
+    dead = Query(State.DEAD)
+
+    def take(tasks: Sequence[Task], done: int, total: int) -> bool:
+        seen.extend(task.id for task in tasks)
+        calls.append(done)
+        threads.add(threading.current_thread().name)
+        begun.set()
+        go.wait()
+        return True
+
+    def broken(tasks: Sequence[Task], done: int, total: int) -> bool:
+        raise OSError(28, "No space left on device")
+
+    async with inspecting(place) as inspector:
+        await until(inspector, counts(dead=1_100))
+        harvest = asyncio.ensure_future(inspector.queries.export(dead, take))
+        assert (
+            await inspector.queries.window(Query(State.DEAD, parse_filter("job")), 0, 9)
+        ).total == 1_100
+        go.set()
+        assert await harvest == 1_100
+        assert seen == sorted(a_task(number).id for number in range(1_100))
+        assert threads == {"spooldeck-export"}
+
+        go.clear()
+        begun.clear()
+        calls.clear()
+        harvest = asyncio.ensure_future(inspector.queries.export(dead, take))
+        await asyncio.to_thread(begun.wait)
+        harvest.cancel()
+        asyncio.get_running_loop().call_later(0.1, go.set)
+        with pytest.raises(asyncio.CancelledError):
+            await harvest
+        with pytest.raises(OSError, match="No space"):
+            await inspector.queries.export(dead, broken)
+    assert calls == [500]
+
+
+async def test_what_was_seen_is_acted_on(place: Path) -> None:
+    """A plan is frozen from what the operator saw, applied to that, and its result is followed."""
+    for number in range(8):
+        write(place / "dlq", a_task(number))
+    async with inspecting(place) as inspector:
+        await until(inspector, counts(dead=8))
+        plan = await inspector.queries.make_plan("retry", None, Query(State.DEAD))
+        file_of(place, 3, State.DEAD).unlink()
+        write(place / "dlq", a_task(9))
+        report = await inspector.actions.apply_plan(plan)
+        await until(inspector, counts(pending=7, dead=1))
+    assert (len(report.done), report.gone, plan.made_at) == (7, (a_task(3).id,), NOW)
+
+
+async def test_what_the_doorbell_names_is_all_that_is_looked_at() -> None:
+    """A change in a store without folders costs a scan of the changed names, not of everything."""
+    memory = MemoryTasks()
+    looks: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    rival = MemoryStore(memory)
+    for number in range(3):
+        rival.swap(None, a_task(number))
+
+    def noted(seen: Seen, touched: Collection[str] | None) -> Seen:
+        looks.put(touched)
+        return seen
+
+    async with inspecting(lambda: hooked(noted, memory)) as inspector:
+        await until(inspector, counts(pending=3))
+        assert [looks.get() for _ in range(looks.qsize())].count(None) == 1
+        (seen,) = (t for t in rival.scan() if isinstance(t, Task) and t.id == a_task(1).id)
+        rival.swap(seen, verbs.hold(seen, NOW))
+        await until(inspector, counts(pending=2, held=1))
+        later = [looks.get() for _ in range(looks.qsize())]
+        assert {seen.id} in later and None not in later
+
+
+async def test_lost_changes_are_found_by_comparing_revisions(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If changes were lost and a full scan would cost much, the tasks whose revisions differ from
+    those of the index are read, and no other task: moved, rewritten, removed, new ones."""
+    monkeypatch.setattr(index_sync, "CHEAP_SCAN_SECONDS", 0.0)
+    for number in range(6):
+        write(place / "pending", a_task(number))
+    looks: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    lost = threading.Event()
+
+    def wait(seconds: float) -> Collection[str] | None:
+        if not lost.wait(seconds):
+            return ()
+        lost.clear()
+        return None
+
+    def deaf() -> Store:
+        store = open_store(str(place))
+        look = store.scan
+
+        def noted(touched: Collection[str] | None = None) -> Seen:
+            looks.put(touched)
+            return look(touched)
+
+        store.scan = noted  # type: ignore[method-assign]
+        store.changes = store.changes._replace(paths=(), wait=wait)
+        return store
+
+    async with inspecting(deaf) as inspector:
+        await until(inspector, lambda changed: is_complete(changed) and counts(pending=6)(changed))
+        while looks.qsize():
+            looks.get()
+        file_of(place, 1).rename(file_of(place, 1, State.DEAD))
+        write(place / "pending", a_task(2, description="rewritten"))
+        file_of(place, 3).unlink()
+        write(place / "pending", a_task(7))
+        lost.set()
+        await until(inspector, counts(pending=5, dead=1))
+        shown = await all_of(inspector)
+        assert sorted(shown) == sorted(await asyncio.to_thread(stored, place))
+        asked = [looks.get() for _ in range(looks.qsize())]
+        assert None not in asked
+        names = {name for some in asked for name in some or ()}
+        assert names == {a_task(number).id for number in (1, 2, 3, 7)}
+
+
+async def test_what_is_on_the_screen_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that is rewritten in place without an event is re-read where it is shown."""
+    monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.05)
+    memory = MemoryTasks()
+    rival = MemoryStore(memory)
+    rival.swap(None, a_task(1))
+
+    def silent() -> Store:
+        store = MemoryStore(memory)
+        store.changes = ChangeSource()
+        return store
+
+    async with inspecting(silent) as inspector:
+        await until(inspector, counts(pending=1))
+        (seen,) = await all_of(inspector)
+        rival.swap(seen, seen._replace(due=NOW + 60))
+        generation = inspector.latest.generation
+        while (await all_of(inspector))[0].due != NOW + 60:
+            generation = (await inspector.wait_for_change(generation)).generation
+
+
+@pytest.mark.parametrize("is_costly", [False, True])
+async def test_a_scan_that_cost_the_server_much_is_not_soon_repeated(is_costly: bool) -> None:
+    """A change without a name requests a full scan; one that kept the server busy for long is
+    repeated only after a multiple of that."""
+    scans: list[Collection[str] | None] = []
+    news: SimpleQueue[Collection[str] | None] = SimpleQueue()
+    looked_up: SimpleQueue[str] = SimpleQueue()
+    again = threading.Event()
+
+    class ServerStore(MemoryStore):
+        def scan(
+            self, touched: Collection[str] | None = None
+        ) -> Iterator[Task | Missing | Problem]:
+            yield from super().scan(touched)
+            if touched is None:
+                scans.append(touched)
+                self.changes = self.changes._replace(scan_cost=1000.0 if is_costly else 0.0)
+                if len(scans) > 1:
+                    again.set()
+            for name in touched or ():
+                looked_up.put(name)
+
+    def opened() -> Store:
+        store = ServerStore()
+        store.changes = ChangeSource(wait=lambda seconds: news.get() if seconds else ())
+        return store
+
+    async with inspecting(opened) as inspector:
+        await until(inspector, is_complete)
+        for change in (None, *({f"task {n}"} for n in range(50))):
+            news.put(change)
+            if change:
+                assert await asyncio.to_thread(looked_up.get, timeout=PATIENCE) in change
+        if not is_costly:
+            assert await asyncio.to_thread(again.wait, PATIENCE)
+    news.put(())  # only now: the thread that waits for it ends, and does not wait again
+    assert (len(scans) == 1) is is_costly
+
+
+class PausableStore(MemoryStore):
+    """A store that finds out which controls it has when it is looked at."""
+
+    pausable = False
+
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Look, and then know it."""
+        yield from super().scan(touched)
+        self.controls = {"pause": Control("stop")} if self.pausable else {}
+
+
+@pytest.mark.parametrize("happens", ["nothing", "a task comes"])
+async def test_the_controls_are_those_of_the_latest_look(
+    happens: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at a name finds out which controls there are now, an older look does not undo it, and
+    where nothing happens they are found out with time alone."""
+    if happens == "nothing":
+        monkeypatch.setattr(index_sync, "RECHECK_SECONDS", 0.05)
+    memory = MemoryTasks()
+    async with inspecting(lambda: PausableStore(memory)) as inspector:
+        changed = await until(inspector, is_complete)
+        assert inspector.controls == {}
+
+        monkeypatch.setattr(PausableStore, "pausable", True)
+        if happens == "nothing":
+            await until(inspector, lambda changed: bool(inspector.controls))
+        else:
+            MemoryStore(memory).swap(None, a_task(1))
+            changed = await until(inspector, counts(pending=1))
+            assert set(inspector.controls) == {"pause"}
+            MemoryStore(memory).swap(None, a_task(2))
+            await inspector.wait_for_change(changed.generation)
+
+        assert set(inspector.controls) == {"pause"}
+
+
+async def test_a_folder_that_is_made_later_is_watched(tmp_path: Path) -> None:
+    """Hash folders of a ZMailer spool that the router makes on both levels, and our folder of held
+    messages, are followed without a full scan, also for what is in them before they are seen."""
+    spool = Spool(tmp_path / "post").make()
+    spool.put(1001, recipient())
+
+    def open_post() -> ZmailerStore:
+        store = ZmailerStore(str(spool.root), clock)
+        store.changes = store.changes._replace(rescan_seconds=1e9)
+        return store
+
+    def change(verb: Callable[[Task, float], Task | None]) -> None:
+        with closing(open_post()) as other:
+            task = found(other, "1004/91")
+            other.swap(task, verb(task, NOW))
+
+    async with inspecting(open_post) as inspector:
+        await until(inspector, counts(pending=1))
+        spool.put(1002, recipient(), folder="O/")
+        await until(inspector, counts(pending=2))
+        spool.put(1003, recipient(), folder="M/P/")
+        path = spool.put(1004, recipient(), folder="M/Q/")
+        await until(inspector, counts(pending=4))
+        await asyncio.to_thread(change, verbs.hold)
+        await until(inspector, counts(pending=3, held=1))
+        spool.finish(path)
+        await asyncio.to_thread(change, verbs.purge)
+        await until(inspector, counts(pending=3, trash=1))
+
+
+async def test_a_name_of_many_tasks_is_looked_up_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with more recipients than one transaction takes is shown whole, with its problem; then
+    a change of one shows that one."""
+    monkeypatch.setattr(index_sync, "MAX_LOOKUP_ROWS", 7)
+    spool = Spool(tmp_path / "post").make()
+    async with inspecting(lambda: ZmailerStore(str(spool.root), clock)) as inspector:
+        await until(inspector, counts())
+        path = spool.put(1001, *[recipient()] * 30, more="d 9:1:-1::5\tx\tof none\n")
+        await until(inspector, counts(pending=30))
+        assert inspector.latest.problems == 1
+        write_lock(path, 91, 1)
+        await until(inspector, counts(pending=29, active=1))

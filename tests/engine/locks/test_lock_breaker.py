@@ -1,0 +1,685 @@
+"""Breaking a stuck lock: its holder ends, and nobody else ever gets a signal."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from engine.locks import lock_breaker, lock_file, queue_lock
+from engine.locks.lock_breaker import UnsafeToSignal, free_lock, planned_steps
+from engine.locks.lock_holder import has_ended
+from engine.locks.queue_lock import LockBusy, PidLock, acquire_lock, examine_lock
+from engine.model import LockEvidence, Verdict
+from tests.examples import few_of
+from tests.lock_processes import (
+    AN_HOUR_ON,
+    DEAF,
+    HOLDER,
+    INNOCENT,
+    PARENT,
+    PLAIN,
+    POLITE,
+    THRESHOLD,
+    Impatient,
+    is_unharmed,
+    later,
+    marked,
+    said,
+    tell,
+    true_claim,
+    written,
+)
+from tests.tables import each
+
+Start: TypeAlias = Callable[..., subprocess.Popen[str]]
+
+BECOME_NOBODY = "os.setgroups([]); os.setgid(65534); os.setuid(65534)"
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the lock file is, or will be."""
+    return tmp_path / "queue.lock"
+
+
+@pytest.fixture
+def innocent(start: Start) -> Iterator[subprocess.Popen[str]]:
+    """A process that has nothing to do with any lock; it must outlive the test unharmed."""
+    child = flocking(start)
+    yield child
+    assert is_unharmed(child)
+
+
+def flocking(start: Start, *lock: Path) -> subprocess.Popen[str]:
+    """A process that reports any signal; it has the flock of a file, if one is named."""
+    child = start(INNOCENT, *map(str, lock))
+    assert said(child) == "ready"
+    return child
+
+
+def release(worker: subprocess.Popen[str]) -> None:
+    """Let an unharmed worker release its lock."""
+    tell(worker)
+    assert said(worker) == "released"
+
+
+def holding(start: Start, path: Path, manner: str) -> subprocess.Popen[str]:
+    """A worker that has the lock."""
+    child = start(HOLDER.format(manner=manner), str(path))
+    assert manner == PARENT or said(child) == "held"
+    return child
+
+
+def freed(
+    path: Path, told: list[str], wait: lock_breaker.ExitWait | None = None, seen: str = ""
+) -> PidLock:
+    """The lock, an hour from now; however slow the machine is, an end is waited for."""
+    patient = wait or (lambda pidfd, seconds: has_ended(pidfd, 60.0))
+    return free_lock(str(path), THRESHOLD, seen, say=told.append, wait=patient, **AN_HOUR_ON)
+
+
+def left_alone(path: Path, why: str) -> None:
+    """An hour from now, the lock is stuck, and so it stays, for this reason."""
+    before = path.read_bytes()
+    told: list[str] = []
+    evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
+    with pytest.raises(UnsafeToSignal, match=why):
+        freed(path, told)
+    assert evidence.verdict is Verdict.STUCK
+    assert planned_steps(evidence) == ()
+    assert (told, path.read_bytes()) == ([], before)
+
+
+def test_a_stuck_holder_ends_at_sigterm(
+    path: Path, start: Start, innocent: subprocess.Popen[str]
+) -> None:
+    """A stuck worker of ours is told to end; its lock is taken over in place, and said to be."""
+    worker = holding(start, path, PLAIN)
+    inode = path.stat().st_ino
+    evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
+    told: list[str] = []
+    with freed(path, told, seen=evidence.identity) as lock:
+        assert lock.taken_over == f"PID {worker.pid} is gone"
+        assert path.stat().st_ino == inode
+        assert path.read_bytes().startswith(b"%d\n" % os.getpid())
+    assert (evidence.verdict, evidence.signal_refusal) == (Verdict.STUCK, "")
+    assert evidence.holders == (worker.pid,)
+    assert planned_steps(evidence)[0] == f"SIGTERM PID {worker.pid}, wait 5s"
+    assert told == [f"SIGTERM to PID {worker.pid}", f"PID {worker.pid} has ended"]
+    assert worker.wait() == -signal.SIGTERM
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(("manner", "stopped"), [(DEAF, False), (PLAIN, True)])
+def test_a_holder_that_does_not_end_at_sigterm_is_killed(
+    path: Path, start: Start, manner: str, stopped: bool
+) -> None:
+    """A worker that ignores SIGTERM, or was stopped (SIGSTOP, Ctrl-Z) and cannot heed it, gets
+    SIGKILL after the grace."""
+    worker = holding(start, path, manner)
+    if stopped:
+        worker.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, worker.pid, os.WSTOPPED)
+    told: list[str] = []
+    freed(path, told, Impatient()).release()
+    who = f"PID {worker.pid}"
+    assert told == [f"SIGTERM to {who}", f"SIGKILL to {who}", f"{who} has ended"]
+    assert worker.wait() == -signal.SIGKILL
+
+
+def test_a_holder_may_release_its_lock_at_sigterm(path: Path, start: Start) -> None:
+    """A worker that ends in good order leaves nothing to take over."""
+    worker = holding(start, path, POLITE)
+    with freed(path, []) as lock:
+        assert lock.taken_over == ""
+    assert worker.wait() == 0
+
+
+def test_a_holder_that_survives_sigkill_keeps_its_lock(path: Path, start: Start) -> None:
+    """Where not even SIGKILL is seen to help (a dead disk), nothing is taken over."""
+    worker = holding(start, path, PLAIN)
+    worker.send_signal(signal.SIGSTOP)
+    text, told = path.read_bytes(), list[str]()
+    with pytest.raises(UnsafeToSignal, match="does not exit, not even after SIGKILL"):
+        freed(path, told, lambda pidfd, seconds: False)
+    assert (path.read_bytes(), len(told)) == (text, 2)
+
+
+def test_a_free_lock_is_taken_and_a_holder_at_work_is_not_signalled(
+    path: Path, start: Start
+) -> None:
+    """A lock without a holder is taken without a wait; below the threshold no signal is sent, nor
+    to a holder that claimed a task lately: both are looked at again before each signal."""
+    told: list[str] = []
+    freed(path, told).release()
+    written(path, "4194304\n0\n", age=60)
+    with freed(path, told) as lock:
+        assert lock.taken_over == "PID 4194304 is gone"
+    assert told == []
+    worker, now = holding(start, path, PLAIN), AN_HOUR_ON["clock"]
+    with pytest.raises(LockBusy, match="is running"):
+        free_lock(str(path), THRESHOLD, say=pytest.fail, **later(THRESHOLD - 100))
+    with pytest.raises(UnsafeToSignal, match="a task was claimed"):
+        free_lock(str(path), THRESHOLD, say=pytest.fail, begun=lambda: now() - 40, **AN_HOUR_ON)
+    release(worker)
+
+
+def test_another_lock_than_the_one_seen_is_left_alone(path: Path, start: Start) -> None:
+    """The token of the lock file tells the present holder from the one that was to be ended."""
+    first = holding(start, path, PLAIN)
+    seen = examine_lock(str(path), THRESHOLD).identity
+    release(first)
+    second = holding(start, path, PLAIN)
+    for token in (seen, queue_lock.NO_LOCK):
+        with pytest.raises(UnsafeToSignal, match="changed hands"):
+            freed(path, [], seen=token)
+    release(second)
+
+
+def test_a_holder_that_ends_as_we_are_about_to_signal_it(path: Path, start: Start) -> None:
+    """If the holder exits before the signal and its PID is free, no process is signalled."""
+    worker = holding(start, path, PLAIN)
+
+    def end_it(step: str) -> None:
+        worker.kill()
+        worker.wait()
+
+    with free_lock(str(path), THRESHOLD, say=end_it, **AN_HOUR_ON) as lock:
+        assert lock.taken_over == f"PID {worker.pid} is gone"
+
+
+@pytest.mark.parametrize("news", ["renewed", "replaced", "removed", "forged"])
+def test_what_changes_after_sigterm_stays_sigkill(
+    path: Path, start: Start, innocent: subprocess.Popen[str], news: str
+) -> None:
+    """Before the second signal all is proven again: a sign of life, another lock, a lock that is
+    gone or names another process, and the holder is not killed."""
+    worker = holding(start, path, DEAF)
+    claim = lock_file.parse_claim(path.read_bytes())
+    assert claim is not None
+    fresh = {
+        "renewed": marked(claim, alive_at=int(lock_file.boot_seconds() + 3600)),
+        "forged": true_claim(innocent.pid),
+    }
+
+    def meanwhile(pidfd: int, seconds: float) -> bool:
+        if news in fresh:
+            with path.open("r+b") as file:
+                file.write(lock_file.format_claim(fresh[news]))
+        else:
+            path.unlink()
+        if news == "replaced":
+            written(path, f"{innocent.pid}\n{int(time.time()) + 3600}\n", age=-3600)
+        return False
+
+    told: list[str] = []
+    with nullcontext() if news == "removed" else pytest.raises((LockBusy, UnsafeToSignal)):
+        freed(path, told, meanwhile).release()
+    assert told == [f"SIGTERM to PID {worker.pid}"]
+    release(worker)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_child_that_keeps_the_flock_is_ended_and_no_neighbour(
+    path: Path, start: Start, innocent: subprocess.Popen[str], killed: bool
+) -> None:
+    """A handler that outlives its worker still holds the flock: it is ended after its worker, once;
+    other processes of the dead worker's group, without the flock, are not signalled."""
+    worker = holding(start, path, PARENT)
+    child = int(said(worker))
+    assert said(worker) == "held"
+    assert os.getpgid(innocent.pid) == os.getpgid(worker.pid)
+    if killed:
+        worker.kill()
+        worker.wait()
+        evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
+        assert evidence.holders == (child,)
+        assert "a child of" in evidence.reason
+    told: list[str] = []
+
+    freed(path, told).release()
+
+    ended = [pid for pid in (worker.pid, child) if not killed or pid == child]
+    steps = [(f"SIGTERM to PID {pid}", f"PID {pid} has ended") for pid in ended]
+    assert told == [step for pair in steps for step in pair]
+
+
+def test_a_forged_lock_or_a_later_flock_harms_no_process(
+    path: Path, start: Start, innocent: subprocess.Popen[str]
+) -> None:
+    """A file that names an innocent process with all its true numbers proves nothing, its flock
+    free or held by the forger; a process that took the flock after the holder died is not a child
+    of the holder."""
+    written(path, lock_file.format_claim(true_claim(innocent.pid)))
+    freed(path, []).release()
+    written(path, lock_file.format_claim(true_claim(innocent.pid)))
+    forger = flocking(start, path)
+    left_alone(path, f"PID {innocent.pid} does not hold the flock")
+    assert is_unharmed(forger)
+    path.unlink()
+    worker = holding(start, path, PLAIN)
+    worker.kill()
+    worker.wait()
+    other = flocking(start, path)
+    left_alone(path, f"PID {other.pid} has the flock, but did not inherit it from PID {worker.pid}")
+    assert is_unharmed(other)
+
+
+FREE_LATER = """
+import sys
+from engine.locks.lock_breaker import UnsafeToSignal, free_lock
+from tests.lock_processes import AN_HOUR_ON
+try:
+    free_lock(sys.argv[1], 1200.0, say=print, **AN_HOUR_ON)
+except UnsafeToSignal as doubt:
+    print(doubt)
+"""
+"""Free a lock, an hour from now; print the signals, and the doubt."""
+
+STARTER = """
+import subprocess, sys
+from engine.locks import queue_lock as locks
+lock = locks.acquire_lock(sys.argv[1], 1200.0)
+shell = ["sh", "-c", '"$@"; :', "sh", sys.executable, "-c", sys.argv[2], sys.argv[1]]
+print(subprocess.run(shell, stdout=subprocess.PIPE, text=True).stdout, flush=True)
+"""
+
+
+def test_we_do_not_end_ourselves_or_who_started_us(path: Path, start: Start) -> None:
+    """Our own stuck lock, or that of the process that started the breaker, directly or not, is no
+    reason for a signal."""
+    with queue_lock.acquire_lock(str(path), THRESHOLD):
+        left_alone(path, f"PID {os.getpid()} is this process")
+    above = start(STARTER, str(path), FREE_LATER)
+    assert said(above) == f"PID {above.pid} is an ancestor of this process"
+
+
+@needs_root
+def test_a_missing_right_to_signal_names_who_has_it(start: Start) -> None:
+    """Without the rights to end root's worker nothing is tried, and the user who may is named."""
+    code = f"""
+import os, sys
+from engine.locks import lock_holder as holder
+from engine.locks.queue_lock import examine_lock
+from tests.lock_processes import AN_HOUR_ON
+{BECOME_NOBODY}
+evidence = examine_lock(sys.argv[1], 1200.0, **AN_HOUR_ON)
+print(evidence.verdict, '|', evidence.signal_refusal, '|', dict(evidence.facts)['flock'])
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        worker = holding(start, Path(folder, "queue.lock"), PLAIN)
+        other = start(code, f"{folder}/queue.lock")
+        verdict, doubt, flock = other.communicate(timeout=60)[0].split(" | ")
+        assert verdict == "stuck"
+        assert doubt == f"PID {worker.pid} runs as root: permission denied to signal it (use root)"
+        assert flock == "? held; the process is not visible from here\n"
+        release(worker)
+
+
+SCRIPT = (
+    'trap "echo signalled" HUP INT QUIT USR1 USR2; echo $$ > "$1"; date +%s >> "$1"; echo ready; '
+    "read -r; echo unharmed"
+)
+Bash: TypeAlias = Callable[[str], subprocess.Popen[str]]
+
+
+@pytest.fixture
+def bash(tmp_path: Path, path: Path) -> Iterator[Bash]:
+    """Starts a bash process that writes its lock as the real program does."""
+    children: list[subprocess.Popen[str]] = []
+
+    def starter(name: str) -> subprocess.Popen[str]:
+        (tmp_path / name).write_text(SCRIPT)
+        argv, pipe = ["bash", str(tmp_path / name), str(path)], subprocess.PIPE
+        children.append(subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True))
+        assert said(children[-1]) == "ready"
+        return children[-1]
+
+    yield starter
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+def test_the_real_program_is_ended_when_all_fits(path: Path, bash: Bash) -> None:
+    """A bash that names nftban, was there before its lock, and wrote it once, is ended."""
+    real = bash("nftban_queue_processor.sh")
+    evidence = examine_lock(str(path), THRESHOLD, **AN_HOUR_ON)
+    with freed(path, []) as lock:
+        assert lock.taken_over == f"PID {real.pid} is gone"
+    assert (evidence.verdict, evidence.signal_refusal) == (Verdict.STUCK, "")
+    assert real.wait() == -signal.SIGTERM
+
+
+def test_a_foreign_lock_that_does_not_fit_is_left_alone(path: Path, bash: Bash) -> None:
+    """A script that does not name the real program may be anything; a lock of the real program is
+    written once, and one with a later time on its file is not believed."""
+    script = bash("backup.sh")
+    left_alone(path, "does not look like a worker")
+    real = bash("nftban_queue_processor.sh")
+    os.utime(path, (time.time() - 60, time.time() - 60))
+    left_alone(path, "was modified after it was written")
+    assert is_unharmed(script)
+    assert is_unharmed(real)
+
+
+def test_a_lock_older_than_its_process_or_a_clock_that_jumps_harms_no_program(
+    path: Path, bash: Bash
+) -> None:
+    """A process of the right name that started after the lock was written got a used number: the
+    lock is taken over, and the process not signalled; nor is it if the date jumps by ten years."""
+    for jump in (3.2e8, -3.2e8):
+        real, clock = bash("nftban_queue_processor.sh"), time.time() + jump
+        with contextlib.suppress(LockBusy, UnsafeToSignal):
+            free_lock(str(path), THRESHOLD, say=pytest.fail, clock=lambda: clock).release()  # noqa: B023
+        assert is_unharmed(real)
+    real = bash("nftban_queue_processor.sh")
+    written(path, f"{real.pid}\n{int(time.time()) - 3000}\n", age=3000)
+    freed(path, []).release()
+    assert is_unharmed(real)
+
+
+@each(
+    ("heartbeat", "claimed", "doubted"),
+    [
+        (3600, None, False),  # nothing is claimed
+        (3600, 3600, False),  # with the lock
+        (3600, 3570, False),  # before the next heartbeat was due
+        (3600, 40, True),  # it was alive 40s ago
+        (3600, 1199, True),
+        (3600, 1300, False),  # so long ago that it is stuck by that, too
+        (3600, -3600, False),  # in the future: the date was set
+    ],
+)
+def test_a_claim_after_the_last_heartbeat_is_a_doubt(
+    heartbeat: float, claimed: float | None, doubted: bool
+) -> None:
+    """A lock whose queue claimed a task lately, long after the last heartbeat: both are named."""
+    now = 1_795_167_728.0
+    stuck = LockEvidence(Verdict.STUCK, 4711, now - heartbeat, heartbeat, facts=(("follows", "x"),))
+    begun = None if claimed is None else now - claimed
+    found = queue_lock.check_claims(stuck, begun, THRESHOLD, now)
+    assert found.verdict is Verdict.STUCK
+    assert bool(found.signal_refusal) is doubted
+    assert (found == stuck) is not doubted
+    if claimed == 40:
+        assert "claimed 2026-11-20 09:41:28Z, after the last heartbeat 2026-11-20 08:42:08Z" in (
+            found.signal_refusal
+        )
+        assert dict(found.facts)["follows"] == "no signal is sent: not safe"
+
+
+IN_NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", sys.executable, "-c")
+needs_namespace = pytest.mark.skipif(
+    os.geteuid() != 0
+    or shutil.which("unshare") is None
+    or subprocess.run([*IN_NAMESPACE, ""], capture_output=True, check=False).returncode != 0,
+    reason="PID namespaces cannot be made here",
+)
+
+
+only_without_namespaces = pytest.mark.skipif(
+    not needs_namespace.args[0], reason="it is played with more turns where namespaces can be made"
+)
+
+FORMS = ("the contract's form", "our form")
+
+
+def naming(pid: int, form: str) -> bytes:
+    """A lock file that this process might have written just now."""
+    if form == "our form":
+        return lock_file.format_claim(true_claim(pid))
+    return f"{pid}\n{int(time.time())}\n".encode()
+
+
+def duel(alone: bool, *arguments: str) -> str:
+    """Play a game of `lock_rivals`, perhaps in a PID namespace of its own; its last line."""
+    prefix = IN_NAMESPACE[:-1] if alone else (sys.executable,)
+    argv = [*prefix, "-m", "tests.engine.locks.lock_rivals", *arguments]
+    run = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout.strip()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_lock_that_names_pid_1_is_shown_and_left_alone(
+    path: Path, start: Start, form: str
+) -> None:
+    """A lock file that names PID 1, with its flock held by another process: shown with the command
+    of PID 1, held today, stuck an hour on, not to be acquired, and no process is signalled."""
+    path.touch()
+    keeper = flocking(start, path)
+    written(path, naming(1, form))
+    evidence = examine_lock(str(path), THRESHOLD)
+    with pytest.raises(
+        LockBusy, match=f"PID {keeper.pid}, which has just taken the flock, is running"
+    ):
+        acquire_lock(str(path), THRESHOLD)
+    left_alone(path, "PID 1 is never signalled")
+    command = Path("/proc/1/cmdline").read_bytes().split(b"\0")[0].decode()
+    assert (evidence.verdict, evidence.pid) == (Verdict.HELD, 1)
+    assert dict(evidence.facts)["holder"].startswith(f"PID 1: {command}")
+    assert is_unharmed(keeper)
+
+
+def test_a_lock_without_flock_that_names_pid_1(path: Path) -> None:
+    """In the contract's form it is respected, for that program has no flock, and left alone when
+    stuck; in ours a free flock proves that PID 1 released it, and it is taken over."""
+    written(path, naming(1, FORMS[0]))
+    with pytest.raises(LockBusy, match="PID 1 is running"):
+        acquire_lock(str(path), THRESHOLD)
+    left_alone(path, "PID 1 is never signalled")
+    told: list[str] = []
+    written(path, naming(1, FORMS[1]))
+    with freed(path, told) as lock:
+        assert lock.taken_over == "PID 1 released it"
+    assert told == []
+
+
+@needs_namespace
+def test_pid_1_itself_saw_no_signal(path: Path) -> None:
+    """In a container, where PID 1 can report it: whatever form of lock names it, its flock held or
+    free, or left there by the PID 1 of an earlier run, it is never signalled."""
+    assert duel(True, "numbered one", str(path)) == "5 rounds"
+
+
+@pytest.mark.parametrize("rounds", few_of(["3"], ["3", "300"]))
+def test_of_two_breakers_at_once_one_wins_every_time(path: Path, rounds: str) -> None:
+    """Two breakers at once, against holders that end at SIGTERM, ignore it or release their lock
+    then: in each round one gets the lock, the other reports why not, and neither they nor a
+    bystander are signalled."""
+    assert duel(False, "rivals", str(path), rounds) == f"{rounds} rounds"
+
+
+ANYWHERE = "ends,releases,zombie,replaced,another breaker"
+"""Fates of a holder where no number can be given away."""
+
+NUMBERS = "number given to a thread,number and lock given away"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    "twist",
+    [
+        pytest.param("number given away", marks=needs_namespace),
+        pytest.param(f"{ANYWHERE},{NUMBERS}", marks=needs_namespace),
+        pytest.param(ANYWHERE, marks=only_without_namespaces),
+    ],
+)
+def test_whatever_happens_at_any_system_call_of_the_breaker(path: Path, twist: str) -> None:
+    """The breaker is stopped before each system call that it makes, and exactly there the holder
+    meets one of the fates of `lock_rivals`: one process has the lock in the end, the others know
+    why not, and none but the first holder is signalled."""
+    assert int(duel("number" in twist, "twists", str(path), twist).split()[0]) > 100
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_zombies_lock_is_taken_over(path: Path, start: Start, form: str) -> None:
+    """A holder that was killed and is not yet waited for has released its flock: its lock is taken
+    over in place, and no process is signalled."""
+    worker = holding(start, path, PLAIN)
+    if form != "our form":
+        written(path, naming(worker.pid, form))
+    worker.kill()
+    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+    inode, told = path.stat().st_ino, list[str]()
+    evidence = examine_lock(str(path), THRESHOLD)
+    with freed(path, told) as lock:
+        assert lock.taken_over == f"PID {worker.pid} is gone"
+        assert path.stat().st_ino == inode
+    assert evidence.verdict is Verdict.STALE
+    assert lock_file.process_stat(worker.pid)[0] == "Z"
+    assert told == []
+
+
+WATCHED = """
+import signal, sys
+from engine.locks import queue_lock as locks
+signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+lock = locks.acquire_lock(sys.argv[1], 1200.0)
+print("held", flush=True)
+sys.stdin.readline()
+print(signal.sigpending() or "unharmed", flush=True)
+sys.stdin.readline()
+"""
+"""A worker that reports any signal, and ends without releasing its lock."""
+
+
+def in_container(*arguments: str) -> subprocess.Popen[str]:
+    """Run Python in a PID namespace of its own, with pipes to it."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*IN_NAMESPACE, *arguments], stdin=pipe, stdout=pipe, text=True)
+
+
+@needs_namespace
+def test_a_worker_in_a_container_is_judged_by_its_flock_from_outside(path: Path) -> None:
+    """Held by a worker in another PID namespace, a lock is respected, and left alone when stuck;
+    once that worker has ended, its lock is taken over: no process is signalled."""
+    with in_container(WATCHED, str(path)) as worker:
+        assert said(worker) == "held"
+        evidence = examine_lock(str(path), THRESHOLD)
+        with pytest.raises(LockBusy, match="which has taken the flock, is running"):
+            acquire_lock(str(path), THRESHOLD)
+        left_alone(path, "another PID namespace")
+        assert is_unharmed(worker)
+        tell(worker)
+        worker.wait()
+    told: list[str] = []
+    with freed(path, told) as lock:
+        assert lock.taken_over == "PID 1 is gone"
+    assert dict(evidence.facts)["PID namespace"].startswith("another one")
+    assert told == []
+
+
+INSIDE = """
+import os, subprocess, sys
+from engine.locks.lock_breaker import UnsafeToSignal, free_lock
+from engine.locks.queue_lock import LockBusy, acquire_lock, examine_lock
+from tests.lock_processes import *
+
+with open("/proc/sys/kernel/ns_last_pid", "w") as last:
+    last.write(str(int(sys.argv[2]) - 1))
+innocent = subprocess.Popen([sys.executable, "-c", INNOCENT], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True)
+assert innocent.pid == int(sys.argv[2]), "the number was not given away"
+assert said(innocent) == "ready"
+told = []
+for clocks in ({}, AN_HOUR_ON):
+    print(examine_lock(sys.argv[1], 1200.0, **clocks).verdict, flush=True)
+    try:
+        free_lock(sys.argv[1], 1200.0, say=told.append, **clocks)
+    except (LockBusy, UnsafeToSignal) as why:
+        print(type(why).__name__, why, flush=True)
+sys.stdin.readline()
+with free_lock(sys.argv[1], 1200.0, say=told.append) as lock:
+    print(lock.taken_over, told, is_unharmed(innocent), flush=True)
+innocent.communicate()
+"""
+
+
+@needs_namespace
+def test_a_worker_outside_is_judged_by_its_flock_from_a_container(path: Path, start: Start) -> None:
+    """From inside it is the same, although there an innocent process has the worker's number."""
+    worker = start(WATCHED, str(path))
+    assert said(worker) == "held"
+    with in_container(INSIDE, str(path), str(worker.pid)) as container:
+        assert said(container) == "held"
+        busy = f"LockBusy PID {worker.pid} of another container or machine is running"
+        assert said(container) == busy
+        assert said(container) == "stuck"
+        assert "another PID namespace" in said(container)
+        assert is_unharmed(worker)
+        worker.kill()
+        worker.wait()
+        tell(container)
+        assert said(container) == f"PID {worker.pid} is gone [] True"
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv to give up a right with")
+def test_root_without_the_right_to_signal_says_so(start: Start) -> None:
+    """Root without CAP_KILL, as in many a container, and another user's stuck worker, proven to be
+    the holder: the kernel refuses the signal, the lock stays, and the reason is reported."""
+    with tempfile.TemporaryDirectory() as folder:  # which, unlike pytest's, others may enter
+        path = Path(folder, "queue.lock")
+        path.touch()
+        for owned in (folder, path):
+            os.chown(owned, 65534, 65534)
+        worker = start(f"import fcntl, os, signal\n{BECOME_NOBODY}\n{INNOCENT}", str(path))
+        assert said(worker) == "ready"
+        written(path, lock_file.format_claim(true_claim(worker.pid)))
+        text, who = path.read_bytes(), f"PID {worker.pid}"
+        argv = ["setpriv", "--bounding-set=-kill", sys.executable, "-c", FREE_LATER, str(path)]
+        run = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert run.stdout.startswith(
+            f"SIGTERM to {who}\npermission denied to signal {who} as uid"
+        ), run
+        assert "CAP_KILL" in run.stdout
+        assert path.read_bytes() == text
+        assert is_unharmed(worker)
+
+
+@pytest.mark.parametrize(("silent", "verdict"), [(60, Verdict.HELD), (1300, Verdict.STUCK)])
+def test_no_change_of_the_date_moves_the_age_of_our_lock(
+    path: Path, start: Start, silent: int, verdict: Verdict
+) -> None:
+    """If the date jumps by an hour or ten years, ahead or back, a working holder is not stuck by
+    it, and a stuck one does not seem alive again."""
+    worker, up = holding(start, path, PLAIN), lock_file.boot_seconds() + silent
+    still = examine_lock(str(path), THRESHOLD, time.time, lambda: up)
+    for jump in (3600.0, -3600.0, 3.2e8, -3.2e8):
+        moved = examine_lock(str(path), THRESHOLD, lambda: time.time() + jump, lambda: up)  # noqa: B023
+        assert moved.verdict is still.verdict is verdict
+        assert moved.signal_refusal == still.signal_refusal == ""
+        assert moved.age == pytest.approx(still.age, abs=0.1)
+    assert still.age == pytest.approx(silent, abs=60)
+    release(worker)
+
+
+def test_a_lock_of_ours_from_the_future_is_as_fresh_as_can_be(path: Path, start: Start) -> None:
+    """A heartbeat that is later than the date and the uptime counts as one of this moment: its
+    holder is running and not signalled; once it is gone the lock is stale."""
+    worker, behind = holding(start, path, PLAIN), later(-3600)
+    evidence = examine_lock(str(path), THRESHOLD, **behind)
+    with pytest.raises(LockBusy, match="is running"):
+        free_lock(str(path), THRESHOLD, say=pytest.fail, **behind)
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    assert (evidence.verdict, evidence.age) == (Verdict.HELD, 0.0)
+    with free_lock(str(path), THRESHOLD, say=pytest.fail, **behind) as lock:
+        assert lock.taken_over == f"PID {worker.pid} is gone"

@@ -1,0 +1,288 @@
+"""What a lock file says, what /proc says of a process, and when nobody may be signalled."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.locks import lock_file, lock_holder
+from engine.locks.lock_file import LockClaim, ProcessMark, format_claim, parse_claim
+from engine.locks.lock_holder import HolderProcess, LockScene, Observer, signal_refusal
+from tests.lock_processes import INNOCENT, marked, said
+from tests.tables import each
+
+Start = Callable[..., subprocess.Popen[str]]
+
+BOOT = "0478a6fb-54b1-47f2-ae6a-cb7a3a69ea7e"
+BOOTED = 1_795_000_000.0
+TAKEN = 1_795_167_737
+"""Epoch seconds at which the scene's lock was written last."""
+
+OURS = LockClaim(
+    4242, TAKEN, ProcessMark(BOOT, 990_000, 4026531836, "mx1", 993, 4242, "ab" * 8, 167_737, 60)
+)
+THEIRS = LockClaim(4242, TAKEN)
+HERE = Observer(5000, 0, BOOT, 4026531836, "mx1", frozenset({4999, 1}))
+WORKER = HolderProcess(4242, "", 990_000, 1, frozenset({993}), "spooldeck queue work", 4242)
+BASH = WORKER._replace(
+    command="bash /usr/sbin/nftban-queue-processor", program="nftban-queue-processor", taker=None
+)
+CHILD = HolderProcess(4300, "", 990_500, 4242, frozenset({993}), "/bin/sh handle.sh", 4242)
+
+
+def scene(**changes: object) -> LockScene:
+    """A stuck lock of ours, of which all is known and all fits."""
+    plain = LockScene(OURS, True, WORKER, (), HERE, 993, 993, "", float(TAKEN), BOOTED)
+    return LockScene._make((plain._asdict() | changes).values())
+
+
+def test_what_is_written_is_read() -> None:
+    """A lock file holds what it was made from, also before the rest of a longer one; the PID and
+    the time come first, in the contract's form."""
+    for claim in (OURS, THEIRS):
+        assert parse_claim(format_claim(claim)) == claim
+    assert parse_claim(format_claim(OURS) + b"tail of\nanother\n") == OURS
+    assert format_claim(OURS).startswith(b"4242\n1795167737\n" + BOOT.encode() + b"\n990000\n")
+    assert format_claim(THEIRS) == b"4242\n1795167737\n"
+
+
+@given(st.integers(0, 9_999_999_999), st.integers(-999_999_999, 9_999_999_999))
+def test_no_sign_of_life_changes_the_length(written: int, alive_at: int) -> None:
+    """Whatever the clocks say, a file written over the one before leaves nothing of it."""
+    assert OURS.mark is not None
+    claim = LockClaim(4242, written, OURS.mark._replace(alive_at=alive_at))
+    assert len(format_claim(claim)) == len(format_claim(OURS))
+    assert parse_claim(format_claim(claim)) == claim
+
+
+@each(
+    ("up", "slept", "silent"),
+    [
+        (167_737 + 30, 60, 30),
+        (167_737 + 3600, 60, 3600),
+        (167_737 + 3600, 60 + 3590, 10),  # the machine slept, and the holder with it
+        (167_737 + 30, 0, 30),
+        (167_000, 60, 0),  # from the future
+    ],
+)
+def test_a_machine_asleep_is_no_silent_holder(up: float, slept: float, silent: float) -> None:
+    """Silent is who gives no sign of life while the machine is awake."""
+    assert lock_holder.heartbeat_age(scene(), TAKEN + 9999.0, up, slept) == silent
+
+
+@given(st.binary(max_size=300) | st.from_regex(rb"[0-9\n+-]{0,40}", fullmatch=True))
+def test_any_bytes_name_a_process_or_none(data: bytes) -> None:
+    """No bytes make the reader fail or return a number that is no PID."""
+    claim = parse_claim(data)
+    assert claim is None or 1 <= claim.pid <= lock_file.MAX_PID
+
+
+@given(st.integers(0, len(format_claim(OURS)) - 1), st.integers(0, 255))
+def test_a_torn_or_changed_lock_is_not_the_same(at: int, byte: int) -> None:
+    """A torn lock of ours names no process, but for its two lines in another program's form; no
+    damage to one byte passes for the same lock."""
+    assert parse_claim(format_claim(OURS)[:at]) in (None, THEIRS)
+    data = bytearray(format_claim(OURS))
+    before, data[at] = data[at], byte
+    assert byte == before or parse_claim(bytes(data)) != OURS or data[at : at + 1] in b"+-"
+
+
+def _ours(**marks: int) -> LockClaim:
+    return marked(OURS, **marks)
+
+
+@each(
+    "changes",
+    [
+        {},
+        {"named": None, "others": (CHILD,)},
+        {"named": None, "others": (CHILD._replace(taker=0),)},
+        {"claim": THEIRS, "named": BASH, "busy": False},
+        {"named": WORKER._replace(uids=frozenset({0})), "claim": _ours(uid=0)},
+        # Whole seconds of CLOCK_BOOTTIME: a heartbeat that equals the start is the first.
+        *({"claim": _ours(alive_at=uptime)} for uptime in (9_898, 9_900, 9_901)),
+    ],
+)
+def test_where_all_fits_there_is_no_doubt(changes: dict[str, object]) -> None:
+    """The holder, a handler it left behind, and the real program: proven, they may be ended."""
+    assert signal_refusal(scene(**changes)) == ""
+
+
+DOUBTS: list[tuple[dict[str, object], str]] = [
+    ({"remote": "nfs4"}, "other machines may share (nfs4)"),
+    ({"observer": HERE._replace(host="mx2")}, "taken on host mx1; this is mx2"),
+    ({"observer": HERE._replace(boot=BOOT[::-1])}, "before the last boot"),
+    ({"observer": HERE._replace(pid_ns=7)}, "another PID namespace"),
+    ({"observer": HERE._replace(pid=4242)}, "PID 4242 is this process"),
+    ({"observer": HERE._replace(ancestors=frozenset({4242}))}, "ancestor of this process"),
+    ({"observer": HERE._replace(uid=1000)}, "permission denied to signal it (use root)"),
+    ({"named": WORKER._replace(hidden="/proc hides it from us")}, "hides it from us"),
+    ({"named": WORKER._replace(uids=frozenset({993, 0}))}, "several uids"),
+    ({"named": WORKER._replace(uids=frozenset())}, "several uids"),
+    ({"named": WORKER._replace(uids=frozenset({0}))}, "does not run as uid 993"),
+    ({"named": WORKER._replace(uids=frozenset({33}))}, "folder belongs to uid 993"),
+    ({"owner": 33}, "runs as uid 993, but the lock's folder belongs to uid 33"),
+    ({"named": WORKER._replace(taker=None)}, "does not hold the flock"),
+    ({"named": WORKER._replace(taker=4243)}, "inherited the flock from PID 4243"),
+    ({"named": WORKER._replace(taker=None, files_hidden=True)}, "cannot see whether"),
+    ({"named": None}, "not visible from here"),
+    ({"named": WORKER._replace(started=990_001)}, "not visible from here"),
+    (
+        {"named": None, "others": (CHILD._replace(taker=4301),)},
+        "but did not inherit it from PID 4242",
+    ),
+    ({"named": None, "others": (CHILD._replace(pid=1),)}, "PID 1 is never signalled"),
+    ({"named": None, "others": (CHILD._replace(pid=5000),)}, "PID 5000 is this process"),
+    ({"named": None, "others": (CHILD._replace(pid=4999),)}, "ancestor of this process"),
+    (
+        {"named": None, "others": (CHILD._replace(pid=4242),)},
+        "but did not inherit it from PID 4242",
+    ),
+    ({"named": None, "others": (CHILD, CHILD._replace(uids=frozenset({33})))}, "uid 33"),
+    ({"claim": _ours(alive_at=9_897)}, "started 2026-11-18 13:51:40Z, after its last heartbeat"),
+    ({"claim": OURS._replace(pid=1), "named": WORKER._replace(pid=1)}, "PID 1 is never"),
+]
+FOREIGN_DOUBTS: list[tuple[dict[str, object], str]] = [
+    ({"mtime": TAKEN + 3.0}, "modified after it was written"),
+    ({"named": BASH._replace(program="cron")}, "does not look like a worker"),
+    ({"named": BASH._replace(program="")}, "does not look like a worker"),
+    ({"writer": 65534}, "does not run as the owner of the lock file"),
+    ({"named": BASH._replace(uids=frozenset({0}))}, "does not run as the owner of the lock file"),
+    ({"named": BASH._replace(hidden="/proc does not show it to us")}, "does not show it"),
+    ({"named": BASH._replace(uids=frozenset({33}))}, "folder belongs to uid 993"),
+    ({"named": BASH._replace(started=16_774_000)}, "not visible from here"),
+    ({"busy": True}, "another process than PID 4242 has the flock"),
+    ({"busy": True, "named": None, "others": (CHILD,)}, "but did not inherit it from PID 4242"),
+    ({"remote": "fuse.sshfs"}, "other machines may share (fuse.sshfs)"),
+    ({"observer": HERE._replace(ancestors=frozenset({4242}))}, "ancestor of this process"),
+]
+THEIR_SCENE: dict[str, object] = {"claim": THEIRS, "named": BASH, "busy": False}
+
+
+@each(
+    ("changes", "why"), DOUBTS + [(THEIR_SCENE | changes, why) for changes, why in FOREIGN_DOUBTS]
+)
+def test_one_thing_that_does_not_fit_is_a_doubt(changes: dict[str, object], why: str) -> None:
+    """Each single thing that is not as it should be keeps all processes from being signalled; so
+    with a lock of the real program, which holds no more than a PID and a time."""
+    assert why in signal_refusal(scene(**changes))
+
+
+ANOTHER_BOOT = HERE._replace(boot=BOOT[::-1])
+CONTRADICTIONS: list[tuple[dict[str, object], str]] = [
+    ({}, ""),
+    (THEIR_SCENE, ""),
+    ({"claim": _ours(alive_at=9_897)}, "started 2026-11-18 13:51:40Z, after its last heartbeat"),
+    ({"named": WORKER._replace(started=990_001)}, "its start time does not match the lock file"),
+    ({"observer": ANOTHER_BOOT}, "from another boot, but a process here holds the flock"),
+    ({"observer": ANOTHER_BOOT, "named": None, "others": (CHILD,)}, "from another boot"),
+    ({"observer": ANOTHER_BOOT, "named": None, "busy": False}, ""),
+]
+
+
+@each(("changes", "why"), CONTRADICTIONS)
+def test_facts_that_exclude_each_other_are_named(changes: dict[str, object], why: str) -> None:
+    """A heartbeat before the start, another start time or another boot contradicts the flock."""
+    found = lock_holder.find_contradiction(scene(**changes))
+    assert why in found
+    assert bool(found) is bool(why)
+
+
+@each(
+    ("line", "program"),
+    [
+        ("/bin/bash /usr/sbin/nftban-queue-processor", "nftban-queue-processor"),
+        ("-bash", ""),
+        ("/usr/bin/python3.11 /usr/bin/spooldeck queue work", "spooldeck"),
+        ("vim /etc/nftban.conf", "vim"),
+        ("tail -f /var/log/nftban/queue.log", "tail"),
+        ("bash -c nftban", "-c"),
+        ("nftban queue process", "nftban"),
+        ("", ""),
+    ],
+)
+def test_a_command_line_names_one_program(line: str, program: str) -> None:
+    """What a process runs is its program, or an interpreter's script, never a file it works on."""
+    assert lock_holder.program_name(line.split(" ")) == program
+
+
+FLOCK = "held by PID 4300 (/bin/sh handle.sh)"
+
+
+@each(
+    ("named", "said"),
+    [
+        (WORKER._replace(taker=None), FLOCK),
+        (WORKER._replace(taker=None, files_hidden=True), f"? {FLOCK}"),
+        (HolderProcess(4242, "/proc hides it from us"), f"? {FLOCK}"),
+        (WORKER, "held by PID 4242, PID 4300 (/bin/sh handle.sh)"),
+    ],
+)
+def test_hidden_files_make_the_flock_uncertain(named: HolderProcess, said: str) -> None:
+    """If the holder's files are hidden, the processes seen to have the flock may not be all."""
+    assert dict(lock_holder.list_facts(scene(named=named, others=(CHILD,)), 5, 60))["flock"] == said
+
+
+def test_a_process_is_seen_as_it_is(tmp_path: Path, start: Start) -> None:
+    """A process is shown with its parent, its user, its command line, and the flock that it has;
+    one that was killed is not, even before its parent has waited for it."""
+    lock, other = tmp_path / "lock", tmp_path / "other"
+    lock.touch()
+    other.touch()
+    child = start(INNOCENT, str(lock))
+    assert said(child) == "ready"
+    seen, elsewhere = (lock_holder.read_process(child.pid, path.stat()) for path in (lock, other))
+    assert seen is not None and elsewhere is not None
+    assert (seen.taker, seen.parent) == (child.pid, os.getpid())
+    assert seen.uids == {os.geteuid()}
+    assert seen.command.startswith(f"{sys.executable} -c ")
+    assert not seen.hidden
+    assert elsewhere.taker is None
+    assert [process.pid for process in lock_holder.processes_with_flock(lock.stat())] == [child.pid]
+    child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert lock_holder.read_process(child.pid, lock.stat()) is None
+    child.wait()
+    assert lock_holder.read_process(child.pid, lock.stat()) is None
+
+
+def test_a_thread_is_no_process_and_a_local_folder_is_not_remote(
+    tmp_path: Path, start: Start
+) -> None:
+    """The number of a thread is accepted by kill(2), but no process has it; a temporary folder is
+    not taken for one that other machines share."""
+    child = start(
+        "import sys, threading\nthread = threading.Thread(target=sys.stdin.readline)\n"
+        "thread.start()\nprint(thread.native_id, flush=True)\n"
+    )
+    thread = int(said(child))
+    os.kill(thread, 0)
+    assert lock_holder.read_process(thread, tmp_path.stat()) is None
+    fd = os.open(tmp_path, os.O_RDONLY)
+    assert lock_holder.shared_file_system(fd) == ""
+    os.close(fd)
+
+
+def test_a_worker_whose_lock_file_was_removed_is_seen(tmp_path: Path) -> None:
+    """Who has a lock file open that is at its path no more works on; nobody else does."""
+    path = tmp_path / "queue.lock"
+    path.touch()
+    code = f"import sys; f = open({str(path)!r}); print(flush=True); sys.stdin.read()"
+    argv = [sys.executable, "-c", code]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdout.readline()
+        there = lock_holder.deleted_lock_holder(str(path))
+        path.unlink()
+        removed = lock_holder.deleted_lock_holder(str(path))
+        child.stdin.close()
+        child.wait()
+    assert (there, removed) == (None, child.pid)
+    assert lock_holder.deleted_lock_holder(str(path)) is None

@@ -1,0 +1,261 @@
+"""The holder of a lock in /proc: state, CPU, I/O, children, files, between two readings."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+from engine.locks import process_stats
+from engine.locks.process_stats import (
+    MAX_FILES,
+    OpenFiles,
+    ProcessDelta,
+    ProcessStats,
+    ProcReader,
+    describe_state,
+    list_facts,
+    read_stats,
+    stats_delta,
+)
+from tests.lock_processes import INNOCENT, Child, said, tell
+
+Start = Callable[..., Child]
+
+BUSY = """
+import sys, time
+print("ready", flush=True)
+sys.stdin.readline()
+while time.process_time() < {cpu}:
+    pass
+with open(sys.argv[1], "wb") as file:
+    file.write(b"x" * {bytes})
+print("done", flush=True)
+sys.stdin.readline()
+"""
+"""Once it is told to, it uses so many seconds of CPU and writes so many bytes."""
+
+PARENT = """
+import subprocess, sys
+pipe = subprocess.PIPE
+child = subprocess.Popen(["sh", "-c", "echo ready; read answer"], stdin=pipe, stdout=pipe)
+child.stdout.readline()  # a process that still executes its program has no command line
+print(child.pid, flush=True)
+sys.stdin.readline()
+child.kill()
+"""
+
+
+def each(seconds: float = 5.0) -> ProcReader:
+    """The real /proc, read each so many seconds."""
+    moments = count(10_000.0, seconds)
+    return ProcReader(clock=lambda: next(moments))
+
+
+def until(look: Callable[[], ProcessStats], state: str) -> ProcessStats:
+    """The first look that finds a process in a state; the kernel needs a moment for that."""
+    for _ in range(100_000):
+        seen = look()
+        if seen.state == state:
+            return seen
+        os.sched_yield()
+    raise AssertionError(f"never {state}: {seen}")
+
+
+def a_reading(**fields: object) -> ProcessStats:
+    """A process that sleeps; only what is named matters."""
+    usual = ProcessStats(4711, 100.0, state="S", started=50, io_bytes=(0, 0), waits="do_wait")
+    return usual._replace(**fields)  # type: ignore[arg-type]
+
+
+# ---- real processes
+
+
+def test_one_that_is_at_work(tmp_path: Path, start: Start) -> None:
+    """What it used and moved between two readings is told, and that it works."""
+    child = start(BUSY.format(cpu=0.2, bytes=1_000_000), str(tmp_path / "out"))
+    assert said(child) == "ready"
+    proc = ProcReader(clock=iter((100.0, 102.0)).__next__)
+    before = process_stats._read(child.pid, proc)
+    tell(child)
+    assert said(child) == "done"
+    done = stats_delta(before, process_stats._read(child.pid, proc))
+    assert done is not None
+    assert done.seconds == 2.0
+    assert 0.1 <= done.cpu <= 2.0
+    assert done.io_bytes is not None and done.io_bytes >= 1_000_000
+    assert done.is_working
+    assert "s of CPU" in process_stats.describe_activity(done)
+    assert "KiB read and written in the last 2 s" in process_stats.describe_activity(done)
+
+
+def test_a_process_sleeps_is_stopped_and_ends(start: Start) -> None:
+    """Asleep it uses no CPU, moves nothing, does not work, and the words say where it waits.
+    SIGSTOP is told apart from sleep. A zombie has ended; once it is waited for it is gone."""
+    child, proc = start(INNOCENT), each()
+    assert said(child) == "ready"
+    before = until(lambda: read_stats(child.pid, proc=proc), "S")
+    done = stats_delta(before, read_stats(child.pid, proc=proc))
+    assert done is not None
+    assert (done.cpu, done.io_bytes, done.is_working) == (0.0, 0, False)
+    assert describe_state(before).startswith("sleeps")
+    assert "no CPU, nothing read or written in the last" in process_stats.describe_activity(done)
+    child.send_signal(signal.SIGSTOP)
+    os.waitpid(child.pid, os.WUNTRACED)
+    seen = read_stats(child.pid)
+    assert process_stats.is_stopped(seen) and describe_state(seen) == "is stopped by a signal"
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert (
+        describe_state(read_stats(child.pid))
+        == "has exited, but its parent has not reaped it (zombie)"
+    )
+    child.wait()
+    assert list_facts(read_stats(child.pid), None) == (
+        ("state", f"? PID {child.pid}: it has exited"),
+    )
+
+
+def test_one_with_children(start: Start) -> None:
+    """Its children and what they do are told, by PID, command and age."""
+    parent = start(PARENT)
+    pid = int(said(parent))
+    seen = read_stats(parent.pid)
+    tell(parent)
+    parent.wait()
+    assert not isinstance(seen.descendants, str)
+    assert [(child.pid, child.command) for child in seen.descendants] == [
+        (pid, "sh -c echo ready; read answer")
+    ]
+    told = dict(list_facts(seen, None))["children"]
+    assert told.startswith(f"PID {pid} sh -c echo ready; read answer, ")
+    assert " old: " in told
+
+
+def test_files_below_the_spool(tmp_path: Path, start: Start) -> None:
+    """How many files it has open, and which of them lie below the folder, by their paths there."""
+    (tmp_path / "run").mkdir()
+    lock = tmp_path / "run" / "queue.lock"
+    lock.touch()
+    child = start(INNOCENT, str(lock))
+    assert said(child) == "ready"
+    here, elsewhere = (
+        read_stats(child.pid, str(tmp_path)).files,
+        read_stats(child.pid, "/nowhere").files,
+    )
+    assert isinstance(here, OpenFiles)
+    assert (here.amount, here.below, here.more) == (4, ("run/queue.lock",), False)
+    assert isinstance(elsewhere, OpenFiles)
+    assert elsewhere.below == ()
+
+
+# ---- what is hidden, foreign, or too much
+
+
+def refusing(*endings: str) -> ProcReader:
+    """The real /proc, but for files that we are not let at."""
+
+    def guarded(look: Callable[[str], object]) -> Callable[[str], object]:
+        def guard(path: str) -> object:
+            if path.endswith(endings):
+                raise PermissionError(errno.EACCES, "Permission denied", path)
+            return look(path)
+
+        return guard
+
+    real = process_stats.REAL_PROC
+    parts = (guarded(real.read), guarded(real.names), guarded(real.link))
+    return ProcReader(*parts, each().clock)  # type: ignore[arg-type]
+
+
+def test_a_hidden_value_is_unknown_with_its_reason() -> None:
+    """Another user's I/O, files and children are `?`, and why; what is known is told."""
+    proc = refusing("/io", "/fd", "/task", "/wchan")
+    before, now = read_stats(os.getpid(), proc=proc), read_stats(os.getpid(), proc=proc)
+    told = dict(list_facts(now, stats_delta(before, now)))
+    assert told["open files"] == told["children"] == "? permission denied"
+    assert told["IO"] == "? permission denied"
+    assert told["state"] in ("runs", "sleeps")
+    hidden = read_stats(os.getpid(), proc=refusing("/stat"))
+    assert list_facts(hidden, None) == (("state", f"? PID {os.getpid()}: permission denied"),)
+
+
+def test_many_open_files_are_capped() -> None:
+    """Not more than some hundred are looked at, and it is said how many there are."""
+    proc = process_stats.REAL_PROC._replace(
+        names=lambda path: [str(n) for n in range(5000)] if path.endswith("fd") else [],
+        link=lambda path: f"/spool/{int(path.rpartition('/')[2])}",
+    )
+    files = read_stats(os.getpid(), "/spool", proc).files
+    assert isinstance(files, OpenFiles)
+    assert (files.amount, len(files.below), files.more) == (5000, MAX_FILES, True)
+    told = dict(list_facts(a_reading(files=files), None))["open files"]
+    assert told.startswith(f"5,000 ({MAX_FILES} examined); in the spool: 0, 1, 2, 3")
+    assert told.endswith(f"and {MAX_FILES - 4} more")
+
+
+def test_foreign_words_are_inert() -> None:
+    """A command line, a path or a symbol acts on no terminal."""
+    red = "\x1b[31mred"
+    proc = ProcReader(
+        read=lambda path: {
+            "stat": b"7 (x) S 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 5 0",
+            "cmdline": red.encode(),
+            "wchan": red.encode(),
+            "io": b"rchar: 1\nwchar: 2\n",
+            "children": b"8" if "/7/" in path else b"",
+        }[path.rpartition("/")[2]],
+        names=lambda path: ["7"],
+        link=lambda path: f"/spool/{red}",
+    )
+    text = "".join(words for _, words in list_facts(read_stats(7, "/spool", proc), None))
+    assert "[31mred" in text
+    assert text.isprintable()
+
+
+# ---- between two readings
+
+
+def test_cpu_and_io_between_two_readings() -> None:
+    """A worker that waits for its busy handler is running; what an older child did does not count,
+    nor does waking up now and then. Too close to one another, or of two processes, two readings say
+    nothing of what was done."""
+    hz = os.sysconf("SC_CLK_TCK")
+    old = a_reading(pid=8, cpu=500 * hz, io_bytes=(7, 7))
+    young = a_reading(pid=9, started=9999, cpu=2 * hz, io_bytes=(100, 50))
+    before, now = (
+        a_reading(when=90.0, descendants=(old,)),
+        a_reading(when=100.0, descendants=(old, young)),
+    )
+
+    assert stats_delta(before, now) == ProcessDelta(10.0, 2.0, 150)
+    for other in (
+        a_reading(when=99.9),
+        a_reading(when=90.0, started=49),
+        a_reading(when=90.0, unknown="it has exited"),
+    ):
+        assert stats_delta(other, a_reading()) is None
+    for done, works in (
+        (ProcessDelta(5.0, 0.05, 400), False),
+        (ProcessDelta(5.0, 0.2, 0), True),
+        (ProcessDelta(5.0, 0.0, 5 * 65536), True),
+        (ProcessDelta(5.0, 0.0, None), False),
+    ):
+        assert done.is_working is works
+
+
+def test_the_state_in_words() -> None:
+    """The kernel's letters and symbols are told in words, and kept where there is no word."""
+    disk = "waits for a disk or a server, no signal can end it (io_schedule)"
+    for fields, words in (
+        ({}, "sleeps, waits for a child to end (do_wait)"),
+        ({"waits": "new_in_7_1"}, "sleeping in new_in_7_1"),
+        ({"waits": ""}, "sleeps"),
+        ({"state": "D", "waits": "io_schedule"}, disk),
+        ({"state": "R"}, "runs"),
+        ({"state": "Q"}, "is in state Q"),
+    ):
+        assert describe_state(a_reading(**fields)).startswith(words)

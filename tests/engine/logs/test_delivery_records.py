@@ -1,0 +1,170 @@
+"""What delivery records say of failures: written by either program, cut, replaced, or hostile."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.logs import delivery_records
+from engine.logs.delivery_records import FAILED, RETRIED, SPOOLED, SUCCESS, Delivery
+from engine.monitor.delivery_reader import (
+    TAIL_BYTES,
+    DeliveryReader,
+    parse_failures,
+    parse_refusals,
+)
+from engine.monitor.mail_monitor import MAX_FAILURES, merge_failures
+from engine.monitor.transport_health import Failure, Refusals
+from tests.engine.task_builders import GOLDEN
+from tests.examples import examples
+
+NOON = 1_795_176_000.0
+"""2026-11-20T12:00:00Z."""
+
+
+def record(second: int, reason: str, transport: str = "curl", result: str = "failed") -> bytes:
+    """A line as both programs write it."""
+    said = {"ts": f"2026-11-20T12:00:{second:02}Z", "transport": transport, "recipient": "a@\u2026"}
+    return json.dumps({**said, "result": result, "reason": reason}).encode() + b"\n"
+
+
+ODD = st.characters(categories=["Cs", "Cc", "Cf", "Po"])
+ANY = st.text(max_size=300) | st.text(ODD, max_size=300)
+"""Any text: controls, quotes and lone surrogates are in it, and it may be too long."""
+
+MOMENTS = st.floats(0, 4e9)
+"""Epoch seconds of a century and more."""
+
+
+@given(
+    st.builds(Delivery, MOMENTS, ANY, ANY, st.sampled_from([SUCCESS, FAILED, SPOOLED]) | ANY, ANY)
+)
+def test_what_is_written_is_what_is_read(told: Delivery) -> None:
+    """Whatever becomes of a mail, its line is one, safe to show, and says the same when read."""
+    line = delivery_records.format_record(told)
+    assert delivery_records.parse_record(line) == delivery_records.normalize_delivery(told)
+    assert delivery_records.format_record(delivery_records.normalize_delivery(told)) == line
+    assert line.count(b"\n") == 1 and line.endswith(b"\n")
+    assert line[:-1].decode().isprintable()
+
+
+@examples(40)
+@given(
+    st.binary(max_size=300)
+    | st.recursive(ANY | st.none() | st.integers(), st.lists).map(
+        lambda said: json.dumps(said).encode()
+    )
+)
+def test_whatever_else_a_line_holds_is_no_record(raw: bytes) -> None:
+    """Noise, or JSON of another kind: nothing is raised."""
+    assert delivery_records.parse_record(raw) is None
+
+
+def test_the_real_programs_records_are_read() -> None:
+    """Written again, each of them is the same to the byte."""
+    for raw in (GOLDEN / "delivery.jsonl").read_bytes().splitlines(keepends=True):
+        told = delivery_records.parse_record(raw)
+        assert told is not None
+        assert delivery_records.format_record(told) == raw
+
+
+def test_only_failures_are_listed_the_latest_first() -> None:
+    """Each with its word, and with the transport's own words if they are recorded; a torn line,
+    another's JSON and control characters hide no others, and do not last."""
+    data = (
+        record(1, "send_failed_rc_1")
+        + record(2, "rejected_550: 5.1.1 user unknown: x")
+        + record(3, "", result="success")
+        + record(4, "after_3_retries", result="spooled")
+        + record(5, "421 4.7.0 try later", "postfix")
+    )
+    rejected = Failure(NOON + 2, "rejected_550", "5.1.1 user unknown: x")
+    assert parse_failures(data) == {
+        "postfix": (Failure(NOON + 5, "421 4.7.0 try later"),),
+        "curl": (rejected, Failure(NOON + 1, "send_failed_rc_1")),
+    }
+    data = b'{"ts":"2026\n[1,2]\n\xff\xfe\n' + record(1, "x" * 5000) + record(2, "torn")[:-4]
+    ((failure,),) = parse_failures(data).values()
+    assert failure.word == "x" * 200
+    many = parse_failures(b"".join(record(n % 60, f"e{n}") for n in range(500)))
+    assert (len(many["curl"]), many["curl"][0].word) == (MAX_FAILURES, "e499")
+
+
+def test_the_file_is_followed_by_its_name(tmp_path: Path) -> None:
+    """It is put in place anew when it is cut; nothing is told twice, and nothing stale stays; of a
+    long file only the end is read. A FIFO or a folder in its place is an error, not an empty file.
+    """
+    path = tmp_path / "delivery.jsonl"
+    deliveries = DeliveryReader(str(path))
+    assert deliveries.read() == {}
+
+    path.write_bytes(record(1, "a"))
+    assert [f.word for f in deliveries.read()["curl"]] == ["a"]
+    (tmp_path / "new").write_bytes(record(1, "a") + record(2, "b"))
+    (tmp_path / "new").rename(path)
+    assert [f.word for f in deliveries.read()["curl"]] == ["b", "a"]
+    path.write_bytes(record(1, "old") + b" " * TAIL_BYTES + b"\n" + record(2, "new"))
+    assert [f.word for f in deliveries.read()["curl"]] == ["new"]
+    path.unlink()
+    assert deliveries.read() == {}
+    os.mkfifo(path)
+    for other in (path, tmp_path):
+        with pytest.raises(OSError, match="not a regular file"):
+            DeliveryReader(str(other)).read()
+
+
+def test_log_and_records_tell_of_one_failure_once() -> None:
+    """The log has the word and the records the words, within a second or two of each other."""
+    logged = (Failure(100.0, "rejected_550"), Failure(90.0, "connect_refused"))
+    recorded = (
+        Failure(101.0, "rejected_550", "user unknown"),
+        Failure(50.0, "connect_refused", "port 25"),
+        Failure(None, "auth_535"),
+    )
+    assert merge_failures(logged, recorded) == (
+        Failure(100.0, "rejected_550", "user unknown"),
+        Failure(90.0, "connect_refused"),
+        Failure(50.0, "connect_refused", "port 25"),
+        Failure(None, "auth_535"),
+    )
+
+
+def test_only_a_refusal_for_good_or_a_loss_is_a_refusal(tmp_path: Path) -> None:
+    """Of all failures those are counted that no attempt follows; a cut file is read again."""
+    reasons = ("rejected_550: 550 no", "connect_refused", "lost: disk full", "rejected_bad_mail: x")
+    data = b"".join(record(n, reason, "none") for n, reason in enumerate(reasons))
+    data += record(9, "rejected_550", result="spooled")
+    found = [(each.when, each.word, each.text) for each in parse_refusals(data).failures]
+    assert found == [
+        (NOON + 3, "rejected_bad_mail", "x"), (NOON + 2, "lost", "disk full"),
+        (NOON, "rejected_550", "550 no"),
+    ]  # fmt: skip
+    reader = DeliveryReader(str(path := tmp_path / "delivery.jsonl"))
+    path.write_bytes(data)
+    reader.read()
+    assert (len(reader.refusals.failures), reader.refusals.since) == (3, 0.0)
+    path.unlink()
+    reader.read()
+    assert reader.refusals == Refusals()
+
+
+def test_a_refusal_that_an_operator_retried_is_none() -> None:
+    """One refusal of that recipient less, the latest before the retry; a later one counts."""
+    retry = record(5, RETRIED, "none", "spooled")
+    lines = [record(1, "rejected_a: x"), record(2, "rejected_b: x"), retry, record(6, "lost: y")]
+    found = parse_refusals(b"".join(lines)).failures
+    assert [each.word for each in found] == ["lost", "rejected_a"]
+
+
+def test_removed_records_are_known_to_be_missing() -> None:
+    """With as many records as are kept, or in a file that is read in part, what happened before
+    the oldest one is unknown."""
+    data = record(1, "rejected_a: x") + record(2, "rejected_b: x")
+    assert parse_refusals(data, kept=3).since == 0.0
+    assert parse_refusals(data, kept=2).since == NOON + 1
+    assert parse_refusals(b"torn\n" + data, torn=True, kept=9).since == NOON + 1

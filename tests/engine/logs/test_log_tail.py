@@ -1,0 +1,296 @@
+"""A log followed by polls: parsed lines, rotation, truncation, long lines, shared logs."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.logs import log_tail
+from engine.logs.log_tail import LogLine, SharedLog, Tail, format_log_line, parse_log_line
+from tests.engine.task_builders import GOLDEN
+
+
+@pytest.fixture(autouse=True)
+def new_york(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Local time is that of New York, so that it is not UTC anywhere by chance."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Return where the log is."""
+    return tmp_path / "some.log"
+
+
+@pytest.fixture
+def follow(log: Path) -> Iterator[Callable[..., Tail]]:
+    """Follow the log; it is closed in the end."""
+    tails: list[Tail] = []
+
+    def start(backlog: int = log_tail.BACKLOG_BYTES) -> Tail:
+        tails.append(Tail(str(log), backlog))
+        return tails[-1]
+
+    yield start
+    for tail in tails:
+        tail.close()
+
+
+def add(log: Path, text: str | bytes) -> None:
+    """Append to a log, as another process does."""
+    with log.open("ab") as file:
+        file.write(text.encode() if isinstance(text, str) else text)
+
+
+def texts(lines: list[LogLine]) -> list[str]:
+    """Return what the lines say."""
+    return [line.text for line in lines]
+
+
+def of(when: float | None, level: str = "", text: str = "") -> LogLine:
+    """A line of the log named log."""
+    return LogLine(when, level, text, "log")
+
+
+READ: dict[bytes, LogLine] = {
+    b"[2026-11-20 09:41:15] [INFO] Task queued: 1 (a: b)": of(1795185675.0, "INFO",
+     "Task queued: 1 (a: b)"),
+    b"[2026-07-01 00:00:00] [ALERT] x\r\n": of(1782878400.0, "ALERT", "x"),
+    b"[2026-07-01 00:00:00] [warn]": of(1782878400.0, "WARN", ""),
+    b"20261120094115 started, PID 7": of(1795185675.0, "", "started, PID 7"),
+    b"{}": of(None),
+    b'{"msg": "m", "level": "warn", "ts": 5}': of(5.0, "WARN", "m"),
+    b'{"message": "m", "severity": 50, "time": 5000000000000}': of(5000000000.0, "ERROR", "m"),
+    b'{"a": 1, "b": "x", "c": {"d": null}}': of(None, "", 'a=1 b=x c={"d": null}'),
+    b'{"timestamp": "2026-11-20T09:41:15Z"}': of(1795167675.0),
+    b'{"timestamp": "2026-11-20 09:41:15"}': of(1795185675.0),
+    b'{"time": "noon", "msg": 3}': of(None, "", "3"),
+    b'{"time": true, "level": null}': of(None),
+    b'{"time": NaN}': of(None),
+    b'{"time": 1e400}': of(None),
+    b'{"level":"error","event":"failed","run":"r","pid":7,"db":"/a/q.db","type":"user",'
+     b'"job":3,"reg":7,"ms":12,"next_attempt_at":9,"to":"a***@b","error":"451 busy"}': of(None,
+     "ERROR", "failed 7-user job=3 to=a***@b error=451 busy next_attempt_at=9 ms=12 run=r pid=7"
+     " db=/a/q.db"),
+    b'{"event":"redirect_blocked","pid":7,"type":"user"}': of(None, "",
+     "redirect_blocked type=user pid=7"),
+    b'{"event":"x","reg":[1],"type":"a"}': of(None, "", "x reg=[1] type=a"),
+}  # fmt: skip
+ONLY_TEXT = [
+    *(b"[2026-13-01 00:00:00] [INFO] x", b"[2026-07-01 25:00:00] [INFO] x", b"[", b"", b"{"),
+    *(b"[2026-07-01 00:00:00] INFO x", b"[2026-07-01 00:00:00] [IN FO] x", b"{1: 2}"),
+    *(b"[2026-07-01T00:00:00] [INFO] x", "[٢٠٢٦-07-01 00:00:00] [INFO] x".encode()),
+    *(b"20261320094115 x", b"20261120094115", b"2026112009411 x", b"20261120094199 x"),
+    *(b"Nov 20 09:41:15 host sshd[3]: x", b'{"event":"failed","run":"r","pi'),
+    *(b'{"time": ' + b"9" * 5000 + b"}", b'{"a": ' + b"[" * 60000),
+]
+
+
+def test_a_line_is_read_as_what_it_is() -> None:
+    """Lines of the contract and of JSON give time and level; all others are only text. No text that
+    we write ends its line, or acts on a terminal."""
+    assert {raw: parse_log_line(raw, "log") for raw in READ} == READ
+    for raw in ONLY_TEXT:
+        assert parse_log_line(raw, "log") == of(None, "", raw.decode())
+    assert format_log_line("INFO", "a\nb\x1b[31m\udcff", 1795167675.9) == (
+        "[2026-11-20 04:41:15] [INFO] a\ufffdb\ufffd[31m\ufffd\n".encode()
+    )
+
+
+def test_the_real_programs_logs_are_understood() -> None:
+    """Each line gives its time and its level, and writing it again gives the same bytes; a JSON
+    line without a message says everything that it holds."""
+    for name in ("queue.log", "queue.processor-run.log", "mail.log"):
+        for raw in (GOLDEN / name).read_bytes().splitlines(keepends=True):
+            line = parse_log_line(raw, name)
+            assert line.when is not None
+            assert format_log_line(line.level, line.text, line.when) == raw
+    raw = (GOLDEN / "delivery.jsonl").read_bytes().splitlines()[0]
+    line = parse_log_line(raw, "delivery.jsonl")
+    assert line.when is not None
+    assert f"transport={json.loads(raw)['transport']}" in line.text
+
+
+def test_new_lines_come_once(log: Path, follow: Callable[..., Tail]) -> None:
+    """The old lines come first, then the added ones, each in one poll only; a line is whole when it
+    comes, even when it was cut inside a character. Of a renamed log the rest comes before the new
+    file, a torn line at its end as it is."""
+    add(log, "one\ntwo\n")
+    tail = follow()
+    for added, expected in (
+        (b"", ["one", "two"]),
+        (b"", []),
+        (b"three\n\nfour\n", ["three", "", "four"]),
+        (b"", []),
+        ("Gr\u00fc\u00dfe\n".encode()[:3], []),
+        ("Gr\u00fc\u00dfe\n".encode()[3:], ["Gr\u00fc\u00dfe"]),
+    ):
+        add(log, added)
+        assert texts(tail.poll()) == expected
+    add(log, "two\ntorn")
+    log.rename(log.with_suffix(".1"))
+    assert texts(tail.poll()) == ["two"]
+    add(log, "three\n")
+    assert texts(tail.poll()) == ["torn", "three"]
+    add(log, "four\n")
+    assert texts(tail.poll()) == ["four"]
+
+
+def test_only_the_end_of_a_long_log_is_shown(log: Path, follow: Callable[..., Tail]) -> None:
+    """The backlog begins with a whole line; however large the log, little of it is read."""
+    add(log, "aaaa\nbbbb\ncccc\n")
+    for size, lines in (
+        (10, ["bbbb", "cccc"]),
+        (9, ["cccc"]),
+        (0, []),
+        (99, ["aaaa", "bbbb", "cccc"]),
+    ):
+        assert texts(follow(size).poll()) == lines
+    with log.open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(1 << 30)
+        file.write(b"\nthe end\n")
+    assert texts(follow().poll()) == ["the end"]
+
+
+@pytest.mark.parametrize("again", [b"", b"six\nten\n", b"three\nfour\nfive\n"])
+def test_a_log_that_is_emptied_is_followed(
+    log: Path, follow: Callable[..., Tail], again: bytes
+) -> None:
+    """Copied away and truncated, it goes on from its new beginning, also when it has grown beyond
+    where we were: what was before that place has changed."""
+    add(log, "one\ntwo\n" if again else "one\ntorn")
+    tail = follow()
+    tail.poll()
+    os.truncate(log, 0)
+    add(log, again)
+    os.utime(log, ns=(1, 1))
+    assert texts(tail.poll()) == (again.decode().split() or ["torn"])
+    add(log, "two\n")
+    assert texts(tail.poll()) == ["two"]
+
+
+def test_a_log_that_comes_later_is_read_whole(
+    log: Path, tmp_path: Path, follow: Callable[..., Tail]
+) -> None:
+    """A log, or its folder, need not be there yet, and may be replaced; what comes is all new,
+    invalid UTF-8 and NUL bytes included."""
+    tail = follow(0)
+    assert tail.poll() == []
+    add(log, b"a\xff\x00b\n[2026-07-01 00:00:00] [INFO] \xc3\n")
+    assert texts(tail.poll()) == ["a\ufffd\x00b", "\ufffd"]
+    log.unlink()
+    add(log, "x" * 100_000 + "\nlast\n")
+    assert texts(tail.poll())[-1] == "last"
+    late = Tail(str(tmp_path / "no" / "folder"))
+    assert late.poll() == []
+    late.close()
+    late.close()
+
+
+def test_a_poll_is_bounded(log: Path, follow: Callable[..., Tail]) -> None:
+    """A megabyte without an end comes as one line of bounded length, and the next line is whole;
+    the limit itself is not cut. However much was added, a poll brings a bounded part of it."""
+    tail = follow()
+    tail.poll()
+    add(log, b"x" * (1 << 20) + b"\nnext\n" + b"y" * 65536 + b"\n")
+    lines = [line for _ in range(4) for line in tail.poll()]
+    cut = " ... cut at 65,536 bytes"
+    assert [len(line.text) for line in lines] == [65536 + len(cut), 4, 65536]
+    assert lines[0].text.endswith(f"xx{cut}")
+    add(log, "x\n" * 80_000)
+    counts = [len(tail.poll()) for _ in range(20)]
+    assert max(counts) < 50_000
+    assert sum(counts) == 80_000
+
+
+def test_a_log_that_cannot_be_followed_loses_nothing(
+    log: Path, follow: Callable[..., Tail]
+) -> None:
+    """The lines before the rotation come; that the new log is none is said by the next poll."""
+    add(log, "one\n")
+    tail = follow()
+
+    def refused() -> None:
+        with pytest.raises(OSError, match="expected a regular file"):
+            tail.poll()
+
+    log.rename(log.with_suffix(".1"))
+    log.mkdir()
+    refused()
+    log.rmdir()
+    log.with_suffix(".1").rename(log)
+    assert texts(tail.poll()) == ["one"]
+    add(log, "two\ntorn")
+    log.rename(log.with_suffix(".1"))
+    log.mkdir()
+    assert texts(tail.poll()) == ["two", "torn"]
+    refused()
+    log.rmdir()
+    add(log, "three\n")
+    assert texts(tail.poll()) == ["three"]
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.binary(max_size=20).map(lambda b: ("add", b.replace(b"\r", b""))),
+        st.just(("add", b"\n")),
+        st.just(("rotate", b"")),
+        st.just(("poll", b"")),
+    ),
+    max_size=30,
+)
+
+
+@given(ACTIONS)
+def test_no_line_is_lost_and_none_comes_twice(
+    tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, bytes]]
+) -> None:
+    """Whatever is added and rotated between polls, the lines come in order, each once."""
+    log = tmp_path_factory.mktemp("law") / "log"
+    log.touch()
+    tail = Tail(str(log))
+    tail.poll()
+    written, got = [b""], []
+    for number, (action, data) in enumerate(actions):
+        if action == "add":
+            add(log, data)
+            written[-1] += data
+        elif action == "rotate":
+            got += texts(tail.poll())  # of two rotations between polls the middle one is lost
+            log.rename(log.with_suffix(f".{number}"))
+            log.touch()
+            written.append(b"")
+        else:
+            got += texts(tail.poll())
+    got += texts(tail.poll())
+    tail.close()
+
+    pieces = [part.split(b"\n") for part in written]
+    expected = [line for part in pieces[:-1] for line in (part if part[-1] else part[:-1])]
+    expected += pieces[-1][:-1]
+    assert got == [parse_log_line(line, "").text for line in expected]
+
+
+def test_of_a_shared_log_what_another_database_says_is_left_out(log: Path) -> None:
+    """Two write there of a task 7-user each: one of them is followed, with all that names none."""
+    add(log, '{"event": "sent", "reg": 7, "type": "user", "db": "/b.db"}\n')
+    add(log, '{"event": "failed", "reg": 7, "type": "user", "db": "/a.db"}\n')
+    add(log, '{"event": "noted"}\nplain words, db=/b.db\n{"event": "torn", "db": "/b.db')
+    tail, all_of_it = Tail(SharedLog(str(log), "/a.db")), Tail(str(log))
+    found, whole = tail.poll(), all_of_it.poll()
+    assert texts(found) == ["failed 7-user db=/a.db", "noted", "plain words, db=/b.db"]
+    assert texts(whole) == ["sent 7-user db=/b.db", *texts(found)]
+    add(log, '"}\n{"event": "sent", "db": "/a.db"}\n')
+    assert texts(tail.poll()) == ["sent db=/a.db"]
+    for one in (tail, all_of_it):
+        one.close()

@@ -1,0 +1,356 @@
+"""Write the mail log, counters, metrics and delivery records as the real program does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.logs.log_tail import parse_log_line
+from engine.logs.task_events import parse_event
+from engine.mail.send.delivery_log import DeliveryPaths, Ledger
+from engine.mail.send.mail_metrics import MailFigures, render_metrics
+from engine.monitor.prometheus import CounterFiles
+from engine.system import files
+from tests.programs import start_rivals
+from tests.tables import each
+
+GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "nftban"
+TASK = "20261120T094604Z-mail_send-2f72c807"
+ADMIN = "admin@example.com"
+
+
+class Book:
+    """A ledger with a set clock, and the files that it wrote."""
+
+    def __init__(self, root: Path) -> None:
+        log, deliveries = f"{root}/log/mail.log", f"{root}/mail/delivery.jsonl"
+        metrics = f"{root}/metrics"
+        self.places = DeliveryPaths(
+            log, f"{metrics}/mail.prom", f"{metrics}/counters", deliveries, root=str(root)
+        )
+        self.now = 0.0
+        self.complaints: list[str] = []
+        self.ledger = Ledger(self.places, self.complaints.append, lambda: self.now)
+
+    def at(self, clock: str) -> Ledger:
+        """Its ledger at that time of 20 November 2026."""
+        self.now = time.mktime(time.strptime(f"2026-11-20 {clock}", "%Y-%m-%d %H:%M:%S"))
+        return self.ledger
+
+    @property
+    def log(self) -> list[str]:
+        """The lines of mail.log."""
+        return Path(self.places.log).read_text().splitlines()
+
+    @property
+    def records(self) -> str:
+        """All of delivery.jsonl."""
+        return Path(self.places.deliveries).read_text()
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Book:
+    """One of a data folder in which there is nothing yet."""
+    return Book(tmp_path)
+
+
+# The golden mails
+
+
+def first(book: Book) -> None:
+    """The mail of the golden files that was accepted."""
+    book.at("09:44:50").log_attempt("inline", 1, "sendmail", ADMIN)
+    book.ledger.log_accepted("inline", 1, "sendmail", ADMIN)
+
+
+def second(book: Book) -> None:
+    """The one that failed three times, as the real program writes it down."""
+    for n, (begins, fails, wait) in enumerate(
+        [("09:44:50", "09:44:52", 5), ("09:44:57", "09:44:57", 15), ("09:45:16", "09:45:16", 45)], 1
+    ):
+        book.at(begins).log_attempt("inline", n, "sendmail", ADMIN)
+        book.at(fails).log_failed_attempt(n, 3, "send_failed_rc_1")
+        book.ledger.log_retry(wait)
+    book.at("09:46:02").log_failure("inline", "sendmail", 3, "send_failed_rc_1", ADMIN)
+    book.at("09:46:04").log_spooled(TASK, ADMIN, "after_3_retries", "sendmail")
+
+
+def test_the_log_is_that_of_the_contract(book: Book) -> None:
+    """Every line is the real program's to the byte."""
+    first(book)
+    second(book)
+    book.at("09:46:06").log_no_transport()
+    book.ledger.log_spooled("20261120T094606Z-mail_send-21e184e1", "carol@example.com", "none")
+    golden = (GOLDEN / "mail.log").read_text().splitlines()
+    assert book.log == golden[:13] + golden[-2:]
+    assert book.complaints == []
+
+
+def test_records_are_those_of_the_real_program(book: Book) -> None:
+    """Each line of delivery.jsonl has its keys, their order, and its cut recipient."""
+    first(book)
+    book.at("09:46:03").log_failure("inline", "sendmail", 3, "send_failed_rc_1", ADMIN)
+    book.at("09:46:04").log_spooled(TASK, ADMIN, "after_3_retries", "sendmail")
+    book.at("09:46:06").log_spooled(TASK, "carol@example.com", "no_transport_available")
+    golden = (GOLDEN / "delivery.jsonl").read_text().splitlines(keepends=True)
+    assert book.records == "".join(golden[:3] + golden[-1:])
+
+
+def test_metrics_are_those_of_the_real_program(book: Book) -> None:
+    """From the same mails comes the same mail.prom, to the byte."""
+    prom = Path(book.places.metrics)
+    first(book)
+    book.ledger.publish("sendmail", 0, 0)
+    assert prom.read_bytes() == (GOLDEN / "mail.after-success.prom").read_bytes()
+    second(book)
+    CounterFiles(book.places.counters).put("mail_last_failure_ts", "1795167962")
+    book.ledger.publish("sendmail", 0, 0)
+    assert prom.read_bytes() == (GOLDEN / "mail.after-failure.prom").read_bytes()
+
+
+def test_metrics_have_a_line_for_each_transport() -> None:
+    """Each counter has a line for each of the six transports; the chosen one may be none."""
+    figures = MailFigures({"exim": 3}, {}, {"curl": 2, "memory": 9}, 7, 1, 2, 61.9)
+    text = render_metrics(figures).decode()
+    assert text.count("\n\n") == 7
+    assert 'nftban_mail_send_attempts_total{transport="exim"} 3\n' in text
+    assert 'nftban_mail_send_failures_total{transport="curl"} 2\n' in text
+    assert "memory" not in text
+    assert "nftban_mail_spool_depth 7\n" in text
+    assert "nftban_mail_spool_oldest_age_seconds 61\n" in text
+    assert text.endswith('nftban_mail_transport_selected{transport="none"} 1\n')
+
+
+# Lines that the real program has not
+
+
+def test_queued_mail_is_logged_by_its_task(book: Book) -> None:
+    """Lines have the task's id; a doubt and a mail already sent have a time."""
+    book.at("09:46:05").log_unknown_result(TASK, "curl", 1_795_167_890.0)
+    book.ledger.log_attempt(TASK, 2, "curl", ADMIN)
+    book.ledger.log_already_sent(TASK, "", 1_795_167_890.0)
+    book.ledger.log_unqueued("/var/lib/nftban/mailspool/mail-1")
+    assert [line.removeprefix("[2026-11-20 09:46:05] ") for line in book.log] == [
+        f"[WARN] MAIL_SEND_IN_DOUBT task_id={TASK} transport=curl since=2026-11-20T09:44:50Z: "
+        "an earlier attempt ended without a result, the mail may arrive twice",
+        f"[INFO] MAIL_SEND_ATTEMPT task_id={TASK} attempt=2 transport=curl to=admin@...",
+        f"[INFO] MAIL_SEND_ALREADY_SENT task_id={TASK} transport=? since=2026-11-20T09:44:50Z: "
+        "an earlier attempt was accepted, the mail is not sent again",
+        "[WARN] Queue not available, mail saved to spool: /var/lib/nftban/mailspool/mail-1",
+    ]
+
+
+def test_failures_have_a_word_in_the_log_and_a_reason_in_the_records(book: Book) -> None:
+    """A failure of a transport, and a mail that cannot be sent at all, which counts as a failure
+    of no transport."""
+    book.at("09:46:05").log_failure(TASK, "curl", 1, "rejected_550", ADMIN, "550 no such user")
+    counters = CounterFiles(book.places.counters)
+    word = Path(book.places.counters, "mail_last_failure_reason")
+    assert json.loads(book.records)["reason"] == "rejected_550: 550 no such user"
+    assert word.read_text() == "rejected_550\n"
+    assert counters.read("mail_last_failure_ts") == int(book.now)
+
+    book.at("09:46:06").log_unsendable(
+        TASK, 2, "rejected_bad_mail", ADMIN, "Mail body file not found"
+    )
+    line = book.log[-1]
+    why = "rejected_bad_mail: Mail body file not found"
+    begin = f" [ERROR] MAIL_SEND_RESULT task_id={TASK} status=failed retries=2 last_error="
+    assert line.endswith(f"{begin}{why}")
+    assert parse_event(parse_log_line(line.encode(), "mail.log")) is None
+    assert json.loads(book.records.splitlines()[-1])["reason"] == why
+    assert counters.read("mail_last_failure_ts") == int(book.now)
+    assert word.read_text() == "rejected_bad_mail\n"
+
+
+def test_addresses_are_cut_and_control_characters_removed(book: Book) -> None:
+    """Log and records have no domain, no control character and no overlong text."""
+    odd = 'a"\\\n\x1b[2J\u202e\udce9' + "x" * 5000 + "@secret.example"
+    book.at("09:46:05").log_attempt("inline", 1, "curl", odd)
+    book.ledger.log_failure("inline", "curl", 1, "word", odd, "\n\x9b" + "y" * 5000)
+    (line,) = book.records.splitlines()
+    said = json.loads(line)
+    assert "secret" not in "".join(book.log) + book.records
+    assert all(text.isprintable() for text in [*book.log, said["recipient"], said["reason"]])
+    assert said["recipient"].startswith('a"\\\ufffd')
+    assert len(line.encode()) < 1024
+    assert len(book.log) == 2
+
+
+# Counters
+
+
+def test_a_shorter_value_leaves_nothing_of_the_longer_one(book: Book) -> None:
+    """A counter file has the last value alone."""
+    counters = CounterFiles(book.places.counters)
+    counters.put("word", "a longer\nword")
+    assert Path(book.places.counters, "word").read_text() == "a longer\ufffdword\n"
+    counters.put("word", "short")
+    assert Path(book.places.counters, "word").read_text() == "short\n"
+
+
+# Records
+
+
+def line(n: int) -> bytes:
+    """A record of another program."""
+    return b'{"ts":"2026-11-20T09:44:50Z","transport":"curl","reason":"%06d"}\n' % n
+
+
+def few(book: Book, most: int) -> Ledger:
+    """A ledger that keeps so many records."""
+    book.at("09:46:05")
+    places = book.places._replace(max_records=most)
+    return Ledger(places, book.complaints.append, lambda: book.now)
+
+
+def test_the_newest_records_are_kept(book: Book) -> None:
+    """There are never more than an eighth above the most, nor fewer than that; the last is last."""
+    ledger = few(book, 80)
+    for n in range(300):
+        ledger.log_accepted(f"task-{n}", 1, f"t{n}", ADMIN)
+        lines = book.records.splitlines()
+        assert min(n + 1, 80) <= len(lines) <= 90
+        assert json.loads(lines[-1])["transport"] == f"t{n}"
+    names = [json.loads(line)["transport"] for line in lines]
+    assert names == [f"t{n}" for n in range(300 - len(names), 300)]
+
+
+def test_the_records_are_rewritten_seldom(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 600 records at most 12 rewrite the file."""
+    ledger = few(book, 400)
+    written: list[str] = []
+    replace = files.replace_durably
+
+    def counted(name: str, *args: Any, **options: Any) -> None:
+        written.append(name)
+        replace(name, *args, **options)
+
+    monkeypatch.setattr(files, "replace_durably", counted)
+    for _ in range(600):
+        ledger.log_spooled(TASK, ADMIN, "after_3_retries", "curl")
+    assert 1 <= len(written) <= 12
+
+
+def test_a_huge_file_is_cut_to_its_end(book: Book) -> None:
+    """A file of a gigabyte is cut to the newest records, without reading it all."""
+    path = Path(book.places.deliveries)
+    path.parent.mkdir()
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + b"".join(line(n) for n in range(40)))
+    ledger = few(book, 20)
+    for _ in range(10):
+        ledger.log_accepted("inline", 1, "curl", ADMIN)
+    lines = book.records.splitlines()
+    assert 20 <= len(lines) <= 30
+    assert all(json.loads(each) for each in lines)
+
+
+def test_mode_and_owner_of_the_records_stay(book: Book) -> None:
+    """A trimmed file has the mode and owner that it had before."""
+    path = Path(book.places.deliveries)
+    path.parent.mkdir()
+    path.write_bytes(b"".join(line(n) for n in range(40)))
+    path.chmod(0o604)
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 12346)
+    before, ledger = path.stat(), few(book, 4)
+    for _ in range(20):
+        ledger.log_accepted("inline", 1, "curl", ADMIN)
+    after = path.stat()
+    assert book.records.count("\n") <= 14
+    assert all(
+        getattr(after, key) == getattr(before, key) for key in ("st_mode", "st_uid", "st_gid")
+    )
+
+
+RIVAL = """
+import sys
+from engine.logs.delivery_records import Delivery, DeliveryRecords
+records = DeliveryRecords(sys.argv[1], 20)
+sys.stdin.readline()
+for n in range(100):
+    records.add(Delivery(n, sys.argv[2], "a@example.com", "success"))
+"""
+
+
+def test_a_reader_never_sees_half_a_record(book: Book) -> None:
+    """While two processes write and trim, a reader finds whole lines."""
+    path = Path(book.places.deliveries)
+    rivals = start_rivals(RIVAL, str(path), ("one", "two"))
+    looks = 0
+    while any(rival.poll() is None for rival in rivals):
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        assert all(json.loads(line) and line.endswith("\n") for line in lines)
+        looks += bool(lines)
+    assert [rival.wait() for rival in rivals] == [0, 0]
+    assert looks > 0
+    lines = path.read_text().splitlines()
+    assert 20 <= len(lines) <= 30
+    last = {name: [n for n in lines if f'"{name}"' in n][-1:] for name in ("one", "two")}
+    assert any('"1970-01-01T00:01:39Z"' in each[0] for each in last.values() if each)
+
+
+# What cannot be written
+
+
+@each("kind", ["log", "counters", "deliveries", "metrics"])
+@each("make", [Path.mkdir, lambda path: path.symlink_to("/dev/full"), os.mkfifo], book=Book)
+def test_an_unwritable_file_stops_no_mail(
+    book: Book, kind: str, make: Callable[[Path], None]
+) -> None:
+    """A FIFO, a folder or a link in place of a file is complained of once; the rest is written."""
+    path = Path(getattr(book.places, kind))
+    if kind == "counters":
+        path = path / "mail_attempts_sendmail"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    make(path)
+    first(book)
+    second(book)
+    book.ledger.publish("sendmail", 0, 0)
+    replaced = kind == "metrics" and make is not Path.mkdir
+    assert bool(book.complaints) is not replaced
+    assert all(str(path) in said and said.isprintable() for said in book.complaints[:1])
+    assert len(set(book.complaints)) == len(book.complaints) <= 2
+    assert kind == "log" or len(book.log) == 13
+    assert kind == "deliveries" or book.records.count("\n") == 3
+    assert kind == "metrics" or Path(book.places.metrics).exists()
+
+
+FULL = """
+import resource, signal, sys
+from engine.mail.send.delivery_log import Ledger, DeliveryPaths
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+root = sys.argv[1]
+names = ("mail.log", "mail.prom", "counters", "d.jsonl")
+places = DeliveryPaths(*(f"{root}/{name}" for name in names))
+ledger = Ledger(places, lambda text: print(text))
+ledger.log_attempt("inline", 1, "curl", "a@example.com")
+ledger.log_accepted("inline", 1, "curl", "a@example.com")
+ledger.publish("curl", 0, 0)
+"""
+
+
+@each("room", [0, 50, 150])
+def test_a_full_disk_is_complained_of(tmp_path: Path, room: int) -> None:
+    """With a limit of file sizes nothing is raised, and half a record is removed."""
+    argv = [sys.executable, "-c", FULL, str(tmp_path), str(room)]
+    ran = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert ran.stderr == ""
+    assert f"{tmp_path}/mail.log: File too large" in ran.stdout
+    assert f"{tmp_path}/mail.prom: File too large" in ran.stdout
+    records = (tmp_path / "d.jsonl").read_bytes()
+    assert records == b"" or records.endswith(b"}\n")
+    assert not list(tmp_path.glob("*.tmp"))
+    assert not (tmp_path / "mail.prom").exists()

@@ -1,0 +1,577 @@
+"""The mail spool: keep, read, mark, list and sweep mails, and refuse hostile files in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from engine.mail.message.content import Content
+from engine.mail.model import BadMail
+from engine.mail.send import spool_entry
+from engine.mail.send.mail_spool import SENT_RETENTION_SECONDS, Broken, MailSpool, Spooled
+from engine.mail.send.spool_entry import SpoolMark
+from engine.system import files
+from tests.programs import start_rivals
+from tests.tables import each
+
+GOLDEN = Path(__file__).resolve().parents[3] / "golden" / "nftban"
+META = (GOLDEN / "spool.text.meta.sh").read_text()
+HOSTILE = (GOLDEN / "spool.file.injection.meta.sh").read_text()
+NOW = 1_795_170_000.0
+ID = "mail-20261120T104000Z-0000000a"
+OTHER = "mail-20261120T104001Z-0000000b"
+THEIRS = "mail-2026-11-20T09:46:04Z-a96ebf3e"
+SUBJECT = "[ALERT] Service failed"
+
+needs_chown = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+def a_spool(folder: Path) -> MailSpool:
+    """An empty mail spool."""
+    return MailSpool(str(folder / "mailspool"), str(folder), lambda: NOW)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> MailSpool:
+    """An empty mail spool."""
+    return a_spool(tmp_path)
+
+
+def kept(spool: MailSpool, id: str = ID, subject: str = SUBJECT, html: bool = False) -> Spooled:
+    """Keep a mail whose task was made."""
+    meta = spool.store_mail(id, "admin@example.com", subject, Content("text body", html))
+    spool.mark_queued(id)
+    return spool.read(meta)
+
+
+def theirs(spool: MailSpool, id: str = THEIRS) -> Path:
+    """Make the folder of a mail as the real program spools it."""
+    folder = Path(spool.folder, id)
+    folder.mkdir(parents=True)
+    folder.joinpath("meta.sh").write_text(META)
+    folder.joinpath("body.txt").write_bytes((GOLDEN / "spool.text.body.txt").read_bytes())
+    return folder
+
+
+def names(folder: str | Path) -> list[str]:
+    """The names in a folder."""
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+# Keep
+
+
+def test_a_mail_is_kept_as_the_contract_has_it(spool: MailSpool) -> None:
+    """The folder of a mail has the real program's meta.sh, but for the name of the body, and its
+    body, byte for byte; and a mark until the task is made."""
+    meta = spool.store_mail(THEIRS, "admin@example.com", SUBJECT, Content("text body", html=False))
+    assert names(Path(meta).parent) == ["body.txt", "meta.sh", "queuing"]
+    spool.mark_queued(THEIRS)
+    folder = Path(spool.folder, THEIRS)
+    expected = META.replace("/var/lib/nftban/mailspool", spool.folder)
+    expected = expected.replace("body.html", "body.txt").replace("1795167964", "1795170000")
+    assert meta == f"{folder}/meta.sh"
+    assert Path(meta).read_text() == expected
+    assert (folder / "body.txt").read_bytes() == (GOLDEN / "spool.text.body.txt").read_bytes()
+    assert names(folder) == ["body.txt", "meta.sh"]
+    assert names(spool.folder) == [THEIRS]
+    assert folder.stat().st_mode & 0o777 == 0o750
+    assert Path(meta).stat().st_mode & 0o777 == 0o640
+
+
+def test_a_kept_mail_is_read_back(spool: MailSpool) -> None:
+    """Recipient, subject, body, kind and time are the given ones; a longer body is refused."""
+    mail = kept(spool, html=True)
+    folder = f"{spool.folder}/{ID}"
+    paths = (folder, f"{folder}/meta.sh", "admin@example.com", SUBJECT, f"{folder}/body.html")
+    assert mail == Spooled(ID, *paths, html=True, created=NOW)
+    assert spool.body(mail, 10) == b"text body\n"
+    with pytest.raises(BadMail, match="10 bytes, expected at most 9"):
+        spool.body(mail, 9)
+
+
+def shell(meta: str) -> list[str]:
+    """The values of the variables in a bash that has sourced a file."""
+    words = '"$MAIL_TO" "$MAIL_SUBJECT" "$MAIL_BODY_FILE" "$MAIL_CREATED_EPOCH"'
+    argv = ["bash", "-euc", f'. "$1"; printf "%s\\0" {words}', "bash", meta]
+    ran = subprocess.run(argv, capture_output=True, check=True)
+    assert ran.stderr == b""
+    return ran.stdout.decode().split("\0")[:-1]
+
+
+@each("subject", [
+    SUBJECT, "", " ", "a\\", '"quoted" $(touch ran) `touch ran` $HOME ${x} \\$(id)',
+    "';touch ran;'", "!! # % * ? ~", "\u00dcbung \u2014 \u4e2d\u6587", "=?utf-8?q?a?=", "=?",
+    "\u00e9\\$(touch ran)", "x" * 5000,
+], spool=a_spool)  # fmt: skip
+def test_a_shell_reads_the_values_that_we_read(spool: MailSpool, subject: str) -> None:
+    """A bash that sources meta.sh gets the same values; a subject that a shell of another
+    locale would run, or that looks like an encoded header, in the form of a header."""
+    mail = kept(spool, subject=subject)
+    to, seen, body, created = shell(mail.meta)
+    assert mail.subject == subject
+    assert (to, body, created) == ("admin@example.com", mail.body, f"{NOW:.0f}")
+    if "=?" not in subject and "\u00e9\\" not in subject:
+        assert seen == subject
+    else:
+        assert re.fullmatch(r"=\?utf-8\?b\?[A-Za-z0-9+/=]+\?=", seen)
+
+
+def test_a_subject_is_one_line_of_limited_length(spool: MailSpool) -> None:
+    """Control characters become spaces, and of an overlong subject the beginning is kept."""
+    for number, subject in enumerate(("a\nBcc: x@example.org", "a\r\n\x1b[2J\x85b", "\u00e9\nb")):
+        mail = kept(spool, f"mail-line-{number}", subject)
+        assert mail.subject == re.sub("[\x00-\x1f\x7f-\x9f]", " ", subject)
+    for number, sign in enumerate(("x", '"', "\u4e2d", "\U0001f4e7")):
+        assert kept(spool, f"mail-{number}", subject=sign * 20_000).subject == sign * 10_000
+
+
+def test_a_mail_has_a_plain_and_unique_name(spool: MailSpool) -> None:
+    """A new id has the UTC time and eight random digits; any odd name is refused unwritten."""
+    for id in ("", "mail-", "mail-a/b", "../mail-1", "x", "mail-\n", "mail-\u00e9"):
+        with pytest.raises(BadMail, match="not a mail id"):
+            spool.store_mail(id, "admin@example.com", SUBJECT, Content("text", html=False))
+    assert not Path(spool.folder).exists()
+    ids = {spool_entry.new_id(1_767_787_262.9) for _ in range(50)}
+    assert len(ids) == 50
+    assert all(re.fullmatch("mail-20260107T120102Z-[0-9a-f]{8}", id) for id in ids)
+
+
+def test_a_mail_of_that_name_is_not_written_over(spool: MailSpool) -> None:
+    """A second mail of the same name is refused, and nothing of it is left."""
+    kept(spool)
+    with pytest.raises(OSError, match="not empty"):
+        kept(spool, subject="another")
+    assert spool.read(spool.meta_path(ID)).subject == SUBJECT
+    assert names(spool.folder) == [ID]
+
+
+def test_keeping_a_mail_needs_5_fsyncs(spool: MailSpool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three files, their folder and the spool are each made durable once."""
+    kept(spool)
+    synced: list[str] = []
+    fsync = files.fsync
+
+    def counted(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+        fsync(fd)
+
+    monkeypatch.setattr(files, "fsync", counted)
+    kept(spool, OTHER)
+    plain = [name for name in synced if not name.startswith(".new-")]
+    assert plain == ["body.txt", "meta.sh", "queuing", "mailspool"]
+    assert len(synced) == 5
+
+
+def test_a_spool_behind_a_link_is_not_entered(spool: MailSpool, tmp_path: Path) -> None:
+    """Below the data folder no link is followed, neither to write nor to read."""
+    (tmp_path / "elsewhere").mkdir()
+    Path(spool.folder).symlink_to("elsewhere")
+    with pytest.raises(OSError, match="symbolic link, none is followed"):
+        kept(spool)
+    with pytest.raises(OSError, match="symbolic link, none is followed"):
+        spool.read(spool.meta_path(ID))
+    assert names(tmp_path / "elsewhere") == []
+
+
+@needs_chown
+def test_files_made_by_root_belong_to_the_owner_of_the_spool(spool: MailSpool) -> None:
+    """Folder, files and marks of a mail get the owner of the spool."""
+    Path(spool.folder).mkdir()
+    os.chown(spool.folder, 12345, 12345)
+    mail = kept(spool)
+    spool.mark_trying(mail, "curl", NOW)
+    made = [Path(mail.folder), *Path(mail.folder).iterdir()]
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(12345, 12345)}
+
+
+# Read mails that other programs kept
+
+
+def test_a_mail_of_the_real_program_is_read(spool: MailSpool) -> None:
+    """The real program names every body body.html and writes a text as body.txt: the text is
+    read, unless the named file exists."""
+    folder = theirs(spool)
+    mail = spool.read(f"{folder}/meta.sh")
+    assert (mail.to, mail.subject) == ("admin@example.com", SUBJECT)
+    assert (mail.body, mail.html) == (f"{folder}/body.txt", False)
+    assert mail.created == 1_795_167_964
+    assert spool.body(mail, 100) == b"text body\n"
+    (folder / "body.html").write_text("<p>this one</p>")
+    mail = spool.read(f"{folder}/meta.sh")
+    assert mail.html
+    assert spool.body(mail, 100) == b"<p>this one</p>"
+
+
+@each(("id", "created"), [
+    ("mail-20260107T120102Z-a1b2", 1_767_787_262.0),
+    ("mail-2026-01-07T12:01:02Z-a1b2c3d4", 1_767_787_262.0), ("mail-xxx", 1_700_000_000.0),
+    ("mail-20261399T120102Z-a1b2", 1_700_000_000.0),
+], spool=a_spool)  # fmt: skip
+def test_a_mail_has_the_time_of_its_name_or_folder(
+    spool: MailSpool, id: str, created: float
+) -> None:
+    """If meta.sh has no time, the name has it, in both forms; else the folder's time counts."""
+    folder = theirs(spool, id)
+    (folder / "meta.sh").write_text(META.replace(THEIRS, id).replace("1795167964", "soon"))
+    os.utime(folder, (1_700_000_000, 1_700_000_000))
+    assert spool.read(f"{folder}/meta.sh").created == created
+
+
+Harm = Callable[[Path], object]
+
+
+def _meta(text: str) -> Harm:
+    return lambda folder: folder.joinpath("meta.sh").write_bytes(text.encode("latin-1"))
+
+
+def _add(line: str) -> Harm:
+    return _meta(META + line)
+
+
+def _replace(name: str, make: Harm) -> Harm:
+    return lambda folder: make((folder / name).rename(folder / "was").with_name(name))
+
+
+def _body(path: str) -> Harm:
+    return _meta(re.sub('BODY_FILE=".*"', f'BODY_FILE="{path}"', META))
+
+
+def _twice(path: Path) -> None:
+    path.write_text("x")
+    path.with_name("again").hardlink_to(path)
+    path.parents[1].chmod(0o777)  # any user may have made it
+
+
+def _linked(path: Path) -> None:
+    path.symlink_to("/etc/passwd")
+
+
+BESIDE = "expected body.html or body.txt"
+BAD: list[tuple[Harm, str]] = [
+    (lambda folder: (folder / "meta.sh").unlink(), "Mail payload file not found: {meta}"),
+    (lambda folder: (folder / "body.txt").unlink(),
+     "Mail body file not found: /var/lib/nftban/mailspool/{id}/body.html"),
+    (_meta('MAIL_TO="a@example.com"\n'), "Mail payload missing MAIL_BODY_FILE"),
+    (_add('MAIL_X="$(touch ran)"\n'), "line 5: MAIL_X has an unescaped $"),
+    (_add('MAIL_X="`touch ran`"\n'), "line 5: MAIL_X has an unescaped `"),
+    (_add("touch ran\n"), 'line 5: expected KEY="value"'),
+    (_add('PATH="/tmp"\n'), "line 5: unknown key PATH"),
+    (_add('MAIL_X="a"'), "no newline at its end"),
+    (_meta(""), "empty: a write was interrupted"),
+    (_add('MAIL_X="a\0b"\n'), "MAIL_X has a control character"),
+    (_add('MAIL_X="\xff"\n'), "not UTF-8"),
+    (_add(f'MAIL_X="{"x" * (1 << 20)}"\n'), "expected at most 65,536"),
+    (_add(f'{"K" * 60_000}="x"\n'), "line 5: unknown key KKK"),
+    (_replace("meta.sh", _linked), "meta.sh: a symbolic link, not followed"),
+    (_replace("body.txt", _linked), "body.txt: a symbolic link, not followed"),
+    (_replace("body.txt", os.mkfifo), "body.txt: a FIFO"),
+    (_replace("body.txt", Path.mkdir), "body.txt: a folder"),
+    (_replace("body.txt", _twice), "body.txt: has a second hard link"),
+    (_body("/etc/passwd"), f"{BESIDE} in the same folder"),
+    (_body("/x/{id}/../body.txt"), f"{BESIDE} in the same folder"),
+    (_body(f"/x/{THEIRS}/meta.sh"), BESIDE),
+    (lambda folder: (folder / "meta.sh").chmod(0o666), "writable by all users"),
+    (lambda folder: _linked(folder / "sent"), "sent: a symbolic link"),
+]  # fmt: skip
+
+
+@each(("harm", "why"), BAD, spool=a_spool)
+def test_a_broken_mail_is_refused_in_one_line(
+    spool: MailSpool, harm: Harm, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The printable message has what was expected; nothing is run, and other mails are read."""
+    monkeypatch.chdir(tmp_path)
+    harm(theirs(spool))
+    kept(spool)
+    meta = spool.meta_path(THEIRS)
+    with pytest.raises(BadMail) as caught:
+        spool.read(meta)
+    message = str(caught.value)
+    assert why.format(meta=meta, id=THEIRS) in message
+    assert message.isprintable()
+    assert len(message) <= 300
+    assert not list(tmp_path.rglob("ran"))
+    assert not Path("/tmp/pwned").exists()
+    broken, whole = spool.read_all()
+    assert broken == Broken(THEIRS, message)
+    assert isinstance(whole, Spooled)
+
+
+def test_a_subject_that_a_shell_would_run_is_read_literally(spool: MailSpool) -> None:
+    """The real program escapes nothing in its meta.sh; its subject is data and nothing is run."""
+    _meta(HOSTILE.replace("mail-2026-11-20T09:46:05Z-f04bb936", THEIRS))(theirs(spool))
+    mail = spool.read(spool.meta_path(THEIRS))
+    assert mail.subject == '[ALERT] "quoted" $(touch /tmp/pwned) `id`'
+    assert mail.to == "admin@example.com"
+
+
+def test_the_first_bytes_of_a_broken_mail_can_be_read(spool: MailSpool) -> None:
+    """`glimpse` reads plain files in the folder of a mail and no other file."""
+    folder = theirs(spool)
+    _meta(HOSTILE)(folder)
+    _linked(folder / "ln")
+    assert spool.preview_file(THEIRS) == HOSTILE.encode()
+    assert spool.preview_file(THEIRS, "body.txt", 4) == b"text"
+    bad = [(THEIRS, "ln"), (THEIRS, "../other"), (THEIRS, "gone"), ("mail-gone", "meta.sh")]
+    for id, name in [*bad, ("..", "passwd"), ("mail-/../..", "x"), ("/etc", "passwd")]:
+        with pytest.raises(BadMail):
+            spool.preview_file(id, name)
+
+
+@each("meta", [
+    "", "/etc/passwd", "{spool}/meta.sh", "{spool}/mail-1/body.txt", "mail-1/meta.sh",
+    "{spool}-evil/mail-1/meta.sh", "{spool}/../x/mail-1/meta.sh", "{spool}//mail-1/meta.sh",
+    "{spool}/mail-1/../mail-1/meta.sh", "{spool}/deeper/mail-1/meta.sh", "{spool}/.new-1/meta.sh",
+], spool=a_spool)  # fmt: skip
+def test_a_task_may_name_a_mail_of_this_spool_only(spool: MailSpool, meta: str) -> None:
+    """Any other path is refused."""
+    with pytest.raises(BadMail, match=r"not a mail of this spool|names none"):
+        spool.read(meta.format(spool=spool.folder))
+
+
+def test_the_folder_of_a_mail_is_a_folder(spool: MailSpool, tmp_path: Path) -> None:
+    """A link to a folder, or a file in its place, is not entered."""
+    theirs(spool).rename(tmp_path / "elsewhere")
+    Path(spool.folder, THEIRS).symlink_to(tmp_path / "elsewhere")
+    Path(spool.folder, "mail-file").write_text("x")
+    broken = [found for found in spool.read_all() if isinstance(found, Broken)]
+    assert [found.id for found in broken] == [THEIRS, "mail-file"]
+    assert {found.why.rpartition(": ")[2] for found in broken} == {
+        "a symbolic link or not a folder, not opened"
+    }
+
+
+@needs_chown
+@each("name", [".", "meta.sh", "body.txt"], spool=a_spool)
+def test_a_mail_of_a_stranger_is_not_sent(spool: MailSpool, name: str) -> None:
+    """A mail with a file of a user who may not write to the spool is refused."""
+    os.chown(theirs(spool) / name, 12345, 12345)
+    with pytest.raises(BadMail, match="belongs to user 12345"):
+        spool.read(spool.meta_path(THEIRS))
+
+
+@each(("stored", "subject"), [
+    ("=?utf-8?b?w5xidW5n?=", "Übung"), ("=?utf-8?b?YQpCY2M6IHhAeS56G1tt?=", "a Bcc: x@y.z [m"),
+    ("=?utf-8?b?w5xidW5?=", "=?utf-8?b?w5xidW5?="), ("=?utf-8?b?/w==?=", "=?utf-8?b?/w==?="),
+    ("=?iso-8859-1?q?=DCbung?=", "=?iso-8859-1?q?=DCbung?="),
+], spool=a_spool)  # fmt: skip
+def test_only_our_encoded_subjects_are_decoded(spool: MailSpool, stored: str, subject: str) -> None:
+    """A subject with another program's encoding, or a damaged one, is read as it is."""
+    (theirs(spool) / "meta.sh").write_text(META.replace(SUBJECT, stored))
+    assert spool.read(spool.meta_path(THEIRS)).subject == subject
+
+
+@each(("to", "domain"), [
+    ("admin@a.test", "a.test"), ("a@A.test, b@a.test", "a.test"), ("a@a.test,b@b.test", ""),
+    ("", ""), ("root", ""), ("=?utf-8?b?w7xAYS50ZXN0?=", "a.test"),
+])  # fmt: skip
+def test_a_mail_names_the_domain_of_its_recipients(to: str, domain: str) -> None:
+    """Of one or several of the same domain, by which its errors are judged; else none."""
+    assert spool_entry.find_domain(META.replace("admin@example.com", to).encode()) == domain
+
+
+def test_a_subject_of_several_lines_is_one(spool: MailSpool) -> None:
+    """The real program writes a line break as it is, and a shell reads it; here it is a space."""
+    meta = theirs(spool) / "meta.sh"
+    meta.write_text(META.replace(SUBJECT, "two\nlines of\nit"))
+    assert spool.read(spool.meta_path(THEIRS)).subject == "two lines of it"
+    meta.write_text(META.replace(f'{SUBJECT}"', "no end"))
+    with pytest.raises(BadMail, match="unexpected characters after MAIL_SUBJECT"):
+        spool.read(spool.meta_path(THEIRS))
+
+
+# Mark
+
+
+def test_an_attempt_leaves_its_mark_until_its_end(spool: MailSpool) -> None:
+    """A begun attempt is marked, a failed one is not, an accepted one is sent for good."""
+    mail = kept(spool)
+    spool.mark_trying(mail, "curl", NOW + 1)
+    assert spool.read(mail.meta) == mail._replace(trying=SpoolMark("curl", NOW + 1))
+    spool.mark_trying(mail, "msmtp", NOW + 2)
+    assert spool.read(mail.meta) == mail._replace(trying=SpoolMark("msmtp", NOW + 2))
+    spool.mark_failed(mail)
+    spool.mark_failed(mail)
+    assert spool.read(mail.meta) == mail
+    spool.mark_trying(mail, "exim", NOW + 3)
+    spool.mark_sent(mail, "exim", NOW + 9)
+    assert spool.read(mail.meta) == mail._replace(sent=SpoolMark("exim", NOW + 3))
+    assert names(mail.folder) == ["body.txt", "meta.sh", "sent"]
+    other = kept(spool, OTHER)
+    spool.mark_sent(other, "exim", NOW + 9)
+    assert spool.read(other.meta).sent == SpoolMark("exim", NOW + 9), (
+        "without the mark of a beginning"
+    )
+
+
+def test_a_doubt_outlives_the_attempt_that_follows(spool: MailSpool) -> None:
+    """A mail may be kept with a doubt; an attempt that fails restores it."""
+    content = Content("x", html=False)
+    meta = spool.store_mail(ID, "a@example.com", "", content, trying=SpoolMark("curl", NOW - 9))
+    mail = spool.read(meta)
+    assert mail.trying == SpoolMark("curl", NOW - 9)
+    spool.mark_trying(mail, "exim", NOW)
+    spool.mark_failed(mail)
+    assert spool.read(meta) == mail
+
+
+def test_a_mail_was_made_at_the_time_in_its_name(spool: MailSpool) -> None:
+    """A mail is spooled after it was composed; a name without a time gives that of spooling."""
+    mail, odd = kept(spool, "mail-20260107T120102Z-a1b2c3d4"), kept(spool, "mail-odd")
+    assert (mail.composed_at, mail.created) == (1_767_787_262.0, NOW)
+    assert odd.composed_at == NOW
+
+
+@each("content", [b"", b"\0", b"$(touch ran)\n", b'SINCE="soon"\n', b"x" * 100], spool=a_spool)
+def test_a_mark_counts_whatever_it_contains(spool: MailSpool, content: bytes) -> None:
+    """A damaged mark is a mark, with the time of its file."""
+    mail = kept(spool)
+    mark = Path(mail.folder, "trying")
+    mark.write_bytes(content)
+    os.utime(mark, (NOW, NOW))
+    assert spool.read(mail.meta).trying == SpoolMark("", NOW)
+
+
+def test_a_refusal_is_reported_once(spool: MailSpool) -> None:
+    """A refusal is written with the mail, and is removed when it is taken."""
+    meta = spool.store_mail(
+        ID, "a@example.com", "", Content("x", html=False), "rejected_550: no $(user)"
+    )
+    mail = spool.read(meta)
+    assert mail.refused == "rejected_550: no $(user)"
+    assert spool.take_refusal(mail) == "rejected_550: no $(user)"
+    assert spool.read(meta).refused == ""
+
+
+def test_a_mail_is_removed_with_its_folder(spool: MailSpool) -> None:
+    """Only plain files are removed; reading or marking a removed mail raises a clear error."""
+    mail, other = kept(spool), kept(spool, OTHER)
+    spool.mark_trying(mail, "curl", NOW)
+    Path(other.folder, "folder").mkdir()
+    spool.remove(mail)
+    spool.remove(mail)
+    with pytest.raises(OSError, match="not empty"):
+        spool.remove(other)
+    assert (names(spool.folder), names(other.folder)) == ([other.id], ["folder"])
+    with pytest.raises(BadMail, match="Mail payload file not found: "):
+        spool.read(mail.meta)
+    with pytest.raises(BadMail, match="Mail body file not found: "):
+        spool.body(mail, 100)
+    with pytest.raises(FileNotFoundError):
+        spool.mark_trying(mail, "curl", NOW)
+
+
+# List, count and sweep
+
+
+def test_mails_are_listed_by_age(spool: MailSpool) -> None:
+    """The oldest is first, in either form of name; a name without a time is last."""
+    ids = [
+        *("mail-2026-01-07T12:01:01Z-b", "mail-20260107T120102Z-c", "mail-2026-01-07T12:01:03Z-a"),
+        *("mail-20270107T120102Z-a", "mail-odd"),
+    ]
+    for id in reversed(ids):
+        kept(spool, id)
+    assert [found.id for found in spool.read_all()] == ids
+
+
+def test_a_spool_that_was_never_made_is_empty(spool: MailSpool) -> None:
+    """Reading, counting and sweeping make no folder."""
+    assert list(spool.read_all()) == []
+    assert spool.depth_and_oldest(NOW) == (0, 0.0)
+    assert spool.sweep(lambda at: NOW - at) == []
+    assert not Path(spool.folder).exists()
+
+
+def test_waiting_mails_are_counted(spool: MailSpool) -> None:
+    """Sent mails, files, and folders that are empty or incomplete do not count."""
+    kept(spool, "mail-20261120T100000Z-0000000a")
+    kept(spool, "mail-2026-11-20T09:00:00Z-0000000b")
+    spool.mark_sent(kept(spool, "mail-20261120T080000Z-0000000c"), "curl", NOW)
+    Path(spool.folder, "mail-20261120T070000Z-0000000d").mkdir()
+    Path(spool.folder, ".new-1").mkdir()
+    Path(spool.folder, "mail-file").write_text("x")
+    nine = 1_795_165_200
+    assert spool.depth_and_oldest(nine + 90.0) == (2, 90.0)
+    assert spool.depth_and_oldest(nine - 90.0) == (2, 0.0)
+
+
+def test_counting_opens_no_mail(spool: MailSpool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting looks at names and opens no file of a mail."""
+    for n in range(60):
+        kept(spool, f"mail-20261120T100000Z-{n:08x}")
+    opened = []
+    system = os.open
+
+    def counted(path: str, *args: int, **options: int) -> int:
+        opened.append(path)
+        return system(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", counted)
+    assert spool.depth_and_oldest(NOW)[0] == 60
+    assert len(opened) < 20  # as root each folder of the path is opened
+
+
+def test_sweeping_removes_old_remains(spool: MailSpool) -> None:
+    """Mails sent long ago, incomplete and empty folders are removed after a while, not before."""
+    ids = {kind: f"mail-20261120T100000Z-{kind}" for kind in ("waits", "sent", "now", "empty")}
+    for kind in ("waits", "sent", "now"):
+        kept(spool, ids[kind])
+    for kind in ("sent", "now"):
+        spool.mark_sent(spool.read(spool.meta_path(ids[kind])), "curl", NOW)
+    Path(spool.folder, ids["empty"]).mkdir()
+    for name in (".new-old", ".new-fresh", "foreign"):
+        Path(spool.folder, name).mkdir()
+        Path(spool.folder, name, "body.txt").write_text("x")
+    for path in [*Path(spool.folder).rglob("*"), *Path(spool.folder).iterdir()]:
+        os.utime(path, (NOW, NOW))
+    fresh = NOW + SENT_RETENTION_SECONDS - 10
+    os.utime(Path(spool.folder, ".new-fresh"), (fresh, fresh))
+    os.utime(Path(spool.folder, ids["now"], "sent"), (fresh, fresh))
+    assert spool.sweep(lambda at: NOW + 3000 - at) == []
+    assert spool.sweep(lambda at: NOW + SENT_RETENTION_SECONDS + 10 - at) == [
+        ".new-old: incomplete, removed",
+        f"{ids['empty']}: is empty, removed",
+        f"{ids['sent']}: sent more than 7 days ago, removed",
+    ]
+    assert set(names(spool.folder)) == {".new-fresh", "foreign", ids["waits"], ids["now"]}
+
+
+def test_sweeping_reports_a_mail_that_it_cannot_remove(spool: MailSpool) -> None:
+    """A foreign folder within that of a mail stays, with the folder of the mail."""
+    mail = kept(spool)
+    spool.mark_sent(mail, "curl", NOW)
+    os.utime(Path(mail.folder, "sent"), (NOW, NOW))
+    Path(mail.folder, "folder").mkdir()
+    assert spool.sweep(lambda at: NOW + SENT_RETENTION_SECONDS + 1 - at) == [
+        f"{ID}: sent more than 7 days ago, cannot be removed: Directory not empty"
+    ]
+
+
+RIVAL = """
+import sys
+from engine.mail.message.content import Content
+from engine.mail.send import spool_entry
+from engine.mail.send.mail_spool import MailSpool, Spooled
+spool = MailSpool(sys.argv[1])
+sys.stdin.readline()
+for n in range(15):
+    id = spool_entry.new_id(1795170000 + n)
+    spool.store_mail(id, "a@example.com", sys.argv[2], Content("x", False))
+    broken = [found for found in spool.read_all() if not isinstance(found, Spooled)]
+    assert not broken, broken
+"""
+
+
+def test_rivals_keep_all_their_mail(spool: MailSpool) -> None:
+    """Of two processes neither sees half a mail, and no mail is lost."""
+    rivals = start_rivals(RIVAL, spool.folder, ("one", "two"))
+    assert [rival.wait() for rival in rivals] == [0, 0]
+    found = [mail.subject for mail in spool.read_all() if isinstance(mail, Spooled)]
+    assert (found.count("one"), found.count("two")) == (15, 15)

@@ -1,0 +1,697 @@
+"""Mail handed to a server by SMTP: what arrives, and each error when it does not.
+
+Most servers are real ones with given answers; a plain socket shows the bytes on the wire."""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from engine.formats.kannader.mail_format import encode_wire
+from engine.formats.kannader.settings import TLS
+from engine.mail.model import BadMail, NotSent
+from engine.mail.send import smtp_client
+from engine.mail.send.smtp_client import SmtpDestination, WireMessage, smtp_path
+from engine.mail.wire_format import CHUNK_BYTES
+from engine.model import State, Task
+from engine.system.answer_limit import AnswerLimit
+from engine.text.error_pattern import fold_error, pattern_name, reply_code
+from engine.work.handlers import Context, Failed, Fatal, Lacking, Postponed
+from engine.work.smtp_send import SmtpSend
+from tests.engine.descriptors import no_descriptors
+from tests.engine.sample_mails import BODIES, HEADERS, unwired
+from tests.smtp_server import (
+    CUT,
+    DROP,
+    HOST,
+    STALL,
+    Certificate,
+    Server,
+    certificate,
+    refusing,
+    silent,
+    swallowing,
+)
+
+TASK = Task("e7b1", "mail", State.ACTIVE, 1_795_170_000.0)
+SENDER, RECIPIENT = "us@example.org", "admin@example.com"
+MAIL = encode_wire(b"Subject: x\n\ntext\n")
+SECRET = "s3cret of café"
+
+Send: TypeAlias = Callable[..., None]
+
+
+def send(
+    to: Server | int,
+    contents: bytes = MAIL,
+    sender: str = SENDER,
+    recipient: str = RECIPIENT,
+    cancelled: Callable[[], bool] = lambda: False,
+    **settings: Any,
+) -> None:
+    """One attempt, at a server on this host."""
+    port = to if isinstance(to, int) else to.port
+    usual: dict[str, Any] = {"host": HOST, "port": port, "helo": "here.example.org"}
+    letters = [WireMessage(sender, recipient, io.BytesIO(contents))]
+    handler = SmtpSend(lambda task: letters.pop(), SmtpDestination(**{**usual, **settings}))
+    with closing(handler):
+        handler(TASK, Context(is_cancelled=cancelled))
+
+
+def failure(kind: type[Failed], *args: Any, **how: Any) -> str:
+    """What an attempt says that fails; of exactly this kind."""
+    with pytest.raises(Failed) as caught:
+        send(*args, **how)
+    assert type(caught.value) is kind, caught.value
+    return str(caught.value)
+
+
+def secret_file(folder: Path, secret: str = SECRET, mode: int = 0o600) -> str:
+    """A file with the password."""
+    path = folder / "secret"
+    path.write_text(f"{secret}\n")
+    path.chmod(mode)
+    return str(path)
+
+
+@pytest.fixture
+def pem(tmp_path: Path) -> Certificate:
+    """The certificate of a server on this host."""
+    return certificate(tmp_path / "pem")
+
+
+# ---- what arrives
+
+
+def test_a_mail_arrives_byte_for_byte() -> None:
+    """The server has the text that was put into wire form, without the dots that SMTP adds; every
+    byte from 0 to 255 goes through, announced as 8-bit. Wherever one piece of a mail ends and the
+    next begins, nothing is lost there and nothing added."""
+    texts = [(HEADERS + "\n" + body).encode() for body in BODIES]
+    texts.append(b"Subject: x\n\n" + bytes(c for c in range(256) if c not in b"\r\n") + b"\n")
+    with Server() as server:
+        for text in texts:
+            send(server, encode_wire(text))
+    assert [mail.data for mail in server.mails] == [t.replace(b"\n", b"\r\n") for t in texts]
+    assert {mail[:3] for mail in server.mails} == {("here.example.org", SENDER, (RECIPIENT,))}
+    assert any(line.endswith("BODY=8BITMIME") for line in server.commands)
+
+    pieces = []
+    for size in (
+        CHUNK_BYTES - 3,
+        CHUNK_BYTES - 2,
+        CHUNK_BYTES - 1,
+        CHUNK_BYTES,
+        3 * CHUNK_BYTES + 1,
+    ):
+        lines = b"Subject: x\r\n\r\n" + b"..\r\n" * (size // 4 - 10)
+        pieces.append(lines + b"x" * (size - len(lines) - 5) + b"\r\n.\r\n")
+        assert len(pieces[-1]) == size
+    with Server() as server:
+        for contents in pieces:
+            send(server, contents)
+    assert [mail.data for mail in server.mails] == [unwired(contents) for contents in pieces]
+
+
+def test_the_null_sender_and_odd_addresses_arrive_as_they_are_written() -> None:
+    """A bounce has the null sender; quotes and the address of a host stay what they are."""
+    with Server() as server:
+        send(server, sender="<>")
+        send(server, sender="")
+        send(server, recipient='"q uo\\"te"@[192.0.2.7]')
+        send(server, recipient="x@[IPv6:2001:db8::1]")
+        send(server, recipient="postmaster")
+    mails = [line for line in server.commands if line.startswith("MAIL")]
+    rcpts = [line.partition(" ")[2] for line in server.commands if line.startswith("RCPT")]
+    assert [line.startswith("MAIL FROM:<>") for line in mails] == [True, True, False, False, False]
+    assert rcpts[2:] == [
+        'TO:<"q uo\\"te"@[192.0.2.7]>',
+        "TO:<x@[IPv6:2001:db8::1]>",
+        "TO:<postmaster>",
+    ]
+
+
+# ---- what is never sent
+
+
+NOT_WIRE = [
+    b"", b"Subject: x\r\n\r\ntext\r\n", b"Subject: x\n\ntext\n.\n", b"text.\r\n", b".\r\n.\r\n",
+    b"a\r\n.\r\nMAIL FROM:<x@example.org>\r\n.\r\n", b"a\n.\nb\r\n.\r\n", b"a\n.\r\nb\r\n.\r\n",
+    b"a\r.\r\nb\r\n.\r\n", b"a\r\n.\rb\r\n.\r\n", b"x" * (CHUNK_BYTES - 2) + b"\r\n.\r\nb\r\n.\r\n",
+    b"x" * (CHUNK_BYTES - 3) + b"\r\n.\r\nb\r\n.\r\n",
+    b"x" * (CHUNK_BYTES - 4) + b"\n.\nb\r\n.\r\n",
+]  # fmt: skip
+NO_ADDRESS = [
+    "a@example.org>\r\nRCPT TO:<b@example.org", "a@example.org\nx", "a@example.org> SIZE=1",
+    "a@exa mple.org", "a b@example.org", "a@b@example.org", "a\x00@example.org",
+    "a\x85@example.org", "a\u2028@example.org", '"a\r\nb"@example.org', "a@[192.0.2.7]>", "a@",
+    "@example.org", "<a@example.org>", '{"localpart":{"X":{"raw":"a"}},"hostname":null}',
+]  # fmt: skip
+LOOKALIKES = ["a@b\uff1ec.org", "a@b\uff20c.org", "a@\uff3b1.2.3.4\uff3d", "a@b\uff0cc.org"]
+
+
+def test_a_mail_that_could_smuggle_reaches_no_server() -> None:
+    """Contents that do not end as they must, or seem to end before, an address that holds another
+    command or becomes another address on its way, and the null path as a recipient are refused
+    before any server is called. Only what is before the @ needs a server that takes more than
+    ASCII."""
+    with Server() as server:
+        for contents in NOT_WIRE:
+            assert failure(Fatal, server, contents).startswith("not in wire form")
+        for address in NO_ADDRESS:
+            assert "not a valid SMTP address" in failure(Fatal, server, sender=address)
+            assert "not a valid SMTP address" in failure(Fatal, server, recipient=address)
+        for address in LOOKALIKES:
+            assert "is ambiguous in a host name" in failure(Fatal, server, recipient=address)
+        assert "no recipient" in failure(Fatal, server, recipient="<>")
+        assert server.connections == 0
+    assert smtp_path("user@élégance.fr") == "<user@xn--lgance-9uab.fr>"
+    with pytest.raises(BadMail):
+        smtp_path("user@é lance.fr")
+
+
+# ---- what the server says
+
+
+def test_4xx_is_tried_again_and_5xx_is_not() -> None:
+    """4xx fails the attempt, 5xx the mail, at every stage; the words are the server's, and equal
+    words behind two codes are two errors, with the codes in their patterns."""
+    for stage in ("mail", "rcpt", "data", "body"):
+        later = ["450 4.2.0 not now, u7", "452 4.2.0 not now, u8"]
+        answers: dict[str, Any] = {stage: [*later, "550 5.1.1 no such user"]}
+        with Server(**answers) as server:
+            busy, full = failure(Failed, server), failure(Failed, server)
+            never = failure(Fatal, server)
+            send(server)
+        assert busy.startswith("unavailable_450: 450 4.2.0 not now, u7")
+        assert never.startswith("rejected_550: 550 5.1.1 no such user")
+        assert len(server.mails) == 1
+        assert [reply_code(busy), reply_code(full)] == ["450", "452"]
+        assert fold_error(busy).startswith("unavailable_450: 450 4.2.0 not now, u# - ")
+        assert pattern_name(fold_error(busy)) != pattern_name(fold_error(full))
+
+
+def test_a_refusal_before_the_mail_is_about_the_server() -> None:
+    """An operator can mend it: the mail is tried again. A server that only does not know EHLO is
+    greeted by HELO."""
+    for stage in ("greeting", "ehlo"):
+        answers: dict[str, Any] = dict.fromkeys([stage, "helo"], "554 5.3.2 closed")
+        with Server(**answers) as server:
+            assert failure(Failed, server).startswith("unavailable_554: 554 5.3.2 closed")
+    with Server(ehlo="502 5.5.1 what?") as server:
+        send(server)
+    assert server.mails[0].helo == "here.example.org"
+
+
+MANY = encode_wire(b"Subject: x\n\n" + (b"y" * 70 + b"\n") * 200_000)
+IN_DOUBT = "in doubt: it may have been accepted"
+BROKEN: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    # answers of the server, settings, error
+    *(({stage: DROP}, {}, "connect_lost: ") for stage in ("greeting", "ehlo", "mail", "rcpt")),
+    ({"data": DROP}, {}, "connect_lost: "),
+    ({"data": CUT}, {"contents": MANY}, "connect_lost: "),
+    ({"body": DROP}, {}, f"connect_lost: {IN_DOUBT}"),
+    ({"rcpt": STALL}, {"timeout": 0.3}, "timeout: "),
+    ({"body": STALL}, {"timeout": 0.3}, f"timeout: {IN_DOUBT}"),
+    *(
+        (dict.fromkeys([stage, "helo"], "354 go on"), {}, "connect_protocol: ")
+        for stage in ("greeting", "ehlo", "mail", "rcpt")
+    ),
+    *(
+        ({"body": answer}, {}, f"connect_protocol: {IN_DOUBT}")
+        for answer in ("300 go on", "354 go on", "399 what")
+    ),
+]
+
+
+def test_a_broken_connection_leaves_a_doubt_only_after_the_last_dot() -> None:
+    """Before the line that ends the mail no server can have taken it: it is tried again. After it
+    the server has all of it, and only 2xx says that it was accepted: a lost connection, an answer
+    that never comes or makes no sense is in doubt."""
+    for answers, settings, error in BROKEN:
+        with Server(**answers) as server:
+            said = failure(Failed, server, **settings)
+        assert said.startswith(error), (answers, said)
+        if IN_DOUBT not in error:
+            assert "doubt" not in said
+            assert server.mails == server.refused == []
+        elif "protocol" in error:
+            assert answers["body"][:3] in said
+    with listening(lambda line: b"250 ok\r\n" if line != b".\r\n" else b"hello\r\n") as (port, _):
+        assert failure(Failed, port).startswith("connect_protocol: in doubt")
+
+
+def test_a_server_that_dribbles_is_left_in_time() -> None:
+    """A line now and then, of an answer that never ends, keeps each step alive, and not the
+    attempt."""
+    over = threading.Event()
+
+    def dribble(connection: socket.socket) -> None:
+        while not over.wait(0.05):
+            connection.sendall(b"220-not yet\r\n")
+
+    with serving(dribble) as slow:
+        said = failure(Failed, slow, timeout=300, max_time=0.5)
+        over.set()
+    # Of the attempt, or of the read that the same deadline cuts short.
+    assert said.startswith(("timeout: not done within 0.5 s", "timeout: timed out - greeting"))
+
+
+def test_a_cancelled_attempt_ends_now() -> None:
+    """A worker that is stopped need not wait for a server."""
+    with Server(data=STALL) as server:
+        said = failure(Failed, server, cancelled=server.stalled.is_set)
+    assert said.startswith("unavailable_stopped: it was stopped - DATA")
+
+
+def test_an_accepted_mail_is_sent_whatever_follows() -> None:
+    """No answer of the server to QUIT undoes its yes."""
+    with Server(quit=DROP) as server:
+        send(server)
+    assert len(server.mails) == 1
+
+
+def test_a_host_without_a_server_is_tried_again() -> None:
+    """Refused, unknown, silent: each is a failure, told apart by its word."""
+    with refusing() as port:
+        assert failure(Failed, port).startswith("connect_refused: ")
+    with silent() as port:
+        assert failure(Failed, port, timeout=0.2).startswith("timeout: ")
+    with swallowing() as port:
+        assert failure(Failed, port, connect_timeout=0.2).startswith("connect_timeout: ")
+    said = failure(Failed, 25, host="nowhere.invalid", tls="none")
+    assert said.startswith("dns_not_found: ")
+
+
+# ---- encryption and logins
+
+
+def test_a_mail_goes_encrypted_unless_said(pem: Certificate, tmp_path: Path) -> None:
+    """Only this host is spoken to in the clear by default. By STARTTLS, or from the first byte on,
+    a server with a certificate of another, or with none that can be read, gets no mail; where
+    encryption is required nothing goes without; where any will do, any certificate does."""
+    hosts = ("127.0.0.1", "::1", "localhost", "relay.example.org", "192.0.2.1")
+    assert [SmtpDestination(host).encryption for host in hosts] == ["none"] * 3 + ["required"] * 2
+    assert smtp_client.TLS == TLS
+    for tls in ("required", "wrapped"):
+        with Server(tls=pem, smtps=tls == "wrapped") as server:
+            assert failure(Failed, server, tls=tls).startswith("tls_certificate: ")
+            assert not [line for line in server.commands if line.startswith("MAIL")]
+            send(server, tls=tls, ca_file=pem.cert)
+        assert server.mails[0].tls
+    with Server() as server:
+        assert failure(Failed, server, tls="required").startswith("tls_missing: ")
+        none = str(tmp_path / "none.pem")
+        said = failure(Failed, server, tls="wrapped", ca_file=none)
+        assert said.startswith("tls_certificate: cannot use the certificates in ")
+        send(server, tls="opportunistic")
+    with Server(tls=pem, starttls="454 4.7.0 not now") as server:
+        assert failure(Failed, server, tls="required").startswith("tls_missing: ")
+    with Server(tls=pem) as server:
+        send(server, tls="opportunistic")
+        send(server, tls="none")
+    assert [mail.tls for mail in server.mails] == [True, False]
+
+
+def test_a_login_has_any_characters(tmp_path: Path, pem: Certificate) -> None:
+    """User and password reach the server, ASCII or not."""
+    for secret in ("plain", "of café"):
+        path = secret_file(tmp_path, secret)
+        with Server(tls=pem, logins={"me": secret}, login_needed=True) as server:
+            send(server, tls="required", ca_file=pem.cert, user="me", password_file=path)
+        assert server.mails[0].login == "me"
+
+
+def test_a_login_that_fails_is_reported_without_the_password(tmp_path: Path) -> None:
+    """A wrong password, none that can be read, and a server that wants one: all can be mended. To
+    another host a login needs encryption and a certificate that is believed."""
+    path = secret_file(tmp_path)
+    with Server(logins={"me": "another"}, login_needed=True) as server:
+        wrong = failure(Failed, server, user="me", password_file=path)
+        assert wrong.startswith("auth_535: ") and SECRET not in wrong
+        assert failure(Failed, server).startswith("auth_530: ")
+        secret_file(tmp_path, mode=0o644)
+        said = failure(Failed, server, user="me", password_file=path)
+        assert said.startswith("auth_password_file: ") and "0600" in said
+    secret_file(tmp_path, "plain")
+    with Server() as server:
+        said = failure(Failed, server, user="me", password_file=path)
+        assert said.startswith("auth_missing: ")
+    for tls in ("none", "opportunistic"):
+        to = SmtpDestination("relay.example.org", tls=tls, user="me", password_file=path)
+        assert "without TLS" in to.fault
+    said = failure(Failed, 25, host="192.0.2.1", tls="none", user="me", password_file=path)
+    assert said.startswith("unavailable_configuration: ")
+
+
+# ---- what a server must offer: bytes on the wire
+
+
+@contextmanager
+def serving(serve: Callable[[socket.socket], None]) -> Iterator[int]:
+    """The port of a server that serves one connection, on a thread of its own."""
+    with socket.socket() as bound:
+        bound.bind((HOST, 0))
+        bound.listen()
+
+        def accept() -> None:
+            with suppress(OSError), bound.accept()[0] as connection:  # or none comes
+                serve(connection)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield bound.getsockname()[1]
+        with suppress(OSError):
+            bound.shutdown(socket.SHUT_RDWR)
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@contextmanager
+def listening(answer: Callable[[bytes], bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """A server that answers each line, and keeps every byte; b"" answers nothing."""
+    heard: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(b"220 raw\r\n")
+        inside = False
+        for line in connection.makefile("rb"):
+            heard.append(line)
+            if inside and line != b".\r\n":
+                continue
+            inside = line.upper().startswith(b"DATA")
+            connection.sendall(b"354 go on\r\n" if inside else answer(line))
+
+    with serving(serve) as port:
+        yield port, heard
+
+
+def offering(*words: bytes) -> Callable[[bytes], bytes]:
+    """The answers of a server that offers these extensions."""
+    offer = b"".join(b"250-%s\r\n" % word for word in (b"raw", *words)) + b"250 HELP\r\n"
+    return lambda line: offer if line.upper().startswith(b"EHLO") else b"250 ok\r\n"
+
+
+def test_the_bytes_behind_data_are_those_of_the_contents() -> None:
+    """Nothing is escaped again, added or taken away."""
+    contents = encode_wire(b"Subject: x\n\n.\n..\n.a\n\xff\n\n")
+    with listening(offering(b"8BITMIME", b"SIZE 1000")) as (port, heard):
+        send(port, contents)
+    start = heard.index(b"DATA\r\n")
+    assert b"".join(heard[start + 1 :]) == contents + b"quit\r\n"
+    assert heard[1] == b"MAIL FROM:<us@example.org> SIZE=%d BODY=8BITMIME\r\n" % len(contents)
+
+
+def test_a_small_mail_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Body and end line come in one segment, and Nagle is off: no delayed ACK of a server costs
+    40 ms a mail."""
+    first: list[bytes] = []
+    connected = smtp_client._SmtpSession._connect
+    delays: list[int] = []
+
+    def spied(session: smtp_client._SmtpSession) -> tuple[socket.socket, socket.socket]:
+        connection, wire = connected(session)
+        delays.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        return connection, wire
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(b"220 raw\r\n")
+        while line := connection.recv(CHUNK_BYTES):
+            data = line.upper().startswith(b"DATA")
+            connection.sendall(b"354 go on\r\n" if data else b"250 ok\r\n")
+            if data:
+                first.append(connection.recv(CHUNK_BYTES))
+                connection.sendall(b"250 ok\r\n")
+
+    monkeypatch.setattr(smtp_client._SmtpSession, "_connect", spied)
+    with serving(serve) as port:
+        send(port)
+    assert (first, delays) == ([MAIL], [1])
+
+
+def test_text_beyond_ascii_needs_a_server_that_takes_it() -> None:
+    """To any other the mail can never go, and the missing extension is named; addresses go as UTF-8
+    where that is offered."""
+    with listening(offering()) as (port, heard):
+        assert "8BITMIME" in failure(Fatal, port, encode_wire(b"Subject: x\n\n\xff\n"))
+    assert not [line for line in heard if line.startswith(b"MAIL")]
+    with listening(offering(b"8BITMIME")) as (port, _):
+        assert "SMTPUTF8" in failure(Fatal, port, recipient="üser@example.com")
+    with listening(offering(b"SMTPUTF8", b"8BITMIME")) as (port, heard):
+        send(port, recipient="üser@example.com")
+    assert heard[1] == b"MAIL FROM:<us@example.org> SMTPUTF8\r\n"
+    assert heard[2] == "RCPT TO:<üser@example.com>\r\n".encode()
+
+
+def test_unreadable_contents_are_no_failure_of_the_mail() -> None:
+    """It is given back, uncounted, for an hour: before anybody is called, and while it is sent."""
+
+    class Failing(io.BytesIO):
+        def __init__(self, good: int) -> None:
+            super().__init__(MAIL)
+            self.good = good
+
+        def read(self, size: int | None = -1) -> bytes:
+            self.good -= 1
+            if self.good < 0:
+                raise OSError(5, "Input/output error")
+            return super().read(size)
+
+    for good in (0, 2):
+        letter = WireMessage(SENDER, RECIPIENT, Failing(good))
+        with Server() as server, pytest.raises(Postponed, match="Input/output error") as caught:
+            handler = SmtpSend(lambda task: letter, SmtpDestination(HOST, server.port), lambda: 7.0)  # noqa: B023
+            handler(TASK, Context())
+        assert caught.value.due == 7 + 3600
+        assert server.mails == server.refused == []
+        assert server.connections == bool(good)
+
+
+def test_contents_that_shrink_are_broken_off() -> None:
+    """A mail whose end is not there any more is never ended as if it were whole."""
+
+    class Shrinking(io.BytesIO):
+        def seek(self, offset: int, whence: int = 0) -> int:
+            self.truncate(20)
+            return super().seek(offset, whence)
+
+    letter = WireMessage(
+        SENDER, RECIPIENT, Shrinking(encode_wire(b"Subject: x\n\n" + b"text\n" * 20))
+    )
+    with Server() as server, pytest.raises(Failed, match="shorter"):
+        SmtpSend(lambda task: letter, SmtpDestination(HOST, server.port))(TASK, Context())
+    assert server.mails == server.refused == []
+    assert letter.contents.closed
+
+
+def test_a_worker_without_descriptors_makes_no_attempt() -> None:
+    """The task is given back, and its kind rests; the server sees nothing."""
+    with Server() as server:
+        send(server)  # loads all modules
+        for host in (HOST, "localhost"):
+            with no_descriptors(), pytest.raises(Lacking, match="Too many open files"):
+                send(server, host=host)
+    assert len(server.mails) == 1
+
+
+def send_over_one(server: Server, senders: list[str]) -> None:
+    """Send a mail from each by one handler, one after the other."""
+    letters = [WireMessage(sender, RECIPIENT, io.BytesIO(MAIL)) for sender in senders]
+    to = SmtpDestination(HOST, server.port)
+    with closing(SmtpSend(lambda task: letters.pop(0), to)) as handler:
+        for _ in senders:
+            handler(TASK, Context())
+
+
+SENDERS = ["a@example.org", "b@example.org", "c@example.org"]
+
+
+def test_mails_share_a_connection() -> None:
+    """One greeting and one EHLO serve several mails, and QUIT ends the connection."""
+    with Server() as server:
+        send_over_one(server, SENDERS)
+    assert [mail.sender for mail in server.mails] == SENDERS
+    words = [line.split()[0].upper() for line in server.commands]
+    assert words == ["EHLO", *["MAIL", "RCPT", "DATA"] * 3, "QUIT"] and server.connections == 1
+
+
+@pytest.mark.parametrize("answer", [DROP, "421 4.3.2 closing", "452 4.3.1 no more mails here"])
+def test_a_kept_connection_that_takes_no_mail_is_replaced(answer: str) -> None:
+    """If the server closes it or refuses MAIL on it, the mail goes over a new one, uncounted."""
+    with Server(mail=["", answer]) as server:
+        send_over_one(server, SENDERS)
+    assert [mail.sender for mail in server.mails] == SENDERS
+    assert server.connections == 2
+
+
+def test_a_refused_mail_ends_its_connection() -> None:
+    """The next mail begins on a new connection: no reply is mistaken for one to another mail."""
+    letters = [WireMessage(sender, RECIPIENT, io.BytesIO(MAIL)) for sender in SENDERS]
+    with Server(rcpt=["", "550 5.1.1 unknown"]) as server:
+        to = SmtpDestination(HOST, server.port)
+        with closing(SmtpSend(lambda task: letters.pop(0), to)) as handler:
+            handler(TASK, Context())
+            with pytest.raises(Fatal):
+                handler(TASK, Context())
+            handler(TASK, Context())
+    assert (server.connections, len(server.mails)) == (2, 2)
+    assert sum(line.upper().startswith("MAIL") for line in server.commands) == 3
+
+
+def test_a_connection_is_used_for_a_limited_number_of_mails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After the last one it is closed with QUIT."""
+    monkeypatch.setattr(smtp_client, "MAILS_PER_CONNECTION", 2)
+    with Server() as server:
+        send_over_one(server, SENDERS)
+    assert server.connections == 2
+    assert [line.upper() for line in server.commands].count("QUIT") == 2
+
+
+def test_an_unused_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a mail it is closed with QUIT, so that an idle worker holds none."""
+    monkeypatch.setattr(smtp_client, "KEEP_SECONDS", 0.0)
+    ended = threading.Event()
+
+    def answer(line: bytes) -> bytes:
+        if line == b"quit\r\n":
+            ended.set()
+        return b"250 ok\r\n"
+
+    with listening(answer) as (port, _):
+        handler = SmtpSend(
+            lambda task: WireMessage(SENDER, RECIPIENT, io.BytesIO(MAIL)),
+            SmtpDestination(HOST, port),
+        )
+        handler(TASK, Context())
+        assert ended.wait(60)
+
+
+def test_one_thread_watches_all_attempts_of_a_handler() -> None:
+    """Attempts that run at the same time are checked for cancellation on one thread, and end."""
+    asked: set[int] = set()
+    failures: list[Failed] = []
+
+    def cancelled() -> bool:
+        asked.add(threading.get_ident())
+        return server.connections == 2
+
+    def attempt() -> None:
+        with pytest.raises(Failed, match="stopped") as caught:
+            handler(TASK, Context(is_cancelled=cancelled))
+        failures.append(caught.value)
+
+    with Server(greeting=STALL) as server:
+        to = SmtpDestination(HOST, server.port)
+        handler = SmtpSend(lambda task: WireMessage(SENDER, RECIPIENT, io.BytesIO(MAIL)), to)
+        threads = [threading.Thread(target=attempt) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(failures) == 2 and len(asked) == 1
+
+
+def test_several_recipients_get_one_mail_and_each_refusal_is_known() -> None:
+    """In one transaction each recipient is accepted or refused; a bad address is never sent, and
+    parameters for notifications only to a server that offers DSN."""
+    addresses = ("a@d.example", "no address", "b@d.example", "c@d.example")
+    people = [smtp_client.WireRecipient(one, "NOTIFY=SUCCESS") for one in addresses]
+    connections = smtp_client.Connections()
+    with Server(rcpt=["", "450 4.2.1 later", "550 5.1.1 unknown"]) as server:
+        to = SmtpDestination("127.0.0.1", server.port)
+        answer = smtp_client.send_to_all(
+            "s@d.example", people, io.BytesIO(MAIL), to, lambda: False, connections, "RET=HDRS"
+        )
+        connections.close()
+
+    (mail,) = server.mails
+    assert (mail.recipients, answer.reply) == (("a@d.example",), "250 2.0.0 accepted")
+    assert [getattr(one, "word", type(one).__name__) for one in answer.refusals] == [
+        *("NoneType", "BadMail", "unavailable_450", "rejected_550")
+    ]
+    assert not answer.notifies
+    assert not any("NOTIFY" in one or "RET" in one for one in server.commands)
+
+
+def test_a_server_that_refuses_all_recipients_gets_no_mail() -> None:
+    """No DATA is sent; each refusal is known."""
+    people = [smtp_client.WireRecipient(one) for one in ("a@d.example", "b@d.example")]
+    with Server(rcpt="550 5.1.1 unknown") as server:
+        to = SmtpDestination("127.0.0.1", server.port)
+        answer = smtp_client.send_to_all(
+            "", people, io.BytesIO(MAIL), to, lambda: False, smtp_client.Connections()
+        )
+
+    assert (answer.reply, len(answer.refusals)) == ("", 2)
+    assert all(isinstance(one, NotSent) and one.permanent for one in answer.refusals)
+    assert not any(one.startswith("DATA") for one in server.commands)
+
+
+# ---- an answer without end
+
+
+@contextmanager
+def endless(answers: int, line: bytes) -> Iterator[int]:
+    """A server that answers so many commands, and then one with a line that it repeats for ever;
+    after DATA the whole mail is one command."""
+    listener = socket.create_server((HOST, 0))
+
+    def run() -> None:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as commands, suppress(OSError):
+            for reply in [b"220 x\r\n", b"250 x\r\n", *[b"250 x\r\n"] * 2, b"354 x\r\n"][:answers]:
+                connection.sendall(reply)
+                commands.readline()
+            if answers == 5:
+                while commands.readline() != b".\r\n":
+                    pass
+            while True:
+                connection.sendall(line * 100)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()[1]
+    finally:
+        listener.close()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+LINES = {"lines": b"250-x\r\n", "bytes": b"250-" + b"y" * 900 + b"\r\n", "line": b"z" * 1000}
+
+
+@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("answers", range(6))
+def test_an_answer_without_end_is_a_failure(answers: int, line: str) -> None:
+    """At any stage lines without end, and a line without end, end the attempt within the limits of
+    an answer; after the whole mail it may have been accepted."""
+    with endless(answers, LINES[line]) as port, pytest.raises(Failed) as caught:
+        send(port, tls="none")
+
+    said = str(caught.value)
+    assert "answer of more than" in said or "Line too long" in said
+    assert ("it may have been accepted" in said) is (answers == 5)
+
+
+def test_an_answer_by_smtp_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that sends a line now and then is at an end when the time of an answer is over; here
+    each wait is taken for 200 of 300 seconds."""
+    ticks = (200.0 * n for n in itertools.count())
+    slow = functools.partial(AnswerLimit, clock=lambda: next(ticks))
+    monkeypatch.setattr(smtp_client, "AnswerLimit", slow)
+    for limit in ("MAX_ANSWER_BYTES", "MAX_ANSWER_LINES"):
+        monkeypatch.setattr(smtp_client, limit, 1 << 30)
+    with endless(1, b"250-x\r\n") as port:
+        assert "no whole answer within 300 s" in failure(Failed, port, tls="none")

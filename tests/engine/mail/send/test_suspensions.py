@@ -1,0 +1,120 @@
+"""The file of suspended transports: shared by all processes, refused if damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from engine.mail.send.suspensions import Suspension, Suspensions
+from tests.programs import start_rivals
+from tests.tables import each
+
+NOW = 1_795_170_000.0
+
+
+def suspended_file(folder: Path) -> Path:
+    """The path of the file; its folder does not exist."""
+    return folder / "queue" / ".spooldeck" / "suspended"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The path of the file; its folder does not exist."""
+    return suspended_file(tmp_path)
+
+
+def opened(path: Path) -> Suspensions:
+    """One process's view of it."""
+    return Suspensions(str(path), str(path.parents[2]))
+
+
+def test_a_suspension_is_seen_by_all_processes(path: Path) -> None:
+    """Each process reads who, when and why until it is resumed; the first operator stays named,
+    and the file is JSON that other users cannot write."""
+    ours, theirs = opened(path), opened(path)
+    assert theirs.read() == {}
+    assert ours.suspend("curl", NOW, "op", 'Wartung "über\n$(id)"')
+    assert ours.suspend("exim", NOW + 1, "op", "")
+    assert not theirs.suspend("curl", NOW + 9, "second", "")
+    assert dict(theirs.read()) == {
+        "curl": Suspension("curl", NOW, "op", 'Wartung "über\n$(id)"'),
+        "exim": Suspension("exim", NOW + 1, "op", ""),
+    }
+    assert theirs.resume("curl")
+    assert not theirs.resume("curl")
+    assert set(ours.read()) == {"exim"}
+    assert json.loads(path.read_text()) == {"exim": {"since": NOW + 1, "who": "op", "why": ""}}
+    assert path.stat().st_mode & 0o137 == 0
+    assert {entry.name for entry in path.parent.iterdir()} == {"suspended", "suspended.lock"}
+
+
+@each("name", ["", "smtp", "../x", "none"], path=suspended_file)
+def test_only_a_transport_can_be_suspended(path: Path, name: str) -> None:
+    """A name that none has is refused, with those that there are."""
+    with pytest.raises(ValueError, match="expected one of postfix, sendmail"):
+        opened(path).suspend(name, NOW, "op", "")
+    assert not opened(path).resume(name)
+
+
+@each("content", [
+    b"", b"{", b"[]", b"1", b'"curl"', b"\xff\xfe", b"[" * 60_000, b"{}" + b" " * 70_000,
+    b'{"smtp": {"since": 1}}', b'{"curl": 1}', b'{"curl": {}}', b'{"curl": {"since": "x"}}',
+    b'{"curl": {"since": true}}', b'{"curl": null}', b'{"curl": {"since": 1, "why": 1}}',
+    *(b'{"curl": {"since": 1%s}}' % (b"0" * n) for n in (12, 400, 5000)),
+    *(b'{"curl": {"since": %s}}' % n for n in (b"NaN", b"-1", b"Infinity", b"1e300", b"1e999")),
+], path=suspended_file)  # fmt: skip
+def test_a_damaged_file_stops_all_mail_and_is_kept(path: Path, content: bytes) -> None:
+    """Reading, suspending and resuming raise an error, and the file is not written over."""
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    suspensions = opened(path)
+    for ask in (
+        suspensions.read,
+        lambda: suspensions.suspend("curl", NOW, "op", ""),
+        lambda: suspensions.resume("curl"),
+    ):
+        with pytest.raises(ValueError, match=r"suspended: .*: remove it to send mail") as caught:
+            ask()
+        assert "\n" not in str(caught.value)
+    assert path.read_bytes() == content
+
+
+def test_a_file_of_another_kind_or_of_any_user_is_not_believed(tmp_path: Path) -> None:
+    """A folder, a link, a FIFO and a file that any user may write raise an error."""
+    folder, link, fifo = (suspended_file(tmp_path / str(n)) for n in range(3))
+    for path in (folder, link, fifo):
+        path.parent.mkdir(parents=True)
+    folder.mkdir()
+    link.symlink_to("/dev/null")
+    os.mkfifo(fifo)
+    for path in (folder, link, fifo):
+        with pytest.raises(OSError, match=r"."):
+            opened(path).read()
+    path = suspended_file(tmp_path)
+    opened(path).suspend("curl", NOW, "op", "")
+    path.chmod(0o666)
+    with pytest.raises(ValueError, match="writable by all users"):
+        opened(path).read()
+
+
+RIVAL = """
+import sys
+from engine.mail.send.suspensions import Suspensions
+suspensions = Suspensions(sys.argv[1])
+sys.stdin.readline()
+for n in range(20):
+    assert suspensions.suspend(sys.argv[2], n, "op", "")
+    assert sys.argv[2] in suspensions.read()
+    if n < 19:
+        assert suspensions.resume(sys.argv[2])
+"""
+
+
+def test_rivals_do_not_undo_one_another(path: Path) -> None:
+    """Two processes suspend and resume one transport each; neither touches the other's."""
+    rivals = start_rivals(RIVAL, str(path), ("curl", "exim"))
+    assert [rival.wait() for rival in rivals] == [0, 0]
+    assert set(opened(path).read()) == {"curl", "exim"}

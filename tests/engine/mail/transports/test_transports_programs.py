@@ -1,0 +1,546 @@
+"""Deliver by the installed curl, msmtp, mailx and Postfix to a scripted server on loopback."""
+
+from __future__ import annotations
+
+import email.policy
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config.mail_config import MailSettings
+from engine.mail.model import Cause, Mail, NotSent, Transport, Unused
+from engine.mail.transports.curl import Curl, quote_value, render_config, with_crlf
+from engine.mail.transports.installed import System
+from engine.mail.transports.mailx import Mailx
+from engine.mail.transports.msmtp import Msmtp
+from engine.mail.transports.postfix import Postfix
+from engine.mail.transports.sendmail import Sendmail
+from engine.system import users
+from tests.engine.mail.transports.postfix_null_client import NullClient
+from tests.engine.sample_mails import (
+    BODIES,
+    MANY_DOTS,
+    NASTY,
+    RECIPIENT,
+    SENDER,
+    a_mail,
+    never,
+    on_the_wire,
+)
+from tests.programs import a_script, needs, needs_root
+from tests.smtp_server import (
+    CUT,
+    DROP,
+    HOST,
+    STALL,
+    Certificate,
+    Server,
+    certificate,
+    refusing,
+    silent,
+    swallowing,
+)
+from tests.tables import each
+
+each_body = pytest.mark.parametrize("body", BODIES, ids=len)
+
+
+def failure_of(transport: Transport, mail: Mail | None = None) -> NotSent:
+    """The failure of an attempt."""
+    with pytest.raises(NotSent) as caught:
+        transport.send(mail or a_mail(), never)
+    return caught.value
+
+
+# curl
+
+SECRET = 's3cret-with "quotes" \\ and café'
+
+
+@pytest.fixture
+def pem(tmp_path: Path) -> Certificate:
+    """The certificate of a server on this host."""
+    return certificate(tmp_path / "pem")
+
+
+def a_curl(port: int, **settings: Any) -> Curl:
+    """The transport, for a relay on this host that may be used without TLS."""
+    needs("curl")
+    usual: dict[str, Any] = {"host": HOST, "port": port, "plain_hosts": (HOST,)}
+    usual |= {"connect_timeout": 30, "max_time": 60}
+    return Curl(MailSettings(**(usual | settings)), helo="here.example.org")
+
+
+def safe(pem: Certificate, **settings: Any) -> dict[str, Any]:
+    """Settings that require TLS with this certificate."""
+    return {"plain_hosts": (), "ca_file": pem.cert, **settings}
+
+
+@each("body", BODIES)
+def test_a_mail_arrives_as_it_was(body: str) -> None:
+    """Every byte arrives, dots and empty lines too, with the line ends that SMTP asks for, under
+    our own name and to the one recipient."""
+    mail = a_mail(body)
+    with Server() as server:
+        a_curl(server.port).send(mail, never)
+    (received,) = server.mails
+    assert received.data == on_the_wire(mail)
+    assert received[:3] == ("here.example.org", SENDER, (RECIPIENT,))
+    assert sum(line.startswith("RCPT") for line in server.commands) == 1
+
+
+def test_a_mail_is_encrypted_unless_plain_is_allowed(pem: Certificate) -> None:
+    """TLS is required, and used where it is offered though plain mail is allowed."""
+    with Server(tls=pem) as server:
+        a_curl(server.port, **safe(pem)).send(a_mail(), never)
+        a_curl(server.port).send(a_mail(), never)
+    with Server() as plain:
+        failure = failure_of(a_curl(plain.port, **safe(pem)))
+    assert [mail.tls for mail in server.mails] == [True, True]
+    assert failure.word == "tls_missing"
+    assert "mail.plain_hosts" in str(failure), "the setting that an operator can change"
+    assert not any(line.startswith("MAIL") for line in plain.commands)
+
+
+def test_a_certificate_must_be_believed(pem: Certificate, tmp_path: Path) -> None:
+    """A self-signed certificate and one of another host are refused."""
+    other = certificate(tmp_path / "other", "mx.example.net")
+    with Server(tls=pem) as unknown, Server(tls=other) as elsewhere:
+        failures = [
+            failure_of(a_curl(unknown.port, plain_hosts=())),
+            failure_of(a_curl(elsewhere.port, plain_hosts=(), ca_file=other.cert)),
+        ]
+    assert [failure.word for failure in failures] == ["tls_certificate"] * 2
+    assert "self-signed certificate" in str(failures[0])
+
+
+def test_a_password_comes_from_the_settings_or_a_file(pem: Certificate, tmp_path: Path) -> None:
+    """A password with quotes, backslashes, blanks and non-ASCII letters arrives unchanged."""
+    file = tmp_path / "password"
+    file.write_text(f"{SECRET}\n")
+    file.chmod(0o600)
+    with Server(tls=pem, logins={"me": SECRET}, login_needed=True) as server:
+        for source in ({"password": SECRET}, {"password_file": str(file)}):
+            a_curl(server.port, **safe(pem, user="me", **source)).send(a_mail(), never)
+    assert [mail.login for mail in server.mails] == ["me", "me"]
+
+
+@each("kind", ["readable", "folder", "link", "missing", "empty", "lines"])
+def test_a_password_file_that_is_no_secret_is_not_used(kind: str, tmp_path: Path) -> None:
+    """A file that other users can read, that is no plain file or has two lines is refused before
+    the relay is asked, and its content is not reported."""
+    path = tmp_path / "password"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        (tmp_path / "real").write_text("hush")
+        path.symlink_to("real")
+    elif kind != "missing":
+        path.write_text({"empty": "", "lines": "hush\nhush\n"}.get(kind, "hush"))
+        path.chmod(0o644 if kind == "readable" else 0o600)
+    with Server() as server:
+        transport = a_curl(server.port, user="me", password_file=str(path))
+        failure = failure_of(transport)
+
+    assert (failure.word, failure.permanent) == ("auth_password_file", False)
+    assert str(path) in str(failure)
+    assert "hush" not in str(failure)
+    assert kind in ("empty", "lines") or transport.absence(), "seen before it is opened"
+    assert server.connections == 0
+
+
+def test_a_wrong_password_is_reported_without_the_password(pem: Certificate) -> None:
+    """The server's words are reported without the password, even if the server repeats it."""
+    echo = f"535 5.7.8 wrong: {SECRET.encode().hex()} hush AG1lAGh1c2g= aHVzaA=="
+    with Server(tls=pem, logins={"me": "right"}, auth=echo) as server:
+        failure = failure_of(a_curl(server.port, **safe(pem, user="me", password="hush")))
+    assert (failure.word, failure.permanent) == ("auth_535", False)
+    assert str(failure).endswith("*** *** ***: Login denied")
+
+
+def children(parent: int) -> Iterator[Path]:
+    """The processes that a process has started and not waited for, in /proc."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # gone meanwhile
+        if fields[1] == str(parent):
+            yield stat.parent
+
+
+def test_a_running_curl_does_not_show_the_password(pem: Certificate, monkeypatch: Any) -> None:
+    """Command line, environment and files of a running curl have no password, no address and no
+    word of the mail, though our own environment has the password."""
+    monkeypatch.setenv("NFTBAN_SMTP_PASS", SECRET)
+    outcome: list[NotSent] = []
+    done = threading.Event()
+    with Server(tls=pem, logins={"me": SECRET}, rcpt=STALL) as server:
+        transport = a_curl(server.port, **safe(pem, user="me", password=SECRET))
+
+        def send() -> None:
+            with pytest.raises(NotSent) as caught:
+                transport.send(a_mail("a word"), done.is_set)
+            outcome.append(caught.value)
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        try:
+            assert server.stalled.wait(20), "curl has logged in"
+            supervisors = [int(path.name) for path in children(os.getpid())]
+            below = [path for each in supervisors for path in children(each)]
+            (process,) = [path for path in below if (path / "comm").read_text() == "curl\n"]
+            seen = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+            held = {os.readlink(fd) for fd in (process / "fd").iterdir()}  # noqa: PTH115
+        finally:
+            done.set()
+            sender.join(20)
+
+    for word in (SECRET, "s3cret", "me:", "a word", RECIPIENT, SENDER, "NFTBAN"):
+        assert word.encode() not in seen
+    assert not [path for path in held if path.startswith("/tmp") or "password" in path]
+    assert outcome[0].word == "unavailable_stopped"
+    assert "s3cret" not in repr(outcome[0]) + repr(transport)
+
+
+def test_foreign_curl_settings_are_not_used(monkeypatch: Any, tmp_path: Path) -> None:
+    """A .curlrc in the home folder and a proxy in the environment change nothing."""
+    (tmp_path / ".curlrc").write_text('mail-rcpt = "evil@example.net"\ntrace = "/tmp/evil"\n')
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CURL_HOME", str(tmp_path))
+    with refusing() as nowhere, Server() as server:
+        for name in ("ALL_PROXY", "all_proxy", "SMTP_PROXY", "smtp_proxy"):
+            monkeypatch.setenv(name, f"socks5://{HOST}:{nowhere}")
+        a_curl(server.port).send(a_mail(), never)
+    assert server.mails[0].recipients == (RECIPIENT,)
+
+
+@each("address", [
+    "b@example.com\r\nRCPT TO:<evil@example.com", "<b@example.com> NOTIFY=NEVER", "-o/tmp/x",
+    'b@example.com"\nurl = "smtp://127.0.0.1', "a@example.com,b@example.com", "",
+])  # fmt: skip
+def test_an_address_that_is_more_than_one_reaches_nobody(address: str) -> None:
+    """Sender or recipient: it is refused before curl is started."""
+    with Server() as server:
+        for mail in (a_mail(recipient=address), a_mail(sender=address)):
+            failure = failure_of(a_curl(server.port), mail)
+            assert (failure.word, failure.permanent) == ("rejected_address", True)
+    assert server.connections == 0
+
+
+@each(("script", "word"), [
+    ({"greeting": "554 5.3.2 go away"}, "unavailable_554"),
+    ({"greeting": DROP}, "connect_lost_before_data"),
+    ({"rcpt": DROP}, "connect_lost_before_data"), ({"data": DROP}, "connect_lost_before_data"),
+    ({"mail": "550 5.1.8 bad sender"}, "unavailable_550"),
+    ({"mail": "552 5.3.4 too large"}, "rejected_552"),
+    ({"mail": "530 5.7.0 who are you"}, "auth_530"),
+    ({"rcpt": "450 4.2.1 busy"}, "unavailable_450"),
+    ({"rcpt": "550 5.1.1 no such user"}, "rejected_550"),
+    ({"data": "452 4.3.1 no space"}, "unavailable_452"),
+    ({"data": "554 5.5.1 no"}, "rejected_554"), ({"data": CUT}, "connect_lost"),
+    ({"body": "451 4.7.1 greylisted"}, "unavailable_451"),
+    ({"body": "554 5.7.1 spam"}, "rejected_554"), ({"body": DROP}, "connect_lost"),
+    ({"body": "999 what"}, "connect_lost"),
+])  # fmt: skip
+def test_each_answer_of_a_server_has_its_word(script: dict[str, Any], word: str) -> None:
+    """Only a refusal of the mail itself is permanent, only a lost answer to its data leaves a
+    doubt, and the server's own words are reported."""
+    with Server(**script) as server:
+        failure = failure_of(a_curl(server.port))
+    assert failure.word == word
+    assert failure.permanent == word.startswith("rejected")
+    (answer,) = script.values()
+    assert answer in (DROP, CUT, "999 what") or str(failure).startswith(answer)
+    assert failure.may_be_accepted == (word == "connect_lost"), "no server refused it"
+    assert server.mails == []
+
+
+@each("end", [DROP, STALL, "500 what"])
+def test_a_mail_is_sent_once_its_server_accepted_it(end: str) -> None:
+    """A 250 after the data is the success, whatever the server does at QUIT."""
+    with Server(quit=end) as server:
+        a_curl(server.port, max_time=2).send(a_mail(), never)
+        assert len(server.mails) == 1
+
+
+@each("address", ["o'brien@example.com", "a$b`c!{d}@example.com", "b@[192.0.2.1]"])
+def test_curl_sends_to_any_valid_address(address: str) -> None:
+    """Sender and recipient reach the server unchanged."""
+    mail = a_mail()._replace(sender=address, recipient=address)
+    with Server() as server:
+        a_curl(server.port).send(mail, never)
+    (received,) = server.mails
+    assert received[1:3] == (address, (address,))
+
+
+def test_connection_failures_have_different_words() -> None:
+    """A port that refuses, lost packets, and a host that has no name."""
+    with refusing() as port:
+        refused = failure_of(a_curl(port))
+    with swallowing() as port:
+        lost = failure_of(a_curl(port, connect_timeout=0.2))
+    # No label is that long, so no name server is asked.
+    unknown = failure_of(a_curl(25, host=f"{'x' * 64}.example.org"))
+    words = [failure.word for failure in (refused, lost, unknown)]
+    assert words == ["connect_refused", "connect_timeout", "dns_not_found"]
+
+
+@pytest.mark.deep
+def test_a_silent_relay_is_left_in_time() -> None:
+    """No greeting, or no answer to the mail itself, which curl waits for beyond its own limit."""
+    with silent() as port:
+        mute = failure_of(a_curl(port, max_time=0.2))
+    with Server(body=STALL) as server:
+        stalled = failure_of(a_curl(server.port, max_time=0.5))
+    assert [mute.word, stalled.word] == ["timeout_before_data", "timeout"]
+    assert (mute.may_be_accepted, stalled.may_be_accepted) == (False, True), (
+        "the mail had not begun to leave"
+    )
+    assert not (mute.permanent or stalled.permanent)
+    assert str(stalled) == "curl did not end within 1.5 s"
+    assert not [p for p in children(os.getpid()) if (p / "comm").read_text() == "curl\n"]
+
+
+@each(("settings", "why"), [
+    ({"host": ""}, "no relay"),
+    ({"programs": {"curl": "/nonexistent/curl"}}, "curl is not installed: /nonexistent/curl"),
+    ({"user": "me"}, "no password"),
+    ({"user": "me:you", "password": "x"}, "colon"),
+    ({}, ""),
+    ({"user": "me", "password": "x"}, ""),
+])  # fmt: skip
+def test_a_reason_why_curl_cannot_be_used(settings: dict[str, Any], why: str) -> None:
+    """`absence` names the missing or wrong setting."""
+    absence = a_curl(25, **settings).absence()
+    assert (absence is not None and why in absence.reason) if why else absence is None
+
+
+def test_the_configuration_of_curl_is_safe() -> None:
+    """IPv6 hosts are in brackets, port 465 is TLS, quotes are escaped, line breaks refused, and
+    lines of a mail end with CRLF."""
+    settings = MailSettings(host="2001:db8::1", port=465)
+    config = render_config(settings, "here.example.org", a_mail(), "", "/dev/fd/3").decode()
+    assert 'url = "smtps://[2001:db8::1]:465/here.example.org"\n' in config
+    assert 'connect-timeout = "30.000"\nmax-time = "30.000"\n' in config  # with the greeting
+    assert quote_value('a"b\\c') == '"a\\"b\\\\c"'
+    with pytest.raises(NotSent, match="control character in curl's setting cacert"):
+        a_curl(25, ca_file="/x\nuser = y").send(a_mail(), never)
+    assert with_crlf(b"a\n\nb\r\nc\rd") == b"a\r\n\r\nb\r\nc\r\nd\r\n"
+    assert with_crlf(b"a\n\n") == b"a\r\n\r\n"
+
+
+def test_root_sends_as_the_owner_of_the_spool() -> None:
+    """For another account curl runs with the rights of that account."""
+    needs("curl")
+    needs_root("to run curl as nobody")
+    with Server() as server:
+        usual = MailSettings(host=HOST, port=server.port, plain_hosts=(HOST,), max_time=60.0)
+        Curl(usual, "here.example.org", users.account_named("nobody")).send(a_mail(), never)
+    assert [mail.data for mail in server.mails] == [on_the_wire(a_mail())]
+
+
+# msmtp
+
+
+def msmtprc(home: Path, port: int, *more: str) -> Path:
+    """msmtp's configuration in a home folder, for a server on this host."""
+    said = ["account default", f"host {HOST}", f"port {port}", "domain here.example.org"]
+    path = home / ".msmtprc"
+    path.write_text("\n".join([*said, "timeout 20", *more, ""]))
+    path.chmod(0o600)
+    return path
+
+
+def an_msmtp(home: Path) -> Msmtp:
+    """The transport, for a user with this home folder."""
+    programs = {"msmtp": needs("msmtp")}
+    return Msmtp(MailSettings(programs=programs, max_time=60), System(environ={"HOME": str(home)}))
+
+
+@each_body
+def test_msmtp_delivers_what_it_was_given(body: str, tmp_path: Path) -> None:
+    """Each byte of a mail is what the server has in the end."""
+    mail = a_mail(body)
+    transport = an_msmtp(tmp_path)
+    with Server() as server:
+        msmtprc(tmp_path, server.port)
+        assert transport.absence() is None
+        transport.send(mail, never)
+    (received,) = server.mails
+    assert received.data == on_the_wire(mail)
+    assert received[:3] == ("here.example.org", SENDER, (RECIPIENT,))
+
+
+@each(("script", "word"), [
+    ({"greeting": "554 5.3.2 go away"}, "unavailable_554"),
+    ({"mail": "530 5.7.0 who are you"}, "auth_530"),
+    ({"rcpt": "450 4.2.1 busy"}, "unavailable_450"),
+    ({"rcpt": "550 5.7.23 authentication (SPF) failed"}, "rejected_550"),
+    ({"data": "554 5.5.1 no"}, "rejected_554"), ({"data": CUT}, "connect_lost"),
+    ({"body": "451 4.7.1 greylisted"}, "unavailable_451"),
+    ({"body": "554 5.7.1 spam"}, "rejected_554"), ({"body": DROP}, "connect_lost"),
+    ({"body": "what?"}, "connect_lost"),
+])  # fmt: skip
+def test_messages_of_msmtp_are_understood(
+    script: dict[str, Any], word: str, tmp_path: Path
+) -> None:
+    """Each answer of a server has its word."""
+    transport = an_msmtp(tmp_path)
+    with Server(**script) as server:
+        msmtprc(tmp_path, server.port)
+        failure = failure_of(transport)
+    assert failure.word == word
+    assert failure.permanent == word.startswith("rejected")
+    assert server.mails == []
+
+
+def test_a_connection_lost_within_tls_leaves_a_doubt(tmp_path: Path, pem: Certificate) -> None:
+    """With STARTTLS and with TLS from the start a missing answer of msmtp's server is a doubt."""
+    trust = ("tls on", f"tls_trust_file {pem.cert}")
+    for smtps in (False, True):
+        with Server(tls=pem, smtps=smtps, body=DROP) as server:
+            msmtprc(tmp_path, server.port, *trust, *(["tls_starttls off"] if smtps else []))
+            failure = failure_of(an_msmtp(tmp_path))
+        assert (failure.word, failure.may_be_accepted) == ("connect_lost", True)
+
+
+def test_connection_failures_of_msmtp_are_understood(tmp_path: Path, pem: Certificate) -> None:
+    """Each has its word: refused, no such host, bad certificate, no TLS, wrong password."""
+    transport = an_msmtp(tmp_path)
+    trust = ("tls on", f"tls_trust_file {pem.cert}")
+    login = ("auth on", "user me")
+    with Server(tls=pem, logins={"me": "right"}) as server, Server() as plain, refusing() as none:
+        for port, more, word in (
+            (none, (), "connect_refused"),
+            (25, (f"host {'x' * 64}.example.org",), "dns_not_found"),
+            (server.port, ("tls on",), "tls_certificate"),
+            (plain.port, trust, "tls_missing"),
+            (server.port, (*trust, *login, "password wrong"), "auth_535"),
+        ):
+            msmtprc(tmp_path, port, *more)
+            assert failure_of(transport).word == word
+        msmtprc(tmp_path, server.port, *trust, *login, "password right")
+        transport.send(a_mail(), never)
+    assert (server.mails[0].tls, server.mails[0].login) == (True, "me")
+
+
+# mailx
+
+
+def a_mailx(folder: Path, port: int) -> Mailx:
+    """The transport, with Debian's mailx, which is configured to send by msmtp."""
+    mailx, msmtp = needs("bsd-mailx"), needs("msmtp")
+    handed = a_script(folder / "sendmail", f'exec {msmtp} --file={msmtprc(folder, port)} "$@"')
+    (folder / "mailrc").write_text(f"set sendmail={handed}\n")
+    run = a_script(folder / "mailx", f'MAILRC={folder}/mailrc exec {mailx} "$@"')
+    home = {"HOME": str(folder)}
+    return Mailx(MailSettings(programs={"mailx": run}, max_time=60), System(environ=home))
+
+
+@each("text", ["text\n", NASTY.replace("~", "!"), "Grüße, café €\n\n", MANY_DOTS])
+def test_mailx_delivers_the_text_it_was_given(text: str, tmp_path: Path) -> None:
+    """The plain text arrives byte for byte, dots, long lines and letters beyond ASCII too, under
+    the subject that was given, from whom and to whom it was."""
+    mail = a_mail()._replace(text=text)
+    with Server() as server:
+        a_mailx(tmp_path, server.port).send(mail, never)
+    (received,) = server.mails
+    header, body = received.data.split(b"\r\n\r\n", 1)
+    read = message_from_bytes(header, policy=email.policy.default)
+    assert body == text.encode().replace(b"\n", b"\r\n")
+    assert received[1:3] == (SENDER, (RECIPIENT,))
+    assert (read["From"], read["To"]) == (SENDER, RECIPIENT)
+    assert b"\r\nSubject: =?utf-8?q?a_caf=C3=A9?=\r\n" in header + b"\r\n"
+    assert read["Subject"] == "a café"
+    assert read.get_content_charset() == "utf-8"
+
+
+def test_mailx_runs_no_command_of_the_text(tmp_path: Path) -> None:
+    """A line that begins with a tilde is text."""
+    mail = a_mail()._replace(text=f"~! touch {tmp_path}/pwned\n~r /etc/passwd\n~b evil\n")
+    with Server() as server:
+        a_mailx(tmp_path, server.port).send(mail, never)
+    assert server.mails[0].recipients == (RECIPIENT,)
+    assert server.mails[0].data.endswith(b"pwned\r\n ~r /etc/passwd\r\n ~b evil\r\n")
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_failures_behind_mailx_are_understood(tmp_path: Path) -> None:
+    """The answer of the server is reported, and no dead.letter is left in the home folder."""
+    with Server(rcpt=["550 5.1.1 no such user", "450 4.2.1 busy"]) as server:
+        transport = a_mailx(tmp_path, server.port)
+        never_, later = failure_of(transport), failure_of(transport)
+    assert (never_.word, never_.permanent) == ("rejected_550", True)
+    assert (later.word, later.permanent) == ("unavailable_450", False)
+    assert not (tmp_path / "dead.letter").exists()
+
+
+# Postfix
+
+
+@pytest.fixture(scope="module")
+def relay() -> Iterator[Server]:
+    """Where that Postfix hands its mail to."""
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def postfix(relay: Server) -> Iterator[NullClient]:
+    """A running Postfix."""
+    # Not in pytest's folder, which only we may enter: its processes run as other users.
+    with tempfile.TemporaryDirectory(prefix="postfix") as folder:
+        Path(folder).chmod(0o755)
+        client = NullClient(Path(folder))
+        try:
+            client.start(relay.port)
+            yield client
+        finally:
+            client.stop()
+
+
+@each("way", [Postfix, Sendmail])
+@each("body", BODIES[:-1])
+def test_postfix_delivers_what_it_was_given(
+    body: str, way: type[Postfix | Sendmail], postfix: NullClient, relay: Server
+) -> None:
+    """By either transport a mail goes into the queue of a Postfix, and from there to the relay:
+    every byte of it, below the one header that each server adds."""
+    settings = MailSettings(programs={"sendmail": postfix.sendmail}, method=way.name, max_time=60)
+    relay.mails.clear()
+    mail = a_mail(body)
+    way(settings, System()).send(mail, never)
+    assert relay.wait_for(1), postfix.said()
+    (received,) = relay.mails
+    added, _, rest = received.data.partition(b"From: Us")
+    assert b"From: Us" + rest == on_the_wire(mail)
+    assert added.startswith(b"Received: by here.example.org (Postfix")
+    assert added.count(b"\r\n") == 2, "one header, on two lines"
+    assert received[1:3] == (SENDER, (RECIPIENT,))
+
+
+def test_a_postfix_that_runs_is_seen(postfix: NullClient, relay: Server, tmp_path: Path) -> None:
+    """Its master holds a lock in its queue; the Postfix of another queue does not count."""
+    programs = {"sendmail": postfix.sendmail, "postfix": needs("postfix")}
+    settings = MailSettings(programs=programs)
+    relay.mails.clear()
+    Postfix(settings, System()).send(a_mail(), never)
+    assert relay.wait_for(1), postfix.said()
+    assert Postfix(settings, System(postfix.root)).absence() is None
+    stopped = Unused(Cause.STOPPED, "Postfix is not running")
+    assert Postfix(settings, System(str(tmp_path))).absence() == stopped
+
+
+def test_a_mail_that_is_too_large_for_postfix_is_refused_for_ever(postfix: NullClient) -> None:
+    """The failure of its sendmail is permanent."""
+    settings = MailSettings(programs={"sendmail": postfix.sendmail}, max_time=60)
+    failure = failure_of(Postfix(settings, System()), a_mail(MANY_DOTS))
+    assert (failure.word, failure.permanent) == ("rejected_too_large", True)
+    assert str(failure).endswith("message file too big")

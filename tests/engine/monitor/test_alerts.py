@@ -1,0 +1,587 @@
+"""What deserves a look: each rule by a table of values, and from a spool that deserves it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from engine.config.queue_config import Thresholds
+from engine.destinations.destination import Destination
+from engine.destinations.watch import CountedTasks, DestinationsReading, DestinationTasks, join
+from engine.logs.log_tail import format_log_line
+from engine.logs.task_events import NO_TRANSPORT
+from engine.model import LockEvidence, State, Verdict
+from engine.monitor.alerts import (
+    MAX_TEXT_LENGTH,
+    Alert,
+    AlertInputs,
+    AlertKind,
+    Blocked,
+    Goal,
+    Level,
+    LimitUse,
+    Unfinished,
+    Where,
+    find_alerts,
+)
+from engine.monitor.metrics_check import GAUGES, LAST_RUN
+from engine.monitor.prometheus import QueueGauges, Samples, render_queue
+from engine.monitor.throughput import Growth, RunTimes
+from engine.monitor.transport_health import (
+    CountWindow,
+    DeliveryCounts,
+    Failure,
+    MailBacklog,
+    MailRoutes,
+    Refusals,
+    TransportHealth,
+    TransportSuspension,
+)
+from engine.system import files
+from tests import command
+from tests.console_places import Clock, a_task, disk_place, make_spool, put_file
+from tests.engine.monitor.test_transport_health import attempt, given_up
+from tests.mail_transports import Mailroom
+from tests.recorder_samples import NOTHING_KNOWN
+from tests.tables import each
+from tui.session.place_session import PlaceSession, follow_places
+
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "NFTBAN_MAIL_METHOD": "none"}
+NOW = 1_795_167_600.0
+STATES = {State.PENDING: "pending", State.ACTIVE: "work", State.DEAD: "dlq"}
+STUCK = LockEvidence(Verdict.STUCK, 4711, NOW - 2820, 2820)
+HELD = LockEvidence(Verdict.HELD, 4711, NOW - 5, 5)
+STALE = LockEvidence(Verdict.STALE, 4711, NOW - 60, 60)
+HOSTILE = "\x1b]0;x\x07" + "A" * 500
+
+
+def a_sight(**fields: object) -> AlertInputs:
+    """A place without any fault but the named ones."""
+    well = NOTHING_KNOWN._replace(name="/srv/spool", states=STATES, complete=True, is_scanned=True)
+    return well._replace(lock=LockEvidence(Verdict.FREE))._replace(**fields)  # type: ignore[arg-type]
+
+
+def tasks(**counts: int) -> dict[State, int]:
+    """Counts by state."""
+    return {State(name): number for name, number in counts.items()}
+
+
+def prom(age: float = 20, ran: float = 20, **gauges: int) -> Samples:
+    """The queue's metrics, so many seconds old, with these gauges by state."""
+    values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
+        (GAUGES[State(name)], ()): float(n) for name, n in gauges.items()
+    }
+    values[(LAST_RUN, ())] = NOW - ran
+    return Samples(values, NOW - age)
+
+
+def a_way(success: int, failures: int, name: str = "curl", refused: int = 0) -> TransportHealth:
+    """A transport with so many results in ten minutes."""
+    tally = DeliveryCounts(success + failures, success, failures, refused)
+    return TransportHealth(
+        name, None, (CountWindow("1m", 60), CountWindow("10m", 600, tally), CountWindow("1h", 3600))
+    )
+
+
+def due(minutes: float, **fields: object) -> AlertInputs:
+    """Twelve tasks are due, the oldest for so many minutes."""
+    return a_sight(**{"due": 12, "oldest_due": NOW - 60 * minutes, **fields})
+
+
+def unserved(**fields: object) -> AlertInputs:
+    """Twelve tasks are due, the lock has been free for a minute, and no run is known."""
+    return due(1, **{"free_since": NOW - 60, "runs": RunTimes(), **fields})
+
+
+def after(ago: float, distance: float | None) -> AlertInputs:
+    """The last run began so long ago, and runs are so many seconds apart."""
+    return unserved(runs=RunTimes(NOW - ago, distance))
+
+
+def mail(*methods: str, **fields: object) -> AlertInputs:
+    """A place with these mail transports, of which curl is suspended."""
+    halted = {"curl": TransportSuspension("curl", NOW - 7200, "ana", "the relay is moved")}
+    return a_sight(routes=MailRoutes(methods, **{"stopped": halted, **fields}))  # type: ignore[arg-type]
+
+
+def blocked(seconds: float) -> AlertInputs:
+    """Three tasks without a handler that are due for so many seconds."""
+    return a_sight(blocked=[Blocked("feeds_sync", 3, NOW - seconds, "no handler")])
+
+
+def deliveries(known: Destination, **tasks: Any) -> AlertInputs:
+    """A place with one destination, and its tasks."""
+    reading = DestinationsReading((known._replace(rev=1),), is_configured=True)
+    return a_sight(
+        destinations=join(reading, CountedTasks({known.origin: DestinationTasks(**tasks)}))
+    )
+
+
+PEER, SHORT = "https://peer-with-a-long-name.example", "peer-with-a-long-..."
+DENIED = "Permission denied"
+UNKNOWN = LockEvidence(Verdict.UNKNOWN, reason=DENIED)
+NONE_RUNS, NO_RUN = "CRIT nothing runs: ", "no worker running, 12 tasks are due"
+SUSPENDED = "WARN a suspended transport: curl suspended by ana for 2h00m"
+FULL = "see `doctor`"
+BEFORE = [(NOW - 20, tasks(pending=40))]
+CUT = Unfinished("op-1", "replay", NOW - 1800, "ana", 87, 179)
+INLINE = a_way(0, 4, NO_TRANSPORT)
+
+TABLE = [
+    # a place, and its only alert: how urgent, its rule, its words, and what it leads to
+    (
+        a_sight(unavailable=f"/srv/spool: {DENIED}", counts=tasks(dead=99)),
+        f"CRIT unreadable: cannot be read: {DENIED} -> queue",
+    ),
+    (
+        a_sight(lock=STUCK),
+        "CRIT stuck lock: lock STUCK 47m, PID 4711 -> lock",
+    ),
+    (a_sight(lock=STALE), "WARN stale lock: stale lock: PID 4711 is gone -> lock"),
+    (a_sight(lock=UNKNOWN), f"WARN unknown lock: lock holder unknown: {DENIED} -> lock"),
+    (a_sight(lock=HELD, counts=tasks(active=3)), ""),
+    (
+        a_sight(counts=tasks(active=3)),
+        "WARN in work without a worker: 3 tasks in work, but no worker running -> state active",
+    ),
+    (a_sight(counts=tasks(active=3), active=0), ""),
+    (a_sight(counts=tasks(dead=10)), ""),
+    (
+        a_sight(counts=tasks(dead=11)),
+        "WARN dead tasks: 11 dead (limit 10) -> state dead",
+    ),
+    (a_sight(dead_growth=Growth(9, 600)), ""),
+    (
+        a_sight(counts=tasks(dead=114), dead_growth=Growth(34, 600), dead_clusters=5),
+        "WARN dead tasks: 114 dead in 5 clusters, +34 in 10m -> state dead",
+    ),
+    (a_sight(counts=tasks(dead=11), dead_clusters=1), "11 dead in 1 cluster (limit 10)"),
+    (
+        a_sight(counts=tasks(dead=10), dead_growth=Growth(10, 600)),
+        "WARN more dead tasks: 10 dead, +10 in 10m -> state dead",
+    ),
+    (a_sight(dead_growth=Growth(-212, 600)), ""),
+    (a_sight(counts=tasks(dead=20), dead_growth=Growth(2, 25)), "20 dead, +2 in 25s"),
+    (a_sight(counts=tasks(dead=20), dead_growth=Growth(2, 170)), "20 dead, +2 in 2m"),
+    (a_sight(problems=1), "WARN problems: 1 problem -> problems"),
+    (a_sight(problems=1204), "WARN problems: 1,204 problems -> problems"),
+    (a_sight(problems=1, is_scanned=False), "WARN problems: 1+ problems -> problems"),
+    (a_sight(oldest=NOW - 3600), ""),
+    (
+        a_sight(oldest=NOW - 7980),
+        "WARN an old task: oldest in pending for 2h13m (over 1h00m) -> state pending",
+    ),
+    (due(14), ""),
+    (due(16), f"{NONE_RUNS}nothing has run for 16m, 12 tasks are due -> state pending"),
+    (due(16, last_run=NOW - 600), ""),
+    (due(16, queue=prom(ran=600)), ""),
+    (due(99, queue=prom(ran=1200), last_run=NOW - 1260), "nothing has run for 20m"),
+    (due(99, lock=HELD), ""),
+    (due(99, lock=HELD._replace(since=None)), ""),
+    (due(99, lock=STUCK), "CRIT stuck lock: lock STUCK 47m, PID 4711; 12 due tasks wait -> lock"),
+    (due(120, last_run=NOW + 86400), NONE_RUNS),  # a run that is dated in the future proves nothing
+    (a_sight(last_run=NOW - 9999), ""),
+    (unserved(), f"{NONE_RUNS}{NO_RUN} -> workers"),
+    (unserved(due=0), ""),
+    (unserved(free_since=NOW - 4), ""),
+    (unserved(free_since=None), ""),
+    (unserved(runs=None), ""),
+    (unserved(lock=HELD), ""),
+    # A timer each minute: one missed run is not two.
+    (after(119, 60.0), ""),
+    (after(121, 60.0), NO_RUN),
+    # A worker that stayed, started a task each second, and is gone.
+    (after(4, 1.0), ""),
+    (after(6, 1.0), NO_RUN),
+    # Too few runs are known, or they are far apart: as long as the setting `idle`.
+    (after(899, None), ""),
+    (after(901, None), NO_RUN),
+    (after(901, 3600.0), NO_RUN),
+    (unserved(oldest_due=NOW - 9999), "nothing has run for 2h46m, 12 tasks are due"),
+    (a_sight(transports=[a_way(10, 9)]), ""),
+    (
+        a_sight(transports=[a_way(8, 13)]),
+        "WARN a failing transport: curl failed 62% of 21 mails in 10m -> transports curl",
+    ),
+    (a_sight(transports=[a_way(0, 0)]), ""),
+    (a_sight(transports=[a_way(0, 4)]), ""),
+    (a_sight(transports=[a_way(0, 5)]), "curl failed 100% of 5 mails in 10m"),
+    (a_sight(transports=[a_way(1, 6, refused=4)]), ""),
+    (mail("curl", selected="curl", stopped={}), ""),
+    (mail("curl", why_not={"curl": "no relay"}, stopped={}), ""),
+    (mail("curl", unknown=DENIED), ""),
+    (
+        mail(unknown="suspended: not JSON", blocked=True, stopped={}),
+        f"no mail is sent: suspensions unreadable: {FULL} -> transports",
+    ),
+    (
+        mail("curl", "mailx", selected="mailx"),
+        f"{SUSPENDED}: the relay is moved -> transports curl",
+    ),
+    (mail("curl"), f"{SUSPENDED}, mail waits: the relay "),
+    (
+        deliveries(Destination(PEER, healthy=False, reason="REFUSED", since=NOW - 720), waiting=9),
+        "WARN an unhealthy destination: "
+        f"{SHORT} unhealthy 12m: REFUSED, 9 wait -> transports {PEER}",
+    ),
+    (
+        deliveries(Destination(PEER, since=NOW - 60), failed={"TIMEOUT": 200, "HTTP_404": 3}),
+        "WARN failed tasks that can be sent again: "
+        f"{SHORT} is back: 200 failed can be sent -> transports {PEER}",
+    ),
+    (deliveries(Destination(PEER, since=NOW - 60), failed={"HTTP_404": 3, "BAD_DATA": 1}), ""),
+    (deliveries(Destination(PEER), failed={"REFUSED": 3}), ""),
+    (deliveries(Destination(PEER, "spam", NOW, healthy=False, reason="DNS")), ""),
+    (a_sight(transports=[INLINE]), "no transport available for 4 mails in 10m"),
+    (a_sight(transports=[INLINE._replace(settled=True)]), ""),
+    (
+        a_sight(orphaned_mails=1),
+        "WARN mail without a task: 1 spooled mail has no task: see `mail spool list` -> transports",
+    ),
+    (a_sight(orphaned_mails=3000), "3,000 spooled mails have no task"),
+    (
+        a_sight(
+            refusals=Refusals(
+                [
+                    Failure(NOW - 60, "rejected_bad_mail", "'root@...' has a domain"),
+                    Failure(NOW - 86_399, "lost"),
+                    Failure(NOW - 86_401, "lost"),
+                ],
+                since=NOW - 86_401,
+            )
+        ),
+        "WARN refused mail: 2 mails refused or lost in a day: 'root@...'",
+    ),
+    (a_sight(refusals=Refusals([Failure(NOW - 86_401, "lost")])), ""),
+    (
+        a_sight(refusals=Refusals([Failure(NOW - 60, "lost")], since=NOW - 3600)),
+        "WARN refused mail: 1+ mails refused or lost in a day: lost",
+    ),
+    (
+        a_sight(warnings=("nothing has run here for 3m",)),
+        "WARN a warning of the queue: nothing has run here for 3m -> controls nothing has run",
+    ),
+    (a_sight(warnings=("twice", "twice")), "WARN a warning of the queue: twice -> controls twice"),
+    (a_sight(queue=prom(pending=5), counts=tasks(pending=7)), ""),
+    (
+        a_sight(queue=prom(pending=12), earlier_counts=BEFORE),
+        "WARN metrics that contradict: queue.prom differs: pending 12, counted 40 -> queue",
+    ),
+    (a_sight(queue=prom(pending=40), earlier_counts=BEFORE), ""),
+    (a_sight(queue=prom(age=9999)), ""),
+    (
+        a_sight(queue=prom(age=1200), counts=tasks(pending=1)),
+        "WARN old metrics: queue.prom not written for 20m -> queue",
+    ),
+    (due(99, queue=prom(age=1200, ran=1200), counts=tasks(pending=12)), "CRIT nothing runs"),
+    (a_sight(queue=DENIED), f"WARN unreadable metrics: queue.prom: {DENIED} -> queue"),
+    (a_sight(queue="No such file or directory"), ""),
+    (a_sight(unfinished=[CUT]), "WARN an interrupted operation: replay of"),
+    (blocked(900), ""),
+    (
+        blocked(2580),
+        "WARN tasks that no worker can run: 3 feeds_sync due for 43m: no handler: see `doctor` "
+        "-> state pending",
+    ),
+    (a_sight(free_tasks={"/srv": 100}), ""),
+    (
+        a_sight(free_tasks={"/srv": 99}),
+        f"CRIT a full disk: disk full: room for 99 tasks: {FULL} -> queue",
+    ),
+    (a_sight(free_tasks={"/srv": 0}), f"disk full: room for no task: {FULL}"),
+    (a_sight(free_tasks={"/srv": 500, "/var/log": 0}), f"disk full: /var/log: {FULL}"),
+    (a_sight(limits=[LimitUse("queue", 8_999, 10_000, "pending")]), ""),
+    (
+        a_sight(limits=[LimitUse("queue", 9_999, 10_000, "pending", State.PENDING)]),
+        "WARN a full limit: queue 99% full: 9,999 of 10,000 pending -> state pending",
+    ),
+    (
+        a_sight(limits=[LimitUse("queue", 10_000, 10_000, "pending", State.PENDING)]),
+        "CRIT a full limit: queue full: 10,000 of 10,000 pending -> state pending",
+    ),
+    (
+        a_sight(limits=[LimitUse("open files of PID 77", 1000, 1024)]),
+        "WARN a full limit: open files of PID 77 97% full: 1,000 of 1,024 -> queue",
+    ),
+    (
+        a_sight(clock_step="clock set back by 3h00m before 2026-11-20 09:42:08Z"),
+        "WARN a clock that was set: clock set back by 3h00m before 2026-11-20 09:42:08Z -> queue",
+    ),
+    (
+        a_sight(lacks=[("report", "cannot start x: Too many open files", NOW - 60)]),
+        "WARN workers that lack something: report not tried: cannot start x: Too many open files"
+        " -> workers",
+    ),
+    (unserved(is_sample=True), "no worker running, 12+ tasks are due"),
+    (NOTHING_KNOWN._replace(name="/srv/spool"), ""),
+]
+
+
+def told(alert: Alert) -> str:
+    """An alert in one line."""
+    goal = " ".join(filter(None, (alert.target.where, alert.target.state, alert.target.name)))
+    return f"{alert.level} {alert.kind}: {alert.text} -> {goal}"
+
+
+@each(("sight", "expected"), TABLE)
+def test_each_rule(sight: AlertInputs, expected: str) -> None:
+    """One fault is one alert, and without a fault there is none."""
+    got = find_alerts(sight, NOW, Thresholds())
+    assert len(got) == bool(expected)
+    assert all(expected in told(alert) for alert in got)
+    assert all(alert.target.place == "/srv/spool" for alert in got)
+
+
+def test_every_sort_of_alert_is_in_the_table() -> None:
+    """No rule goes untested."""
+    said = " ".join(expected for _, expected in TABLE)
+    assert [what for what in AlertKind if f" {what}:" not in said] == []
+
+
+def test_the_most_urgent_comes_first() -> None:
+    """A fault that stops everything is above one that may wait, whatever the order of the rules."""
+    growing = {
+        "counts": tasks(dead=99, active=1),
+        "dead_growth": Growth(50, 600),
+        "transports": [a_way(0, 5)],
+    }
+    got = find_alerts(due(99, problems=3, lock=STALE, **growing), NOW, Thresholds())
+    assert [alert.level for alert in got] == [Level.CRIT, *[Level.WARN] * 5]
+    assert [alert.kind for alert in got[:2]] == [AlertKind.IDLE, AlertKind.STALE]
+
+
+def test_limits_are_the_operator_s() -> None:
+    """Each number that is set decides its own rule."""
+    counted = {"counts": tasks(dead=3), "dead_growth": Growth(2, 600), "transports": [a_way(9, 1)]}
+    sight = due(10, oldest=NOW - 600, **counted)
+    assert find_alerts(sight, NOW, Thresholds()) == ()
+    assert [a.kind for a in find_alerts(sight, NOW, Thresholds(2, 2, 300, 5, 0.1))] == [
+        *(AlertKind.IDLE, AlertKind.DEAD, AlertKind.OLDEST, AlertKind.TRANSPORT)
+    ]
+    grown = find_alerts(sight, NOW, Thresholds(3, 2, 300, 5, 0.1))
+    assert [alert.kind for alert in grown][1] is AlertKind.GROWING
+
+
+def test_whatever_is_found_stays_one_safe_line() -> None:
+    """Foreign text cannot act on a terminal, nor push a line out of its place."""
+    lock = LockEvidence(Verdict.UNKNOWN, reason=HOSTILE)
+    gone = a_sight(unavailable=HOSTILE, lock=lock, queue=HOSTILE)
+    there = a_sight(lock=lock, transports=[a_way(0, 5, HOSTILE)], queue=HOSTILE)
+    got = [*find_alerts(gone, NOW, Thresholds()), *find_alerts(there, NOW, Thresholds())]
+    assert {alert.kind for alert in got} >= {
+        AlertKind.UNREADABLE,
+        AlertKind.UNKNOWN_LOCK,
+        AlertKind.TRANSPORT,
+    }
+    assert [alert.kind for alert in got].count(
+        AlertKind.UNKNOWN_LOCK
+    ) == 1  # not of what is not there
+    assert all(alert.text.isprintable() and len(alert.text) <= MAX_TEXT_LENGTH for alert in got)
+    assert Goal("/srv/spool", Where.TRANSPORTS, None, HOSTILE) in [a.target for a in got]
+
+
+def write_task(root: Path, state: str, number: int, age: float = 0, due_in: float = -1) -> Path:
+    """A task file in the form of the contract."""
+    now = int(time.time())
+    name = f"20261120T0941{number:02d}Z-report-{number:08x}"
+    fields = {
+        **{"ID": name, "TYPE": "report", "DESCRIPTION": "r", "CREATED_EPOCH": int(now - age)},
+        **{"RETRIES": 0, "NEXT_ATTEMPT_EPOCH": int(now + due_in) if due_in > 0 else 0},
+        **{"LAST_ERROR": "", "PAYLOAD_FILE": ""},
+    }
+    if state == "dlq":
+        fields |= {"DLQ_EPOCH": now, "DLQ_REASON": "max_retries_exceeded"}
+    path = root / "queue" / state / f"{name}.task"
+    path.write_text("".join(f'TASK_{key}="{value}"\n' for key, value in fields.items()))
+    return path
+
+
+def write_metrics(root: Path, pending: int, age: float = 0) -> None:
+    """queue.prom as a run so many seconds ago left it."""
+    now = time.time()
+    path = root / "metrics" / "queue.prom"
+    path.parent.mkdir(exist_ok=True)
+    files.replace_file(str(path), render_queue(QueueGauges(pending, 0, 0), {}, now - age))
+    os.utime(path, (now - age, now - age))
+
+
+def eleven_dead(root: Path) -> None:
+    """One dead task more than is accepted."""
+    for number in range(11):
+        write_task(root, "dlq", number)
+
+
+def a_stale_lock(root: Path) -> None:
+    """A lock of a process that is gone."""
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    (root / "run" / "queue.lock").write_text(f"{gone.pid}\n{int(time.time())}\n")
+
+
+def much_is_wrong(root: Path) -> None:
+    """Seven things at once: each has its own alert."""
+    write_task(root, "work", 59)
+    eleven_dead(root)
+    a_stale_lock(root)
+    (root / "queue" / "pending" / "broken.task").write_text("TASK_ID=$(id)\n")
+    shift = NOW - time.time()
+    lines = [attempt(shift + 60, "curl") + given_up(shift + 59, "421 later", "curl")] * 5
+    said = "No mail system available, spooling for later"
+    (root / "log").mkdir(exist_ok=True)
+    (root / "log" / "mail.log").write_text("".join(lines))
+    with (root / "log" / "mail.log").open("ab") as log:
+        log.write(format_log_line("ERROR", said, time.time() - 30))
+    write_metrics(root, 7)
+
+
+def nothing_ran(root: Path) -> None:
+    """A task that is due, and metrics from long before."""
+    write_task(root, "pending", 1, age=1900)
+    write_metrics(root, 0, age=1860)
+
+
+def nothing_was_written(root: Path) -> None:
+    """A task that waits for two hours, until tomorrow, and metrics from long before."""
+    write_task(root, "pending", 1, age=7300, due_in=86_400)
+    write_metrics(root, 1, age=1900)
+
+
+def metrics_are_none(root: Path) -> None:
+    """A metrics file that is no text."""
+    (root / "metrics").mkdir(exist_ok=True)
+    (root / "metrics" / "queue.prom").write_bytes(b"\xff\xfe\x1b[2J")
+
+
+def a_new_task(root: Path) -> None:
+    """A task that came after a run wrote its figures."""
+    write_metrics(root, 0, age=30)
+    write_task(root, "pending", 1)
+
+
+MUCH = (
+    *("1 task in work, but no worker running", "11 dead (limit 10)"),
+    *("1 problem", "stale lock: PID", "curl failed 100% of 5 mails in 10m"),
+    *("no transport available for 1 mail in 10m", "queue.prom differs: pending 7, counted 0"),
+)
+SPOOLS: list[tuple[Callable[[Path], object], tuple[str, ...]]] = [
+    (lambda root: None, ()),
+    (a_new_task, ()),
+    (much_is_wrong, MUCH),
+    (nothing_ran, ("nothing has run for 31m",)),
+    (nothing_was_written, ("oldest in pending for 2h01m", "queue.prom not written for 31m")),
+    (metrics_are_none, ("queue.prom: cannot parse",)),
+]
+
+
+@each(("spoil", "expected"), SPOOLS)
+def test_alerts_of_a_spool_on_disk(
+    tmp_path: Path, spoil: Callable[[Path], object], expected: tuple[str, ...]
+) -> None:
+    """`status` names each thing that is wrong in a real folder, and nothing else."""
+    make_spool(tmp_path, [])
+    spoil(tmp_path)
+    status = command.run(
+        ["status", str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT
+    )
+    found = re.findall("^attention (.*)", status.stdout, re.MULTILINE)
+    assert status.returncode == bool(expected), status.stdout + status.stderr
+    assert len(found) == len(expected), found
+    assert all(any(words in alert for alert in found) for words in expected), found
+
+
+class Follower:
+    """A place that is followed, by a clock that goes a second with each look."""
+
+    def __init__(self, root: Path) -> None:
+        make_spool(root, [])
+        self.clock = Clock(time.time())
+        self.room = Mailroom(root, self.clock)
+        place = disk_place(root, clock=self.clock)._replace(mail=self.room.desk())
+        self.live = PlaceSession(place, self.clock)
+
+        self.step = 1
+        """Seconds from one reading to the next, by its clock."""
+
+    def _second(self) -> float:
+        self.clock.now += self.step
+        return 0.01
+
+    async def __aenter__(self) -> Follower:
+        self._following = asyncio.create_task(follow_places([self.live], self._second))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._following.cancel()
+        await asyncio.gather(self._following, return_exceptions=True)
+        await self.live.close(keep_worker=False)
+
+    async def until(self, what: AlertKind, there: bool = True) -> Alert | None:
+        """Look until there is such an alert, or is none any more."""
+        for _ in range(1000):
+            await self.live.wait_for_readings()
+            found = next((alert for alert in self.live.alerts if alert.kind is what), None)
+            if (found is not None) == there and self.live.has_readings:
+                return found
+        raise AssertionError(f"it never came to be; there is {self.live.alerts}")
+
+
+async def test_dead_tasks_that_come_are_noticed(tmp_path: Path) -> None:
+    """Ten tasks that die while somebody looks are a growing dead-letter queue, not yet a full one.
+
+    Those that had died before are not counted in.
+    """
+    async with Follower(tmp_path) as place:
+        await place.until(AlertKind.GROWING, there=False)
+        while place.live.flow.growth(State.DEAD, place.clock.now) is None:
+            await place.live.wait_for_readings()
+        for number in range(10):
+            write_task(tmp_path, "dlq", number)
+        alert = await place.until(AlertKind.GROWING)
+        assert alert is not None
+        assert re.fullmatch(r"10 dead, \+10 in \S+", alert.text)
+        assert alert.target == Goal(str(tmp_path), Where.STATE, State.DEAD)
+        assert AlertKind.DEAD not in [alert.kind for alert in place.live.alerts]
+
+
+async def test_mail_that_no_task_sends_is_noticed(tmp_path: Path) -> None:
+    """Two mails lie in the spool for longer than whoever spooled them takes to queue a task, until
+    there are tasks, of whatever state."""
+    async with Follower(tmp_path) as place:
+        place.room.heap = MailBacklog(2, 3600)
+        while place.live.readings.sending.backlog != place.room.heap:
+            await place.live.wait_for_readings()
+        place.clock.now += 40
+        await place.live.inspector.scan_now()
+        await place.live.query_backlog()
+
+        alert = await place.until(AlertKind.LOST)
+        assert alert is not None
+        assert alert.text.startswith("2 spooled mails have no task")
+
+        for number, state in enumerate((State.PENDING, State.DEAD)):
+            put_file(tmp_path, a_task(number, state, kind="mail_send"))
+        await place.live.inspector.scan_now()
+        await place.live.query_backlog()
+        await place.until(AlertKind.LOST, there=False)
+
+
+async def test_metrics_are_compared_with_the_counts_of_their_time(tmp_path: Path) -> None:
+    """A run that writes wrong figures is found while the place is followed, until a right one."""
+    async with Follower(tmp_path) as place:
+        for pending, wrong in ((9, True), (0, False)):
+            place.step = 1
+            for _ in range(4):
+                await place.live.wait_for_readings()
+            place.step = 0  # counts of that time are kept for some minutes only
+            new = tmp_path / "metrics" / "queue.tmp"
+            new.write_bytes(render_queue(QueueGauges(pending, 0, 0), {}, place.clock.now))
+            os.utime(new, (place.clock.now,) * 2)
+            new.rename(new.with_suffix(".prom"))
+            alert = await place.until(AlertKind.CONTRADICTION, there=wrong)
+            assert alert is None or alert.text == "queue.prom differs: pending 9, counted 0"

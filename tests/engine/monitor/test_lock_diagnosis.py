@@ -1,0 +1,141 @@
+"""Triage of a lock: the verdict with its certainty, duplicates on a repeat, the rate."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from engine.locks.process_stats import ProcessDelta, ProcessStats
+from engine.logs import task_events
+from engine.model import LockEvidence, Verdict
+from engine.monitor import lock_diagnosis
+from engine.monitor.lock_diagnosis import (
+    Certainty,
+    TaskLogSummary,
+    describe_task_log,
+    diagnose_lock,
+    is_success_line,
+    start_rate_before,
+    summarize_task_log,
+)
+from tests.engine.task_builders import log_line
+
+NOW = 1_795_167_728.0
+a_line = partial(log_line, when=NOW - 60)
+ID = "20261120T022011Z-mail_send-7c01d2ab"
+STUCK = LockEvidence(
+    *(Verdict.STUCK, 4711, NOW - 2820, 2820.0, "PID 4711 is alive, no heartbeat"),
+    holders=(4711,),
+)
+ASLEEP = ProcessStats(4711, 100.0, state="S", waits="do_wait", io_bytes=(0, 0))
+STILL, BUSY = ProcessDelta(5.0, 0.0, 0), ProcessDelta(5.0, 3.2, 0)
+
+
+EARLY = "PID 4711 started after its last heartbeat"
+AT_WORK = LockEvidence(Verdict.HELD, 7, age=3.0, reason="PID 7 is running")
+UNPROVEN = LockEvidence(Verdict.STALE, reason="it names no process", is_proven=False)
+VERDICTS: tuple[tuple[LockEvidence, ProcessStats | None, ProcessDelta | None, str, str], ...] = (
+    (STUCK, ASLEEP, STILL, "sure", "alive, no heartbeat for 47m; idle: hung in do_wait"),
+    (STUCK, ASLEEP, BUSY, "doubtful", "but it works: 3.20 s of CPU"),
+    (STUCK, ASLEEP, None, "likely", "PID 4711 is alive, no heartbeat"),
+    (STUCK, ASLEEP, ProcessDelta(5.0, 0.0, None), "likely", "no CPU used"),
+    (STUCK, ASLEEP._replace(state="T"), BUSY, "sure", "is stopped by a signal"),
+    (STUCK, ASLEEP._replace(state="D"), None, "sure", "waits for a disk or a server"),
+    (STUCK, None, None, "likely", "PID 4711 is alive, no heartbeat"),
+    (STUCK._replace(is_proven=False), ASLEEP, STILL, "likely", "idle: hung"),
+    (*(STUCK._replace(signal_refusal="PID 4711 is this process"), ASLEEP, STILL, "doubtful"),
+     "no process is signalled: PID 4711 is this process"),
+    (*(STUCK._replace(holders=(4712,)), ASLEEP._replace(pid=4712), STILL, "sure"),
+     "PID 4712 (left behind by PID 4711)"),
+    (LockEvidence(Verdict.FREE, reason="no lock file"), None, None, "sure", "not held"),
+    (LockEvidence(Verdict.STALE, 7, reason="PID 7 is gone"), None, None, "sure", "is gone"),
+    (UNPROVEN, None, None, "likely", "it names no process"),
+    (AT_WORK, ASLEEP, None, "sure", "last heartbeat 3s ago"),
+    (AT_WORK, ASLEEP._replace(pid=7, state="T"), None, "doubtful", "kill -CONT 7 resumes it"),
+    (AT_WORK._replace(contradiction=EARLY), None, None, "likely", f"3s ago; but {EARLY}"),
+    (STUCK._replace(contradiction=EARLY, signal_refusal=EARLY), ASLEEP, STILL, "likely", EARLY),
+    (STUCK._replace(contradiction=EARLY), ASLEEP, BUSY, "doubtful", f"not hung; but {EARLY}"),
+    (*(LockEvidence(Verdict.UNKNOWN, reason="Permission denied"), None, None, "doubtful"),
+     "cannot read lock: Permission denied"),
+)  # fmt: skip
+
+
+def test_a_verdict_with_its_certainty() -> None:
+    """Each verdict says how sure it is, and why; a contradiction makes it likely at most."""
+    for evidence, holder, done, certainty, words in VERDICTS:
+        found = diagnose_lock(evidence, holder, done)
+        assert found.certainty is Certainty(certainty), words
+        assert words in found.sentence
+        assert found.sentence.startswith(f"{evidence.verdict.upper()} ({certainty}): ")
+
+
+RESULT = f"MAIL_SEND_RESULT task_id={ID} status"
+ACCEPTED = [
+    *(f"{RESULT}=success transport=postfix retries=0", f"Task completed: {ID} (mail_send)"),
+    *(f"{ID}: 250 2.0.0 Ok: queued as 4F2A", f"{ID} message accepted for delivery"),
+    f"{ID} sent to mx7.example.net",
+]
+NOT_ACCEPTED = [
+    f"{RESULT}=failed transport=curl retries=1 last_error=250 no",
+    f"Task failed: {ID} (mail_send): not sent",
+    *(f"Processing task: {ID} (mail_send: 250 mails to be sent)", f"{ID} was not accepted"),
+    *(f"{ID} 421 4.7.0 try again later", f"{ID} could not be delivered"),
+    f"{ID} asked for 2500 bytes",
+]
+
+
+def test_a_line_says_that_a_mail_was_accepted() -> None:
+    """A line that says that it was accepted, sent or completed; what takes that back does not."""
+    assert [text for text in ACCEPTED if not is_success_line(a_line(text))] == []
+    assert [text for text in NOT_ACCEPTED if is_success_line(a_line(text))] == []
+
+
+def test_once_accepted_a_repeat_is_a_duplicate() -> None:
+    """Whatever a log says later, a task that was accepted once is to be held, and the line is
+    quoted. Where no log says that it was done, it is given back; where none can be read, it is not
+    known."""
+    lines = [
+        a_line(f"{ID}: 250 2.0.0 Ok", when=NOW - 2700),
+        a_line(f"{ID}: connection lost", when=NOW - 2600),
+        a_line("another: 421 later", when=NOW - 60),
+    ]
+    found = summarize_task_log(lines, ID)
+    assert (found.last, found.accepted, found.advice) == (lines[1], lines[0], "hold")
+    words = describe_task_log(found, NOW)
+    assert words.startswith(f'"{ID}: 250 2.0.0 Ok" at 08:57:08Z (45m ago)')
+    assert words.endswith("a repeat would be a duplicate")
+    red = describe_task_log(summarize_task_log([a_line(f"{ID} \x1b[31mred")], ID), NOW)
+    assert red.isprintable() and "[31mred" in red
+
+    assert summarize_task_log([], ID).advice == "release"
+    assert describe_task_log(summarize_task_log([], ID), NOW).startswith("no log line mentions it")
+    assert "the last log line: no record" in describe_task_log(
+        summarize_task_log([a_line(f"{ID} begun")], ID), NOW
+    )
+    assert describe_task_log(TaskLogSummary(unknown="EACCES"), NOW).startswith(
+        "? EACCES: unknown whether a repeat"
+    )
+
+
+def a_run(when: float, text: str = "Processing task: {} (mail_send)") -> task_events.TaskEvent:
+    """Something that a log says happened."""
+    found = task_events.parse_event(a_line(text.format(ID), when=when))
+    assert found is not None
+    return found
+
+
+def test_how_long_it_would_take() -> None:
+    """The waiting tasks at the rate of the ten minutes before the last heartbeat; slow ones by
+    the minute. Without half a minute of that time there is no rate, and that is said."""
+    silent = NOW - 2820
+    before = [a_run(silent - second) for second in range(590, 0, -10)]
+    mail = [a_run(silent - 5, "MAIL_SEND_ATTEMPT task_id={} attempt=1 transport=postfix")]
+    rate = start_rate_before([a_run(silent - 700), *before, *mail, a_run(NOW - 60)], silent)
+    assert rate == pytest.approx(59 / 600)
+    for ago in ([], [20.0], [-10.0, -20.0]):
+        assert start_rate_before([a_run(NOW - seconds) for seconds in ago], NOW) is None
+    assert lock_diagnosis.describe_drain_rate(182, 7.1) == "would drain at 7.1/s, 25s"
+    assert "0.9/min" in lock_diagnosis.describe_drain_rate(0, 0.015)
+    assert lock_diagnosis.describe_drain_rate(0, 0.015).endswith("/min")
+    assert lock_diagnosis.describe_drain_rate(34, None).startswith("drain rate unknown")

@@ -1,0 +1,233 @@
+"""Recorded samples: packed into a few hundred bytes, refused if spoilt, and gone back through."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.locks.token_buckets import BucketState
+from engine.model import State
+from engine.monitor.recorded_history import (
+    COARSE_STEP_SECONDS,
+    FINE_STEP_SECONDS,
+    FINE_STEPS,
+    MAX_SAMPLE_AGE_SECONDS,
+    MissingSpan,
+    RecordedHistory,
+    step_seconds,
+    step_time,
+)
+from engine.monitor.recorder import EncodedSample
+from engine.monitor.sample_codec import (
+    _USUAL,
+    MAX_SAMPLE_BYTES,
+    BadSample,
+    RecordedSample,
+    decode_sample,
+    encode_sample,
+    make_sample,
+)
+from engine.monitor.transport_health import CountWindow, DeliveryCounts, TransportHealth
+from tests.recorder_samples import NOTHING_KNOWN, NOW, a_sample, a_way, an_alert
+
+
+def test_a_moment_comes_back_as_it_was() -> None:
+    """Counts, rates, ages, lock, alerts, transports and tokens are what they were; an alert is of
+    the place as it is called now; of a place that could not be read only the reason comes back."""
+    seen = a_sample()
+    again = decode_sample(encode_sample(seen), "mail.out")
+    assert again._replace(transports=()) == seen._replace(transports=())
+    (way,), (before,) = again.transports, seen.transports
+    assert way[:2] == before[:2]
+    assert way.last_success == before.last_success
+    assert [w.tally for w in way.windows] == [w.tally for w in before.windows]
+    assert (
+        decode_sample(encode_sample(seen), "/srv/mail.out").alerts[0].target.place
+        == "/srv/mail.out"
+    )
+    unread = NOTHING_KNOWN._replace(name="x", unavailable="No such file")
+    lost = make_sample(unread, NOW, "a console", tokens="no limits file")
+    assert decode_sample(encode_sample(lost), "x") == lost
+
+
+@given(
+    st.lists(st.text(max_size=200), max_size=30),
+    st.lists(st.text(max_size=200), max_size=30),
+    st.text(max_size=300),
+    st.integers(0, 10**12),
+)
+def test_a_moment_is_never_larger_than_its_bound(
+    ways: list[str], alerts: list[str], words: str, number: int
+) -> None:
+    """Whatever names and words there are, it fits, its counts stay, and it can be read again."""
+    seen = a_sample(
+        pending=number,
+        transports=tuple(a_way(name) for name in ways),
+        alerts=tuple(an_alert(text) for text in alerts),
+        unavailable=words,
+        tokens=tuple(BucketState(name, 1, 5, None) for name in ways),
+    )
+    data = encode_sample(seen)
+    again = decode_sample(data, "x")
+    assert len(data) <= MAX_SAMPLE_BYTES
+    assert again.counts[State.PENDING] == number
+    assert (again.oldest, again.due, again.rates) == (seen.oldest, seen.due, seen.rates)
+
+
+@given(st.binary(max_size=MAX_SAMPLE_BYTES))
+def test_other_bytes_are_no_moment(data: bytes) -> None:
+    """Bytes by chance are refused, whatever they are."""
+    with pytest.raises(BadSample):
+        decode_sample(data, "x")
+
+
+def packed(row: Any) -> bytes:
+    """Anything in the form of a moment."""
+    deflate = zlib.compressobj(9, wbits=-15, zdict=_USUAL)
+    return deflate.compress(json.dumps(row).encode()) + deflate.flush()
+
+
+SPOILT: list[tuple[int, Any]] = [
+    *((0, 2), (1, "soon"), (1, float("nan")), (1, 10**400), (7, [1e300, None, None])),
+    *(
+        (8, [0.0, 10**4299]),
+        (2, 7),
+        (3, [["pending", "pending", -1]]),
+        (3, [["elsewhere", "x", 1]]),
+    ),
+    *((3, [["pending", "pending", True]]), (6, 1 << 60), (7, [None, None]), (8, [0.1])),
+    (9, ["free", "x", None, 0, ""]),
+    (10, [["LOUD", "an old task", "", None, "queue", None, ""]]),
+    (11, [["postfix", [1, 2], None, None, []]]),
+    *((12, [["", 1]]), (12, 5)),
+]
+"""A field of a moment, and what is written into it."""
+
+
+def test_a_moment_with_a_field_that_cannot_be_is_refused() -> None:
+    """One that is right in all but one field is not believed at all; bytes that unpack to megabytes
+    cost no more than a moment does."""
+    inflate = zlib.decompressobj(wbits=-15, zdict=_USUAL)
+    row = json.loads(inflate.decompress(encode_sample(a_sample())))
+    assert decode_sample(packed(row), "x")
+    for field, value in SPOILT:
+        spoilt = [value if at == field else kept for at, kept in enumerate(row)]
+        with pytest.raises(BadSample):
+            decode_sample(packed(spoilt), "x")
+    with pytest.raises(BadSample):
+        decode_sample(packed([1, " " * (8 << 20)])[:MAX_SAMPLE_BYTES], "x")
+
+
+def a_tape(*seconds: float) -> RecordedHistory:
+    """Moments so many seconds from now, each with as many tasks waiting."""
+    return RecordedHistory(
+        [
+            EncodedSample(NOW + s, encode_sample(a_sample(NOW + s, pending=int(abs(s)))))
+            for s in seconds
+        ],
+        "x",
+    )
+
+
+def test_the_state_at_a_moment() -> None:
+    """The last sample until then, if it is recent; else a gap with its ends. A sample whose bytes
+    are none is a gap; where nothing was recorded there is nothing to go to. A held key goes by
+    minutes after its first steps."""
+    middle, tape = MissingSpan(NOW - 90, NOW - 20), a_tape(-100, -90, -20)
+    for at, found in (
+        *(
+            (-100, -100),
+            (-99.9, -100),
+            (-90.1, -100),
+            (-90, -90),
+            (-90 + MAX_SAMPLE_AGE_SECONDS, -90),
+            (-20, -20),
+        ),
+        *((-90 + MAX_SAMPLE_AGE_SECONDS + 0.1, middle), (-20.1, middle)),
+        *((500, MissingSpan(NOW - 20, None)), (-100.1, MissingSpan(None, NOW - 100))),
+    ):
+        there = tape.at(NOW + at)
+        if isinstance(found, MissingSpan):
+            assert there == found
+        else:
+            assert isinstance(there, RecordedSample)
+            assert (there.when, there.counts[State.PENDING]) == (NOW + found, abs(found))
+
+    tape = RecordedHistory([EncodedSample(NOW, b"nonsense")], "x")
+    assert tape.at(NOW) == MissingSpan(NOW, None)
+    assert tape.flow_until(NOW).sparkline(NOW, 9) == (None,) * 9
+    assert RecordedHistory((), "x").at(NOW) == MissingSpan(None, None)
+    assert step_time([RecordedHistory((), "x")], NOW, -FINE_STEP_SECONDS) is None
+    assert [step_seconds(run) for run in (1, FINE_STEPS - 1, FINE_STEPS, 500)] == [
+        FINE_STEP_SECONDS,
+        FINE_STEP_SECONDS,
+        COARSE_STEP_SECONDS,
+        COARSE_STEP_SECONDS,
+    ]
+
+
+def test_a_gap_is_passed_in_two_steps() -> None:
+    """Into it and out of it at its other end, back and on again. A stretch of which any place has a
+    sample is no gap for the others to jump over."""
+    tape, when = a_tape(-1000, -30, -20, -10), NOW - 20
+    back, on = [], []
+    while (there := step_time([tape], when, -FINE_STEP_SECONDS)) is not None:
+        when = there
+        back.append(when - NOW)
+    while (there := step_time([tape], when, FINE_STEP_SECONDS)) is not None and there <= NOW:
+        when = there
+        on.append(when - NOW)
+    assert back == [-30, -40, -1000]
+    assert on == [-990, -980, -970, -30, -20, -10, 0]
+    assert isinstance(tape.at(NOW - 40), MissingSpan) and isinstance(
+        tape.at(NOW - 970), MissingSpan
+    )
+
+    quiet, busy = a_tape(-100), a_tape(-50, -40, -30)
+    assert step_time([quiet, busy], NOW - 30, -FINE_STEP_SECONDS) == NOW - 40
+    assert step_time([quiet], NOW - 30, -FINE_STEP_SECONDS) == NOW - 100
+
+
+@given(st.lists(st.integers(-8640, 0), unique=True, max_size=60))
+def test_going_back_ends_and_passes_by_nothing(slots: list[int]) -> None:
+    """However many gaps there are, every moment is seen on the way back, and the way ends."""
+    tape = a_tape(*(slot * 10.0 for slot in slots))
+    when: float | None = NOW
+    seen = set()
+    for _ in range(4 * len(slots) + 10):
+        if when is None:
+            break
+        found = tape.at(when)
+        if isinstance(found, RecordedSample):
+            seen.add(round((found.when - NOW) / 10))
+        when = step_time([tape], when, -FINE_STEP_SECONDS)
+    assert when is None
+    assert seen == set(slots)
+
+
+def test_rates_come_from_the_samples_before() -> None:
+    """Backlog, sparkline and growth are those of the time before, blank where nothing was recorded.
+    Where only a transport's totals were recorded, a window is their difference, or not known."""
+    past = a_tape(*range(-600, -290, 10)).flow_until(NOW - 300)
+    assert past.drain(NOW - 300).text == "5m"
+    spark = past.sparkline(NOW - 300, 20)
+    assert spark[-1] is not None and spark[0] is None
+
+    def a_moment(seconds: float, sent: int, failed: int) -> EncodedSample:
+        totals = DeliveryCounts(sent + failed, sent, failed)
+        windows = (CountWindow("1m", 60.0), CountWindow("10m", 600.0), CountWindow("1h", 3600.0))
+        way = TransportHealth("postfix", totals, windows)
+        return EncodedSample(
+            NOW + seconds, encode_sample(a_sample(NOW + seconds, transports=(way,)))
+        )
+
+    tape = RecordedHistory([a_moment(-600, 100, 3), a_moment(0, 140, 8)], "x")
+    found = tape.at(NOW)
+    assert isinstance(found, RecordedSample)
+    (way,) = tape.transports(found)
+    assert [window.tally for window in way.windows] == [None, DeliveryCounts(45, 40, 5), None]

@@ -1,0 +1,318 @@
+"""The flight recorder's SQLite file: one process records, all read, and no content is trusted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.model import State
+from engine.monitor import recorder
+from engine.monitor.recorder import (
+    DAY_SECONDS,
+    MAX_PAGES,
+    PAGE_BYTES,
+    QUARANTINED_RING,
+    RING_FILE,
+    SAMPLE_INTERVAL_SECONDS,
+    SLOTS,
+    Recorder,
+    RecorderLocation,
+    Role,
+    UnreadableRecording,
+    read_samples,
+    slot_number,
+)
+from engine.monitor.sample_codec import MAX_SAMPLE_BYTES, decode_sample
+from tests.engine.task_builders import ROOT
+from tests.examples import examples
+from tests.recorder_samples import NOW, a_sample, a_spot
+from tests.sqlite_hot_journals import plant
+
+ALWAYS = (0.0, 4e9)
+
+
+@pytest.fixture
+def spot(tmp_path: Path) -> RecorderLocation:
+    """Where a new spool is recorded."""
+    return a_spot(tmp_path)
+
+
+def pending(spot: RecorderLocation) -> list[int]:
+    """What was recorded to wait, in the order of time."""
+    return [decode_sample(m.data, "x").counts[State.PENDING] for m in read_samples(spot, *ALWAYS)]
+
+
+def test_one_process_records_and_all_read(spot: RecorderLocation) -> None:
+    """While the recorder goes on, and when it has ended, each moment is there in its order. Another
+    one watches, and takes over with its next moment when the first has ended."""
+    first, second = Recorder(spot), Recorder(spot)
+    for number in (2, 0, 1):
+        assert (
+            first.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS * number, number)).role
+            is Role.RECORDS
+        )
+        assert len(read_samples(spot, *ALWAYS)) > 0
+    assert second.write(a_sample(NOW + 3 * SAMPLE_INTERVAL_SECONDS, 3)).role is Role.WATCHES
+    first.close()
+    assert pending(spot) == [0, 1, 2]
+    assert [m.at for m in read_samples(spot, NOW + 5, NOW + 10)] == [NOW + 10]
+    assert second.write(a_sample(NOW + 4 * SAMPLE_INTERVAL_SECONDS, 4)).role is Role.RECORDS
+    assert first.write(a_sample(NOW + 5 * SAMPLE_INTERVAL_SECONDS, 5)).role is Role.WATCHES
+    second.close()
+    assert pending(spot) == [0, 1, 2, 4]
+    ring = Path(spot.folder, RING_FILE)
+    assert stat.S_IMODE(ring.stat().st_mode) == 0o640
+    assert stat.S_IMODE(ring.parent.stat().st_mode) == 0o750
+
+
+@examples(20)
+@given(st.lists(st.floats(0, 4e9, allow_nan=False), min_size=1, max_size=25))
+def test_a_slot_holds_one_moment_whatever_the_clock_does(times: list[float]) -> None:
+    """Of the moments of one slot the last one written stays; nothing else is lost or added."""
+    with tempfile.TemporaryDirectory() as folder:
+        spot = a_spot(Path(folder))
+        writer = Recorder(spot)
+        with closing(writer):
+            for when in times:
+                assert writer.write(a_sample(when)).role is Role.RECORDS
+        left = {slot_number(when): when for when in times}
+        assert [m.at for m in read_samples(spot, *ALWAYS)] == sorted(left.values())
+    for when in times:
+        assert 0 <= slot_number(when) < SLOTS
+        assert slot_number(
+            SAMPLE_INTERVAL_SECONDS * (when // SAMPLE_INTERVAL_SECONDS) + DAY_SECONDS
+        ) == slot_number(SAMPLE_INTERVAL_SECONDS * (when // SAMPLE_INTERVAL_SECONDS))
+
+
+@pytest.mark.deep
+def test_a_full_day_of_the_largest_fits(spot: RecorderLocation) -> None:
+    """With every slot filled to its bound the file stays below its own, and is written on."""
+    with closing(Recorder(spot)) as writer:
+        writer.write(a_sample())
+        file = writer._file
+        assert file is not None
+        rows = ((slot, NOW + slot, os.urandom(MAX_SAMPLE_BYTES)) for slot in range(SLOTS))
+        with file:
+            file.executemany("INSERT OR REPLACE INTO moment VALUES(?, ?, ?)", rows)
+        assert writer.write(a_sample(NOW + DAY_SECONDS)).role is Role.RECORDS
+    assert len(read_samples(spot, *ALWAYS)) == SLOTS
+    assert Path(spot.folder, RING_FILE).stat().st_size <= 4 << 20 < PAGE_BYTES * MAX_PAGES
+
+
+@contextmanager
+def another(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that records there, one moment after another."""
+    argv = [sys.executable, "-m", "tests.engine.monitor.recorder_process", str(folder)]
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def written(process: subprocess.Popen[str], amount: int) -> int:
+    """Wait until it has written so many more; answers with the number of the last."""
+    assert process.stdout is not None
+    number = -1
+    for _ in range(amount):
+        number, role, *_ = process.stdout.readline().split()  # type: ignore[assignment]
+        assert role == Role.RECORDS
+    return int(number)
+
+
+@pytest.mark.parametrize("after", [7, pytest.param(30, marks=pytest.mark.deep)])
+def test_when_one_is_killed_another_takes_over(tmp_path: Path, after: int) -> None:
+    """Killed wherever it was, all that it had written is there, and the other goes on from it."""
+    spot, ours = a_spot(tmp_path), None
+    with another(tmp_path) as process:
+        last = written(process, after)
+        ours = Recorder(spot)
+        assert ours.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999)).role is Role.WATCHES
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        told = ours.write(a_sample(NOW - SAMPLE_INTERVAL_SECONDS, 999))
+        ours.close()
+    assert told == (Role.RECORDS, "")
+    assert pending(spot)[: last + 2] == [999, *range(last + 1)]
+
+
+def test_reading_never_sees_half_of_a_moment(tmp_path: Path) -> None:
+    """Read while another process writes, what is there is whole and in order."""
+    spot = a_spot(tmp_path)
+    with another(tmp_path) as process:
+        for _ in range(6):
+            last = written(process, 2)
+            found = pending(spot)
+            assert found == list(range(len(found)))
+            assert len(found) > last
+
+
+# What may lie there instead
+
+
+def a_database(path: Path, *orders: str) -> None:
+    """A database like ours, and what else is done to it."""
+    with closing(sqlite3.connect(path)) as file:
+        for order in (
+            *("PRAGMA page_size=512", recorder._TABLE, recorder._INDEX),
+            f"PRAGMA application_id={recorder.APPLICATION_ID}",
+            f"PRAGMA user_version={recorder.SCHEMA_VERSION}",
+            *orders,
+        ):
+            file.execute(order)
+        file.commit()
+
+
+TRIGGER = "CREATE TRIGGER t AFTER INSERT ON moment BEGIN DELETE FROM moment; END"
+
+
+def torn(path: Path) -> None:
+    """A file of ours of which the end is lost."""
+    a_database(path, *(f"INSERT INTO moment VALUES({n}, {NOW}, zeroblob(200))" for n in range(50)))
+    os.truncate(path, 600)
+
+
+def huge(path: Path) -> None:
+    """A file larger than any of ours."""
+    path.touch()
+    os.truncate(path, 1 << 33)
+
+
+def foreign(path: Path) -> None:
+    """A database of another program."""
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("CREATE TABLE mail_queue(id)")
+
+
+SPOILT: dict[str, Callable[[Path], object]] = {
+    "garbage": lambda path: path.write_bytes(b"no database\n" * 1000),
+    "torn": torn,
+    "foreign": foreign,
+    "trapped": lambda path: a_database(path, TRIGGER),
+    "linked": lambda path: path.symlink_to("theirs"),
+    "a folder": Path.mkdir,
+    "a fifo": os.mkfifo,
+    "huge": huge,
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_a_file_that_is_not_ours_is_quarantined(spot: RecorderLocation, spoil: str) -> None:
+    """It is refused by who reads, and renewed by who writes, with one line; no link is followed."""
+    folder = Path(spot.folder)
+    folder.mkdir(parents=True)
+    (folder / "theirs").write_bytes(b"")
+    SPOILT[spoil](folder / RING_FILE)
+    before = os.lstat(folder / RING_FILE).st_ino
+
+    with pytest.raises(UnreadableRecording):
+        read_samples(spot, *ALWAYS)
+    with closing(Recorder(spot)) as writer:
+        told = writer.write(a_sample(pending=7))
+        again = writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS, pending=8))
+
+    assert told.role is Role.RECORDS
+    assert told.message.startswith(f"{spot.folder}/{RING_FILE}: ")
+    assert told.message.endswith(f"; quarantined as {QUARANTINED_RING}, new recording started")
+    assert "\n" not in told.message
+    assert again == (Role.RECORDS, "")
+    assert pending(spot) == [7, 8]
+    assert os.lstat(folder / QUARANTINED_RING).st_ino == before
+    assert (folder / "theirs").read_bytes() == b""
+
+
+def test_a_folder_that_is_a_link_is_refused(spot: RecorderLocation, tmp_path: Path) -> None:
+    """With one line, and nothing is written behind the link."""
+    elsewhere, folder = tmp_path / "elsewhere", Path(spot.folder)
+    elsewhere.mkdir()
+    folder.parent.mkdir()
+    folder.symlink_to(elsewhere)
+    with closing(Recorder(spot)) as writer:
+        told = writer.write(a_sample())
+    assert told.role is Role.IDLE
+    assert told.message.startswith("recording not possible from here: ")
+    assert list(elsewhere.iterdir()) == []
+    with pytest.raises(UnreadableRecording):
+        read_samples(spot, *ALWAYS)
+
+
+def test_a_folder_that_is_lost_is_made_again(spot: RecorderLocation, tmp_path: Path) -> None:
+    """To read makes nothing; a recorder notices that its folder was removed, and begins again.
+    While the whole spool is lost nothing is recorded, with one line, and then it goes on."""
+    with pytest.raises(UnreadableRecording, match="no recording yet"):
+        read_samples(spot, *ALWAYS)
+    assert not Path(spot.folder).parent.exists()
+    queue, away = tmp_path / "queue", tmp_path / "away"
+    with closing(Recorder(spot)) as writer:
+        writer.write(a_sample(NOW))
+        shutil.rmtree(Path(spot.folder).parent)
+        assert writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS, 1)).role is Role.RECORDS
+        queue.rename(away)
+        lost = writer.write(a_sample(NOW + 2 * SAMPLE_INTERVAL_SECONDS, 2))
+        away.rename(queue)
+        assert writer.write(a_sample(NOW + 3 * SAMPLE_INTERVAL_SECONDS, 3)).role is Role.RECORDS
+    assert lost == (Role.IDLE, "recording not possible from here: No such file or directory")
+    assert pending(spot) == [1, 3]
+
+
+@pytest.fixture
+def foreign_spot() -> Iterator[RecorderLocation]:
+    """Where the spool of another user is recorded."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        spot = a_spot(folder)
+        for path in (folder / "queue", folder / "queue" / "pending"):
+            os.chown(path, 65534, 65534)
+        yield spot
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by others")
+def test_a_journal_planted_beside_the_recording_removes_nothing_of_root(
+    foreign_spot: RecorderLocation, tmp_path: Path
+) -> None:
+    """Root records and reads with the rights of the owner, to the end of the connection."""
+    victim, ring = tmp_path / "victim", Path(foreign_spot.folder, "ring.db")
+    victim.write_text("kept")
+    with closing(Recorder(foreign_spot)) as writer:
+        writer.write(a_sample())
+        plant(ring, victim, 65534)
+        writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS))
+    plant(ring, victim, 65534)
+    with suppress(UnreadableRecording):
+        read_samples(foreign_spot, *ALWAYS)
+    plant(ring, victim, 65534)
+    with closing(Recorder(foreign_spot)) as writer:
+        writer.write(a_sample(NOW + 2 * SAMPLE_INTERVAL_SECONDS))
+    assert victim.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is led astray by others")
+def test_root_records_as_the_owner_of_the_spool(
+    foreign_spot: RecorderLocation, tmp_path: Path
+) -> None:
+    """The owner gets all files, and where only root could write nothing is written."""
+    with closing(Recorder(foreign_spot)) as writer:
+        assert writer.write(a_sample()).role is Role.RECORDS
+    folder = Path(foreign_spot.folder)
+    made = [folder, folder.parent, *folder.rglob("*")]
+    assert {(p.stat().st_uid, p.stat().st_gid) for p in made} == {(65534, 65534)}
+    os.chown(folder, 0, 0)
+    with closing(Recorder(foreign_spot)) as writer:
+        told = writer.write(a_sample(NOW + SAMPLE_INTERVAL_SECONDS))
+    assert told == (Role.IDLE, "recording not possible from here: Permission denied")
+    (tmp_path / "roots").touch()  # we are who we were
+    assert (tmp_path / "roots").stat().st_uid == 0

@@ -1,0 +1,326 @@
+"""What concerns a queue as a whole: judged, written down, done, and known anew after that."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, closing
+from errno import ENOSPC
+from pathlib import Path
+
+import pytest
+
+from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.kannader.store import KannaderStore, make_spool
+from engine.formats.zgb.place import ZgbDatabase
+from engine.formats.zgb.store import ZgbStore
+from engine.live.inspector import Inspector
+from engine.model import State
+from engine.operations import controls, undo
+from engine.operations.controls import Order
+from engine.operations.journal import Intent, Journal, Operation
+from engine.store import Control, ControlTarget, Store, Unavailable, Unsupported
+from tests.console_places import NOW
+from tests.journaled_places import ANA
+from tests.zgb_console_place import PAUSE, RATE, REDIRECT, RETRY, Whole
+from tui.operations import control_lines
+from tui.session.place import WholeQueueFigures
+
+
+def clock() -> float:
+    """NOW."""
+    return NOW
+
+
+US = Intent(controls.CONTROL_VERB, ANA, "mx7 is down")
+pytestmark = pytest.mark.usefixtures("nothing_blocks")
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Whole:
+    """A mail queue in a database, with two jobs."""
+    return Whole(tmp_path)
+
+
+@asynccontextmanager
+async def inspecting(
+    opener: Callable[[], Store], journal: Journal | None = None
+) -> AsyncIterator[Inspector]:
+    """An inspector that has seen everything once, and no test that hangs."""
+    inspector = Inspector(opener, clock=clock, journal=journal)
+    async with asyncio.timeout(60):
+        await inspector.start()
+        try:
+            await until(inspector, lambda: inspector.latest.is_complete)
+            yield inspector
+        finally:
+            await inspector.close()
+
+
+async def until(inspector: Inspector, wanted: Callable[[], bool]) -> None:
+    """Wait for changes until it is so."""
+    while not wanted():
+        await inspector.wait_for_change(inspector.latest.generation)
+
+
+def outcome(operation: Operation) -> tuple[str | None, bool]:
+    """The words of an operation's end, and whether it failed."""
+    return controls.control_outcome(operation), controls.has_control_failed(operation)
+
+
+async def test_the_controls_of_a_store_are_known(whole: Whole) -> None:
+    """The inspector has the store's controls with values and reasons; without any, asking for one
+    is refused."""
+    whole.in_earnest()
+    async with inspecting(whole.open) as inspector:
+        found = inspector.controls
+    values = {name: each.now for name, each in found.items() if each.now}
+    assert values == {PAUSE: "1", RATE: "60", REDIRECT: "0"}
+    assert [name for name, each in found.items() if each.is_pause] == [PAUSE]
+    assert found[REDIRECT].refusal.startswith("registration period 2026-11-01 to 2026-12-31")
+    assert not found[PAUSE].refusal
+    async with inspecting(lambda: MemoryStore(MemoryTasks())) as inspector:
+        assert inspector.controls == {}
+        with pytest.raises(Unsupported, match=r"no control 'pause' here: this queue has none"):
+            await inspector.actions.run_control(Order("pause"))
+
+
+async def test_a_control_is_done_recorded_and_seen(whole: Whole) -> None:
+    """The result is in the store's words; the journal has who, why, what and the value before;
+    changed controls and tasks are seen without being asked for."""
+    await asyncio.to_thread(whole.fail_all)
+    async with inspecting(whole.open, whole.journal) as inspector:
+        done = await inspector.actions.run_control(Order(PAUSE, value="0"), US)
+        await until(inspector, lambda: inspector.controls[PAUSE].now == "0")
+        (told,) = await inspector.history.operations()
+        assert {str(state): n for state, n in inspector.latest.counts.items() if n} == {"dead": 2}
+        retried = await inspector.actions.run_control(Order(RETRY))
+        await until(inspector, lambda: not inspector.latest.counts.get(State.DEAD))
+
+    assert retried.answer == "2 jobs failed or parked: due now"
+    assert (done.answer, done.op, done.trouble) == ("paused: jobs wait", told.op, "")
+    assert await asyncio.to_thread(whole.setting, PAUSE) == "0"
+    assert (told.intent.verb, told.intent.who, told.intent.reason) == ("control", ANA, US.reason)
+    values = {"control": PAUSE, "target": "", "value": "0", "before": "1"}
+    assert dict(told.intent.values) == values
+    assert (told.planned, told.is_interrupted, told.ended) == (0, False, told.started)
+    assert outcome(told) == ("paused: jobs wait", False)
+
+
+async def test_what_is_refused_changes_and_writes_nothing(whole: Whole) -> None:
+    """A wrong word is said before anything is touched, and stands in no journal."""
+    whole.in_earnest()
+    before = await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key")
+    async with inspecting(whole.open, whole.journal) as inspector:
+        for order, why in (
+            (Order("nothing"), "no control 'nothing' here: expected one of mailQueueEn"),
+            (Order(PAUSE, value="2"), "mailQueueEnabled is '2', expected 1 or 0"),
+            (Order(PAUSE), "mailQueueEnabled is nothing, expected 1 or 0"),
+            (Order(PAUSE, "x", "0"), "mailQueueEnabled takes no target"),
+            (Order(RATE, value="0"), "mailMaxPerHour is '0', expected a whole number from 1 to"),
+            (Order(RATE, value="9" * 99), "expected a whole number from 1 to"),
+            (Order(RATE), "mailMaxPerHour is nothing, expected a whole number from 1 to"),
+            (Order(RETRY, value="now"), "retryFailed takes no value"),
+            (Order(PAUSE, value="0", before="0"), "has changed: it is 1 now"),
+            (Order(REDIRECT, value="1"), "registration period 2026-11-01 to 2026-12-31"),
+        ):
+            with pytest.raises(Unsupported, match=why):
+                await inspector.actions.run_control(order, US)
+        assert await inspector.history.operations() == ()
+
+    assert await asyncio.to_thread(whole.sql, "SELECT * FROM config ORDER BY key") == before
+
+
+def test_a_change_outside_of_the_store_is_recorded_in_the_same_way(tmp_path: Path) -> None:
+    """The answer, or the error of the disk, is recorded; the undo names the value before."""
+    journal = Journal(str(tmp_path / "journal"), clock=clock)
+    order = Order("transport", "curl", "suspended", before="not suspended")
+
+    def full() -> str:
+        raise OSError(ENOSPC, "No space left on device", "/suspended")
+
+    with pytest.raises(OSError, match="No space"):
+        controls.run_journaled_action(journal, US, order, full, clock)
+    (refused,) = journal.operations()
+    done = controls.run_journaled_action(journal, US, order, lambda: "it is", clock)
+    told = journal.operation(done.op)
+    assert told is not None
+    assert outcome(refused) == ("No space left on device", True)
+    assert (*outcome(told), told.is_interrupted) == ("it is", False, False)
+    said = "run the control to set it back: transport curl was not suspended before"
+    assert controls.undo_refusal(told.intent.values) == said
+
+
+class Dying(MemoryStore):
+    """A store whose process ends in the middle of a control."""
+
+    controls: Mapping[str, Control] = {"flush": Control("send what waits")}
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """End as a kill does: nothing behind it runs."""
+        raise KeyboardInterrupt
+
+
+def test_one_that_was_cut_off_is_settled_as_unknown(tmp_path: Path) -> None:
+    """A crash leaves the intent; it is let be over, nobody says what it did, nothing is undone."""
+    journal = Journal(str(tmp_path / "journal"), clock=clock)
+    store = Dying(MemoryTasks())
+    with pytest.raises(KeyboardInterrupt):
+        controls.run_control(store, journal, Order("flush"), US, clock)
+    (left,) = journal.operations()
+    settled = undo.settle_operation(store, journal, left).operation
+    assert left.is_interrupted
+    assert settled is not None
+    assert (settled.is_interrupted, controls.control_outcome(settled)) == (False, None)
+    with pytest.raises(Unavailable, match="flush cannot be undone"):
+        undo.plan_undo(store, journal, settled, NOW, 7.0)
+
+
+def test_a_store_that_can_say_what_it_would_do_is_asked(tmp_path: Path) -> None:
+    """A recovery says what it would mend, and mends nothing; another control says nothing."""
+    make_spool(str(tmp_path / "spool"))
+    (tmp_path / "spool" / "queue" / "stray").symlink_to("nowhere")
+    with closing(KannaderStore(str(tmp_path / "spool"), clock)) as store:
+        before = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
+        told = controls.forecast_control(store, Order("recover"))
+        after = sorted(path.name for path in (tmp_path / "spool").rglob("*"))
+        done = controls.run_control(store, None, Order("recover"), None, clock)
+
+        assert told.amount == 1 == len(told.words.splitlines())
+        assert before == after
+        assert done.answer
+        with pytest.raises(Unsupported, match="expected nothing or anyway"):
+            controls.forecast_control(store, Order("recover", value="dyr"))
+        with pytest.raises(Unsupported, match="dyr"):
+            store.control("recover", value="dyr")
+        with pytest.raises(Unsupported, match=r"adopt needs a target: data/"):
+            controls.forecast_control(store, Order("adopt"))
+
+
+def test_nothing_is_done_to_another_number_than_was_counted(whole: Whole) -> None:
+    """A control that would change more, fewer or no tasks than its plan counted is refused."""
+    whole.fail_all()
+    with closing(whole.open()) as store:
+        for amount, why in ((1, "would change 2 now, not 1"), (3, "would change 2 now, not 3")):
+            with pytest.raises(Unsupported, match=why):
+                controls.run_control(store, whole.journal, Order(RETRY, amount=amount), US, clock)
+        assert not whole.journal.operations()
+        controls.run_control(store, whole.journal, Order(RETRY, amount=2), US, clock)
+        with pytest.raises(Unsupported, match="would change nothing"):
+            controls.run_control(store, whole.journal, Order(RETRY, amount=0), US, clock)
+
+
+class Lanes(MemoryStore):
+    """A store with a rate for each of its queues; one of them refuses."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryTasks())
+        self.set_rates({"fast": "50", "slow": "5"})
+
+    def set_rates(self, rates: dict[str, str]) -> None:
+        """Show these rates."""
+        self.rates = rates
+        slow = ControlTarget("slow", rates["slow"], bounds=(1, 10))
+        old = ControlTarget("old", refusal="its queue is drained")
+        targets = ControlTarget("fast", rates["fast"]), slow, old
+        self.controls = {
+            "rate": Control("rate", "a queue", "tasks", bounds=(1, 100), targets=targets)
+        }
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """Set the rate of one queue."""
+        self.set_rates({**self.rates, target: value})
+        return "set"
+
+
+def test_each_target_has_its_own_value_bounds_and_refusal(tmp_path: Path) -> None:
+    """An order is checked against the target that it names; the journal has the former value of
+    that target, which sets it back."""
+    store, journal = Lanes(), Journal(str(tmp_path / "journal"), clock=clock)
+    for order, why in (
+        (Order("rate", "", "9"), "rate needs a target: a queue"),
+        (Order("rate", "new", "9"), "no target 'new', expected one of fast, slow, old"),
+        (Order("rate", "slow", "20"), "from 1 to 10"),
+        (Order("rate", "fast", "200"), "from 1 to 100"),
+        (Order("rate", "old", "9"), "its queue is drained"),
+        (Order("rate", "slow", "9", before="50"), "rate slow has changed: it is 5 now"),
+    ):
+        with pytest.raises(Unsupported, match=why):
+            controls.run_control(store, journal, order, US, clock)
+    assert not journal.operations()
+    controls.run_control(store, journal, Order("rate", "slow", "9", before="5"), US, clock)
+    assert store.rates == {"fast": "50", "slow": "9"}
+    (done,) = journal.operations()
+    said = "run the control to set it back: rate slow was 5 before"
+    assert controls.undo_refusal(done.intent.values) == said
+    rows = controls.control_rows(store.controls)
+    assert [(row.label, row.control.now) for row in rows] == [
+        ("rate fast", "50"),
+        ("rate slow", "9"),
+        ("rate old", ""),
+    ]
+    assert [controls.is_reversible(row.control) for row in rows] == [True, True, False]
+
+
+def test_the_command_line_lists_each_target() -> None:
+    """One line for each target with its value; the JSON has them as objects."""
+    found = Lanes().controls
+    lines = [
+        "".join(text for text, _ in line)
+        for line in control_lines.page_lines(WholeQueueFigures(), found, 80)
+    ]
+    assert [line.split()[:3] for line in lines[1:4]] == [
+        ["rate", "fast", "50"],
+        ["rate", "slow", "5"],
+        ["rate", "old", "-"],
+    ]
+    (told,) = [control_lines.control_values(name, each) for name, each in found.items()]
+    assert told["targets"] == [
+        {"name": "fast", "now": "50", "refusal": "", "bounds": None},
+        {"name": "slow", "now": "5", "refusal": "", "bounds": (1, 10)},
+        {"name": "old", "now": "", "refusal": "its queue is drained", "bounds": None},
+    ]
+
+
+def test_a_switch_is_offered_the_other_way() -> None:
+    """What is proposed first is the value that it has not; one without values gets none."""
+    switch = Control("s", value="1 or 0", now="1", choices=(("1", "on"), ("0", "off")))
+    assert controls.suggested_value(switch) == "0"
+    assert controls.suggested_value(switch._replace(now="0")) == "1"
+    assert controls.suggested_value(Control("press")) == ""
+    assert (controls.describe_value(switch, "0"), controls.describe_value(switch, "7")) == (
+        "0 (off)",
+        "7",
+    )
+    limit = Control("l", value="jobs", now="0", bounds=(0, 9), no_limit="0")
+    assert [controls.describe_value(limit, value) for value in "07"] == ["0 (no limit)", "7"]
+
+
+def test_what_cannot_be_done_or_written_down_changes_nothing(whole: Whole) -> None:
+    """While another program has the database for itself nothing is done, and the journal says so;
+    where no intent can be written the queue stays as it was; without a journal it is done; the undo
+    of a journal's operation names the value before."""
+    impatient = ZgbDatabase(whole.path, patience=0.05, durable=False)
+    order = Order(PAUSE, value="0")
+    with closing(sqlite3.connect(whole.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with closing(ZgbStore(impatient)) as store, pytest.raises(Unavailable, match="locked"):
+            controls.run_control(store, whole.journal, order, US, clock)
+    (told,) = whole.journal.operations()
+    assert controls.has_control_failed(told)
+    blocked = Journal(f"{whole.path}/journal", clock=clock)
+    with closing(whole.open()) as store:
+        with pytest.raises(Unavailable, match="cannot be written"):
+            controls.run_control(store, blocked, order, US, clock)
+        assert whole.setting(PAUSE) == "1"
+        done = controls.run_control(store, None, order, US, clock)
+        assert done == controls.ControlResult("paused: jobs wait")
+        assert whole.setting(PAUSE) == "0"
+
+        controls.run_control(store, whole.journal, Order(RATE, value="9"), US, clock)
+        told = next(
+            one for one in whole.journal.operations() if not controls.has_control_failed(one)
+        )
+        with pytest.raises(Unavailable, match="set it back: mailMaxPerHour was 60 before"):
+            undo.plan_undo(store, whole.journal, told, NOW, 7.0)

@@ -1,0 +1,543 @@
+"""The journal's files: cut, noise, planted and foreign files, masked addresses, locks."""
+
+import json
+import os
+import socket
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
+
+from engine.formats.base.memory import MemoryStore
+from engine.model import State, Task
+from engine.operations import journal_format, plans, run_plan, undo
+from engine.operations.execute import RowOutcome, RowResult
+from engine.operations.journal import Intent, Journal, Operation, Who, mask_addresses
+from engine.operations.journal_format import MAX_LINE_BYTES
+from engine.operations.plans import Plan, Row
+from engine.store import Unavailable
+from engine.system import files
+from engine.text import decode
+from tests.engine.task_builders import NOW
+from tests.examples import examples
+
+US = Intent("", Who("ana", host="mx1", pid=1))
+SECRET = "kim@example.net"
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """A journal in which nothing is written yet."""
+    return Journal(f"{tmp_path}/journal", str(tmp_path), lambda: NOW)
+
+
+def a_plan(count: int = 4, verb: str = "retry") -> Plan:
+    """A plan for so many dead tasks."""
+    rows = (Row(f"20261120T094115Z-job-{n:08x}", State.DEAD, f"rev{n}") for n in range(count))
+    return Plan(verb, tuple(rows), NOW)
+
+
+def written(journal: Journal, plan: Plan, *, end: bool = True) -> tuple[Path, Path]:
+    """An operation with an image and an outcome for each row: its two files."""
+    pen = journal.begin(US._replace(verb=plan.verb), plan)
+    pen.save_images(
+        [(row.id, f"what {row.id}\nwas\n".encode("utf-8", "replace")) for row in plan.rows]
+    )
+    done = [RowOutcome(row, RowResult.DONE, rev=f"new {row.rev}") for row in plan.included]
+    pen.write_outcomes(done[:2])
+    pen.write_outcomes(done[2:])
+    if end:
+        pen.write_end(len(plan.rows), {RowResult.DONE: len(done)})
+    pen.close()
+    return Path(f"{journal.folder}/{pen.op}.jsonl"), Path(f"{journal.folder}/{pen.op}.before")
+
+
+def test_each_line_but_a_note_is_on_the_disk_when_its_call_returns(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Intent, images, outcomes and end are fsynced, and so are the names of their files."""
+    real, synced = files.fsync, dict[int, int]()
+
+    def fsync(fd: int) -> None:
+        real(fd)
+        synced[os.fstat(fd).st_ino] = os.fstat(fd).st_size
+
+    def unsynced() -> list[str]:
+        folder = Path(journal.folder)
+        stats = {path.name: path.stat() for path in folder.iterdir()}
+        assert folder.stat().st_ino in synced
+        return [name for name, at in stats.items() if synced.get(at.st_ino) != at.st_size]
+
+    monkeypatch.setattr(files, "fsync", fsync)
+    plan = a_plan(2)
+    pen = journal.begin(US._replace(verb=plan.verb), plan)
+    assert unsynced() == []
+    synced.clear()
+    pen.save_images([(row.id, b"as it was") for row in plan.rows])
+    assert unsynced() == [f"{pen.op}.jsonl"]  # cleared here, and unchanged since
+    pen.write_outcomes([RowOutcome(row, RowResult.DONE, rev="new") for row in plan.rows])
+    assert unsynced() == []
+    pen.write_note("seen")
+    assert unsynced() == [f"{pen.op}.jsonl"]
+    pen.write_end(2, {RowResult.DONE: 2})
+    assert unsynced() == []
+    pen.close()
+
+
+def again(journal: Journal) -> Journal:
+    """The same journal, with nothing remembered."""
+    return Journal(journal.folder, clock=lambda: NOW)
+
+
+def believed(journal: Journal) -> list[Operation]:
+    """Everything that can be read of it; what it says of itself must fit."""
+    found = list(again(journal).operations())
+    for operation in found:
+        entries = list(journal.entries(operation.op))
+        counted = [e.outcome.result for e in entries if e.outcome is not None]
+        assert operation.open_rows >= 0 and len(entries) <= operation.planned
+        assert {end: counted.count(end) for end in RowResult} == operation.counts or not entries
+        assert set(journal.images(operation.op).values()) <= {
+            f"what {entry.row.id}\nwas\n".encode() for entry in entries
+        }
+    return found
+
+
+def test_cut_off_anywhere_it_says_no_more_than_was_durable(journal: Journal) -> None:
+    """Cut at any byte it is nothing before its rows are whole, and then what its lines say; what
+    tasks were is there for some of them, and byte for byte."""
+    plan = a_plan()._replace(excluded_ids=frozenset({a_plan().rows[3].id}))
+    path, before = written(journal, plan)
+    data, was, whole = path.read_bytes(), before.read_bytes(), dict(journal.images(path.stem))
+    began = data.index(b"\n", data.index(b'"rows":')) + 1
+    for size in range(0, len(was), 3):
+        before.write_bytes(was[:size])
+        images = journal.images(path.stem)
+        assert images.items() <= whole.items() and len(images) < len(whole)
+    before.write_bytes(was)
+    for size in {*range(0, len(data), 5), *range(began - 3, began + 3)}:
+        path.write_bytes(data[:size])
+        operations = believed(journal)
+        assert len(operations) == (size >= began)
+        for operation in operations:
+            assert operation.counts[RowResult.EXCLUDED] == 1
+            assert operation.counts[RowResult.DONE] in (0, 2, 3)
+            assert operation.ended is None
+
+
+@examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    noise=st.binary(max_size=40),
+    at=st.floats(0, 1),
+    kind=st.sampled_from(["insert", "overwrite", "line", "all", "before"]),
+)
+def test_noise_is_not_believed(noise: bytes, at: float, kind: str, journal: Journal) -> None:
+    """Whatever bytes come into its files, reading them ends, and what is read fits together."""
+    path, before = written(journal, a_plan(), end=False)
+    target = before if kind == "before" else path
+    data = target.read_bytes()
+    place = int(at * len(data))
+    if kind == "line":
+        place = data.find(b"\n", place) + 1
+        noise = noise.replace(b"\n", b" ") + b"\n"
+    rest = data[place + len(noise) * (kind == "overwrite") :]
+    target.write_bytes(noise if kind == "all" else data[:place] + noise + rest)
+
+    found = list(again(journal).operations())
+
+    for operation in found:
+        entries = list(journal.entries(operation.op))
+        known = [entry for entry in entries if entry.outcome is not None]
+        assert operation.open_rows >= 0
+        assert len(known) == sum(operation.counts.values()) <= operation.planned
+        journal.images(operation.op)
+    path.unlink(missing_ok=True)
+    before.unlink(missing_ok=True)
+
+
+NONSENSE = [
+    *("null", "[]", "7", '"ends"', "{}", '{"line": "ends", "done": []}'),
+    '{"line": "ends", "done": {"x": {}}, "gone": 7}',
+    *('{"line": "ends", "done": {"nobody": "rev"}}', '{"line": "rows", "rows": 7}'),
+    '{"line": "rows", "rows": [["a", "nowhere", "b"]]}',
+    '{"line": "rows", "rows": [["a", "dead", 7]]}',
+    '{"line": "rows", "rows": [["\\u001b[2J", "dead", "x", "dead", "more", "more"]]}',
+    *('{"line": "end", "when": NaN}', '{"line": "end", "when": 1e999}'),
+    *('{"line": "end", "when": "soon"}', '{"line": "end", "when": 1e300}'),
+    '{"line": "intent", "when": 1, "verb": "purge", "planned": 9, "who": {"user": "eve"}}',
+    *('{"line": 7}', '{"line": "note", "what": {"a": [1]}}', "[" * 100_000, '{"line": ' * 50_000),
+    *("9" * 10_000, "{" + " " * (MAX_LINE_BYTES + 10) + "}"),
+]
+
+
+HEADS = [
+    *({"planned": float("inf")}, {"planned": -1}, {"planned": "9" * 5000}, {"when": float("nan")}),
+    *({"who": "ana"}, {"verb": 7}, {"values": [1]}, {"who": {"user": ["a"]}}),
+]
+
+
+def test_a_line_of_nonsense_changes_nothing(journal: Journal) -> None:
+    """One line that says nothing, or too much, leaves all others as they are; a file that does not
+    begin as an operation is not listed as one."""
+    path, _ = written(journal, a_plan())
+    (before,) = believed(journal)
+    data = path.read_bytes()
+    place = data.index(b"\n", data.index(b'"ends"')) + 1
+    for line in NONSENSE:
+        path.write_bytes(data[:place] + line.encode() + b"\n" + data[place:])
+        (after,) = believed(journal)
+        assert after._replace(notes=(), damaged_lines=0, planned=4) == before, line[:40]
+    head, rest = data.split(b"\n", 1)
+    for wrong in HEADS:
+        path.write_bytes(json.dumps(json.loads(head) | wrong).encode() + b"\n" + rest)
+        assert believed(journal) == [], wrong
+
+
+def test_a_planted_file_is_named_and_not_opened(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A link, a FIFO, a socket or a folder is neither opened nor waited for: it is listed, with the
+    reason."""
+    written(journal, a_plan())
+    folder = Path(journal.folder)
+    monkeypatch.chdir(folder)  # of a socket's path 107 bytes count
+    with socket.socket(socket.AF_UNIX) as server:
+        for name in ("20261120T094115Z-00000000", "99999999T999999Z-00000000"):
+            path = folder / f"{name}.jsonl"
+            for plant in (
+                lambda path: path.symlink_to("/etc/passwd"),
+                os.mkfifo,
+                Path.mkdir,
+            ):
+                plant(path)
+                operations = again(journal).operations()
+                strange = next(operation for operation in operations if operation.op == name)
+                assert len(operations) == 2
+                assert strange.intent.verb == "?" and name in strange.intent.reason
+                with pytest.raises(Unavailable, match=name):
+                    journal.resume(name)
+                path.rmdir() if path.is_dir() else path.unlink()
+        server.bind(f"{name}.jsonl")
+        assert {o.intent.verb for o in again(journal).operations()} == {"retry", "?"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_the_journal_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> None:
+    """Files that root writes are the owner's, and the before images are readable to no other. A
+    file of a user who may not put files there is named and not read."""
+    os.chown(tmp_path, 65534, 65534)
+    journal = Journal(f"{tmp_path}/.spooldeck/journal", clock=lambda: NOW)
+    path, before = written(journal, a_plan())
+    seen = [(p.stat().st_uid, p.stat().st_mode & 0o777) for p in (path, before, path.parent)]
+    assert seen == [(65534, 0o640), (65534, 0o600), (65534, 0o750)]
+    os.chown(path, 65533, 65533)
+    os.chown(before, 65533, 65533)
+    (operation,) = again(journal).operations()
+    assert "belongs to user 65533" in operation.intent.reason
+    with pytest.raises(Unavailable, match="belongs to user 65533"):
+        journal.images(path.stem)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_a_hard_link_to_a_file_of_another_user_is_not_read(tmp_path: Path) -> None:
+    """The owner of a place may link a private file of root into its journal: root names it, and
+    shows none of its lines."""
+    os.chown(tmp_path, 65534, 65534)
+    journal = Journal(f"{tmp_path}/.spooldeck/journal", clock=lambda: NOW)
+    path, _ = written(journal, a_plan())
+    secret = tmp_path / "secret"
+    secret.write_bytes(path.read_bytes())
+    path.with_name("20261120T094115Z-00000000.jsonl").hardlink_to(secret)
+    reasons = {o.op: o.intent.reason for o in again(journal).operations()}
+    assert "has a second hard link" in reasons["20261120T094115Z-00000000"]
+    assert "hard link" not in reasons[path.stem]
+
+
+def test_only_its_own_names_are_opened(journal: Journal) -> None:
+    """A name that is no operation's leads nowhere."""
+    written(journal, a_plan())
+    for op in ("../../etc/passwd", "", "a", "20261120T094115Z-0000000/", "x\0y"):
+        assert journal.operation(op) is None
+        assert list(journal.entries(op)) == [] and journal.images(op) == {}
+        with pytest.raises(Unavailable, match="no operation has such a name"):
+            journal.resume(op)
+
+
+def test_the_first_line_about_a_row_holds(journal: Journal) -> None:
+    """A second intent, row or outcome for the same is passed by."""
+    path, _ = written(journal, a_plan())
+    (before,) = believed(journal)
+    data = path.read_bytes()
+    twice = data.replace(b'"done"', b'"failed"').replace(b'"dead"', b'"held"')
+    path.write_bytes(data + twice.replace(b'"ana"', b'"eve"'))
+    (after,) = believed(journal)
+    assert (after._replace(damaged_lines=0), after.damaged_lines) == (before, 1)
+    assert {entry.row for entry in journal.entries(path.stem)} == set(a_plan().rows)
+
+
+def test_an_outcome_that_was_written_twice_counts_once(journal: Journal) -> None:
+    """Also in a large file without its end: the first one of each row counts."""
+    rows = tuple(Row(f"task-{n:06}", State.DEAD, f"r{n}") for n in range(2000))
+    path, _ = written(journal, Plan("hold", rows, NOW))
+    lines = path.read_bytes().splitlines(keepends=True)
+    ends = [line for line in lines if b'"ends"' in line]
+    twice = [line.replace(b'"done"', b'"failed"') for line in ends]
+    path.write_bytes(b"".join([*(line for line in lines if b'"end"' not in line), *twice]))
+    (operation,) = again(journal).operations()
+    assert operation.ended is None
+    assert operation.counts[RowResult.DONE] == len(rows)
+    assert operation.counts[RowResult.FAILED] == 0
+
+
+def test_a_large_operation_is_read_in_windows(journal: Journal) -> None:
+    """Its rows and images take no memory for each task, and are complete."""
+    rows = tuple(Row(f"task-{n:06}", State.DEAD, f"r{n}") for n in range(20_000))
+    path, _ = written(journal, Plan("hold", rows, NOW))
+    tracemalloc.start()
+    try:
+        (operation,) = again(journal).operations()
+        entries, images = journal.entries(path.stem), journal.images(path.stem)
+        pairs = zip(entries, rows, strict=True)
+        right = sum(
+            entry == (row, RowOutcome(row, RowResult.DONE, rev=f"new {row.rev}"))
+            and images[row.id] == f"what {row.id}\nwas\n".encode()
+            for entry, row in pairs
+        )
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert right == len(entries) == len(images) == operation.counts[RowResult.DONE] == len(rows)
+    assert peak < 100 * len(rows)
+
+
+def test_an_image_cut_off_after_it_was_found_is_an_error(journal: Journal) -> None:
+    """No image is returned in part; an id without one is a missing key."""
+    path, before = written(journal, a_plan())
+    images = journal.images(path.stem)
+    first, *_, last = (row.id for row in a_plan().rows)
+    os.truncate(before, before.stat().st_size - 3)
+    assert images[first] == f"what {first}\nwas\n".encode()
+    with pytest.raises(Unavailable, match="cut off"):
+        images[last]
+    with pytest.raises(KeyError):
+        images["another"]
+
+
+def test_ids_that_are_no_valid_text_are_read_as_written(journal: Journal) -> None:
+    """A lone surrogate or a NUL in an id, a revision or a reason is in the entry, too."""
+    rows = tuple(Row(f"n{end}", State.DEAD, f"r{end}") for end in ("\udc80", "\0", "\u00e9"))
+    path, _ = written(journal, Plan("hold", rows, NOW))
+    assert [entry.row for entry in journal.entries(path.stem)] == [*rows]
+    revisions = [entry.outcome.rev for entry in journal.entries(path.stem) if entry.outcome]
+    assert revisions == [f"new {row.rev}" for row in rows]
+    assert set(journal.images(path.stem)) == {row.id for row in rows}
+
+
+def test_ids_of_nobody_lead_nowhere(journal: Journal) -> None:
+    """Ids that no task has, however they are written, are accounted for and touch nothing."""
+    ids = ("\x1b[2J", "../../../etc/passwd", "", "\u202e", "a" * 5000, "no\nbody")
+    rows = tuple(Row(ident, State.DEAD, "x") for ident in ids)
+    journal.begin(US._replace(verb="purge"), Plan("purge", rows, NOW)).close()
+    (operation,) = journal.operations()
+    store = MemoryStore()
+    plan = Plan("purge", rows, NOW)
+    report = run_plan.run_journaled_plan(store, journal, plan, US, lambda: NOW)
+    rest = undo.plan_rest(store, journal, operation, NOW)
+    assert (len(report.gone), report.accounted) == (6, 6)
+    assert rest.rows == ()
+
+
+def test_two_of_one_second_are_two(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations that begin in one second, with one random number, have files of their own; the
+    one that began last comes first, and one from before the clock was set back is listed too."""
+    monkeypatch.setattr(os, "urandom", lambda size: b"\xff" * size)
+    times = iter(NOW + n / 100 for n in range(100))
+    steady = Journal(journal.folder, clock=lambda: next(times))
+    pens = [steady.begin(US._replace(verb="retry"), a_plan(n)) for n in (1, 2, 3)]
+    operations = journal.operations()
+    assert [(o.op, o.planned) for o in operations] == [
+        (pen.op, n) for n, pen in zip((3, 2, 1), reversed(pens), strict=True)
+    ]
+    assert all(operation.is_running for operation in operations)
+    for pen in pens:
+        pen.close()
+    earlier = Journal(journal.folder, clock=lambda: NOW - 7200)
+    last, _ = written(earlier, a_plan(), end=False)
+    found = {operation.op for operation in earlier.operations(NOW - 7200 - 86400)}
+    assert found == {last.stem, *(pen.op for pen in pens)}
+
+
+def test_no_other_process_writes_while_it_runs(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operation that is being carried out is neither settled nor dropped by another process;
+    once it has ended, settling or dropping it changes nothing."""
+    monkeypatch.setattr("engine.operations.journal.LOCK_WAIT_SECONDS", 0.05)
+    pen = journal.begin(US._replace(verb="retry"), a_plan())
+    (running,) = again(journal).operations()
+    path = Path(f"{journal.folder}/{pen.op}.jsonl")
+    written_so_far = path.read_bytes()
+
+    settled = undo.settle_operation(MemoryStore(), again(journal), running)
+    for call in (
+        lambda: undo.abandon_operation(MemoryStore(), again(journal), running, "left as it is"),
+        lambda: undo.plan_rest(MemoryStore(), again(journal), running, NOW),
+    ):
+        with pytest.raises(Unavailable, match="another process is running it"):
+            call()
+
+    assert running.is_running and settled.operation is None
+    assert path.read_bytes() == written_so_far
+    pen.write_end(len(a_plan().rows), {RowResult.DONE: len(a_plan().rows)})
+    pen.close()
+    data = path.read_bytes()
+    undo.settle_operation(MemoryStore(), journal, running._replace(ended=None))
+    undo.abandon_operation(MemoryStore(), journal, running._replace(ended=None), "left as it is")
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize("lose", ["file", "folder", "replaced"])
+def test_a_journal_that_is_removed_is_noticed(lose: str, journal: Journal) -> None:
+    """Nothing is reported as written to a file that was removed or replaced."""
+    pen = journal.begin(US._replace(verb="retry"), a_plan())
+    folder = Path(journal.folder)
+    if lose == "file":
+        (folder / f"{pen.op}.jsonl").unlink()
+    else:
+        folder.rename(folder.with_name("elsewhere"))
+    if lose == "replaced":
+        folder.mkdir()
+        (folder / f"{pen.op}.jsonl").write_text("")
+    with pytest.raises(Unavailable, match="was removed or replaced"):
+        pen.write_outcomes([RowOutcome(a_plan().rows[0], RowResult.DONE)])
+    with pytest.raises(Unavailable, match="was removed or replaced"):
+        pen.save_images([("x", b"y")])
+    pen.close()
+
+
+MASKED = {
+    "kim@example.net": "...@example.net",
+    "to:kim@example.net,ana@example.org": "to:...@example.net,...@example.org",
+    '"kim k."@example.net': "...@example.net",
+    "<kim+tag@[192.0.2.1]>": "<...@[192.0.2.1]>",
+    "kim@example.net@example.org": "...@...@example.org",
+    "k\u00efm@example.net": "...@example.net",
+    "nobody @ home": "nobody @ home",
+}
+
+
+def test_no_address_and_no_content_in_the_journal(journal: Journal) -> None:
+    """Of a mail address only the domain is written, and of tasks nothing, in the file of the
+    journal that others may read."""
+    assert {text: mask_addresses(text) for text in MASKED} == MASKED
+    store = MemoryStore()
+    task = Task("a", "job", State.PENDING, NOW, description=f"for {SECRET}", payload="/a/mail")
+    store.swap(None, task._replace(error="the body of a mail"))
+    (seen,) = (found for found in store.scan() if isinstance(found, Task))
+    values = {"description": f"now for {SECRET}"}
+    plan = plans.freeze_plan("edit", [seen], NOW, filter=f"to:{SECRET}")._replace(values=values)
+    intent = US._replace(reason=f"ask {SECRET}", pace={"who": [SECRET, {"a": (SECRET,)}]})
+    report = run_plan.run_journaled_plan(store, journal, plan, intent, lambda: NOW)
+
+    data = Path(f"{journal.folder}/{report.op}.jsonl").read_bytes()
+    assert report.done == ("a",)
+    assert b"example.net" in data
+    assert not any(secret in data for secret in (b"kim", b"a mail", b"job"))
+
+
+UNKNOWN_VALUE = "new group is invalid: abandon the operation"
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"description": f"for {SECRET}"}, "mail addresses are masked"),
+        ({"description": "another", "group": "x"}, UNKNOWN_VALUE),
+    ],
+)
+def test_an_edit_that_is_not_known_in_full_is_not_gone_on_with(
+    values: dict[str, object], why: str, journal: Journal
+) -> None:
+    """An edit with an address in it, or a value of a later version, is not repeated from the
+    journal. A verb of another version is listed, and neither settled, undone nor gone on with."""
+    plan = a_plan(1, "edit")._replace(values=values)
+    journal.begin(US._replace(verb="edit", values=values), plan).close()
+    (operation,) = journal.operations()
+    with pytest.raises(Unavailable, match=why):
+        undo.plan_rest(MemoryStore(), journal, operation, NOW)
+    journal.begin(US._replace(verb="sublimate"), a_plan()).close()
+    (operation,) = (o for o in journal.operations() if o.intent.verb == "sublimate")
+    for call in (
+        lambda: undo.settle_operation(MemoryStore(), journal, operation),
+        lambda: undo.plan_undo(MemoryStore(), journal, operation, NOW, 7.0),
+        lambda: undo.plan_rest(MemoryStore(), journal, operation, NOW),
+    ):
+        with pytest.raises(Unavailable, match="has an unknown verb: sublimate"):
+            call()
+
+
+# ---- large files
+
+
+def write_large(journal: Journal, end: bool, notes: int = 0) -> str:
+    """An operation on 3,000 tasks of which half have an outcome, or all with `end`."""
+    rows = [Row(f"task-{n:04}", State.DEAD, "r" * 40) for n in range(3000)]
+    plan = a_plan()._replace(rows=tuple(rows))
+    pen = journal.begin(Intent("retry", Who("ana")), plan)
+    done = [RowOutcome(row, RowResult.DONE) for row in rows[: 3000 if end else 1500]]
+    pen.write_outcomes(done)
+    for number in range(notes):
+        pen.write_note("stopped", number=number, text="x" * 100)
+    if end:
+        pen.write_end(3000, {RowResult.DONE: 3000})
+    pen.close()
+    return pen.op
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_a_large_file_is_summed_up_without_its_rows(
+    end: bool, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counts, end and the last notes are those of the whole file; of an ended operation only the
+    first line and the last part are parsed, and no table is made."""
+    op = write_large(journal, end, notes=3)
+    whole = journal_format.OperationLines(journal.lines(op))
+    parsed: list[bytes] = []
+    load = decode.load_json
+
+    def count(text: bytes, most: int) -> object:
+        parsed.append(text)
+        return load(text, most)
+
+    monkeypatch.setattr(decode, "load_json", count)
+    if end:
+        monkeypatch.setattr(journal_format, "TempTable", None)
+    found = journal.operation(op)
+
+    assert found is not None
+    assert found.counts == whole.counts() and found.ended == whole.ended
+    assert found.notes == tuple(whole.notes) and found.planned == 3000
+    assert any(b'"rows"' in text for text in parsed) is not end
+
+
+def test_notes_are_bounded(journal: Journal) -> None:
+    """The last thousand are kept, and none that is longer than 16 KiB."""
+    op = write_large(journal, True, notes=1500)
+    whole = journal_format.OperationLines(journal.lines(op))
+    assert [note["number"] for note in whole.notes] == [*range(500, 1500)]
+    found = journal.operation(op)
+    assert found is not None and found.notes[-1]["number"] == 1499
+    with Path(journal.folder, f"{op}.jsonl").open("ab") as file:
+        file.write(b'{"line": "note", "when": 1, "what": "' + b"x" * 40_000 + b'"}\n')
+    whole = journal_format.OperationLines(journal.lines(op))
+    assert (whole.notes[-1]["number"], whole.damaged) == (1499, 1)
+
+
+def test_a_file_beyond_a_gibibyte_is_not_read(journal: Journal) -> None:
+    """It is shown with its size as the reason, and costs no time."""
+    op = write_large(journal, False)
+    os.truncate(f"{journal.folder}/{op}.jsonl", 4 << 30)
+    found = journal.operation(op)
+    assert found is not None and "4,294,967,296 bytes are not read" in found.intent.reason

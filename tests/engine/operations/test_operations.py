@@ -1,0 +1,434 @@
+"""Plans and operations among rivals and lost folders: each row is done and counted once."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import verbs
+from engine.formats.base.memory import EDGES, MemoryStore, MemoryTasks
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
+from engine.model import Edge, Edges, State, Task
+from engine.operations import execute, plans, run_plan, trash, undo
+from engine.operations.execute import PlanRun, Report, RowResult
+from engine.operations.journal import Intent, Journal, Who
+from engine.operations.plans import Plan, Row
+from engine.store import Gone, Store, Unavailable
+from tests.engine.task_builders import NOW, a_task, clock, dead_tasks, new_spool, tasks_in
+from tests.examples import examples
+
+
+def test_a_plan_is_what_was_seen() -> None:
+    """A plan holds id, state and revision of each task as it was seen, each once; its oldest and
+    newest are of the tasks whose age is known, and 0 of none."""
+    seen = [a_task(1, rev="a"), a_task(2, rev="b", state=State.HELD), a_task(1, rev="a")]
+    rows = (Row(seen[0].id, State.PENDING, "a"), Row(seen[1].id, State.HELD, "b"))
+    plan = Plan("hold", rows, NOW, oldest=NOW - 3600, newest=NOW - 3600)
+    assert plans.freeze_plan("hold", seen, NOW) == plan
+    tasks = [a_task(1, created=0.0), a_task(2), a_task(3, created=NOW - 60), a_task(4, created=0.0)]
+    plan = plans.freeze_plan("purge", tasks, NOW)
+    assert (plan.oldest, plan.newest, plan.rows[0].default_exclusion) == (NOW - 3600, NOW - 60, "")
+    assert plans.freeze_plan("purge", tasks[:1], NOW).oldest == 0.0
+
+
+def test_only_a_task_that_is_as_it_was_seen_is_moved(open_store: Callable[[], Store]) -> None:
+    """A task that moved, left, or was moved there and back since it was seen is gone; a row from
+    whose state the verb does not lead has failed, with the reason."""
+    store = open_store()
+    plan = plans.freeze_plan("retry", dead_tasks(store, 4), NOW)
+    report = execute.apply_plan(open_store(), plan, clock)
+    assert report == Report(plan, tuple(row.id for row in plan.rows), (), ())
+    assert {task.state for task in tasks_in(store)} == {State.PENDING}
+    refused = execute.apply_plan(store, plans.freeze_plan("release", tasks_in(store), NOW), clock)
+    assert refused.failed == tuple((row.id, "not from pending") for row in plan.rows)
+
+    for task in list(store.take(NOW, "a worker", 4)):
+        store.swap(task, verbs.give_up_task(task, "it broke again", 3))
+    moved, left, back, same = tasks_in(store)
+    plan = plans.freeze_plan("purge", [moved, left, back, same], NOW)
+    store.swap(moved, verbs.retry(moved, NOW))
+    store.swap(left, None)
+    trashed = verbs.purge(back, NOW)
+    rev = store.swap(back, trashed)
+    store.swap(trashed._replace(rev=rev), trashed._replace(state=State.DEAD, rev=rev))
+    report = execute.apply_plan(store, plan, clock)
+    assert (report.done, report.failed) == ((same.id,), ())
+    assert set(report.gone) == {moved.id, left.id, back.id}
+
+
+def test_a_verb_is_offered_where_an_edge_is_open() -> None:
+    """A verb is offered in a state from which the store has an open edge for it; where the edge is
+    refused now, the reason is the store's own."""
+    refused: Edges = {(State.PENDING, State.HELD): Edge(refusal="the spool is read-only")}
+    assert plans.verb_refusal(EDGES, "hold", State.PENDING) is None
+    assert plans.verb_refusal(EDGES, "promote", State.DEAD) == "not from dead"
+    assert plans.verb_refusal({}, "hold", State.PENDING) == "no hold from pending here"
+    assert plans.verb_refusal(refused, "hold", State.PENDING) == "the spool is read-only"
+
+
+def test_done_tasks_are_rerun_purged_and_expunged(tmp_path: Path) -> None:
+    """A done task is rerun with its attempts reset, and done again after undo; purged, it is
+    restored as done; expunged, it is deleted. Where the store has no such edge, none of them is
+    offered."""
+    store, journal = MemoryStore(), Journal(f"{tmp_path}/journal", clock=clock)
+    dead_tasks(store, 3)
+    for task in tasks_in(store):
+        store.swap(task, verbs.retry(task, NOW))
+    for task in list(store.take(NOW, "a worker", 3)):
+        store.swap(task, verbs.with_state(task, State.DONE)._replace(attempts=task.attempts))
+    first, *others = finished = tasks_in(store, State.DONE)
+
+    carried_out(store, journal, plans.freeze_plan("rerun", [first], NOW))
+    (again,) = tasks_in(store, State.PENDING)
+    assert (again.id, again.due, again.attempts, again.error) == (first.id, 0.0, 0, "")
+    back = undo.plan_undo(store, journal, next(iter(journal.operations())), NOW, 7.0).plan
+    carried_out(store, journal, back)
+    assert [task._replace(rev="") for task in tasks_in(store)] == [
+        task._replace(rev="") for task in finished
+    ]
+
+    carried_out(store, journal, plans.freeze_plan("purge", others, NOW))
+    trashed = plans.freeze_plan("restore", tasks_in(store, State.TRASH), NOW)
+    carried_out(store, journal, trash.plan_restore(store, journal, trashed, NOW, 7.0).plan)
+    assert len(tasks_in(store, State.DONE)) == 3
+
+    carried_out(store, journal, plans.freeze_plan("expunge", tasks_in(store), NOW))
+    assert tasks_in(store) == []
+    edges: Edges = {(State.ACTIVE, State.DONE): EDGES[State.ACTIVE, State.DONE]}
+    for verb in ("rerun", "purge", "expunge"):
+        assert plans.verb_refusal(edges, verb, State.DONE) == f"no {verb} from done here"
+
+
+BARRED = "its parent runs"
+
+
+def bar_task(store: Store, barred: Task) -> None:
+    """Let every edge of a store bar one task."""
+
+    def bar(task: Task, now: float) -> str:
+        return BARRED if (task.id, now) == (barred.id, NOW) else ""
+
+    store.edges = {way: edge._replace(bars=bar) for way, edge in store.edges.items()}
+
+
+def test_a_barred_task_is_excluded(open_store: Callable[[], Store]) -> None:
+    """A plan excludes the tasks that an edge bars, with the reason, also if the operator includes
+    them; one that is barred only when the plan is applied has failed."""
+    store = open_store()
+    barred, free = dead_tasks(store, 2)
+    unaware = plans.freeze_plan("retry", [barred], NOW)
+    bar_task(store, barred)
+    plan = plans.freeze_plan("retry", [barred, free], NOW, edges=store.edges)
+    plan = plan._replace(included_ids=frozenset({barred.id}))
+    report = execute.apply_plan(store, plan, clock)
+    assert (report.done, report.excluded) == ((free.id,), ((barred.id, BARRED),))
+    assert execute.apply_plan(store, unaware, clock).failed == ((barred.id, BARRED),)
+
+
+def test_a_barred_task_is_not_brought_back(tmp_path: Path) -> None:
+    """Neither undo nor restore moves a task that the edge to its former state bars; that of another
+    state does not matter."""
+    store, journal = MemoryStore(), Journal(f"{tmp_path}/journal", clock=clock)
+    barred, free = dead_tasks(store, 2)
+    carried_out(store, journal, plans.freeze_plan("purge", [barred, free], NOW))
+    bar_task(store, barred)
+    (operation,) = journal.operations()
+    trashed = plans.freeze_plan("restore", tasks_in(store, State.TRASH), NOW)
+    for back in (
+        undo.plan_undo(store, journal, operation, NOW, 7.0),
+        trash.plan_restore(store, journal, trashed, NOW, 7.0),
+    ):
+        assert {row.id: row.barred for row in back.plan.rows} == {barred.id: BARRED, free.id: ""}
+    ways = [way for way in store.edges if way[0] is State.TRASH]
+    store.edges = {**EDGES, **{way: store.edges[way] for way in ways if way[1] is State.HELD}}
+    trashed = plans.freeze_plan("restore", tasks_in(store, State.TRASH), NOW, edges=store.edges)
+    back = trash.plan_restore(store, journal, trashed, NOW, 7.0)
+    assert not any(row.barred for plan in (trashed, back.plan) for row in plan.rows)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_result_tells_a_request_from_a_change(exact: bool) -> None:
+    """A change that was only requested is reported as such."""
+    store = MemoryStore()
+    plan = plans.freeze_plan("hold", dead_tasks(store, 1), NOW)
+    store.edges = {way: edge._replace(exact=exact) for way, edge in store.edges.items()}
+    report = execute.apply_plan(store, plan, clock)
+    assert (len(report.done), report.is_exact) == (1, exact)
+
+
+US = Intent("", Who("ana", host="mx1", pid=1))
+
+
+def carried_out(store: Store, journal: Journal, plan: Plan, **more: object) -> Report:
+    """Carry a plan out and write it down."""
+    return run_plan.run_journaled_plan(store, journal, plan, US, clock, **more)  # type: ignore[arg-type]
+
+
+@contextmanager
+def a_place(kind: str) -> Iterator[tuple[Callable[[], Store], Journal]]:
+    """What opens further stores on the same tasks, and their journal."""
+    with TemporaryDirectory() as root, ExitStack() as stores:
+        spool, memory = new_spool(root), MemoryTasks()
+
+        def open_store() -> Store:
+            if kind == "memory":
+                return MemoryStore(memory)
+            store = NftbanStore(spool, clock)
+            stores.callback(store.close)
+            return store
+
+        yield open_store, Journal(f"{spool.staging_dir}/journal", clock=clock)
+
+
+@pytest.fixture
+def store(spool: SpoolFolders) -> NftbanStore:
+    """A store on the spool."""
+    return NftbanStore(spool, clock)
+
+
+RIVALS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 7), st.sampled_from(["retry", "purge", "expunge"])),
+    max_size=10,
+)
+
+
+@pytest.mark.parametrize("kind", ["memory", "nftban"])
+@examples(15)
+@given(
+    rivals=RIVALS,
+    verb=st.sampled_from(["retry", "purge", "hold", "expunge", "release"]),
+    left_out=st.sets(st.integers(0, 7)),
+    cut=st.lists(st.integers(1, 4), max_size=4),
+)
+def test_rivals_change_no_sum(
+    kind: str, rivals: list[tuple[int, int, str]], verb: str, left_out: set[int], cut: list[int]
+) -> None:
+    """In whatever order rivals come between, each row ends once, no task is touched by two, what
+    was left out stays, and the journal says the same."""
+    with a_place(kind) as (open_store, journal):
+        ours, theirs = open_store(), open_store()
+        seen = dead_tasks(ours, 8)
+        ids = [task.id for task in seen]
+        plan = plans.freeze_plan(verb, seen, NOW)._replace(
+            included_ids=frozenset(ids), excluded_ids=frozenset(ids[n] for n in left_out)
+        )
+        pen = journal.begin(US._replace(verb=verb), plan)
+        applying = PlanRun(ours, plan, clock, pen)
+        stolen: set[str] = set()
+        for turn in range(4):
+            for when, at, rival in rivals:
+                if when == turn:
+                    try:
+                        theirs.swap(seen[at], verbs.VERBS[rival].function(seen[at], NOW))
+                        stolen.add(ids[at])
+                    except Gone:
+                        continue
+            applying.step(applying.open_rows[: cut[turn] if turn < len(cut) else 8])
+        report = applying.finish("stopped")
+        pen.close()
+
+        (operation,) = journal.operations()
+        ends = [len(getattr(report, end)) for end in RowResult]
+        assert sum(ends) == report.accounted == len(plan.rows) == 8
+        assert [operation.counts[end] for end in RowResult] == ends and operation.open_rows == 0
+        assert not set(report.done) & stolen
+        assert {ident for ident, _ in report.excluded} == plan.excluded_ids
+        untouched = plan.excluded_ids - stolen
+        assert untouched <= {task.id for task in tasks_in(theirs, State.DEAD)}
+
+
+def test_an_undo_among_rivals_takes_nothing_from_them(store: NftbanStore, journal: Journal) -> None:
+    """A task that another moved, edited or ran since is not undone, even after the dry run."""
+    first = carried_out(store, journal, plans.freeze_plan("retry", dead_tasks(store, 5), NOW))
+    operation = journal.operation(first.op)
+    assert operation is not None
+    edited, parked, ran, *_ = tasks_in(store)
+    store.swap(edited, edited._replace(description="by somebody else"))
+    back = undo.plan_undo(store, journal, operation, NOW, 7.0).plan
+    store.swap(parked, verbs.hold(parked, NOW))
+    (taken,) = (t for t in store.take(NOW, "a worker", 2) if t.id == ran.id)
+    store.swap(taken, verbs.nack(taken, NOW, "once more"))
+
+    report = carried_out(store, journal, back)
+
+    (left_out,) = report.excluded
+    assert left_out == (edited.id, "changed since: it was attempted, or edited")
+    assert len(report.done) == 1 or set(report.gone) >= {parked.id, ran.id}
+    by_id = {task.id: task for task in tasks_in(store)}
+    assert by_id[edited.id].description == "by somebody else"
+    assert by_id[parked.id].state is State.HELD
+    assert by_id[ran.id].error == "once more"
+    assert report.accounted == 5
+
+
+def interrupted(store: Store, journal: Journal, plan: Plan, kept: bool = True) -> None:
+    """Leave a plan as a process does that is killed before its first task moves."""
+    pen = journal.begin(US._replace(verb=plan.verb), plan)
+    if kept:
+        seen = {task.id: task for task in tasks_in(store)}
+        pen.save_images([(row.id, store.read(seen[row.id])) for row in plan.rows])
+    pen.close()
+
+
+class Keeping(MemoryStore):
+    """A store of a format that keeps the last error of what is retried."""
+
+    edges: Edges = {
+        **MemoryStore.edges,
+        (State.DEAD, State.PENDING): Edge(frozenset({"attempts", "due"})),
+    }
+
+
+def test_a_verb_changes_no_error_that_its_edge_does_not_name() -> None:
+    """Where a format keeps the last error, a retry succeeds and leaves it; the rest is as ever."""
+    with a_place("memory") as (_, journal):
+        memory = MemoryTasks()
+        store = Keeping(memory)
+        plan = plans.freeze_plan("retry", dead_tasks(store, 2), NOW)
+        interrupted(store, journal, plan)
+        report = carried_out(store, journal, plan)
+        settled = undo.settle_operation(store, journal, journal.operations()[-1]).operation
+        assert len(report.done) == 2
+        assert {(t.attempts, t.error) for t in tasks_in(store, State.PENDING)} == {(0, "it broke")}
+        assert settled is not None and settled.counts[RowResult.FAILED] == 0
+
+
+@pytest.mark.parametrize("kind", ["memory", "nftban"])
+def test_a_task_that_ran_since_is_not_taken_for_ours(kind: str) -> None:
+    """A task that was attempted, or never its turn, is not said to be as we left it."""
+    with a_place(kind) as (open_store, journal):
+        store = open_store()
+        plan = plans.freeze_plan("retry", dead_tasks(store, 3), NOW)
+        interrupted(store, journal, plan, kept=False)
+        interrupted(store, journal, plan)
+        for task in tasks_in(store, State.DEAD):
+            store.swap(task, verbs.retry(task, NOW))
+        for task in list(store.take(NOW, "a worker", 3)):
+            store.swap(task, verbs.nack(task, NOW, "again"))
+        unsettled = journal.operations()
+        settled = [
+            undo.settle_operation(store, journal, operation).operation for operation in unsettled
+        ]
+        assert [s is not None and s.counts[RowResult.DONE] for s in settled] == [0, 0]
+        words = {e.outcome and e.outcome.reason for o in unsettled for e in journal.entries(o.op)}
+        assert words == {
+            "interrupted, and changed since",
+            "interrupted before this row, and changed since",
+        }
+
+
+def test_a_half_moved_task_is_not_judged(
+    spool: SpoolFolders, store: NftbanStore, journal: Journal
+) -> None:
+    """A task that is being moved is neither gone nor expunged: its row stays open."""
+    plan = plans.freeze_plan("expunge", dead_tasks(store, 2), NOW)
+    interrupted(store, journal, plan)
+    (before,) = journal.operations()
+    for row in plan.rows:
+        moving = Path(spool.staging_dir, f"D.{row.id}.dlq.gone.00000000.1-0-1")
+        Path(spool.dlq, f"{row.id}.task").rename(moving)
+    settled = undo.settle_operation(store, journal, before).operation
+    assert settled is not None and (settled.open_rows, settled.ended) == (2, None)
+
+
+def test_a_task_in_two_places_is_one_row(
+    spool: SpoolFolders, store: NftbanStore, journal: Journal
+) -> None:
+    """It is accounted for once."""
+    (task,) = dead_tasks(store, 1)
+    data = Path(spool.dlq, f"{task.id}.task").read_bytes()
+    Path(spool.pending, f"{task.id}.task").write_bytes(data)
+    both = [found for found in store.scan({task.id}) if isinstance(found, Task)]
+    report = carried_out(store, journal, plans.freeze_plan("purge", both, NOW))
+    (operation,) = journal.operations()
+    assert len(both) == 2 and report.accounted == operation.planned == 1
+    assert operation.open_rows == 0
+
+
+LOST: dict[str, tuple[str, str]] = {
+    "the folder they are in": ("dlq", "dlq"),
+    "the folder they go to": ("pending", "pending"),
+    "the journal": (".spooldeck/journal", "was removed or replaced"),
+    "the desk": (".spooldeck", "was removed or replaced"),
+}
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_a_folder_lost_in_the_middle(
+    lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a folder is gone from one batch to the next, or another lies there, what was done is
+    done, the rest is as it was, every row is accounted for, and one line says why."""
+    monkeypatch.setattr(execute, "JOURNAL_BATCH_ROWS", 3)
+    word, said = LOST[lost]
+    for verb, replaced in itertools.product(("retry", "purge"), (False, True)):
+        root = tmp_path / f"{verb}{replaced}"
+        spool = new_spool(root)
+        store, journal = NftbanStore(spool, clock), Journal(f"{spool.staging_dir}/journal")
+        plan = plans.freeze_plan(verb, dead_tasks(store, 9), NOW)
+        folder = root / "queue" / word
+        asked = iter(range(9))
+
+        def lose(
+            asked: Iterator[int] = asked, folder: Path = folder, replaced: bool = replaced
+        ) -> str:
+            if next(asked) == 1:
+                folder.rename(folder.parents[1] / "away")
+                if replaced:
+                    folder.mkdir(mode=0o750)
+            return ""
+
+        report = carried_out(store, journal, plan, allowed=lose)
+
+        assert report.accounted == 9
+        assert len(report.done) >= 3
+        if replaced and word == "dlq":
+            assert len(report.gone) == 6
+        elif len(report.done) < 9:
+            reasons = {why for _, why in report.failed} | {report.trouble} - {""}
+            assert reasons and all(said in why and "\n" not in why for why in reasons), reasons
+        else:
+            assert word == "pending" and (replaced or verb == "purge")
+
+
+def test_without_its_image_nothing_is_taken_back(store: NftbanStore, journal: Journal) -> None:
+    """What was swept between the dry run and the undo is not made up: the row fails; a plan to take
+    back what the journal does not know is not carried out."""
+    first = carried_out(store, journal, plans.freeze_plan("retry", dead_tasks(store, 2), NOW))
+    operation = journal.operation(first.op)
+    assert operation is not None
+    back = undo.plan_undo(store, journal, operation, NOW, 7.0).plan
+    Path(journal.folder, f"{first.op}.before").unlink()
+    report = carried_out(store, journal, back)
+    assert {why for _, why in report.failed} == {"its saved image was deleted"}
+    assert len(tasks_in(store, State.PENDING)) == 2
+    unknown = Plan("undo", (), NOW, undoes="20261120T094115Z-00000000")
+    with pytest.raises(Unavailable, match="has no operation"):
+        carried_out(store, journal, unknown)
+
+
+def test_expunging_goes_on_without_a_journal(
+    spool: SpoolFolders, store: NftbanStore, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To make room on a full disk is not stopped by a journal that cannot grow; the report has
+    that. A plan that moves nothing leaves no file locked for others."""
+    dead, asked = dead_tasks(store, 9), iter(range(9))
+    assert (
+        len(execute.apply_plan(store, plans.freeze_plan("promote", dead, NOW), clock).failed) == 9
+    )
+    monkeypatch.setattr(execute, "JOURNAL_BATCH_ROWS", 3)
+
+    def lose() -> str:
+        if next(asked) == 1:
+            Path(journal.folder).rename(f"{journal.folder}.away")
+        return ""
+
+    theirs = NftbanStore(spool, clock)
+    report = carried_out(theirs, journal, plans.freeze_plan("expunge", dead, NOW), allowed=lose)
+    assert len(report.done) == 9 and "was removed or replaced" in report.trouble
+    assert tasks_in(store) == []

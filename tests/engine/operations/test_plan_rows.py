@@ -1,0 +1,279 @@
+"""The rows of a large plan in a temporary table: frozen, counted, read in windows, torn."""
+
+import os
+from collections.abc import Callable, Mapping
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.index.filter_language import parse_filter
+from engine.index.freeze_plan import differing_rows, freeze_rows
+from engine.index.reader import Reader
+from engine.index.schema import Query
+from engine.index.writer import Writer
+from engine.model import Edge, Edges, Missing, State, Task
+from engine.operations import plans, undo
+from engine.operations.execute import JOURNAL_BATCH_ROWS, Report, RowResult
+from engine.operations.journal import Intent, Journal, Operation, Who
+from engine.operations.plan_rows import REASON_NOTED, REASON_RECENT, RowTable
+from engine.operations.plans import Plan
+from engine.operations.run_plan import run_journaled_plan
+from engine.operations.temp_table import TempTable
+from engine.store import Unavailable
+from tests.engine.task_builders import NOW, a_task, clock
+
+TASKS = [
+    *(a_task(n, rev=f"r{n}", created=NOW - 400 * n) for n in range(6)),
+    a_task(6, rev="dead", state=State.DEAD, created=0.0),
+    a_task(4, rev="other", state=State.DEAD),
+    a_task(7, rev="seven", queue="a"),
+    a_task(7, rev="seven too", queue="b"),
+]
+NOTED = frozenset({a_task(3).id, a_task(6).id})
+
+
+@pytest.fixture(autouse=True)
+def _filled(writer: Writer) -> None:
+    """An index of `TASKS`."""
+    writer.begin_scan()
+    writer.add_scanned(TASKS)
+    writer.end_scan()
+    list(writer.build_indexes())
+
+
+def tear_plans() -> None:
+    """Cut off the files that the rows of plans are in."""
+    for link in Path("/proc/self/fd").iterdir():
+        if os.path.lexists(link) and "/plan-" in str(link.readlink()):
+            os.truncate(link, 0)
+
+
+def frozen(reader: Reader, verb: str, query: Query) -> tuple[Plan, Plan]:
+    """The same plan in memory and in a table."""
+    seen = reader.plan_rows(query, None, NOW)
+    small = plans.freeze_rows(verb, seen, NOW, noted=NOTED)
+    careful = verb == "purge"
+    recent = NOW - plans.RECENT_SECONDS if careful else float("inf")
+    table = freeze_rows(reader, query, None, NOW, recent, NOTED if careful else ())
+    large = Plan(verb, table, NOW, oldest=table.oldest, newest=table.newest)
+    return small, large
+
+
+@pytest.mark.parametrize("verb", ["purge", "hold"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(),
+        Query(State.PENDING),
+        Query(State.PENDING, descending=True),
+        Query(filter=parse_filter("job"), order="created"),
+        Query(State.HELD),
+    ],
+)
+def test_a_plan_in_a_table_is_the_plan_in_memory(
+    reader: Reader, verb: str, query: Query, tmp_path: Path
+) -> None:
+    """Equal rows in the same order, one for an id, with the same reasons, times and counts; its
+    file has no name any more."""
+    small, large = frozen(reader, verb, query)
+    assert tuple(large.rows) == small.rows
+    assert (len(large.rows), large.states) == (len(small.rows), small.states)
+    assert (large.oldest, large.newest) == (small.oldest, small.newest)
+    assert large.first_rows(4) == small.first_rows(4)
+    assert large.rows[1:3] == small.rows[1:3]
+    assert [large.rows[at] for at in range(-len(small.rows), len(small.rows))] == [
+        small.rows[at] for at in range(-len(small.rows), len(small.rows))
+    ]
+    with pytest.raises(IndexError):
+        _ = large.rows[len(small.rows)]
+    for taken_in, left_out in (((), ()), (range(4), (5,)), ((3,), (1, 2, 3))):
+        included, excluded = ({a_task(n).id for n in some} for some in (taken_in, left_out))
+        one, two = (
+            plan._replace(included_ids=frozenset(included), excluded_ids=frozenset(excluded))
+            for plan in (small, large)
+        )
+        assert one.amount == two.amount == len(tuple(two.included))
+        assert list(one.excluded) == list(two.excluded)
+    assert [path.name for path in tmp_path.iterdir() if "plan" in path.name] == []
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_rows_of_a_scan_are_written_as_they_come(
+    is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan of tasks is the same in a table as in memory: the first row of an id, its reason to be
+    excluded, and counts by reason."""
+    tasks = [*TASKS, a_task(8, state=State.ACTIVE), a_task(9)._replace(id="caf\u00e9")]
+    edge = Edge(bars=lambda task, now: "odd"[: task.queue == "a"])
+    edges: Edges = {(State.PENDING, State.TRASH): edge}
+    monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 3 if is_large else 100)
+    plan = plans.freeze_plan("purge", tasks, NOW, edges=edges, noted=NOTED)
+    assert isinstance(plan.rows, RowTable) is is_large
+    assert [row.id for row in plan.rows] == list(dict.fromkeys(task.id for task in tasks))
+    assert [plan.exclusion_reason(row) for row in plan.rows] == [
+        *[REASON_RECENT] * 3,
+        REASON_NOTED,
+        "",
+        "",
+        REASON_NOTED,
+        "o",
+        "",
+        "",
+    ]
+    assert [row.barred for row in plan.first_rows(7)] == ["", "", "", "", "", "o", ""]
+    assert (plan.amount, plan._replace(includes_suspicious=True).amount) == (4, 9)
+    assert (plan.oldest, plan.newest) == (NOW - 3600, NOW)
+
+
+def test_rows_that_differ_from_the_index_are_found(reader: Reader, writer: Writer) -> None:
+    """A task that is gone, has moved or has another revision differs from its row; others do
+    not."""
+    _, plan = frozen(reader, "hold", Query(State.PENDING))
+    assert differing_rows(reader, plan.rows) == []
+    changed = [TASKS[1]._replace(rev="new"), TASKS[2]._replace(state=State.HELD)]
+    writer.apply_lookup([a_task(n).id for n in (1, 2, 3)], [*changed, Missing(a_task(3).id)])
+    found = differing_rows(reader, plan.rows)
+    assert [row.id for row in found] == [a_task(n).id for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "use", [list, lambda rows: rows[0], lambda rows: rows.first(3, is_suspicious=False)]
+)
+def test_a_torn_table_is_unavailable(
+    reader: Reader, writer: Writer, use: Callable[[RowTable], object]
+) -> None:
+    """Rows that cannot be read are an error in words, not fewer rows."""
+    writer.add_scanned([a_task(n) for n in range(30_000)])
+    table = freeze_rows(reader, Query(State.PENDING), None, NOW, NOW, ())
+    assert len(list(islice(table, 3))) == 3
+    tear_plans()
+    with pytest.raises(Unavailable, match="temporary table"):
+        use(table)
+
+
+def applied(
+    plan: Plan, folder: Path, tasks: list[Task], told: Callable[[], None] = lambda: None
+) -> tuple[Report, Operation, MemoryStore, Journal]:
+    """The plan applied to a store with some tasks, and its operation in the journal."""
+    memory = MemoryTasks()
+    memory.tasks.update({(task.queue, task.id): task for task in tasks})
+    store = MemoryStore(memory)
+    journal = Journal(str(folder / "journal"), str(folder), clock)
+
+    def tell(counts: Mapping[RowResult, int]) -> None:
+        told()
+
+    intent = Intent(plan.verb, Who("ana"))
+    report = run_journaled_plan(store, journal, plan, intent, clock, told=tell)
+    operation = journal.operation(report.op)
+    assert operation is not None
+    return report, operation, store, journal
+
+
+def test_a_plan_in_a_table_is_applied_as_one_in_memory(reader: Reader, tmp_path: Path) -> None:
+    """The same rows are done, gone, failed and excluded, for the same reasons, and the journal has
+    them."""
+    out, taken_in = frozenset({a_task(4).id}), frozenset({a_task(0).id})
+    there = [task for task in TASKS if task.id not in (a_task(5).id, a_task(7).id)]
+    found = []
+    for plan in frozen(reader, "purge", Query()):
+        folder = tmp_path / type(plan.rows).__name__
+        folder.mkdir()
+        chosen = plan._replace(excluded_ids=out, included_ids=taken_in)
+        found.append(applied(chosen, folder, there)[:2])
+    results = [[tuple(getattr(report, end)) for end in RowResult] for report, _ in found]
+    assert results[0] == results[1]
+    assert results[1][0] and results[1][1] and results[1][3]
+    assert [len(getattr(found[1][0], end)) for end in RowResult] == [*map(len, results[1])]
+    assert found[0][1].counts == found[1][1].counts
+    assert all(op.ended is not None and not op.open_rows for _, op in found)
+
+
+LARGE = [a_task(n, rev=f"r{n}") for n in range(30_000)]
+
+
+def a_large_plan(reader: Reader, writer: Writer) -> Plan:
+    """A plan to hold `LARGE`."""
+    for start in range(0, len(LARGE), 500):
+        some = LARGE[start : start + 500]
+        writer.apply_lookup([task.id for task in some], some)
+    table = freeze_rows(reader, Query(State.PENDING), None, NOW, NOW, ())
+    return Plan("hold", table, NOW)
+
+
+def test_a_table_torn_in_the_middle_of_a_plan_loses_no_row(
+    reader: Reader, writer: Writer, tmp_path: Path
+) -> None:
+    """The run stops with the reason; the journal has every row, and the rest can be continued."""
+    plan = a_large_plan(reader, writer)
+    rows = len(plan.rows)
+    report, operation, store, journal = applied(plan, tmp_path, LARGE, tear_plans)
+    assert "temporary table" in report.trouble
+    done = len(report.done)
+    assert 0 < done < rows == report.accounted
+    assert operation.is_interrupted
+    assert (operation.planned, operation.counts[RowResult.DONE]) == (rows, done)
+    assert len(undo.plan_rest(store, journal, operation, NOW).rows) == rows - done
+
+
+def test_a_full_disk_for_the_outcomes_stops_the_plan(
+    reader: Reader, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcomes that could not be listed are counted, and are in the journal."""
+
+    def tiny() -> TempTable:
+        table = TempTable()
+        table.read("PRAGMA max_page_count=2")
+        return table
+
+    plan = a_large_plan(reader, writer)
+    monkeypatch.setattr("engine.operations.execute.TempTable", tiny)
+    report, operation, _, _ = applied(plan, tmp_path, LARGE)
+    assert "full" in report.trouble
+    assert report.accounted == len(plan.rows)
+    assert operation.is_interrupted
+    assert operation.counts[RowResult.DONE] == len(report.done) == JOURNAL_BATCH_ROWS
+
+
+def test_a_table_torn_before_the_intent_changes_nothing(
+    reader: Reader, writer: Writer, tmp_path: Path
+) -> None:
+    """Without all rows in the journal no task moves, and the journal has no operation."""
+    plan = a_large_plan(reader, writer)
+    tear_plans()
+    journal = Journal(str(tmp_path / "journal"), str(tmp_path), clock)
+    with pytest.raises(Unavailable, match="temporary table"):
+        journal.begin(Intent("hold", Who("ana")), plan)
+    assert journal.operations() == ()
+    assert not list((tmp_path / "journal").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("ages", [lambda n: NOW - 900 + n // 2, lambda n: 0.0])
+def test_tasks_that_will_run_are_in_the_order_of_their_age(
+    writer: Writer,
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    ages: Callable[[int], float],
+) -> None:
+    """Ids may be numbers, whose text has another order; those of one time are in the order of the
+    numbers. A plan is the same in memory, in a table and from the index; that of a verb after which
+    nothing runs stays in the order of ids."""
+    tasks = [
+        a_task(n, state=State.DONE, created=ages(n))._replace(id=f"mails/{n}") for n in range(1, 13)
+    ]
+    given = sorted(tasks, key=lambda task: task.id)
+    writer.begin_scan()
+    writer.add_scanned(given)
+    writer.end_scan()
+    oldest = [task.id for task in tasks]
+    small = plans.freeze_plan("rerun", given, NOW)
+    monkeypatch.setattr(plans, "MAX_ROWS_IN_MEMORY", 3)
+    large = plans.freeze_plan("rerun", given, NOW)
+    query, forever = Query(State.DONE), float("inf")
+    table = freeze_rows(reader, query, None, NOW, forever, (), by_age=plans.is_by_age("rerun"))
+    assert isinstance(large.rows, RowTable)
+    for rows in (small.rows, large.rows, table):
+        assert [row.id for row in rows] == oldest
+    assert [row.id for row in plans.freeze_plan("hold", given, NOW).rows] == sorted(oldest)

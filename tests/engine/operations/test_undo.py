@@ -1,0 +1,430 @@
+"""Undo of an operation, byte for byte, and operations that a crash left open."""
+
+import fcntl
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.formats.base.memory import MemoryStore
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
+from engine.model import Missing, Problem, State, Task
+from engine.operations import execute, plans, run_plan, undo
+from engine.operations.execute import Report, RowResult
+from engine.operations.journal import Intent, Journal, Operation, Who
+from engine.operations.plans import Plan
+from engine.store import Store, Unavailable
+from engine.verbs import with_state
+from tests.engine.task_builders import NOW, a_task, clock, tasks_in
+
+RETENTION = 7.0
+US = Intent("", Who("ana", ssh="192.0.2.1 1 192.0.2.2 22", host="mx1", pid=1))
+
+
+def filled(store: Store) -> None:
+    """Nine tasks: pending, held and dead ones."""
+    for number in range(9):
+        store.swap(None, a_task(number, due=0.0 if number < 4 else NOW + 600))
+    for task in list(store.take(NOW, "a worker", 4)):
+        store.swap(task, verbs.give_up_task(task, "421 try again later", 3))
+    for task in tasks_in(store)[6:]:
+        store.swap(task, verbs.hold(task, NOW))
+
+
+def folder(spool: SpoolFolders) -> dict[str, tuple[bytes, int, int, int]]:
+    """Bytes, mode and owner of every task file, by its path."""
+    found = {}
+    for where in (spool.pending, spool.work, spool.dlq, f"{spool.staging_dir}/held"):
+        for path in Path(where).iterdir() if Path(where).is_dir() else ():
+            seen = path.stat()
+            found[str(path)] = (path.read_bytes(), seen.st_mode, seen.st_uid, seen.st_gid)
+    return found
+
+
+def done(store: Store, journal: Journal, plan: Plan) -> Report:
+    """Carry a plan out and write it down."""
+    intent = US._replace(verb=plan.verb, undoes=plan.undoes)
+    return run_plan.run_journaled_plan(store, journal, plan, intent, clock)
+
+
+def undo_of(store: Store, journal: Journal, op: str, now: float = NOW) -> undo.UndoPlan:
+    """The plan that takes an operation back."""
+    operation = journal.operation(op)
+    assert operation is not None
+    return undo.plan_undo(store, journal, operation, now, RETENTION)
+
+
+@pytest.fixture
+def store(open_store: Callable[[], Store]) -> Store:
+    """A store of either kind, with nine tasks in it."""
+    store = open_store()
+    filled(store)
+    return store
+
+
+@pytest.fixture
+def on_disk(spool: SpoolFolders) -> NftbanStore:
+    """A store on a spool, with nine tasks in it."""
+    store = NftbanStore(spool, clock)
+    filled(store)
+    return store
+
+
+def took_back(store: Store, journal: Journal, op: str) -> Report:
+    """Take an operation back."""
+    return done(store, journal, undo_of(store, journal, op).plan)
+
+
+VERBS = [
+    ("retry", State.DEAD, {}),
+    ("purge", State.DEAD, {}),
+    ("purge", State.PENDING, {}),
+    ("purge", State.HELD, {}),
+    ("hold", State.PENDING, {}),
+    ("hold", State.DEAD, {}),
+    ("release", State.HELD, {}),
+    ("promote", State.PENDING, {}),
+    ("edit", State.PENDING, {"description": "another", "due": NOW + 60}),
+    ("edit", State.HELD, {"description": "another"}),
+]
+
+
+@pytest.mark.parametrize(("verb", "state", "values"), VERBS)
+def test_an_undo_restores_every_byte(
+    verb: str,
+    state: State,
+    values: dict[str, object],
+    on_disk: NftbanStore,
+    spool: SpoolFolders,
+    journal: Journal,
+) -> None:
+    """Names, bytes, modes and owners are the same after an operation and its undo."""
+    for where in (spool.pending, spool.dlq):
+        for number, path in enumerate(sorted(Path(where).iterdir())):
+            path.write_bytes(b"# by hand\n" + path.read_bytes())
+            path.chmod((0o600, 0o644, 0o640)[number % 3])
+    before = folder(spool)
+    plan = plans.freeze_plan(verb, tasks_in(on_disk, state), NOW)._replace(values=values)
+    report = done(on_disk, journal, plan)
+    between = folder(spool)
+    back = took_back(on_disk, journal, report.op)
+    assert len(report.done) == len(back.done) == len(plan.rows) > 0
+    assert between != before
+    assert folder(spool) == before
+
+
+def test_an_undo_can_be_undone(store: Store, journal: Journal) -> None:
+    """An undo is an operation like any other. A task that is not as the operation left it stays,
+    and the dry run says why."""
+    first = done(store, journal, plans.freeze_plan("retry", tasks_in(store, State.DEAD), NOW))
+    retried = tasks_in(store)
+    second = took_back(store, journal, first.op)
+    third = took_back(store, journal, second.op)
+    assert [(t.id, t.state, t.attempts) for t in tasks_in(store)] == [
+        (t.id, t.state, t.attempts) for t in retried
+    ]
+    (claimed, *_) = store.take(NOW, "a worker", 1)
+    store.swap(claimed, None)
+    plan = undo_of(store, journal, third.op).plan
+    back = done(store, journal, plan)
+    assert next(plan.excluded)[1] == "gone since: it ran, or was removed"
+    assert (len(back.done), len(back.excluded)) == (3, 1)
+    assert back.accounted == len(plan.rows) == 4
+
+
+def test_a_task_that_died_long_ago_comes_back_as_held(
+    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
+) -> None:
+    """A dead task that the next run would delete is put where it stays, with its bytes."""
+    dead = tasks_in(on_disk, State.DEAD)
+    bytes_of = {task.id: on_disk.read(task) for task in dead}
+    report = done(on_disk, journal, plans.freeze_plan("purge", dead, NOW))
+    back = undo_of(on_disk, journal, report.op, NOW + 8 * 86400)
+    done(on_disk, journal, back.plan)
+    assert back.held == set(bytes_of)
+    held = [task for task in tasks_in(on_disk, State.HELD) if task.id in bytes_of]
+    assert {task.id: on_disk.read(task) for task in held} == bytes_of
+
+
+def test_the_journal_tells_what_was_done(store: Store, journal: Journal) -> None:
+    """Who, when, what, why, and what became of every row; no address in full."""
+    plan = plans.freeze_plan("purge", tasks_in(store, State.DEAD), NOW)
+    plan = plan._replace(excluded_ids=frozenset({plan.rows[0].id}))
+    rival = tasks_in(store, State.DEAD)[1]
+    store.swap(rival, verbs.retry(rival, NOW))
+    intent = US._replace(verb="purge", reason="ask kim@example.net", filter="to:a.b@example.org")
+    run_plan.run_journaled_plan(store, journal, plan, intent, clock)
+    (operation,) = journal.operations()
+    counts = {RowResult.DONE: 2, RowResult.GONE: 1, RowResult.EXCLUDED: 1}
+    assert operation.counts == dict.fromkeys(RowResult, 0) | counts
+    assert (operation.planned, operation.open_rows, operation.ended) == (4, 0, NOW)
+    assert (operation.is_running, operation.is_interrupted) == (False, False)
+    assert operation.intent.who == US.who
+    assert operation.intent.reason == "ask ...@example.net"
+    assert operation.intent.filter == "to:...@example.org"
+
+
+def test_without_its_journal_nothing_is_done(
+    store: Store, spool: SpoolFolders, journal: Journal
+) -> None:
+    """Where the intent cannot be written down, no task moves; what is gone for good says so."""
+    Path(journal.folder).write_text("in the way")
+    dead = tasks_in(store, State.DEAD)
+    with pytest.raises(Unavailable, match="journal"):
+        done(store, journal, plans.freeze_plan("purge", dead, NOW))
+    assert tasks_in(store, State.DEAD) == dead
+    report = done(store, journal, plans.freeze_plan("expunge", dead, NOW))
+    assert len(report.done) == 4
+    assert "journal" in report.trouble
+
+
+# ---- what a crash left open
+
+
+def left_open(store: Store, journal: Journal, verb: str, rows: int = 3) -> Operation:
+    """An operation on dead tasks whose process died before it moved the first."""
+    plan = plans.freeze_plan(verb, tasks_in(store, State.DEAD)[:rows], NOW)
+    pen = journal.begin(US._replace(verb=verb), plan)
+    pen.close()
+    operation = journal.operation(pen.op)
+    assert operation is not None
+    return operation
+
+
+def put_on_the_desk(spool: SpoolFolders, ident: str) -> None:
+    """As a process leaves it that is killed between taking a task away and putting it in place."""
+    path = Path(spool.dlq, f"{ident}.task")
+    crc = zlib.crc32(path.read_bytes())
+    path.rename(f"{spool.staging_dir}/D.{ident}.dlq.trash.{crc:08x}.1-0-1")
+
+
+def test_an_operation_with_a_moving_task_is_not_dropped(
+    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
+) -> None:
+    """While another process moves one of its tasks an operation is not dropped; afterwards that
+    task is done, and only the others are left as they are."""
+    operation = left_open(on_disk, journal, "purge")
+    moving = tasks_in(on_disk, State.DEAD)[0]
+    put_on_the_desk(spool, moving.id)
+    (lies,) = Path(spool.staging_dir).glob("D.*")
+    with lies.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as whoever moves it has it
+        with pytest.raises(Unavailable, match=r"^1 task is still being moved: wait, or run `spool"):
+            undo.abandon_operation(on_disk, journal, operation, "left as it is")
+        (refused,) = journal.operations()
+    left = undo.abandon_operation(on_disk, journal, operation, "left as it is")
+    (dropped,) = journal.operations()
+    assert (refused.open_rows, refused.is_interrupted) == (3, True)
+    assert (left, dropped.counts[RowResult.DONE], dropped.counts[RowResult.UNAPPLIED]) == (2, 1, 2)
+    assert took_back(on_disk, journal, operation.op).done == (moving.id,)
+
+
+def test_a_half_moved_task_is_not_in_the_way(
+    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
+) -> None:
+    """A task that a crash left half moved is left there by the plan to go on, which moves the
+    others; once they are gone on with it is finished, and counts as the first one's."""
+    first = left_open(on_disk, journal, "purge")
+    half, *others = (task.id for task in tasks_in(on_disk, State.DEAD)[:3])
+    put_on_the_desk(spool, half)
+    rest = undo.plan_rest(on_disk, journal, first, NOW)
+    assert ([row.id for row in rest.rows], len(staged(spool))) == (others, 1)
+    intent = US._replace(verb="purge", follows=first.op)
+    report = run_plan.run_journaled_plan(on_disk, journal, rest, intent, clock)
+    undo.abandon_operation(on_disk, journal, first, undo.REASON_CONTINUED)
+    assert report.done == tuple(others)
+    assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [half, *others]
+    over = journal.operation(first.op)
+    assert over is not None and over.ended is not None
+    assert (over.counts[RowResult.DONE], over.counts[RowResult.UNAPPLIED]) == (1, 2)
+
+
+def test_a_plan_finishes_its_own_half_moved_tasks(
+    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
+) -> None:
+    """A task that a crash left half moved is not moved by a later plan, which brings it to where it
+    belongs; that of no other is touched."""
+    ours, others, *_ = tasks_in(on_disk, State.DEAD)
+    for task in (ours, others):
+        put_on_the_desk(spool, task.id)
+    assert done(on_disk, journal, plans.freeze_plan("hold", [ours], NOW)).gone == (ours.id,)
+    assert [task.id for task in tasks_in(on_disk, State.TRASH)] == [ours.id]
+    assert [path.name.split(".")[1] for path in staged(spool)] == [others.id]
+
+
+def staged(spool: SpoolFolders) -> list[Path]:
+    """The files that are half moved."""
+    return list(Path(spool.staging_dir).glob("D.*"))
+
+
+def test_nobody_is_said_to_carry_out_what_is_only_looked_at(journal: Journal) -> None:
+    """While it is found out what became of an interrupted operation, it is interrupted all the
+    same: no other process takes this one for the one that carries it out."""
+    meanwhile: list[bool] = []
+
+    class Slow(MemoryStore):
+        def scan(
+            self, touched: Collection[str] | None = None
+        ) -> Iterator[Task | Missing | Problem]:
+            meanwhile.extend(one.is_interrupted for one in Journal(journal.folder).operations())
+            return super().scan(touched)
+
+    store = Slow()
+    filled(store)
+    operation = left_open(store, journal, "purge")
+    meanwhile.clear()
+    undo.settle_operation(store, journal, operation)
+    assert meanwhile == [True]
+
+
+def test_why_it_does_not_come_back_is_said_in_its_stores_words(
+    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
+) -> None:
+    """Where a task stands by now is called as the store calls it."""
+    report = done(on_disk, journal, plans.freeze_plan("purge", tasks_in(on_disk, State.HELD), NOW))
+    for task in tasks_in(on_disk, State.TRASH):
+        back = tasks_in(on_disk, State.HELD)
+        on_disk.swap(task, with_state(task, State.DEAD))
+        assert tasks_in(on_disk, State.HELD) == back
+    rows = undo_of(on_disk, journal, report.op).plan.rows
+    assert {row.barred for row in rows} == {"dlq now: it ran, or was moved"}
+
+
+def test_a_dropped_operation_is_settled_first(store: Store, journal: Journal) -> None:
+    """The tasks that an operation moved before it was killed are found where they are and count as
+    done, once; the rest stays open to be gone on with, and ends when it is dropped."""
+    operation = left_open(store, journal, "purge")
+    rows = [task.id for task in tasks_in(store, State.DEAD)]
+    purge_first(store)
+    once = undo.settle_operation(store, journal, operation).operation
+    twice = undo.settle_operation(store, journal, operation).operation
+    assert once is not None and once == twice
+    assert operation.is_interrupted
+    assert (once.counts[RowResult.DONE], once.open_rows) == (1, 2)
+    assert [row.id for row in undo.plan_rest(store, journal, once, NOW).rows] == rows[1:3]
+    with Path(journal.folder, f"{operation.op}.jsonl").open("ab") as file:
+        file.write(b'{"line": "ends", "done": {"2026112')  # cut off by a crash
+    assert undo.abandon_operation(store, journal, operation, "left as it is") == 2
+    (dropped,) = Journal(journal.folder).operations()
+    assert dropped.damaged_lines == 1
+    assert (dropped.counts[RowResult.DONE], dropped.counts[RowResult.UNAPPLIED]) == (1, 2)
+    assert dropped.ended is not None
+
+
+def test_rows_that_another_operation_goes_on_with_are_its_own(
+    store: Store, journal: Journal
+) -> None:
+    """They do not count as the first one's, wherever they are by now."""
+    first = left_open(store, journal, "purge")
+    rest = undo.plan_rest(store, journal, first, NOW)
+    journal.begin(US._replace(verb="purge", follows=first.op), rest).close()
+    purge_first(store)
+    undo.abandon_operation(store, journal, first, "not the reason")
+    now = journal.operation(first.op)
+    assert now is not None and now.ended is not None
+    assert now.counts == dict.fromkeys(RowResult, 0) | {RowResult.UNAPPLIED: 3}
+    assert {words for _, words in ends(journal, first.op)} == {undo.REASON_CONTINUED}
+
+
+def purge_first(store: Store) -> None:
+    """Purge the first dead task."""
+    task = tasks_in(store, State.DEAD)[0]
+    store.swap(task, verbs.purge(task, NOW))
+
+
+def ends(journal: Journal, op: str) -> list[tuple[RowResult, str]]:
+    """How each row of an operation ended that has ended."""
+    return [(e.outcome.result, e.outcome.reason) for e in journal.entries(op) if e.outcome]
+
+
+def test_a_task_that_another_operation_moves_is_not_claimed(store: Store, journal: Journal) -> None:
+    """While a running operation moves a task, nothing is known of it until that one has written
+    down what it did; then it is that one's. So is a task that a later operation brought to where
+    ours would have brought it, even when it has been edited since."""
+    ours = left_open(store, journal, "purge")
+    plan = plans.freeze_plan("purge", tasks_in(store, State.DEAD)[:1], NOW)
+    pen = journal.begin(US._replace(verb="purge", who=Who("ben")), plan)
+    theirs = execute.PlanRun(store, plan, clock)
+    ended = theirs.step(theirs.open_rows)
+    before = undo.settle_operation(store, journal, ours)
+    pen.write_outcomes(ended)
+    after = undo.settle_operation(store, journal, ours).operation
+    pen.close()
+    assert (len(before.moving), len(before.unmoved)) == (1, 2)
+    assert after is not None and (after.counts[RowResult.DONE], after.counts[RowResult.GONE]) == (
+        0,
+        1,
+    )
+    assert ends(journal, ours.op) == [(RowResult.GONE, f"another operation did it ({pen.op})")]
+
+    ours = left_open(store, journal, "hold", 1)
+    (task,) = tasks_in(store, State.DEAD)[:1]
+    report = done(store, journal, plans.freeze_plan("hold", [task], NOW))
+    (held,) = (t for t in tasks_in(store, State.HELD) if t.id == task.id)
+    store.swap(held, verbs.edit(held, NOW, "another"))
+    undo.settle_operation(store, journal, ours)
+    assert ends(journal, ours.op) == [(RowResult.GONE, f"another operation did it ({report.op})")]
+
+
+def test_a_task_that_is_nowhere_was_not_surely_removed_by_us(
+    store: Store, journal: Journal
+) -> None:
+    """A task that ran since an interrupted expunge saw it is not said to be expunged."""
+    operation = left_open(store, journal, "expunge", 1)
+    (task,) = tasks_in(store, State.DEAD)[:1]
+    store.swap(task, verbs.retry(task, NOW))
+    (claimed,) = store.take(NOW, "a worker", 1)
+    store.swap(claimed, None)
+    settled = undo.settle_operation(store, journal, operation).operation
+    assert settled is not None and settled.ended is not None
+    words = "gone: it is unknown whether this operation removed it"
+    assert ends(journal, operation.op) == [(RowResult.GONE, words)]
+
+
+# ---- to the byte
+
+
+@pytest.mark.parametrize("word", ["pending", "dlq"])
+def test_the_trash_rewrites_nothing(
+    word: str, on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
+) -> None:
+    """Purged and taken back a file is byte for byte itself, whether or not it says when its task
+    died, and whatever that means where it stands."""
+    dead = b'TASK_DLQ_EPOCH="1795160000"\nTASK_DLQ_REASON="by hand"\n'
+    paths = sorted(Path(spool.pending).parent.joinpath(word).iterdir())
+    for path in paths:
+        alive = path.read_bytes().partition(b"TASK_DLQ_EPOCH")[0]
+        path.write_bytes(alive + dead if word == "pending" else alive)
+    before = folder(spool)
+    state = {"pending": State.PENDING, "dlq": State.DEAD}[word]
+    plan = plans.freeze_plan("purge", tasks_in(on_disk, state), NOW)
+    report = done(on_disk, journal, plan._replace(included_ids=frozenset(r.id for r in plan.rows)))
+    texts = {path.name: path.read_bytes() for path in Path(spool.staging_dir, "trash").iterdir()}
+    took_back(on_disk, journal, report.op)
+    assert len(report.done) == len(paths) > 0
+    assert texts == {path.name: before[str(path)][0] for path in paths}
+    assert folder(spool) == before
+
+
+def test_nothing_is_taken_back_beside_another_of_its_id(
+    on_disk: NftbanStore, spool: SpoolFolders, journal: Journal
+) -> None:
+    """A task whose id stands somewhere else by now is left out, and the dry run says why."""
+    report = done(
+        on_disk, journal, plans.freeze_plan("purge", tasks_in(on_disk, State.DEAD)[:2], NOW)
+    )
+    first = report.done[0]
+    Path(spool.pending, f"{first}.task").write_bytes(
+        Path(spool.staging_dir, "trash", f"{first}.task").read_bytes()
+    )
+    plan = undo_of(on_disk, journal, report.op).plan
+    back = done(on_disk, journal, plan)
+    forced = done(on_disk, journal, plan._replace(included_ids=frozenset({first})))
+    assert [why for _, why in plan.excluded] == ["a task with this id is already in pending"]
+    assert (back.done, forced.done) == (report.done[1:], ())
+    assert [t.state for t in on_disk.scan({first}) if isinstance(t, Task)] == [
+        State.PENDING,
+        State.TRASH,
+    ]

@@ -1,0 +1,447 @@
+"""The pace of a replay: canaries, the rate, what stops it, and how long it will take."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import policy
+from engine.monitor.throughput import RunTimes, measure_runs
+from engine.policy import UNITS_PER_TOKEN, Bucket
+from engine.replay.estimate import WorkerPresence, estimate_replay, measure_run_interval
+from engine.replay.outcomes import KnownOutcome, ObservedChange, ReplayOutcome, SentTask
+from engine.replay.scheduler import (
+    MAX_TASKS_PER_STEP,
+    ORDERS,
+    ReplayEnd,
+    ReplayState,
+    Send,
+    Step,
+    StopReason,
+    Wait,
+    check_stop_rules,
+)
+from engine.replay.settings import (
+    MAX_RATE,
+    MIN_RATE,
+    RemainderPolicy,
+    ReplayPace,
+    StopRules,
+    bucket_rate,
+    double_rate,
+    halve_rate,
+    pace_from_json,
+    pace_to_json,
+    phase_sizes,
+)
+from tests.engine.task_builders import NOW
+
+NEVER = StopRules(None, None)
+PLENTY = 1000
+
+
+def begun(planned: int = 100, **fields: object) -> ReplayState:
+    """A replay of so many tasks."""
+    return ReplayState.begin(ReplayPace(**fields), planned, NOW)  # type: ignore[arg-type]
+
+
+def became(
+    course: ReplayState,
+    nth: int,
+    fate: ReplayOutcome,
+    mark: str = "",
+    was: ReplayOutcome = ReplayOutcome.WAITING,
+) -> ReplayState:
+    """What became of one of them, that had failed with F-1 before."""
+    first = was not in (ReplayOutcome.DELIVERED, ReplayOutcome.FAILED) and fate in (
+        ReplayOutcome.DELIVERED,
+        ReplayOutcome.FAILED,
+    )
+    sent = SentTask(nth, str(nth), "", NOW, "F-1")
+    return course.with_change(
+        ObservedChange(sent, KnownOutcome(was, ""), KnownOutcome(fate, "", mark), first), NOW
+    )
+
+
+def all_became(
+    course: ReplayState, fate: ReplayOutcome, *numbers: int, mark: str = ""
+) -> ReplayState:
+    """The same became of all of these."""
+    for nth in numbers:
+        course = became(course, nth, fate, mark)
+    return course
+
+
+def past_canaries(planned: int = 100, **fields: object) -> ReplayState:
+    """A replay whose canaries were all delivered: eleven."""
+    course = begun(planned, **fields).with_sent(11, 0, NOW)
+    return all_became(course, ReplayOutcome.DELIVERED, *range(11))
+
+
+def test_it_goes_from_one_to_ten_to_the_rate() -> None:
+    """One is sent and waited for, then ten are, and then as many as there are tokens."""
+    course = begun()
+    assert course.next_step(NOW, PLENTY) == Send(1)
+    course = course.with_sent(1, 0, NOW)
+    assert course.next_step(NOW, PLENTY) == Wait(NOW + 120, "canary of 1: waiting for 1 outcome")
+    course = became(course, 0, ReplayOutcome.DELIVERED)
+    assert course.next_step(NOW, PLENTY) == Send(10)
+    course = course.with_sent(10, 0, NOW)
+    assert course.next_step(NOW, PLENTY) == Wait(NOW + 120, "canary of 10: waiting for 10 outcomes")
+    course = all_became(course, ReplayOutcome.DELIVERED, *range(1, 11))
+    assert course.next_step(NOW, 7) == Send(7)
+    assert course.next_step(NOW, 0, NOW + 3) == Wait(NOW + 3, "the rate")
+    assert course.next_step(NOW, PLENTY) == Send(89)
+
+
+def test_without_canaries_it_begins_at_the_rate() -> None:
+    """An empty list of canaries means none, so does a canary of nothing; without a rate they go in
+    portions, so that an order is heard between two; a row that was gone is no canary."""
+    assert begun(canary=()).next_step(NOW, PLENTY) == Send(100)
+    assert begun(canary=(0,)).next_step(NOW, PLENTY) == Send(100)
+    assert begun(10 * MAX_TASKS_PER_STEP, canary=(), rate=None).next_step(
+        NOW, 10 * MAX_TASKS_PER_STEP
+    ) == Send(MAX_TASKS_PER_STEP)
+    assert begun().with_sent(0, 1, NOW).next_step(NOW, PLENTY) == Send(1)
+
+
+def test_a_canary_in_doubt_is_no_success() -> None:
+    """A canary without a real outcome in time makes the replay ask, and go on once an operator says
+    so for this canary, or once the outcome comes after all; unattended it stops."""
+    no_success = "canary of 1: 1 outcome unknown, not counted as success"
+    doubts: dict[ReplayOutcome | None, str] = {
+        ReplayOutcome.UNKNOWN: no_success,
+        ReplayOutcome.TAKEN: no_success,
+        ReplayOutcome.RUNNING: "canary of 1: still running after 2m",
+        None: "canary of 1: no worker has run it for 2m",
+    }
+    later = NOW + 120
+    for fate, why in doubts.items():
+        course, alone = begun().with_sent(1, 0, NOW), begun(attended=False).with_sent(1, 0, NOW)
+        if fate is not None:
+            course, alone = became(course, 0, fate), became(alone, 0, fate)
+        assert course.next_step(later, PLENTY) == Wait(None, why, asks_operator=True)
+        assert course.with_order("go_on", later).next_step(later, PLENTY) == Send(10)
+        assert alone.next_step(later, PLENTY) == StopReason(why)
+        settled = became(course, 0, ReplayOutcome.DELIVERED, was=fate or ReplayOutcome.WAITING)
+        assert settled.next_step(NOW, PLENTY) == Send(10)
+
+    course = became(begun().with_sent(1, 0, NOW), 0, ReplayOutcome.UNKNOWN).with_order("go_on", NOW)
+    course = all_became(course.with_sent(10, 0, NOW), ReplayOutcome.UNKNOWN, *range(1, 11))
+    step = course.next_step(NOW, PLENTY)
+    assert isinstance(step, Wait) and step.asks_operator
+
+
+def test_a_canary_passes_once_unless_all_of_it_failed() -> None:
+    """Where none of its tasks delivered, no more are sent, rules or not; one of ten that failed
+    and is run again does not make the others wait for it."""
+    course = became(begun(stops=NEVER).with_sent(1, 0, NOW), 0, ReplayOutcome.FAILED)
+    assert course.next_step(NOW, PLENTY) == StopReason("canary of 1 failed: 0 of 1 delivered")
+    course = all_became(
+        begun(stops=NEVER).with_sent(11, 0, NOW), ReplayOutcome.DELIVERED, *range(10)
+    )
+    course = became(course, 10, ReplayOutcome.FAILED)
+    assert course.next_step(NOW, PLENTY) == Send(89)
+    assert became(course, 10, ReplayOutcome.RUNNING, was=ReplayOutcome.FAILED).next_step(
+        NOW, PLENTY
+    ) == Send(89)
+
+
+def test_the_same_error_twice_stops_it() -> None:
+    """When the error that tasks had before comes back to two of them, nothing more is sent; that of
+    one task that is tried again and again failed again once."""
+    course = past_canaries(stops=StopRules(share=None)).with_sent(5, 0, NOW)
+    course = all_became(course, ReplayOutcome.FAILED, 11, 12, mark="F-2")
+    once = became(course, 13, ReplayOutcome.FAILED, "F-1")
+    again = became(once, 13, ReplayOutcome.FAILED, "F-1", was=ReplayOutcome.FAILED)
+    twice = became(once, 14, ReplayOutcome.FAILED, "F-1")
+    assert isinstance(once.next_step(NOW, PLENTY), Send)
+    assert again.repeated_errors == {"F-1": 1}
+    assert twice.next_step(NOW, PLENTY) == StopReason("stop rule: F-1 came back 2 times")
+    assert [rule.words for rule in check_stop_rules(twice)] == ["F-1 2 of 2"]
+
+
+@pytest.mark.parametrize(
+    ("planned", "outcomes", "stops"),
+    [
+        pytest.param(100, "." * 18 + "xx", False, id="two of twenty are just allowed"),
+        pytest.param(100, "." * 17 + "xxx", True, id="three of twenty are not"),
+        pytest.param(100, "xxx", True, id="three of three can be no fewer of twenty"),
+        pytest.param(100, "xx", False, id="two of two may still be two of twenty"),
+        pytest.param(100, "xx" + "." * 18 + "xx", False, id="old failures are forgotten"),
+        pytest.param(5, "...x.", True, id="of five, one is a fifth"),
+        pytest.param(10, ".........x", False, id="of ten, one is a tenth"),
+    ],
+)
+def test_too_large_a_share_of_failures_stops_it(planned: int, outcomes: str, stops: bool) -> None:
+    """More than a tenth of the last twenty, once that is certain, or of all if those are fewer."""
+    course = begun(planned, canary=(), stops=StopRules(same=None)).with_sent(len(outcomes), 0, NOW)
+    for nth, outcome in enumerate(outcomes):
+        course = became(
+            course, nth, ReplayOutcome.FAILED if outcome == "x" else ReplayOutcome.DELIVERED, "F-2"
+        )
+    (rule,) = check_stop_rules(course)
+    assert bool(rule.why) is isinstance(course.next_step(NOW, PLENTY), StopReason) is stops
+
+
+def test_a_stopped_replay_sends_nothing() -> None:
+    """Once stopped, only outcomes of sent tasks are waited for; the first reason stays. When all is
+    sent, or dropped, and nothing is waited for, it is over. When more tasks wait than were allowed,
+    nothing more is sent; not knowing stops nothing."""
+    course = past_canaries().with_sent(2, 0, NOW).with_stop("why").with_stop("why not")
+    assert course.stopped == "why"
+    assert course.next_step(NOW, PLENTY) == Wait(NOW + 120, "all sent; waiting for 2 outcomes")
+    assert course.next_step(NOW + 120, PLENTY) == ReplayEnd()
+    assert course.with_order("leave", NOW).next_step(NOW, PLENTY) == ReplayEnd()
+    assert past_canaries(13).with_sent(0, 2, NOW).next_step(NOW, 0) == ReplayEnd()
+    assert begun(0).next_step(NOW, 0) == ReplayEnd()
+    course = begun(canary=(), stops=StopRules(None, None, pending=500))
+    assert course.next_step(NOW, PLENTY, pending=501) == StopReason(
+        "stop rule: 501 tasks pending, limit 500"
+    )
+    assert course.next_step(NOW, PLENTY, pending=500) == course.next_step(NOW, PLENTY) == Send(100)
+
+
+def test_every_order_is_followed() -> None:
+    """While paused nothing is sent, however many tokens there are; an operator who stops it is
+    named; each order changes something, and no other is taken. Faster is twice, slower is half;
+    without a rate is faster than any."""
+    course = begun().with_order("pause", NOW, "ana")
+    assert course.next_step(NOW, PLENTY) == Wait(None, "paused by ana")
+    assert course.with_order("resume", NOW).next_step(NOW, PLENTY) == Send(1)
+    assert begun().with_order("stop", NOW, "ana").stopped == "stopped by ana"
+    for order in ORDERS:
+        before = begun() if order == "pause" else course
+        assert before.with_order(order, NOW + 1) != before, order
+    with pytest.raises(ValueError, match="no such order"):
+        begun().with_order("dance", NOW)
+    assert [double_rate(rate) for rate in (2.0, MAX_RATE, None)] == [4.0, MAX_RATE, None]
+    assert [halve_rate(rate) for rate in (2.0, MIN_RATE, None)] == [1.0, MIN_RATE, MAX_RATE]
+
+
+@given(st.floats(MIN_RATE, MAX_RATE), st.integers(1, 200))
+def test_a_bucket_lets_its_rate_through(rate: float, seconds: int) -> None:
+    """In so many seconds a bucket gives the rate, give or take two tokens and the rounding."""
+    of = bucket_rate(rate)
+    bucket, spent = Bucket(UNITS_PER_TOKEN, 0), 0
+    for second in range(seconds + 1):
+        bucket = policy.refill_bucket(bucket, of, second)
+        while (left := policy.spend_tokens(bucket)) is not None:
+            bucket, spent = left, spent + 1
+    assert abs(spent - rate * seconds) <= 2 + seconds / UNITS_PER_TOKEN
+
+
+OR_NONE = st.none()
+LIMITS = OR_NONE | st.integers(1, 5), OR_NONE | st.floats(0, 1), st.integers(1, 50)
+STOPS = st.builds(
+    StopRules, *LIMITS, OR_NONE | st.integers(0, 1000), st.sampled_from(RemainderPolicy)
+)
+CANARIES = st.lists(st.integers(0, 20), max_size=3).map(tuple)
+RATE_OR_NONE, TIMEOUTS = OR_NONE | st.floats(0.1, 100), st.floats(1, 1000)
+
+
+@given(
+    st.builds(ReplayPace, RATE_OR_NONE, CANARIES, TIMEOUTS, STOPS, st.booleans()),
+    st.integers(0, 100),
+)
+def test_phases_are_all_that_is_planned(pace: ReplayPace, planned: int) -> None:
+    """The phases of any pace have together as many tasks as are planned; a pace is stored and read
+    back, and other values are refused."""
+    sizes = phase_sizes(pace, planned)
+    assert sum(sizes) == planned
+    assert all(0 <= size <= most for size, most in zip(sizes, pace.canary, strict=False))
+    assert sizes[-1] >= 0
+    assert pace_from_json(pace_to_json(pace)) == pace
+    for values in ({}, {"stops": {"rest": "x"}}, {"pace": 1}):
+        with pytest.raises(ValueError, match="expected the values of a pace"):
+            pace_from_json(values)
+
+
+# ---- laws
+
+
+@dataclass
+class World:
+    """A replay in a world of chance: what it sent when, and what it was allowed."""
+
+    pace: ReplayPace
+    planned: int
+    now: float = NOW
+    sent: int = 0
+    dropped: int = 0
+    fates: dict[int, ReplayOutcome] = field(default_factory=dict)
+    had: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.course = ReplayState.begin(self.pace, self.planned, self.now)
+        self.rate = bucket_rate(self.pace.rate or 1)
+        self.bucket = Bucket(UNITS_PER_TOKEN, int(self.now))
+
+    def step(self, drop: int) -> Step:
+        """Do the next thing; some rows of what is sent may be gone."""
+        self.bucket = policy.refill_bucket(self.bucket, self.rate, self.now)
+        at = policy.next_token_time(self.bucket, self.rate)
+        step = self.course.next_step(self.now, self.bucket.tokens, at)
+        if isinstance(step, Send):
+            spent = policy.spend_tokens(self.bucket, step.amount)
+            assert spent is not None, "never more than the bucket holds"
+            self.bucket = spent
+            gone = min(drop, step.amount)
+            done = step.amount - gone
+            for nth in range(self.sent, self.sent + done):
+                assert nth not in self.fates, "never one twice"
+                self.fates[nth] = ReplayOutcome.WAITING
+            self.sent, self.dropped = self.sent + done, self.dropped + gone
+            self.course = self.course.with_sent(done, gone, self.now)
+        elif isinstance(step, StopReason):
+            self.course = self.course.with_stop(step.why)
+        return step
+
+    def becomes(self, nth: int, fate: ReplayOutcome) -> None:
+        """Something becomes known of one that was sent."""
+        before = self.fates.get(nth)
+        if before is None or before is fate:
+            return
+        first = fate in (ReplayOutcome.DELIVERED, ReplayOutcome.FAILED) and nth not in self.had
+        self.had |= {nth} if first else set()
+        self.fates[nth] = fate
+        sent = SentTask(nth, str(nth), "", NOW, "F-1")
+        change = ObservedChange(
+            sent, KnownOutcome(before, ""), KnownOutcome(fate, "", "F-1"), first
+        )
+        self.course = self.course.with_change(change, self.now)
+
+
+def edges(pace: ReplayPace) -> list[int]:
+    """After how many tasks each canary is whole."""
+    return [sum(pace.canary[: at + 1]) for at in range(len(pace.canary))]
+
+
+@given(
+    st.lists(st.integers(0, 6), max_size=3).map(tuple),
+    st.integers(0, 40),
+    st.sampled_from([0.1, 0.5, 1, 2, 7]),
+    st.booleans(),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["step", "step", *ReplayOutcome, *sorted(ORDERS)]),
+            st.integers(0, 40),
+            st.floats(0, 30),
+        ),
+        max_size=80,
+    ),
+)
+def test_no_more_is_sent_than_allowed(
+    canary: tuple[int, ...],
+    planned: int,
+    rate: float,
+    strict: bool,
+    happened: list[tuple[str, int, float]],
+) -> None:
+    """Whatever happens in whatever order: never more than the canaries and the rate allow, never a
+    row twice, nothing after a stop or in a pause, and every row is in one count."""
+    stops = StopRules() if strict else NEVER
+    world = World(ReplayPace(rate, canary, 60, stops), planned)
+    speeds = [rate]
+    for what, number, seconds in happened:
+        world.now += seconds
+        before, course = world.sent, world.course
+        if what == "step":
+            world.step(number % 3)
+        elif what in ORDERS:
+            world.course = course.with_order(what, world.now)
+            speeds.append(world.course.pace.rate or 0)
+            world.rate = bucket_rate(world.course.pace.rate or 1)
+        else:
+            world.becomes(number, ReplayOutcome(what))
+        after = world.course
+        new = world.sent - before
+        if new:
+            assert not course.stopped
+            assert not course.paused
+        for at, edge in enumerate(edges(world.pace)):
+            whole = before >= edge
+            through = sum(nth in world.had for nth in range(edge)) >= edge
+            if new and world.sent > edge and canary[at]:
+                assert whole, "a canary is not overtaken in one step"
+                assert through or after.passed > at, "each is waited for"
+        assert world.sent + world.dropped + after.unsent == planned
+        assert after.tally.sent == world.sent
+        assert after.unsent >= 0
+        for fate in ReplayOutcome:
+            known = sum(one is fate for one in world.fates.values())
+            assert getattr(after.tally, fate) == known
+    spent = world.now - NOW
+    fastest = max(speeds)
+    assert world.sent <= 1 + -(-fastest // 1) + fastest * (spent + 1) + spent / UNITS_PER_TOKEN
+
+
+@given(st.lists(st.integers(1, 6), max_size=3).map(tuple), st.integers(0, 60))
+def test_when_all_goes_well_all_is_sent(canary: tuple[int, ...], planned: int) -> None:
+    """Where each task that is sent is delivered, the replay sends all of them and ends."""
+    world = World(ReplayPace(2, canary, 60), planned)
+    for _ in range(2000):
+        step = world.step(0)
+        if isinstance(step, ReplayEnd):
+            break
+        if isinstance(step, Wait):
+            world.now += 1
+        for nth in [n for n, fate in world.fates.items() if fate is ReplayOutcome.WAITING]:
+            world.becomes(nth, ReplayOutcome.DELIVERED)
+    assert world.sent == planned
+    assert world.course.tally.delivered == planned
+
+
+# ---- beforehand
+
+TIMER = "worked only by a timer, one task every 5m"
+AT_2 = "at 2/s: 100 in 50s"
+WORKED: tuple[tuple[ReplayPace, WorkerPresence, tuple[str, ...], float | None], ...] = (
+    # a worker stays; or is free often, but quick
+    (ReplayPace(2.0, ()), WorkerPresence(True, None), (AT_2,), None),
+    (ReplayPace(2.0, ()), WorkerPresence(False, 0.5), (AT_2,), None),
+    (ReplayPace(2.0, (1, 10)), WorkerPresence(False, 300.0),
+     (f"{TIMER}: too slow for this rate; it takes 100 runs, 8h20m", AT_2,
+     "first 1, then 10; waits for results after each step"), 30000.0),
+    (ReplayPace(1 / 512, ()), WorkerPresence(False, 300.0), (f"{TIMER}; it takes 100 runs, 8h20m",
+     "at one every 8m: 100 in 14h13m"), 30000.0),
+    (ReplayPace(None, ()), WorkerPresence(False, None),
+     ("no worker running: sent tasks wait for the next worker", "all 100 immediately"),
+     None),
+    # no log tells of a worker, and there is no lock
+    (ReplayPace(None, ()), WorkerPresence(None, None),
+     ("unknown whether a worker is running: sent tasks may wait for one",
+     "all 100 immediately"), None),
+)  # fmt: skip
+
+
+def test_it_is_said_beforehand_whether_the_rate_can_be_kept() -> None:
+    """How long a hundred tasks take, and, where only a timer works, in how many runs; from when
+    tasks were begun it is told how far apart runs are."""
+    for pace, working, sentences, seconds in WORKED:
+        said = estimate_replay(100, pace, working)
+        assert (said.sentences, said.working) == (sentences, seconds)
+        assert said.runs == (100 if seconds else None)
+    for began, apart in (
+        ([], None),
+        ([0, 300], None),
+        ([0, 300, 600], 300),
+        ([600, 0, 1500, 300, 900], 300),
+        ([0, 0.2, 0.4, 0.6, 900], 0.2),
+    ):
+        assert measure_run_interval(began) == pytest.approx(apart)
+
+
+def test_the_time_between_runs_is_the_longest_one_lately() -> None:
+    """Of the runs in ten minutes, the last and the longest time between two; None if too few."""
+    each_minute_five = [60.0 * minute + task for minute in range(3) for task in range(5)]
+    an_outage_before = [0.0, 5000.0, 5010.0, 5025.0]
+    for times, runs in (
+        ([], RunTimes()),
+        ([100.0, 40.0], RunTimes(100.0, None)),
+        ([160.0, 40.0, 100.0], RunTimes(160.0, 60.0)),
+        (each_minute_five, RunTimes(124.0, 56.0)),
+        (an_outage_before, RunTimes(5025.0, 15.0)),
+    ):
+        assert measure_runs(times) == runs

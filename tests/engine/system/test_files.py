@@ -1,0 +1,614 @@
+"""Files: what is refused unread, how they are changed, and what every shell reads back."""
+
+import os
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.locks.token_buckets import TokenBuckets
+from engine.monitor.prometheus import CounterFiles
+from engine.policy import Rate
+from engine.system import files
+from engine.system.fd_cache import MAX_OPEN
+from engine.system.files import Refused
+from tests.engine.task_builders import GOLDEN
+from tests.tables import each
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[int]:
+    """Open the test's folder."""
+    fd = files.open_folder(str(tmp_path))
+    yield fd
+    os.close(fd)
+
+
+def guarded(name: str, here: int, limit: int = files.MAX_TASK_BYTES) -> bytes:
+    """Read a file as the engine reads foreign ones."""
+    fd = files.open_guarded(name, here)
+    try:
+        return files.read_guarded(fd, limit)[0]
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda p: p.symlink_to("other"), "a symbolic link, not followed"),
+        (lambda p: p.mkdir(), "a folder, not a task file"),
+        (lambda p: os.mkfifo(p), "a FIFO, not a task file"),
+        (lambda p: socket.socket(socket.AF_UNIX).bind(p.name), "a socket, not a task file"),
+        (lambda p: p.write_bytes(b"x" * 65537), "65,537 bytes, expected at most 65,536"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_what_is_no_plain_file_is_refused(
+    tmp_path: Path,
+    here: int,
+    make: Callable[[Path], object],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is followed, nothing blocks, and the reason is said; the largest size is read, and a
+    file that has moved on is an ordinary error."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").write_text("secret")
+    make(tmp_path / "x")
+    (tmp_path / "nine").write_bytes(b"x" * 9)
+    with pytest.raises(Refused, match=why):
+        guarded("x", here)
+    assert guarded("nine", here, 9) == b"x" * 9
+    with pytest.raises(Refused, match="9 bytes, expected at most 8"):
+        guarded("nine", here, 8)
+    with pytest.raises(FileNotFoundError):
+        files.open_guarded("gone", here)
+
+
+def test_a_folder_is_not_opened_through_a_link(tmp_path: Path) -> None:
+    """A link in place of a folder is an error, also on the way to a file."""
+    root, link = tmp_path / "root", r"Not a directory|symbolic link"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "link").symlink_to("a")
+    with pytest.raises(OSError, match=link):
+        files.open_folder(str(root / "link"))
+    for given_root in (str(root), f"{root}/"):
+        fd, name = files.open_parent_below(given_root, f"{root}/a/b/c")
+        assert os.path.samestat(os.fstat(fd), (root / "a" / "b").stat())
+        os.close(fd)
+        assert name == "c"
+    with pytest.raises(OSError, match=link):
+        files.open_parent_below(str(root), f"{root}/link/b/c")
+    with pytest.raises(FileNotFoundError):
+        files.open_parent_below(str(root), f"{root}/none/c")
+
+
+def test_a_folder_s_last_files_go_in_an_order_that_the_disk_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the last files is deleted after an fsync of the deletions before it; there is no
+    fsync where there are not two of them."""
+    steps: list[str] = []
+    forget = files.unlink_quietly
+
+    def forgotten(name: str, dir_fd: int) -> None:
+        steps.append(name)
+        forget(name, dir_fd)
+
+    monkeypatch.setattr(files, "unlink_quietly", forgotten)
+    monkeypatch.setattr(files, "fsync", lambda fd: steps.append("fsync"))
+    folder = files.open_folder(str(tmp_path))
+    for names in ("abxy", "abx", "ab"):
+        (tmp_path / "mail").mkdir()
+        for name in names:
+            (tmp_path / "mail" / name).touch()
+        files.remove_folder("mail", folder, ("x", "y"))
+        steps.append("-")
+    os.close(folder)
+    assert "".join(step[0] for step in steps) == "abxfy-abx-ab-"
+
+
+@each(
+    ("tail", "refused"),
+    [
+        ("/../x", "is not a plain path below"),
+        ("/link/x", "is behind link, a symbolic link or not a folder"),
+        ("/x/y", "is behind x, a symbolic link or not a folder"),
+        ("/a link", "is a symbolic link"),
+        *(("/a", "is not a regular file"), ("/fifo", "is not a regular file")),
+    ],
+)
+def test_only_a_file_lies_below(tmp_path: Path, tail: str, refused: str) -> None:
+    """Another kind of file, or one that is reached through a link below the data folder, is refused
+    and named for its kind; above the data folder a link does not matter."""
+    root, data = tmp_path / "real" / "mail", f"{tmp_path}/data"
+    (root / "a").mkdir(parents=True)
+    (root / "x").touch()
+    (root / "link").symlink_to("a")
+    (root / "a link").symlink_to("x")
+    os.mkfifo(root / "fifo")
+    with pytest.raises(Refused, match=refused):
+        files.is_file_below(str(root), f"{root}{tail}")
+    assert files.is_file_below(str(root), f"{root}/x")
+    assert not files.is_file_below(str(root), f"{root}/a/x")
+    with pytest.raises(FileNotFoundError):
+        files.is_file_below(str(root), f"{root}/none/x")
+
+    (tmp_path / "data").symlink_to("real")
+    (tmp_path / "real" / "link").symlink_to("mail")
+    assert files.is_file_below(f"{data}/mail", f"{data}/mail/x", data)
+    with pytest.raises(Refused, match="link"):
+        files.is_file_below(f"{data}/link", f"{data}/link/x", data)
+    with pytest.raises(Refused, match="is not a plain path below"):
+        files.is_file_below(f"{data}/none", "/etc/passwd", data)
+
+
+def test_a_stat_identifies_a_file_and_a_flock_its_holder(tmp_path: Path) -> None:
+    """A rename changes the revision but not the file; writing changes both. A flock belongs to the
+    descriptor that claimed it, and ends with the block or the file."""
+    path, moved = tmp_path / "x", tmp_path / "y"
+    path.write_text("a")
+    before = path.stat()
+    path.rename(moved)
+    os.utime(moved, ns=(before.st_atime_ns, before.st_mtime_ns))
+    renamed = moved.stat()
+    moved.write_text("ab")
+    assert files.is_same_file(before, renamed)
+    assert files.file_revision(before) != files.file_revision(renamed)
+    assert not files.is_same_file(renamed, moved.stat())
+
+    first, second = (os.open(moved, os.O_RDWR) for _ in range(2))
+    with files.Flock(first):
+        assert not files.claim_flock(second)
+    assert files.claim_flock(second)
+    assert not files.claim_flock(first)
+    os.close(second)
+    assert files.claim_flock(first)
+    os.close(first)
+
+
+def test_a_new_file_is_new(tmp_path: Path, here: int) -> None:
+    """What is there is never taken for a new file, a dangling link neither; a file can be forgotten
+    twice."""
+    (tmp_path / "x").touch()
+    (tmp_path / "link").symlink_to("elsewhere")
+    for name in ("x", "link"):
+        with pytest.raises(FileExistsError):
+            files.create_file(name, here, None)
+    os.close(files.create_file("new", here, None))
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
+    assert not (tmp_path / "elsewhere").exists()
+    for _ in range(2):
+        files.unlink_quietly("x", here)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_kept_file_is_checked_again_when_its_path_leads_elsewhere(tmp_path: Path) -> None:
+    """A rotated log, a replaced folder, a link in the place of either and a second hard link: the
+    next line goes where the path leads, or is refused, and never into the file kept open.
+    """
+    root, folder, log = str(tmp_path), tmp_path / "logs", tmp_path / "logs" / "log"
+    folder.mkdir()
+
+    def append(text: bytes) -> bytes:
+        files.append(str(log), text, root=root)
+        return log.read_bytes()
+
+    assert (append(b"1\n"), append(b"2\n")) == (b"1\n", b"1\n2\n")
+    log.rename(folder / "log.1")
+    assert append(b"3\n") == b"3\n"
+    folder.rename(tmp_path / "before")
+    folder.mkdir()
+    assert append(b"4\n") == b"4\n"
+    os.link(log, folder / "twice")
+    folder.chmod(0o777)  # any user may have made it
+    with pytest.raises(OSError, match="second hard link"):
+        append(b"5\n")
+    folder.chmod(0o755)
+    (folder / "twice").unlink()
+    assert append(b"6\n") == b"4\n6\n"
+    log.rename(tmp_path / "other")
+    log.symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="symbolic link"):
+        append(b"7\n")
+    log.unlink()
+    folder.rmdir()
+    folder.symlink_to(tmp_path / "before")
+    with pytest.raises(OSError, match="symbolic link"):
+        append(b"8\n")
+    assert (tmp_path / "before" / "log").read_bytes() == b"3\n"
+    assert (tmp_path / "other").read_bytes() == b"4\n6\n"
+
+
+def test_kept_descriptors_do_not_add_up(tmp_path: Path) -> None:
+    """However many logs a process writes, it keeps few of them open."""
+    for number in range(3 * MAX_OPEN):
+        files.append(str(tmp_path / f"{number}"), b"x")
+    kept = [p.readlink() for p in Path("/proc/self/fd").iterdir() if p.is_symlink()]
+    assert 0 < sum(path.parent == tmp_path for path in kept) <= MAX_OPEN
+
+
+def test_lines_are_added_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log is made with the first line, never written through a link, and a system that writes a
+    little at a time is asked until all is written."""
+    monkeypatch.setattr(files, "write", lambda fd, data: os.write(fd, data[:3]))
+    log = tmp_path / "log"
+    files.append(str(log), b"0123456789\n")
+    files.append(str(log), b"b\n")
+    (tmp_path / "link").symlink_to("log")
+    with pytest.raises(OSError, match="symbolic links"):
+        files.append(str(tmp_path / "link"), b"c\n")
+    assert log.read_bytes() == b"0123456789\nb\n"
+    assert log.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_published_file_is_there_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new file replaces the old one whole, without a draft left; on a full disk the old stays."""
+    path = tmp_path / "queue.prom"
+    path.write_text("old")
+    with path.open() as old:
+        files.replace_file(str(path), b"new")
+        assert old.read() == "old"
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files, "write", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        files.replace_file(str(path), b"newer")
+    assert str(raised.value.filename).startswith(f"{path}.")
+    assert path.read_bytes() == b"new"
+    assert [p.name for p in tmp_path.iterdir()] == ["queue.prom"]
+
+
+def test_a_file_has_its_mode_whatever_the_umask(tmp_path: Path) -> None:
+    """A new file has the mode that is asked for, with a strict umask and with none."""
+    folder = os.open(tmp_path, os.O_RDONLY)
+    before = os.umask(0)
+    try:
+        for umask in (0o000, 0o077):
+            os.umask(umask)
+            for mode in (0o600, 0o640, 0o644):
+                name = f"{umask:o}.{mode:o}"
+                os.close(files.create_file(name, folder, None, mode))
+                assert (tmp_path / name).stat().st_mode & 0o7777 == mode
+    finally:
+        os.umask(before)
+        os.close(folder)
+
+
+def test_folders_are_made_down_to_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is made with the contract's mode, whatever the umask; once is enough."""
+    umask = os.umask(0o077)
+    monkeypatch.chdir(tmp_path)
+    for path in (f"{tmp_path}/a/b/c", f"{tmp_path}/a/b/c/", "r/s", "r/s"):
+        files.make_folders(path)
+    os.umask(umask)
+    for made in ("a", "a/b/c", "r/s"):
+        assert (tmp_path / made).stat().st_mode & 0o777 == 0o750
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_what_root_makes_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> None:
+    """Root leaves nothing behind that the spool's owner could not change."""
+    os.chown(tmp_path, 12345, 54321)
+    files.make_folders(f"{tmp_path}/a/b")
+    files.replace_file(f"{tmp_path}/a/p", b"")
+    files.append(f"{tmp_path}/a/l", b"")
+    for made in ("a", "a/b", "a/p", "a/l"):
+        owner = (tmp_path / made).stat()
+        assert (owner.st_uid, owner.st_gid) == (12345, 54321)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_root_gives_no_folder_away_that_was_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner of the folder above exchanges a new folder for a private one of root before it is
+    opened: that one keeps its owner and mode. A folder that a group can write to is no better."""
+    theirs, shared = tmp_path / "theirs", tmp_path / "shared"
+    for above, mode in (theirs, 0o755), (shared, 0o775):
+        above.mkdir()
+        above.chmod(mode)
+        (above / "private").mkdir(mode=0o700)
+        (above / "private" / "key").touch()
+    os.chown(theirs, 65534, 65534)
+    os.chown(shared, 0, 65534)
+    made = os.mkdir
+
+    def exchange(name: str, mode: int, *, dir_fd: int) -> None:
+        made(name, mode, dir_fd=dir_fd)
+        os.rename(name, "moved", src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+        os.rename("private", name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "mkdir", exchange)
+        for above in theirs, shared:
+            with pytest.raises(PermissionError):
+                files.make_folder(f"{above}/log")
+
+    for above in theirs, shared:
+        seen = (above / "log").stat()
+        assert (seen.st_uid, seen.st_gid, stat.S_IMODE(seen.st_mode)) == (0, 0, 0o700)
+    files.make_folder(f"{theirs}/own")
+    own = (theirs / "own").stat()
+    assert (own.st_uid, own.st_gid, stat.S_IMODE(own.st_mode)) == (65534, 65534, 0o750)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read more than the owner of a place")
+def test_root_sends_no_file_that_the_owner_of_the_place_cannot_read(
+    tmp_path: Path, here: int
+) -> None:
+    """A private file of root that the owner has renamed into the place is refused; one that the
+    owner may read, one of a third user that submits mail, and all in a place of root are opened."""
+    for name, mode, user in (
+        ("private", 0o600, 0),
+        ("public", 0o644, 0),
+        ("submitted", 0o600, 12345),
+        ("own", 0o600, 65534),
+    ):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(mode)
+        os.chown(tmp_path / name, user, user)
+    os.close(files.open_outgoing("private", here, os.fstat(here)))
+
+    os.chown(tmp_path, 65534, 65534)
+
+    place = os.fstat(here)
+    for name in ("public", "submitted", "own"):
+        os.close(files.open_outgoing(name, here, place))
+    with pytest.raises(Refused, match="Permission denied"):
+        files.open_outgoing("private", here, place)
+    with pytest.raises(PermissionError):
+        files.open_outgoing("private", here, place, files.open_plain)
+
+
+def test_a_socket_is_bound_with_its_mode(here: int, tmp_path: Path) -> None:
+    """The mode is set by the umask, which is as before afterwards: no name is used twice."""
+    before = os.umask(0)
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            files.bind_socket(sock, "n" * 80, here, 0o200)
+        assert stat.S_IMODE((tmp_path / ("n" * 80)).stat().st_mode) == 0o200
+        assert os.umask(0) == 0
+    finally:
+        os.umask(before)
+
+
+def test_a_value_is_written_for_any_shell() -> None:
+    """Four characters are escaped, controls become spaces, what is not ASCII an underscore."""
+    written = {
+        "": 'K=""',
+        "a b": 'K="a b"',
+        '"$`\\': 'K="\\"\\$\\`\\\\"',
+        "a\nb\tc\x7f\x1b": 'K="a b c  "',
+        "caf\u00e9\u202e\udcff\x9b": 'K="caf____"',
+        "!#'~;&|<>*": 'K="!#\'~;&|<>*"',
+    }
+    assert {value: files.format_assignment("K", value)[:-1] for value in written} == written
+
+
+KEY, CLOSING, CONTROL = "expected KEY", "has no closing quote", "a control character"
+MORE = "unexpected characters after K"
+OTHERWISE: dict[str, tuple[bytes, ...]] = {
+    "control character in a comment": (b'# \x1b\nK="v"\n',),
+    "empty: a write was interrupted": (b"",),
+    "no newline at its end": (b'K="v"',),
+    "not UTF-8 at byte 3": (b'K="\xff"\n',),
+    'line 1: expected KEY="value"': (b"K=v\n", b"K='v'\n"),
+    KEY: (b' K="v"\n', b'="v"\n', b'0K="v"\n', b'K-L="v"\n', b'export K="v"\n', b"junk\n"),
+    f"line 1: {KEY}": ('\u00c9="v"\n'.encode(),),
+    f"line 1: K {CLOSING}": (b'K="v\n', b'K="v\nw"\n'),
+    "continues in the next line": (b'K="v\\\n',),
+    "line 1": (b'K="a\\nb\\"\n"\n',),
+    CLOSING: (b'K="v\\"\n',),
+    "has an unescaped \\$": (b'K="$(id)"\n',),
+    "has an unescaped `": (b'K="`id`"\n',),
+    MORE: (b'K="v"; id\n', b'K="v"#c\n', b'K="v"w\n', b'K="v" w\n', b'K="v"\r\n'),
+    CONTROL: (b'K="v\r"\n', b'K="\x1b"\n', b'K="\x00"\n'),
+    "line 3: unknown key L": (b'\n\nL="v"\n',),
+    "line 2: K is repeated": (b'K="v"\nK="w"\n',),
+    "line 1: K has a backslash after a non-ASCII character": ('K="\u4f60\\\\"\n'.encode(),),
+}
+
+
+def test_what_shells_could_read_otherwise_is_refused() -> None:
+    """The strict reader says which line and what was expected."""
+    for why, texts in OTHERWISE.items():
+        for data in texts:
+            with pytest.raises(Refused, match=why):
+                files.parse_assignments(data, lambda key: key == "K")
+
+
+def test_assignments_that_every_shell_reads_the_same_are_accepted() -> None:
+    """Comments, blank lines and the four escapes mean what they mean to a shell."""
+    values = {
+        **dict.fromkeys((b'K="v"\n', b'# c\n\n  \t\n  # d\nK="v" # e\n', b'K="v"  \t\n'), "v"),
+        b'K="a\\\\b\\"c\\$d\\`e"\n': 'a\\b"c$d`e',
+        **{b'K="a\\n\\w"\n': "a\\n\\w", b'K="a\tb"\n': "a\tb"},
+        'K="caf\u00e9\u2028"\n'.encode(): "caf\u00e9\u2028",
+        b'K="it\'s #1; a=b"\n': "it's #1; a=b",
+    }
+    for data, value in values.items():
+        assert files.parse_assignments(data, lambda key: key == "K") == {"K": value}
+
+
+def test_the_real_programs_task_files_are_read_and_written() -> None:
+    """Each field in its order, and the same bytes when it is written again."""
+    paths = sorted(GOLDEN.glob("*.task"))
+    assert len(paths) > 3
+    for path in paths:
+        data = path.read_bytes()
+        values = files.parse_assignments(data, lambda key: key.startswith("TASK_"))
+        assert list(values)[:2] == ["TASK_ID", "TASK_TYPE"]
+        assert len(values) == (10 if path.name == "dlq.task" else 8)
+        assert files.format_assignments(values) == data
+
+
+def test_the_real_programs_mail_metadata_is_read() -> None:
+    """A subject that a shell would run is refused with its line, or read literally if asked: a raw
+    value has both its quotes and no control character; other keys stay strict."""
+
+    def read(data: bytes, *raw: Any) -> dict[str, str]:
+        return files.parse_assignments(data, lambda key: key.startswith("MAIL_"), *raw)
+
+    good = (GOLDEN / "spool.text.meta.sh").read_bytes()
+    bad = (GOLDEN / "spool.file.injection.meta.sh").read_bytes()
+    values = read(good)
+    assert values["MAIL_SUBJECT"] == "[ALERT] Service failed"
+    assert files.format_assignments(values) == good
+    with pytest.raises(Refused, match="line 2: unexpected characters after MAIL_SUBJECT"):
+        read(bad)
+    literal = read(bad, files.MAIL_RAW)
+    assert literal["MAIL_SUBJECT"] == '[ALERT] "quoted" $(touch /tmp/pwned) `id`'
+    assert list(literal) == list(values)
+    heads = (b'SUBJECT="$', b'SUBJECT="', b"SUBJECT=$x", b'SUBJECT="$\0"', b'X="$x"')
+    for line in heads:
+        with pytest.raises(Refused, match="line 1"):
+            read(b"MAIL_" + line + b"\n", files.MAIL_RAW)
+
+
+OTHER = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root is redirected by other users")
+
+WAYS: dict[str, Callable[[Path], object]] = {
+    "walk": lambda path: os.close(files.open_path(str(path))),
+    "open": lambda path: os.close(files.open_folder(f"{path}/inner")),
+    "reach": lambda path: os.close(files.open_dir_path(f"{path}/inner", str(path))),
+    "list": lambda path: files.list_names(str(path)),
+    "make": lambda path: files.make_folder(f"{path}/made"),
+    "make all": lambda path: files.make_folders(f"{path}/made/deeper"),
+    "publish": lambda path: files.replace_file(f"{path}/inner/made", b""),
+    "append": lambda path: files.append(f"{path}/inner/made", b""),
+    "read": lambda path: os.close(files.open_file(f"{path}/file")),
+}
+
+
+def linked(folder: Path, target_owner: int, link_owner: int, at: int) -> tuple[Path, Path]:
+    """A link to a folder, which is in a folder `at` belongs to; the link, and what it leads to."""
+    target, around = folder / "target", folder / "around"
+    (target / "inner").mkdir(parents=True)
+    (target / "file").touch()
+    for path in (target, target / "inner", target / "file"):
+        os.chown(path, target_owner, target_owner)
+    around.mkdir()
+    link = around / "link"
+    link.symlink_to(target)
+    os.chown(link, link_owner, link_owner, follow_symlinks=False)
+    os.chown(around, at, at)
+    return link, target
+
+
+@as_root
+@pytest.mark.parametrize("way", WAYS)
+@each(
+    ("target_owner", "link_owner", "around", "followed"),
+    [
+        *((0, OTHER, OTHER, False), (0, OTHER, 0, False), (0, 0, OTHER, False)),
+        *((OTHER, OTHER, OTHER, True), (0, 0, 0, True)),
+    ],
+)
+def test_a_link_of_another_user_leads_root_nowhere_else(
+    tmp_path: Path, way: str, target_owner: int, link_owner: int, around: int, followed: bool
+) -> None:
+    """Nothing is opened or made in a folder of root's through a link that other users can make; a
+    place may be reached by a link of its owner, or of root."""
+    link, target = linked(tmp_path, target_owner, link_owner, around)
+    before = sorted(target.rglob("*"))
+    if followed:
+        WAYS[way](link)
+        return
+    with pytest.raises(PermissionError, match="a symbolic link of user 65534 leads"):
+        WAYS[way](link)
+    assert sorted(target.rglob("*")) == before
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("file", "folder", "why"),
+    [
+        ((0, 0, 0o640), (0, 0, 0o755), ""),
+        ((OTHER, OTHER, 0o640), (OTHER, OTHER, 0o750), ""),
+        ((OTHER, OTHER, 0o640), (0, 0, 0o755), f"belongs to user {OTHER}"),
+        ((0, 0, 0o640), (OTHER, OTHER, 0o750), "has a second hard link"),
+        ((0, 0, 0o640), (0, 0, 0o1777), "has a second hard link"),
+        ((777, 2000, 0o660), (OTHER, 2000, 0o2770), ""),
+        ((OTHER, OTHER, 0o640), (OTHER, 2000, 0o2770), "has a second hard link"),
+        ((OTHER, 2000, 0o660), (OTHER, 2000, 0o750), ""),
+        ((OTHER, 0, 0o660), (OTHER, 2000, 0o755), ""),
+        ((OTHER, 3000, 0o660), (OTHER, 2000, 0o2775), "is writable by group 3000"),
+        ((OTHER, 2000, 0o662), (OTHER, 2000, 0o2775), "is writable by all users"),
+    ],
+)
+def test_a_file_is_trusted_by_owner_group_and_links(
+    tmp_path: Path, file: tuple[int, int, int], folder: tuple[int, int, int], why: str
+) -> None:
+    """A backup's hard link and a group that is the folder's or ours change nothing; a link that
+    another user may have made, another group and write access for all are refused."""
+    inside = tmp_path / "folder"
+    inside.mkdir()
+    for path, (uid, gid, mode) in ((inside / "x", file), (inside, folder)):
+        path.touch()
+        os.chown(path, uid, gid)
+        path.chmod(mode)
+    if "group" not in why and "all users" not in why:
+        os.link(inside / "x", tmp_path / "backup")
+    seen, around = (inside / "x").stat(), inside.stat()
+    problem = files.file_problem(seen, around) or files.trust_problem(seen, around)
+    assert problem.startswith(why) and bool(problem) == bool(why)
+
+
+@as_root
+def test_a_hard_link_in_another_users_folder_is_not_read(tmp_path: Path) -> None:
+    """A log that is a second name of a file of root's is refused."""
+    secret, folder = tmp_path / "secret", tmp_path / "folder"
+    secret.touch()
+    folder.mkdir()
+    os.chown(folder, OTHER, OTHER)
+    (folder / "mail.log").hardlink_to(secret)
+    with pytest.raises(PermissionError, match="second hard link"):
+        files.open_file(f"{folder}/mail.log")
+
+
+def test_a_fifo_and_a_loop_of_links_keep_nobody_waiting(tmp_path: Path) -> None:
+    """What is no file is opened without a wait, or refused."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+    os.close(files.open_file(str(tmp_path / "fifo")))
+    with pytest.raises(OSError, match="symbolic links"):
+        files.open_path(str(tmp_path / "loop"))
+
+
+def _count(folder: Path) -> None:
+    CounterFiles(str(folder)).add("n")
+
+
+def _spend(folder: Path) -> None:
+    TokenBuckets(str(folder / "buckets"), {"mail": Rate(40, 5)}, lambda: 1e9).spend("mail")
+
+
+@each(("change", "lock"), [(_count, "n.lock"), (_spend, "buckets")])
+def test_a_shared_number_is_read_and_written_under_one_lock(
+    change: Callable[[Path], None], lock: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From reading a counter or a bucket to writing it, no other process gets its lock."""
+    seen: list[tuple[str, bool]] = []
+
+    def looking(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def look(*args: Any) -> Any:
+            with (tmp_path / lock).open("rb") as file:
+                seen.append((name, files.is_unclaimed(file.fileno())))
+            return call(*args)
+
+        return look
+
+    monkeypatch.setattr(os, "pread", looking("read", os.pread))
+    monkeypatch.setattr(files, "write", looking("write", files.write))
+    change(tmp_path)
+    assert seen == [("read", False), ("write", False)]

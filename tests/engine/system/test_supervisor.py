@@ -1,0 +1,218 @@
+"""The supervisor of a program: when we are killed by SIGKILL, no process of the program is left."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.system import supervisor as supervision
+from engine.system.supervisor import CannotRun, Program, SupervisorPool, run_supervised
+from tests.programs import a_script, needs
+
+ROOT = Path(__file__).parents[3]
+CALLER = """
+import os, sys
+from engine.system.supervisor import Program, run_supervised
+program = Program(sys.argv[1:], os.environ, b"x" * 1_000_000, grace=0.2)
+print(run_supervised(program, 60, lambda: False))
+"""
+"""Runs a program that is given more than fits into a pipe."""
+
+
+@contextmanager
+def caller_of(script: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that runs a script, and is killed in the end."""
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", CALLER, script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    ) as caller:
+        try:
+            yield caller
+        finally:
+            caller.kill()
+
+
+def ended(pidfds: list[int]) -> bool:
+    """Whether all of these processes end, in half a minute each."""
+    gone = [bool(select.select([fd], [], [], 30)[0]) for fd in pidfds]
+    for fd in pidfds:
+        os.close(fd)
+    return all(gone)
+
+
+SCRIPTS = [
+    "exec sleep 600",
+    "sleep 600 & echo $! >&3; exec sleep 600",
+    "trap '' TERM; sleep 600 & echo $! >&3; wait; wait",
+    # A process group of its own, as timeout(1) makes one.
+    "timeout 600 sh -c 'echo $$ >&3; exec sleep 600' & echo $! >&3; wait",
+    # A session of its own; the parent that made it has ended.
+    "(setsid sh -c 'echo $$ >&3; exec sleep 600' &); exec sleep 600",
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_no_process_outlives_the_caller(tmp_path: Path, script: str) -> None:
+    """When the caller is killed, the program, its descendants in any process group and session, and
+    the supervisor end."""
+    needs("timeout")
+    needs("setsid")
+    told = tmp_path / "pids"
+    os.mkfifo(told)
+    program = a_script(tmp_path / "program", f"exec 3> {told}; echo $PPID >&3; {script}")
+    with caller_of(program) as caller, told.open() as pids:
+        expected = 1 + script.count(">&3")
+        found = [os.pidfd_open(int(pids.readline())) for _ in range(expected)]
+        caller.kill()
+        assert ended(found)
+
+
+def test_a_killed_caller_never_ends_half_a_mail(tmp_path: Path) -> None:
+    """A program that was given half of its input sees no end of it, however long it lives on."""
+    told, gate = tmp_path / "pids", tmp_path / "gate"
+    os.mkfifo(told)
+    os.mkfifo(gate)
+    program = a_script(
+        tmp_path / "program",
+        f"trap '' TERM; head -c 200000 > /dev/null; echo $PPID > {told}; read x < {gate}\n"
+        f"cat > /dev/null; echo whole > {tmp_path}/whole",
+    )
+    with caller_of(program) as caller:
+        supervisor = os.pidfd_open(int(told.read_text()))
+        caller.kill()
+        caller.wait()
+        opened = os.open(gate, os.O_RDWR)
+        os.write(opened, b"go\n")
+        assert ended([supervisor])
+    os.close(opened)
+    assert not (tmp_path / "whole").exists()
+
+
+def test_a_killed_supervisor_leaves_no_program(tmp_path: Path) -> None:
+    """When the supervisor is killed, the caller kills the program, whose status is unknown."""
+    told = tmp_path / "pids"
+    os.mkfifo(told)
+    # Input is written after the PID is reported.
+    script = f"head -c 1 > /dev/null; echo $PPID $$ > {told}; exec sleep 600"
+    program = a_script(tmp_path / "program", script)
+    with caller_of(program) as caller:
+        supervisor, pid = map(int, told.read_text().split())
+        found = os.pidfd_open(pid)
+        os.kill(supervisor, signal.SIGKILL)
+        assert ended([found])
+        assert caller.stdout is not None
+        assert caller.stdout.readline().startswith(b"ProgramResult(status=None, ")
+
+
+def test_a_nul_or_a_lone_surrogate_starts_no_program() -> None:
+    """In arguments, environment or folder: nothing was started."""
+    for program in (
+        *(Program(["true", "a\0b"], {}), Program(["true", "\ud800"], {})),
+        *(Program(["true"], {"A": "a\0b"}), Program(["true"], {}, cwd="a\0b")),
+    ):
+        with pytest.raises(CannotRun) as caught:
+            run_supervised(program, 60, lambda: False)
+        assert not caught.value.started
+
+
+def test_an_error_after_the_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the supervisor fails while the program runs, the program is killed, with the reason."""
+
+    def fail(*_: object) -> bool:
+        raise ValueError("no way to follow")
+
+    monkeypatch.setattr(supervision._Supervisor, "_follow", fail)
+    with pytest.raises(CannotRun, match="no way to follow") as caught:
+        run_supervised(Program(["sleep", "600"], os.environ), 60, lambda: False)
+    assert caught.value.started
+
+
+def test_a_daemon_outlives_a_program_that_ended(tmp_path: Path) -> None:
+    """A process that a program put into a session of its own lives on after its normal end."""
+    needs("setsid")
+    told, gate = tmp_path / "pid", tmp_path / "gate"
+    os.mkfifo(told)
+    os.mkfifo(gate)
+    daemon = f"echo $$ > {told}; read x < {gate}"
+    script = f"(setsid sh -c '{daemon}' > /dev/null 2>&1 &); read pid < {told}; echo $pid"
+    ran = run_supervised(Program(["sh", "-c", script], os.environ), 60, lambda: False)
+    os.kill(int(ran.output), 0)
+    gate.write_text("go\n")
+    assert ran.status == 0
+
+
+def test_orphans_of_a_running_program_leave_no_zombies() -> None:
+    """The supervisor, whose children they become, waits for those that end."""
+    script = "pid=$(sh -c 'true & echo $!'); while [ -e /proc/$pid ]; do sleep 0.01; done"
+    assert run_supervised(Program(["sh", "-c", script], os.environ), 20, lambda: False).status == 0
+
+
+def parent_of_program(pool: SupervisorPool, script: str = "", fds: tuple[int, ...] = ()) -> int:
+    """The PID of the supervisor that ran a script."""
+    program = Program(["sh", "-c", f"echo $PPID; {script}"], os.environ, pass_fds=fds)
+    return int(pool.run(program, 60, lambda: False).output.split()[0])
+
+
+def test_a_supervisor_is_used_again(tmp_path: Path) -> None:
+    """Programs that follow each other have the same supervisor, each with its own environment,
+    input, output, folder and descriptors; nothing of one reaches the next."""
+    with SupervisorPool() as pool, (tmp_path / "open").open("w") as file:
+        fds = (file.fileno(),)
+        first = parent_of_program(pool, fds=fds)
+        script = f'echo $PPID $A "$(pwd)" "$(cat)"; echo x > /proc/self/fd/{fds[0]}; exit 7'
+        argv, env = ["sh", "-c", script], {"A": "1", "PATH": os.environ["PATH"]}
+        ran = pool.run(Program(argv, env, b"word", "/", fds), 60, lambda: False)
+        assert (ran.status, ran.output) == (7, f"{first} 1 / word\n".encode())
+        ran = pool.run(Program(["sh", "-c", "echo $A; cat"], {}, pass_fds=fds), 60, lambda: False)
+        assert (ran.status, ran.output) == (0, b"\n")
+        assert parent_of_program(pool, fds=fds) == first
+    assert (tmp_path / "open").read_text() == "x\n"
+
+
+def test_a_supervisor_with_a_child_left_is_not_used_again(tmp_path: Path) -> None:
+    """A daemon of a program that ended is not ended with the next program."""
+    needs("setsid")
+    gate, told = tmp_path / "gate", tmp_path / "pid"
+    os.mkfifo(gate)
+    os.mkfifo(told)
+    daemon = f"(setsid sh -c 'echo $$ > {told}; read x < {gate}' > /dev/null 2>&1 &); cat {told}"
+    with SupervisorPool() as pool:
+        program = Program(["sh", "-c", f"echo $PPID; {daemon}"], os.environ)
+        first, pid = pool.run(program, 60, lambda: False).output.split()
+        slow = Program(["sh", "-c", "echo $PPID; exec sleep 600"], os.environ)
+        ran = pool.run(slow, 0.2, lambda: False)
+        assert ran.end_reason == "timeout after 0.2 s"
+        assert ran.output.split() != [first]
+        os.kill(int(pid), 0)
+    gate.write_text("go\n")
+
+
+def test_an_idle_supervisor_holds_no_lock_and_may_be_killed(tmp_path: Path) -> None:
+    """The flock that a program inherits, or its supervisor keeps, is free when the program has
+    ended and we have closed it. A supervisor that was killed without a program is replaced."""
+    with SupervisorPool() as pool:
+        with (tmp_path / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            first = parent_of_program(pool, fds=(lock.fileno(),))
+            kept = Program(["true"], os.environ, kept_fds=(lock.fileno(),))
+            assert pool.run(kept, 60, lambda: False).status == 0
+            first = parent_of_program(pool, fds=(lock.fileno(),))
+        with (tmp_path / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fds = (lock.fileno(),)
+            supervisor = parent_of_program(pool, fds=fds)
+            found = os.pidfd_open(supervisor)
+            os.kill(supervisor, signal.SIGKILL)
+            assert ended([found])
+            assert parent_of_program(pool, fds=fds) not in (first, supervisor)

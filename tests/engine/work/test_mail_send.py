@@ -1,0 +1,211 @@
+"""The `mail_send` handler under a real worker: results for the task and for its mail."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.formats.nftban.store import NftbanStore, SpoolFolders
+from engine.model import State, Task
+from engine.policy import contract_retries
+from engine.system import files
+from engine.work.handlers import Context, Postponed
+from engine.work.mail_send import MailSend
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker, WorkerResult
+from tests.mail_sender import NOW, Office, Recorder, busy, marks, refusal, spooled
+from tests.tables import each
+
+
+class MailQueue:
+    """A queue, a mail sender, and a worker that delivers."""
+
+    def __init__(self, root: Path, *script: Exception | None) -> None:
+        self.way = Recorder(*script)
+        self.office = Office(root, self.way)
+        for word in ("pending", "work", "dlq", "mailspool"):
+            (root / word).mkdir(exist_ok=True)
+        spool = SpoolFolders(f"{root}/pending", f"{root}/work", f"{root}/dlq", f"{root}/mailspool")
+        self.store = NftbanStore(spool, self.office.clock)
+        self.post = self.office.limited_post()
+
+    def __enter__(self) -> MailQueue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    def add(self, payload: str) -> Task:
+        """Add a task for a spooled mail."""
+        task = verbs.enqueue("mail_send", NOW, "00000001", "Spooled mail", payload)
+        self.store.swap(None, task)
+        return self.now(task)
+
+    def run(self) -> WorkerResult:
+        """Run the worker once, as a timer does."""
+        services = WorkerServices(
+            log=lambda level, text: None,
+            gate=lambda kind: self.post.blocking_reason() if kind == "mail_send" else ("", None),
+        )
+        clock = self.office.clock
+        handlers = {"mail_send": MailSend(self.post)}
+        return Worker(
+            self.store, handlers, contract_retries(), services=services, clock=clock
+        ).process_next()
+
+    def now(self, task: Task) -> Task:
+        """The current value of a task."""
+        (item,) = self.store.scan({task.id})
+        assert isinstance(item, Task)
+        return item
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[MailQueue]:
+    """A queue whose transport accepts each mail."""
+    with MailQueue(tmp_path) as queue:
+        yield queue
+
+
+def test_a_delivered_mail_leaves_with_its_task(queue: MailQueue) -> None:
+    """After success neither task nor spool folder is left; one whose id and body have the real
+    program's form, metadata that names body.html for a body.txt, is delivered too.
+    """
+    root = queue.office.root
+    folder = root / "mailspool/mail-2026-11-20T09:46:04Z-a1b2c3d4"
+    folder.mkdir(parents=True)
+    (folder / "body.txt").write_text("the disk is full\n")
+    (folder / "meta.sh").write_text(
+        f'MAIL_TO="admin@example.com"\nMAIL_SUBJECT="[ALERT] Disk"\n'
+        f'MAIL_BODY_FILE="{folder}/body.html"\nMAIL_CREATED_EPOCH="1767787262"\n'
+    )
+    for payload in (spooled(root), f"{folder}/meta.sh"):
+        queue.add(payload)
+        assert queue.run().done == 1
+        assert list(queue.store.scan()) == []
+        assert not Path(payload).parent.exists()
+    ours, theirs = queue.way.accepted
+    assert ours.recipient == "admin@example.com"
+    assert (theirs.subject, theirs.id) == ("[ALERT] Disk", folder.name)
+    assert "the disk is full" in theirs.text
+
+
+def test_a_mail_refused_for_now_is_retried_later(queue: MailQueue) -> None:
+    """A mail refused for now waits by the retry table; the log counts its attempts on."""
+    queue.way.script = [busy(), busy("connect_refused")]
+    task = queue.add(spooled(queue.office.root))
+    waits = []
+    for _ in (1, 2):
+        assert queue.run().failed == 1
+        now = queue.now(task)
+        waits.append((now.due or 0.0) - queue.office.now)
+        queue.office.now = now.due or 0.0
+    assert (now.attempts, now.error) == (2, "connect_refused: 450 try again later")
+    assert queue.run().done == 1
+    assert waits == [60, 120]
+    log = queue.office.log()
+    assert [line.split(" transport")[0] for line in log if "ATTEMPT" in line] == [
+        f"[INFO] MAIL_SEND_ATTEMPT task_id={task.id} attempt={n}" for n in (1, 2, 3)
+    ]
+
+
+def test_a_mail_refused_for_good_is_dead(queue: MailQueue) -> None:
+    """A permanent refusal makes the task dead with its reason; the mail is kept."""
+    queue.way.script = [refusal()]
+    payload = spooled(queue.office.root)
+    task = queue.add(payload)
+    queue.run()
+    dead = queue.now(task)
+    assert (dead.state, dead.error) == (State.DEAD, "rejected_550: 550 no such user")
+    assert Path(payload).exists()
+
+
+@each(("spoil", "error"), [
+    (lambda meta: meta.unlink(), "Mail payload file not found: {meta}"),
+    (lambda meta: meta.write_text('MAIL_TO="a"\n'), "Mail payload missing MAIL_BODY_FILE"),
+    (lambda meta: (meta.parent / "body.txt").unlink(),
+     "Mail body file not found: {meta.parent}/body.txt"),
+], queue=MailQueue)  # fmt: skip
+def test_a_broken_mail_is_dead_in_the_contracts_words(
+    queue: MailQueue, tmp_path: Path, spoil: Callable[[Path], object], error: str
+) -> None:
+    """A spool folder without its parts fails for good with the real program's message, without
+    an attempt; log and delivery records have it."""
+    meta = Path(spooled(tmp_path))
+    task = queue.add(str(meta))
+    spoil(meta)
+    queue.run()
+    dead = queue.now(task)
+    assert (dead.state, dead.error) == (State.DEAD, error.format(meta=meta))
+    assert queue.way.asked == []
+    assert queue.office.log() == [
+        f"[ERROR] MAIL_SEND_RESULT task_id={task.id} status=failed retries=0 "
+        f"last_error=rejected_bad_mail: {dead.error}"
+    ]
+    record = (tmp_path / "mail/delivery.jsonl").read_text().splitlines()[-1]
+    assert '"result":"failed","reason":"rejected_bad_mail: Mail ' in record
+
+
+def test_a_bug_fails_the_task_with_its_name(queue: MailQueue) -> None:
+    """An exception of a transport fails the task by its name; the next attempt warns of a doubt."""
+    queue.way.script = [ZeroDivisionError("a bug")]
+    payload = spooled(queue.office.root)
+    task = queue.add(payload)
+    queue.run()
+    now = queue.now(task)
+    assert (now.state, now.attempts) == (State.PENDING, 1)
+    assert now.error == "ZeroDivisionError: a bug"
+    assert marks(payload) == {"trying"}
+    queue.office.now = now.due or 0.0
+    assert queue.run().done == 1
+    assert len([line for line in queue.office.log() if "may arrive twice" in line]) == 1
+
+
+def test_an_unmarked_mail_is_not_tried(queue: MailQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without disk space for the mark nothing is sent; the task has the reason and is kept."""
+    payload = spooled(queue.office.root)
+    task = queue.add(payload)
+
+    def refused(fd: int) -> None:
+        if Path(payload).parent in Path(f"/proc/self/fd/{fd}").readlink().parents:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(files, "fsync", refused)
+        queue.run()
+    now = queue.now(task)
+    assert (now.state, now.attempts) == (State.PENDING, 1)
+    assert now.error == "nothing was sent: No space left on device"
+    assert queue.way.asked == []
+    queue.office.now = now.due or 0.0
+    assert queue.run().done == 1
+
+
+def test_a_transport_suspended_after_the_claim_returns_the_task(queue: MailQueue) -> None:
+    """A transport suspended after the claim is not used, and no attempt counts."""
+    queue.office.suspend("sendmail")
+    task = queue.add(spooled(queue.office.root))._replace(attempts=2)
+    with pytest.raises(Postponed, match="suspended") as later:
+        MailSend(queue.post)(task, Context())
+    assert later.value.due == NOW + 60
+
+
+def test_a_worker_told_to_end_ends_the_attempt(tmp_path: Path) -> None:
+    """The transport itself asks the worker whether the attempt is cancelled."""
+    asked: list[bool] = []
+
+    class Patient(Recorder):
+        """A transport that asks."""
+
+        def send(self, mail: object, cancelled: Callable[[], bool]) -> None:
+            """Ask."""
+            asked.append(cancelled())
+
+    task = verbs.enqueue("mail_send", NOW, "00000001", "Spooled mail", spooled(tmp_path))
+    MailSend(Office(tmp_path, Patient()).post())(task, Context(is_cancelled=lambda: True))
+    assert asked == [True]

@@ -1,0 +1,247 @@
+"""Rescue of claimed tasks whose worker is gone, and tasks given up, with a lock and without one."""
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.kannader.store import KannaderStore, make_spool
+from engine.model import Lease, Missing, Problem, State, Task
+from engine.policy import RetryPolicy, contract_retries, retries_of, shipped_retries
+from engine.schedules import exponential
+from engine.store import Gone, Unavailable
+from engine.work.handlers import Context, Failed, Fatal
+from engine.work.rescuer import rescue_tasks, task_after_failure
+from engine.work.services import WorkerServices
+from engine.work.worker import Worker, WorkerResult
+from tests.engine.task_builders import NOW, Clock, a_task, tasks_in
+
+WHY = "worker ended while it ran: PID 4711 is gone"
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    """A store with nothing in it."""
+    return MemoryStore(MemoryTasks())
+
+
+def test_an_orphan_waits_like_any_failed_task(store: MemoryStore) -> None:
+    """A claimed task without a worker is pending again, one attempt and one wait later; rescued
+    again, there is nothing to rescue."""
+    store.swap(None, a_task(description="the orphan"))
+    list(store.take(NOW, "the dead", 1))
+    (outcome,) = rescue_tasks(store, contract_retries(), NOW + 0.7, WHY)
+    again = rescue_tasks(store, contract_retries(), NOW + 0.7, WHY)
+    (task,) = tasks_in(store)
+    assert (task.state, task.attempts, task.due) == (State.PENDING, 1, NOW + 60)
+    assert (task.error, task.lease, task.description) == (WHY, None, "the orphan")
+    assert (outcome.rev, outcome.error, again) == (task.rev, None, [])
+
+
+@pytest.mark.parametrize(
+    "policy", [contract_retries(), shipped_retries()], ids=["contract", "shipped"]
+)
+def test_a_task_that_ends_its_workers_is_given_up(store: MemoryStore, policy: RetryPolicy) -> None:
+    """A task that kills each worker that takes it is rescued as often as it may fail, then dead."""
+    now = NOW
+    store.swap(None, a_task())
+    for _ in range(policy.max_runs):
+        now += 1000
+        assert len(list(store.take(now, "the next victim", 1))) == 1
+        rescue_tasks(store, policy, now, WHY)
+    (task,) = tasks_in(store)
+    assert (task.state, task.attempts, task.error) == (State.DEAD, 3, WHY)
+
+
+def test_only_claimed_tasks_are_rescued(store: MemoryStore) -> None:
+    """A task that waits, is held, dead or trashed stays as it is."""
+    for number in range(4):
+        store.swap(None, a_task(number))
+    for seen, verb in zip(tasks_in(store), (verbs.hold, verbs.purge), strict=False):
+        store.swap(seen, verb(seen, NOW))
+    (claimed,) = store.take(NOW, "me", 1)
+    store.swap(claimed, verbs.give_up_task(claimed, "dead", 1))
+    before = tasks_in(store)
+    assert rescue_tasks(store, contract_retries(), NOW, WHY) == []
+    assert tasks_in(store) == before
+
+
+def test_a_task_that_another_finishes_meanwhile_is_left_alone() -> None:
+    """A task that moved since the rescue saw it is gone; the others are rescued all the same."""
+    memory = MemoryTasks()
+    store, theirs = MemoryStore(memory), MemoryStore(memory)
+    for number in (1, 2):
+        store.swap(None, a_task(number))
+    claimed = list(store.take(NOW, "me", 2))
+
+    class Overtaken(MemoryStore):
+        def scan(
+            self, touched: Collection[str] | None = None
+        ) -> Iterator[Task | Missing | Problem]:
+            yield from list(super().scan(touched))
+            theirs.swap(claimed[0], None)
+
+    first, second = rescue_tasks(Overtaken(memory), contract_retries(), NOW, WHY)
+    assert isinstance(first.error, Gone)
+    assert second.error is None
+    assert [(t.id, t.state) for t in tasks_in(store)] == [(a_task(2).id, State.PENDING)]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "state", "counted", "due"),
+    [
+        *((None, State.PENDING, 1, NOW + 60), (0, State.PENDING, 1, NOW + 60)),
+        *((1, State.PENDING, 2, NOW + 120), (2, State.PENDING, 3, NOW + 240)),
+        *((3, State.DEAD, 3, 0.0), (9, State.DEAD, 9, 0.0)),
+    ],
+)
+def test_the_contracts_table(attempts: int | None, state: State, counted: int, due: float) -> None:
+    """Failures wait 60, 120 and 240 s; the fourth one is the last, with three attempts counted."""
+    task = a_task(state=State.ACTIVE, attempts=attempts)
+    after = task_after_failure(task, "no", contract_retries(), NOW + 0.9)
+    assert (after.state, after.attempts, after.due, after.error) == (state, counted, due, "no")
+
+
+@pytest.mark.parametrize("refused", ["another may be doing it", ""])
+def test_a_task_that_may_not_be_given_up_stays_claimed(store: MemoryStore, refused: str) -> None:
+    """Where the store leaves a task where it is, the steps before its end are not done either."""
+    given_up: list[Task] = []
+    store.swap(None, a_task(attempts=3))
+    list(store.take(NOW, "the dead", 1))
+    way = State.ACTIVE, State.DEAD
+    store.edges = {**store.edges, way: store.edges[way]._replace(refusal=refused)}
+    (outcome,) = rescue_tasks(store, contract_retries(), NOW, WHY, giving_up=given_up.append)
+    (task,) = tasks_in(store)
+    assert bool(given_up) is not bool(refused)
+    assert task.state is (State.ACTIVE if refused else State.DEAD)
+    assert str(outcome.error or "") == refused
+
+
+# ---- a store that keeps nothing dead, and workers without a lock
+
+DAY = 86_400.0
+POLICY = retries_of(exponential(900, 14_400))._replace(lifetime=5 * DAY)
+"""Waits that double, and an end by age."""
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Now: the file system gives links its own time."""
+    return Clock(float(int(time.time())))
+
+
+@pytest.fixture
+def spool(tmp_path: Path, clock: Clock) -> KannaderStore:
+    """A spool that holds one mail for one recipient."""
+    make_spool(str(tmp_path / "spool"))
+    store = KannaderStore(str(tmp_path / "spool"), clock)
+    store.enqueue("me@here.example", ["you@there.example"], [b"Subject: hi\r\n\r\nhi\r\n.\r\n"])
+    return store
+
+
+def run_with(
+    store: KannaderStore,
+    clock: Clock,
+    error: Exception,
+    giving_up: Callable[[Task], None] = lambda task: None,
+    before: Callable[[], None] = lambda: None,
+) -> WorkerResult:
+    """Run a worker without a lock whose handler raises an error, until nothing is due."""
+
+    def handler(task: Task, context: Context) -> None:
+        before()
+        raise error
+
+    services = WorkerServices(before_giving_up=giving_up)
+    worker = Worker(store, {"mail": handler}, POLICY, services=services, clock=clock)
+    return worker.process_all(until_idle=True)
+
+
+def test_a_task_given_up_leaves_where_nothing_dead_is_kept(
+    spool: KannaderStore, clock: Clock
+) -> None:
+    """It is reported before the store has it, and then nothing of it is left."""
+    reported: list[tuple[Task, State]] = []
+
+    def report(task: Task) -> None:
+        reported.append((task, tasks_in(spool)[0].state))
+
+    run = run_with(spool, clock, Fatal("550 no such user"), report)
+    ((task, stored),) = reported
+    assert (task.state, task.error, stored) == (State.DONE, "550 no such user", State.ACTIVE)
+    assert (run.failed, tasks_in(spool)) == (1, [])
+
+
+def test_a_task_whose_end_cannot_be_reported_stays_claimed(
+    spool: KannaderStore, clock: Clock
+) -> None:
+    """Where the report fails, the task is not lost; where the store would refuse its end, nothing
+    is reported. Both outcomes are owed."""
+
+    def refuse(task: Task) -> None:
+        raise Unavailable("the disk is full")
+
+    assert run_with(spool, clock, Fatal("550"), refuse).owed == 1
+    (task,) = tasks_in(spool)
+    assert task.state is State.ACTIVE
+
+    def close_edge() -> None:
+        way = State.ACTIVE, State.DONE
+        spool.edges = {**spool.edges, way: spool.edges[way]._replace(refusal="not writable")}
+
+    reported: list[Task] = []
+    spool.swap(task, verbs.unclaim(task))
+    assert run_with(spool, clock, Fatal("550"), reported.append, close_edge).owed == 1
+    assert reported == []
+
+
+@pytest.mark.parametrize(("age", "left"), [(5 * DAY - 60, 1), (5 * DAY + 60, 0)])
+def test_age_ends_the_tries(spool: KannaderStore, clock: Clock, age: float, left: int) -> None:
+    """A mail that fails is tried again for five days, however often that was, and at least twice; a
+    task without a creation time is not given up because of its age."""
+    clock.now += age - 900
+    run_with(spool, clock, Failed("451"))
+    assert len(tasks_in(spool)) == 1
+    clock.now += 900
+    run_with(spool, clock, Failed("451"))
+    assert len(tasks_in(spool)) == left
+    task = Task("1", "mail", State.ACTIVE, 0.0, attempts=3)
+    assert POLICY.retry_delay(task, clock.now) == 7_200
+    assert POLICY.retry_delay(task._replace(created=clock.now - 6 * DAY), clock.now) is None
+
+
+def test_only_a_lapsed_claim_is_rescued(spool: KannaderStore, clock: Clock) -> None:
+    """A fresh claim of another worker is left to it; after an hour it counts as failed."""
+    (claimed,) = spool.take(clock.now, "another", 1)
+    rival = KannaderStore(spool._spool.root, clock)
+    run_with(rival, clock, AssertionError("it was taken"))
+    (before,) = tasks_in(rival)
+    clock.now += 3_700
+    run_with(rival, clock, AssertionError("it was taken"))
+    (after,) = tasks_in(rival)
+    rival.close()
+    assert (before.state, before.rev) == (State.ACTIVE, claimed.rev)
+    assert (after.state, after.attempts) == (State.PENDING, 1)
+    assert after.due is not None and after.due >= clock.now
+
+
+def test_a_claim_without_an_end_is_rescued_without_a_lock(store: MemoryStore) -> None:
+    """It ends with its owner: where no lock is, a worker there is alone."""
+    store.swap(None, Task("1", "job", State.PENDING, NOW))
+    list(store.take(NOW, str(os.getpid()), 1))
+    Worker(store, {}, POLICY, clock=Clock()).rescue()
+    (task,) = tasks_in(store)
+    assert (task.state, task.attempts) == (State.PENDING, 1)
+
+
+def test_the_edges_say_where_a_task_ends(spool: KannaderStore, store: MemoryStore) -> None:
+    """Among the dead where the store keeps them, else it counts as finished."""
+    assert verbs.given_up_state(spool.edges) is State.DONE
+    assert verbs.given_up_state(store.edges) is State.DEAD
+    held = Task("1", "mail", State.ACTIVE, 1.0, due=7.0, lease=Lease("me", 0.0))
+    end = held._replace(state=State.DONE, attempts=1, error="no", lease=None)
+    assert verbs.give_up_task(held, "no", 1, State.DONE) == end

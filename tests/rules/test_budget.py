@@ -1,0 +1,170 @@
+"""What a reader of a class meets: its methods and bases in the project, and what they share."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
+
+from tests.rules.test_layers import FUNCTIONS, MODULES, tree
+
+MAX_METHODS, MAX_BASES = 60, 4
+
+
+class Class(NamedTuple):
+    """A class of the project, as its text defines it."""
+
+    bases: list[str]
+    methods: frozenset[str]
+    stores: frozenset[str]
+    """Private attributes that it sets."""
+    uses: frozenset[str]
+
+
+def _name_of(node: ast.expr) -> str:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _read(node: ast.ClassDef) -> Class:
+    methods = frozenset(part.name for part in node.body if isinstance(part, FUNCTIONS))
+    private = [
+        part
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute)
+        and isinstance(part.value, ast.Name)
+        and (part.value.id, part.attr[:1]) == ("self", "_")
+        and part.attr[:2] != "__"
+    ]
+    targets = [
+        target
+        for part in node.body
+        if isinstance(part, ast.Assign | ast.AnnAssign)
+        for target in (part.targets if isinstance(part, ast.Assign) else [part.target])
+    ]
+    stored = {part.attr for part in private if isinstance(part.ctx, ast.Store)}
+    stored |= {each.id for each in targets if isinstance(each, ast.Name) and each.id[:1] == "_"}
+    return Class(
+        [_name_of(base) for base in node.bases],
+        methods,
+        frozenset(stored) - methods,
+        frozenset(part.attr for part in private) - methods,
+    )
+
+
+@cache
+def classes() -> Mapping[str, Class]:
+    """The classes of the project by name."""
+    return {
+        node.name: _read(node)
+        for name in MODULES
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+@cache
+def chain(name: str) -> tuple[str, ...]:
+    """A class and its bases in the project."""
+    above = [each for base in classes()[name].bases if base in classes() for each in chain(base)]
+    return tuple(dict.fromkeys((name, *above)))
+
+
+def _lowest() -> list[str]:
+    parents = {base for each in classes().values() for base in each.bases}
+    return [name for name in classes() if name not in parents]
+
+
+MANY_METHODS = {
+    "ClustersScreen": 85,
+    "ControlScreen": 68,
+    "GroupsScreen": 86,
+    "LockScreen": 78,
+    "LocksScreen": 64,
+    "LogScreen": 85,
+    "OperationsScreen": 66,
+    "OverviewScreen": 97,
+    "PlanScreen": 64,
+    "QueueScreen": 135,
+    "ReplayScreen": 69,
+    "TransportsScreen": 80,
+}
+"""Classes with more than 60 methods with those of their bases; a number may only get smaller."""
+
+MANY_BASES = {
+    "AbandonScreen": 7,
+    "ClustersScreen": 9,
+    "ControlScreen": 7,
+    "ControlsScreen": 6,
+    "FailuresScreen": 6,
+    "GroupsScreen": 9,
+    "LockScreen": 11,
+    "LocksScreen": 8,
+    "LogScreen": 8,
+    "OperationsScreen": 6,
+    "OverviewScreen": 11,
+    "PlanScreen": 8,
+    "QueueScreen": 13,
+    "ReplayScreen": 7,
+    "SendTestMailScreen": 7,
+    "SuspendScreen": 7,
+    "TaskScreen": 6,
+    "TransportsScreen": 8,
+    "WorkerScreen": 7,
+    "WorkersScreen": 6,
+}
+"""Classes with more than 4 bases in the project; a number may only get smaller."""
+
+SHARED = {
+    "AbandonScreen": 3,
+    "ClustersScreen": 3,
+    "ControlScreen": 4,
+    "DirectRun": 1,
+    "GroupsScreen": 3,
+    "Ledger": 1,
+    "LockScreen": 10,
+    "LocksScreen": 3,
+    "LongText": 1,
+    "OverviewScreen": 16,
+    "PlanScreen": 8,
+    "PullBackRun": 1,
+    "QueueScreen": 37,
+    "RowTable": 1,
+    "SendTestMailScreen": 3,
+    "SuspendScreen": 4,
+    "TransportsScreen": 1,
+    "WorkerScreen": 2,
+    "_JobNames": 2,
+}
+"""By class: how many private attributes one class of its chain sets and another uses; a number may
+only get smaller. Classes that share them are one object cut into a chain: give it parts."""
+
+
+def test_a_class_has_at_most_60_methods_with_those_of_its_bases() -> None:
+    """A larger one does several things: it has parts."""
+    numbers = {n: len(set().union(*(classes()[c].methods for c in chain(n)))) for n in _lowest()}
+    assert {name: n for name, n in numbers.items() if n > MAX_METHODS} == MANY_METHODS
+
+
+def test_a_class_has_at_most_4_bases() -> None:
+    """In a longer chain it takes too long to find where something is done."""
+    numbers = {name: len(chain(name)) - 1 for name in _lowest()}
+    assert {name: n for name, n in numbers.items() if n > MAX_BASES} == MANY_BASES
+
+
+def test_private_attributes_stay_in_their_class() -> None:
+    """What one class sets, no base and no subclass uses."""
+    numbers = {}
+    for name in _lowest():
+        each = [(one, classes()[one]) for one in chain(name)]
+        numbers[name] = len(
+            {
+                attribute
+                for one, owner in each
+                for attribute in owner.stores
+                if any(attribute in user.uses for other, user in each if other != one)
+            }
+        )
+    assert {name: n for name, n in numbers.items() if n} == SHARED

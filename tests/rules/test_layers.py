@@ -1,0 +1,285 @@
+"""Who may import whom: the packages of the engine and the console, held to one table."""
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PACKAGES = {
+    "engine.text": "",
+    "engine": "engine.text",
+    "engine.system": "engine",
+    "engine.locks": "engine.system",
+    "engine.logs": "engine.system",
+    "engine.mail": "engine.system",
+    "engine.operations": "engine.system",
+    "engine.config": "engine.locks",
+    "engine.destinations": "engine.config",
+    "engine.index": "engine.destinations engine.operations",
+    "engine.live": "engine.index",
+    "engine.mail.message": "engine.config engine.mail",
+    "engine.mail.transports": "engine.config engine.mail",
+    "engine.monitor": "engine.destinations engine.logs",
+    "engine.mail.send": "engine.mail.message engine.mail.transports engine.monitor",
+    "engine.replay": "engine.monitor engine.operations",
+    "engine.doctor": "engine.monitor engine.operations",
+    "engine.work": "engine.mail.send engine.operations",
+    "engine.delivery": "engine.destinations engine.work",
+    "engine.formats.base": "engine.config",
+    "engine.formats.nftban": "engine.formats.base",
+    "engine.formats.nftban.doctor": "engine.doctor engine.formats.nftban",
+    "engine.formats.kannader": "engine.formats.base",
+    "engine.formats.zgb": "engine.formats.base",
+    "engine.formats.bullmq": "engine.destinations engine.formats.base",
+    "engine.formats.bullmq.federation": "engine.delivery engine.formats.bullmq",
+    "engine.formats.zmailer.scheduling": "engine.config",
+    "engine.formats.zmailer.mailq": "engine.config",
+    "engine.formats.zmailer.mailq_store": "engine.formats.zmailer.mailq",
+    "engine.formats.zmailer.spool": "engine.formats.base",
+    "engine.formats.zmailer": "engine.mail.message engine.formats.zmailer.scheduling "
+    "engine.formats.zmailer.spool",
+    "engine.formats.zmailer.scheduler": "engine.formats.zmailer engine.formats.zmailer.mailq",
+    "engine.formats.zmailer.agents": "engine.mail.send engine.formats.zmailer",
+    "engine.demo": "engine.work engine.formats.nftban",
+    "themes": "",
+    "tui.format": "engine.live engine.monitor",
+    "tui.session": "engine.replay tui.format",
+    "tui.terminal": "tui.format",
+    "tui.widgets": "engine.config tui.terminal themes",
+    "tui.screens": "tui.session tui.widgets",
+    "tui.plan": "tui.screens",
+    "tui.log": "tui.screens",
+    "tui.operations": "tui.plan",
+    "tui.transports": "tui.plan",
+    "tui.task": "tui.transports",
+    "tui.locks": "tui.operations tui.task",
+    "tui.queue": "tui.operations tui.task",
+    "tui.groups": "tui.queue",
+    "tui.overview": "tui.queue",
+    "tui": "tui.groups tui.locks tui.log tui.overview",
+    "tui.cli.setup": "engine.formats.kannader engine.formats.zgb engine.formats.bullmq.federation "
+    "engine.formats.zmailer engine.formats.zmailer.mailq_store tui.session",
+    "tui.cli.plans": "tui.cli.setup tui.locks tui.operations",
+    "tui.cli.queue": "engine.delivery engine.doctor tui.cli.plans",
+    "tui.cli.formats.nftban": "engine.formats.nftban.doctor tui.cli.queue",
+    "tui.cli.formats.nftban.mail": "tui.cli.formats.nftban",
+    "tui.cli.formats.kannader": "tui.cli.queue",
+    "tui.cli.formats.zgb": "tui.cli.queue",
+    "tui.cli.formats.bullmq": "engine.demo engine.formats.bullmq.federation tui.cli.queue",
+    "tui.cli.formats.zmailer": "engine.demo engine.formats.zmailer.agents engine.formats.zmailer.scheduler "
+    "tui.cli.queue",
+    "tui.cli": "engine.demo engine.formats.kannader engine.formats.zgb tui tui.cli.setup "
+    "tui.cli.formats.bullmq",
+    "tui.cli.print": "tui.cli tui.cli.queue",
+    "tui.packaging": "tui.cli",
+}
+"""For each package those that it may import, each with all that they may import."""
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the project by its dotted name."""
+    found = {}
+    for package in ("engine", "tui", "themes"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts).removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def package_of(name: str) -> str:
+    """The package of a module; a package is its own."""
+    return name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    """The syntax tree of a module."""
+    return ast.parse(MODULES[name].read_text())
+
+
+@cache
+def imported(name: str) -> frozenset[str]:
+    """The modules that a module imports, also inside functions, by their full names."""
+    return frozenset(_imports(name))
+
+
+def _imports(name: str) -> Iterator[str]:
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            dots = "." * node.level + (node.module or "")
+            source = importlib.util.resolve_name(dots, package_of(name)) if node.level else dots
+            for alias in node.names:
+                whole = f"{source}.{alias.name}"
+                yield whole if whole in MODULES else source
+
+
+@cache
+def allowed(package: str) -> frozenset[str]:
+    """The packages that a package may import: those of its line, and all that those may import."""
+    direct = PACKAGES[package].split()
+    return frozenset({package, *direct}.union(*map(allowed, direct)))
+
+
+def test_a_package_imports_only_what_its_line_allows() -> None:
+    """A module imports its own package, the packages of its line, and what those may import."""
+    wrong = {
+        f"{name} imports {other}"
+        for name in MODULES
+        for other in imported(name)
+        if other in MODULES and package_of(other) not in allowed(package_of(name))
+    }
+
+    assert not wrong, "move the code, or change PACKAGES"
+
+
+def test_the_table_names_every_package_and_has_no_cycle() -> None:
+    """Each package with modules has a line, and the lines are in an order without a cycle."""
+    filled = {package_of(name) for name, path in MODULES.items() if path.name != "__init__.py"}
+
+    assert filled == {package for package in PACKAGES if package != "themes"}
+    TopologicalSorter({name: line.split() for name, line in PACKAGES.items()}).prepare()
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """The imports between modules have no cycle."""
+    ours = {n: {o for o in imported(n) if o in MODULES} - {n} for n in MODULES}
+
+    TopologicalSorter(ours).prepare()
+
+
+def test_a_package_has_a_charter() -> None:
+    """It says in one line what the package is for."""
+    for name in MODULES:
+        if MODULES[name].name == "__init__.py":
+            charter = ast.get_docstring(tree(name))
+            assert charter, name
+            assert len(charter.splitlines()[0]) <= 97, name
+
+
+def test_the_engine_knows_no_screen() -> None:
+    """No module of the engine imports textual, rich or the console, not even inside a function."""
+    wrong = {
+        f"{name} imports {other}"
+        for name in MODULES
+        if name.split(".")[0] == "engine"
+        for other in imported(name)
+        if other.split(".")[0] in {"textual", "rich", "tui", "themes"}
+    }
+
+    assert not wrong
+
+
+def test_what_prints_loads_no_textual() -> None:
+    """The formats of the console, and the commands that print, start without loading Textual."""
+    light = ("tui.format", "tui.cli.print", "tui.cli.plans")
+    names = [name for name in MODULES if name in light or package_of(name) in light]
+    code = f"import sys, {', '.join(names)}; print('textual' in sys.modules)"
+
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+    assert (run.stdout.strip(), run.stderr) == ("False", "")
+    assert "tui.format.keys" in names
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+OUR_PRIVATE = {"_replace", "_asdict", "_fields", "_exit"}
+"""Private names that are not Textual's: of NamedTuple and of `os`."""
+
+
+def test_only_the_terminal_uses_private_names_of_textual() -> None:
+    """Outside `tui.terminal` no module imports a private module of Textual, and none reads or
+    overrides a private attribute that our own code does not define: an update cannot break those.
+    """
+    screens = [n for n in MODULES if n.startswith("tui") and not n.startswith("tui.cli")]
+    above = [n for n in screens if package_of(n) != "tui.terminal"]
+    nodes = [node for n in above for node in ast.walk(tree(n))]
+    used = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    stored = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+    named = {node.id for node in nodes if isinstance(node, ast.Name)}
+    defined = {node.name for node in nodes if isinstance(node, FUNCTIONS)}
+    overridden = {
+        node.func.attr
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and ast.unparse(node.func.value) == "super()"
+    }
+    private = {n for n in used if n.startswith("_") and not n.startswith("__")} - OUR_PRIVATE
+
+    assert not private - stored - defined - named
+    assert not {name for name in overridden if name in private}
+    for name in above:
+        modules_of = {other for other in imported(name) if other.startswith("textual._")}
+        assert not modules_of, name
+
+
+FORMATS = frozenset(name.split(".")[2] for name in MODULES if name.startswith("engine.formats."))
+"""The names of the formats."""
+
+FORMAT_LISTS = ("tui.cli.setup.place_formats", "tui.cli.command_table")
+"""The table of formats and that of commands: the only modules that name those of a format."""
+
+OTHER_MEANINGS = {"engine.locks.lock_holder": "nftban"}
+"""Modules with a word that is no format's name there: the process name of a worker."""
+
+
+def format_of(module: str) -> str:
+    """The format whose module it is; "" for the modules that all formats share."""
+    parts = module.removeprefix("tui.cli.").removeprefix("engine.").split(".")
+    return parts[1] if parts[0] == "formats" and len(parts) > 1 and parts[1] != "base" else ""
+
+
+def named_functions(name: str) -> Iterator[str]:
+    """The modules whose functions a module names by texts: "MODULE:FUNCTION", below `tui.cli`."""
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for module in re.findall(r"([a-z_.]+):[a-z_]+\b", node.value):
+                yield from {module, f"tui.cli.{module}"} & MODULES.keys()
+
+
+def test_a_format_is_imported_by_itself_alone() -> None:
+    """No format imports another, and nothing else imports a format but the two lists, nor by a
+    text "MODULE:FUNCTION".
+    """
+    wrong = {
+        f"{name} imports {other}"
+        for name in MODULES
+        if name not in FORMAT_LISTS
+        for other in {*imported(name), *named_functions(name)}
+        if format_of(other) not in ("", format_of(name))
+    }
+
+    assert not wrong
+
+
+def test_a_format_is_named_by_its_own_modules_alone() -> None:
+    """Outside of them and the two lists no module has its name as a text: its store and its row
+    say what a format can do.
+    """
+    wrong = {
+        f"{name}:{node.lineno} has {node.value!r}"
+        for name in MODULES
+        if not format_of(name) and name not in FORMAT_LISTS
+        for node in ast.walk(tree(name))
+        if isinstance(node, ast.Constant) and node.value in {*FORMATS, "mailq"} - {"base"}
+        if OTHER_MEANINGS.get(name) != node.value
+    }
+
+    assert not wrong

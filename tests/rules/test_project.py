@@ -1,0 +1,156 @@
+"""The shape of the project itself: its folders, its packages, its declared needs."""
+
+import ast
+import importlib.metadata
+import importlib.resources
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from engine.version import VERSION
+from tui.packaging.backend import TOOLS
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = {"engine", "tui", "themes", "tests", "screenshots", ".ci"}
+PACKAGES = ["engine", "tui", "themes"]
+RUNTIME = {"textual", "watchfiles", "pyyaml", "humanize", "prometheus-client", "google-re2"}
+OPTIONAL = {
+    *("redis", "msgpack", "croniter", "psycopg", "httpx", "httpcore", "cryptography", "nacl"),
+}
+"""What an extra brings and only its own modules import; msgpack and croniter come with bullmq."""
+BUILD = {"hatchling", "shtab", "pypandoc"}
+"""What only the build of a package imports."""
+
+
+def git_files(*options: str) -> list[Path]:
+    """Return the files git lists here, or skip the test where there is no git to ask."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        pytest.skip("not in a git working tree")
+    trusted = ["-c", f"safe.directory={ROOT}"]
+    listed = subprocess.run(
+        ["git", *trusted, "ls-files", "-z", *options], cwd=ROOT, capture_output=True, check=True
+    )
+    names = listed.stdout.decode().split("\0")
+    return [Path(name) for name in names if name and (ROOT / name).is_file()]
+
+
+def pyproject() -> dict[str, Any]:
+    """Return pyproject.toml as read."""
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def names(requirements: list[str]) -> set[str]:
+    """Return the distribution names of some requirement lines."""
+    return {re.split(r"[^\w.-]", line, maxsplit=1)[0].lower() for line in requirements}
+
+
+def test_top_level_folders() -> None:
+    """The top level holds no folder that is not one of the named six."""
+    files = git_files("--cached", "--others", "--exclude-standard")
+    assert {file.parts[0] for file in files if len(file.parts) > 1} <= FOLDERS
+
+
+def test_no_init_below_tests() -> None:
+    """No folder of tests is a package."""
+    assert list((ROOT / "tests").rglob("__init__.py")) == []
+
+
+@pytest.mark.parametrize("package", ["engine", "tui", "themes"])
+def test_package_init_is_a_docstring(package: str) -> None:
+    """Importing a package runs nothing but its docstring."""
+    tree = ast.parse((ROOT / package / "__init__.py").read_text())
+    assert ast.get_docstring(tree)
+    assert len(tree.body) == 1
+
+
+def test_wheel_packages() -> None:
+    """The wheel is told to carry the engine, the console and the themes, and nothing more."""
+    assert pyproject()["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == PACKAGES
+
+
+@pytest.mark.parametrize("package", ["engine", "tui"])
+def test_typed(package: str) -> None:
+    """Each code package says that it carries its own types."""
+    assert (importlib.resources.files(package) / "py.typed").is_file()
+
+
+def test_themes_are_package_data() -> None:
+    """Every theme can be read as package data and is a YAML mapping."""
+    found = [f for f in importlib.resources.files("themes").iterdir() if f.name.endswith(".yaml")]
+    assert found
+    assert all(isinstance(yaml.safe_load(theme.read_text()), dict) for theme in found)
+
+
+def test_version_is_kept_once() -> None:
+    """The installed version is the one in engine/version.py, and no other file repeats it."""
+    assert importlib.metadata.version("spooldeck") == VERSION
+    modules = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
+    holding = [file for file in (*modules, ROOT / "pyproject.toml") if VERSION in file.read_text()]
+    assert holding == [ROOT / "engine/version.py"]
+
+
+def test_runtime_dependencies() -> None:
+    """The runtime dependencies are exactly these."""
+    assert names(pyproject()["project"]["dependencies"]) == RUNTIME
+
+
+def test_each_runtime_dependency_is_imported() -> None:
+    """What engine, tui and themes import is declared, and what is declared is imported."""
+    known = {"yaml": "pyyaml", "re2": "google-re2", "prometheus_client": "prometheus-client"}
+    roots = {
+        name.partition(".")[0]
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    # rich belongs to textual; _typeshed is known to type checkers only.
+    foreign = roots - sys.stdlib_module_names - set(PACKAGES) - {"rich", "_typeshed"}
+    assert {known.get(name, name) for name in foreign} - OPTIONAL - BUILD == RUNTIME
+
+
+def test_runtime_dependencies_are_bounded() -> None:
+    """Every runtime dependency has a lower bound and a cap."""
+    project = pyproject()["project"]
+    extras = project["optional-dependencies"]
+    users = ("bullmq", "deliver", "postgres", "federation")
+    lines = project["dependencies"] + [line for name in users for line in extras[name]]
+    lines = [line for line in lines if not line.startswith("spooldeck[")]
+    assert [line for line in lines if ">=" not in line or ",<" not in line] == []
+
+
+def test_the_tools_of_a_build_are_in_the_extra_package() -> None:
+    """What builds a wheel from a git tree is in the extra `package`, in the same versions."""
+    assert {*TOOLS} <= {*pyproject()["project"]["optional-dependencies"]["package"]}
+
+
+def test_textual_is_exact_in_the_extra_test() -> None:
+    """The tests draw with one exact version of textual, within what users may have."""
+    test = pyproject()["project"]["optional-dependencies"]["test"]
+    (pin,) = [line for line in test if line.startswith("textual=")]
+    assert pin == f"textual=={importlib.metadata.version('textual')}"
+
+
+def test_command() -> None:
+    """The command is spooldeck, and it starts in tui.cli."""
+    assert pyproject()["project"]["scripts"] == {"spooldeck": "tui.cli:main"}
+
+
+def test_speaks_only_of_itself() -> None:
+    """No text file of the project points to a shared folder outside it."""
+    outside = ("../" + "shared").encode()
+    tracked = git_files("--cached", "--others", "--exclude-standard")
+    assert [file for file in tracked if outside in (ROOT / file).read_bytes()] == []

@@ -1,0 +1,544 @@
+"""`federation work` as a process, on the two queues of a server, from the job to the peer."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from engine.config.place_address import parse_address
+from engine.destinations.destination import Destination
+from engine.formats.bullmq.federation.jobs import (
+    DELIVERY_QUEUE,
+    HEALTH_QUEUE,
+    PATHS,
+    POST,
+    delivery_job,
+    probe_id,
+    probe_job,
+)
+from engine.formats.bullmq.federation.keys import write_keys
+from engine.formats.bullmq.image import NewJob
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
+from tests import command, federation_peers
+from tests.bullmq_workers import until
+from tests.federation_peers import Fault, Peer
+from tests.federation_sender import Sender, post
+from tests.node_packages import install
+from tests.redis_server import TestServer
+
+CONFIG = """
+destinations: sqlite://{database}
+outbox: {{table: delivery_jobs, field: deliveryJobId, attempts: attempts,
+    last_attempt: last_attempted_at}}
+stores:
+  bullmq: {{lease: 1, stalled_check: 0.5}}
+federation:
+  origin: {origin}
+  keys: {folder}/keys
+  allow: [127.0.0.0/8]
+  follows: follows
+  profile: {profile}
+  probes: {probes}
+  breaker: {breaker}
+"""
+QUICK = {"attempts": 5, "backoff": {"type": "exponential", "delay": 20}}
+"""The options of the queue with a second of 4 ms."""
+
+
+class Site:
+    """Our server with its queues; commands run as processes."""
+
+    def __init__(self, sender: Sender, url: str, client: redis.Redis, folder: Path) -> None:
+        self.sender, self.url, self.client, self.folder = sender, url, client, folder
+        self.started: list[command.Popen[str]] = []
+        write_keys(str(folder / "keys"), sender.home.keys)
+        self.configure()
+
+    def configure(self, **settings: str) -> None:
+        """Write the configuration."""
+        values = {"profile": "default", "probes": "linear 100ms +200ms limit 5", "breaker": "false"}
+        text = CONFIG.format(
+            database=self.sender.database.text.removeprefix("sqlite://"),
+            origin=self.sender.home.url,
+            folder=self.folder,
+            **values | settings,
+        )
+        (self.folder / "config.yaml").write_text(text)
+
+    def words(self, *words: str) -> list[str]:
+        """The command line of a command of the federation."""
+        return ["--config", str(self.folder / "config.yaml"), "federation", *words]
+
+    def work(self, *options: str) -> "command.Popen[str]":
+        """Start a worker."""
+        with (self.folder / "log").open("a") as log:
+            words = self.words("work", *options, self.url)
+            process = command.Popen(words, stdout=log, stderr=log, text=True)
+        self.started.append(process)
+        return process
+
+    def run(self, *words: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+        """Run a command to its end."""
+        return command.run(self.words(*words), capture_output=True, text=True, **options)
+
+    def add(
+        self, server: str, row: str = "row", payload: str | None = None, **options: object
+    ) -> str:
+        """Add a delivery, of a post without a payload; return the id of its job."""
+        self.sender.add_row(row)
+        target = f"{server}{PATHS[POST]}"
+        job = delivery_job(POST, server, target, payload or json.dumps(post(row)), row)
+        fields = job._replace(options=QUICK | options)._asdict()
+        with closing(BullmqStore(parse_place(parse_address(self.url)))) as store:
+            return store.add_job(NewJob(**fields)).id.partition("/")[2]
+
+    def add_probe(self, server: str, number: int, delay: float) -> None:
+        """Add the job of a probe."""
+        with closing(BullmqStore(parse_place(parse_address(self.url)))) as store:
+            store.add_job(NewJob(**probe_job(server, number, delay)._asdict()))
+
+    def count(self, state: str, queue: str = DELIVERY_QUEUE) -> int:
+        """The number of jobs in a sorted set of a queue."""
+        return int(self.client.zcard(f"bull:{queue}:{state}"))
+
+    def field(self, job: str, *names: str) -> list[Any]:
+        """Fields of a delivery."""
+        found: list[Any] = self.client.hmget(f"bull:{DELIVERY_QUEUE}:{job}", *names)
+        return found
+
+    def promote(self, task: str) -> None:
+        """Let a job run now, as an operator does."""
+        words = ["promote", self.url, "--id", task, "--apply", "1", "--reason", "now"]
+        ran = command.run(words, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+
+    def rows(self) -> set[str]:
+        """The keys in the outbox."""
+        return {key for (key,) in self.sender.sql("SELECT id FROM delivery_jobs")}
+
+
+@pytest.fixture
+def site(
+    sender: Sender,
+    redis_server: TestServer,
+    redis_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Site]:
+    """Our server; its workers are ended by their PID."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr("engine.config.place_address.ROOT_STATE_FOLDER", str(tmp_path / "state"))
+    with redis_server.client() as client:
+        one = Site(sender, redis_url, client, tmp_path)
+        yield one
+        for process in one.started:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def test_a_job_is_delivered_and_its_row_removed(site: Site, peer: Peer) -> None:
+    """An unknown server: discovered, registered, delivered; the job is completed with what the peer
+    acknowledged, and the row is gone. The worker ends by a signal."""
+    job = site.add(peer.url)
+    worker = site.work()
+    until(lambda: site.count("completed") == 1 and not site.rows())
+    assert site.field(job, "atm", "returnvalue") == ["1", '"acknowledged"']
+    assert (len(peer.registered), len(peer.received)) == (1, 1)
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(60) == 0
+    assert "1 done, 0 failed" in (site.folder / "log").read_text()
+
+
+@pytest.mark.deep
+def test_two_failures_then_a_success(site: Site, peer: Peer) -> None:
+    """503 twice, then 200: completed after three attempts."""
+    peer.script.extend([federation_peers.status(503), federation_peers.status(503)])
+    job = site.add(peer.url)
+    site.work()
+    until(lambda: site.count("completed") == 1 and not site.rows())
+    assert (site.field(job, "atm"), peer.posts) == (["3"], 3)
+
+
+@pytest.mark.deep
+def test_row_18_the_fifth_failure_is_the_last(site: Site, peer: Peer) -> None:
+    """503 five times: failed, its row stays; all are one error cluster."""
+    peer.script.extend([federation_peers.status(503)] * 10)
+    jobs = [site.add(peer.url, row) for row in ("a", "b")]
+    site.work()
+    until(lambda: site.count("failed") == 2)
+    assert [site.field(job, "atm") for job in jobs] == [["5"], ["5"]]
+    assert (site.rows(), peer.posts) == ({"a", "b"}, 10)
+    words = ["clusters", "--json", site.url]
+    said = command.run(words, capture_output=True, text=True, check=True).stdout
+    (cluster,) = map(json.loads, said.splitlines())
+    assert (cluster["count"], cluster["error"][:8]) == (2, "[HTTP_50")
+
+
+OUTCOMES: Mapping[str, tuple[Sequence[Fault], str, str]] = {
+    "404": ([federation_peers.status(404)] * 5, "failed 1 kept", "failed 5 kept"),
+    "501": ([federation_peers.status(501)] * 5, "failed 1 kept", "failed 5 kept"),
+    "503": ([federation_peers.status(503)] * 5, "failed 5 kept", "failed 5 kept"),
+    "reset": ([federation_peers.reset] * 5, "failed 5 kept", "failed 5 kept"),
+    "conflict": ([federation_peers.applied_then(503)], "completed 2 deleted", "failed 5 kept"),
+    "html": ([federation_peers.html], "failed 1 kept", "failed 1 kept"),
+    "bare": ([federation_peers.says({"status": "ok"})], "completed 1 deleted", "failed 1 kept"),
+    "payload": ([], "failed 1 deleted", "failed 1 deleted"),
+    "blocked": ([], "failed 1 deleted", "failed 1 deleted"),
+}
+"""Faults of a peer; state and attempts of the job, and its row, by default and with `sipher`."""
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("profile", ["default", "sipher"])
+def test_a_worker_ends_each_job_as_the_profile_says(site: Site, profile: str) -> None:
+    """State, attempts and row of the outbox of each failing job, as in the table of errors."""
+    site.configure(profile=profile)
+    with ExitStack() as closed:
+        jobs = {}
+        for case, (script, *_) in OUTCOMES.items():
+            one = closed.enter_context(Peer())
+            one.script.extend(script)
+            site.sender.know(one, blocked="spam" if case == "blocked" else "")
+            jobs[case] = site.add(one.url, case, payload="null" if case == "payload" else None)
+        site.work()
+        until(lambda: site.count("failed") + site.count("completed") == len(jobs))
+        is_literal = profile == "sipher"
+        expected = {case: said[2] if is_literal else said[1] for case, said in OUTCOMES.items()}
+        gone = {case for case, said in expected.items() if said.endswith("deleted")}
+        until(lambda: site.rows() == set(jobs) - gone)
+    found = {}
+    for case, job in jobs.items():
+        (attempts,) = site.field(job, "atm")
+        is_done = site.client.zscore(f"bull:{DELIVERY_QUEUE}:completed", job) is not None
+        row = "deleted" if case in gone else "kept"
+        found[case] = f"{'completed' if is_done else 'failed'} {attempts} {row}"
+    assert found == expected
+
+
+@pytest.mark.deep
+def test_a_closed_server_is_probed_and_its_jobs_are_sent_again(site: Site, peer: Peer) -> None:
+    """Refused: unhealthy, with one probe of the expected id however many jobs fail. It comes back,
+    the probe passes, and the failed jobs are delivered by one retry of all of them."""
+    site.configure(probes='"linear 5m +10m limit 5"')
+    site.sender.know(peer)
+    peer.close()
+    for row in ("a", "b", "c"):
+        site.add(peer.url, row, attempts=2)
+    site.work()
+    until(lambda: site.count("failed") == 3)
+    (planned,) = site.client.zrange(f"bull:{HEALTH_QUEUE}:delayed", 0, -1)
+    assert planned == probe_id(peer.url, 0)
+    assert site.rows() == {"a", "b", "c"}
+    seen = site.sender.destination(peer.url)
+    assert (seen.healthy, seen.reason, seen.probes) == (False, "REFUSED", 0)
+    peer.open()
+    site.promote(f"{HEALTH_QUEUE}/{planned}")
+    until(lambda: site.sender.destination(peer.url).healthy)
+    until(lambda: not site.client.exists(f"bull:{HEALTH_QUEUE}:{planned}"))
+    words = ["replay", site.url, "--rate", "now", "--canary", "none", "--apply", "3"]
+    ran = command.run([*words, "--reason", "it is back"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    until(lambda: site.count("completed") == 3 and not site.rows())
+    assert len(peer.applied) == 3
+
+
+@pytest.mark.deep
+def test_five_probes_are_the_last(site: Site, peer: Peer) -> None:
+    """Each failed probe plans the next one, after the fifth there is none."""
+    site.configure(probes='"linear 10ms +10ms limit 5"')
+    site.sender.know(peer)
+    peer.close()
+    site.add(peer.url, attempts=1)
+    site.work()
+    until(lambda: site.sender.destination(peer.url).probes == 5)
+    until(lambda: site.sender.destination(peer.url).next_probe is None)
+    until(lambda: site.client.zcard(f"bull:{HEALTH_QUEUE}:delayed") == 0)
+    assert [site.count(state, HEALTH_QUEUE) for state in ("completed", "failed")] == [0, 0]
+
+
+@pytest.mark.deep
+def test_a_job_of_a_killed_worker_is_sent_twice_and_applied_once(site: Site, peer: Peer) -> None:
+    """kill -9 while the peer answers: another worker sends it again, the peer answers 409, which
+    counts as applied; the row is removed."""
+    site.sender.know(peer)
+    peer.script.append(federation_peers.applied_then_sleep)
+    job = site.add(peer.url)
+    worker = site.work()
+    until(lambda: peer.posts == 1 and peer.applied)
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+    site.work()
+    until(lambda: site.count("completed") == 1 and not site.rows())
+    peer.woken.set()
+    assert (peer.posts, len(peer.applied)) == (2, 1)
+    assert site.field(job, "atm", "stc", "returnvalue") == [
+        "1",
+        "1",
+        '"applied by an earlier attempt"',
+    ]
+
+
+@pytest.mark.deep
+def test_deliveries_wait_while_the_breaker_is_open(site: Site, peer: Peer) -> None:
+    """With `breaker` a job for an unhealthy server waits for the next probe and uses no attempt."""
+    site.configure(breaker="true", probes='"fixed 5m limit 5"')
+    site.sender.know(peer)
+    peer.close()
+    site.add(peer.url, "a", attempts=1)
+    site.work()
+    until(lambda: site.count("failed") == 1)
+    job = site.add(peer.url, "b", attempts=1)
+    until(lambda: site.count("delayed") == 1)
+    peer.open()
+    site.promote(f"{HEALTH_QUEUE}/{probe_id(peer.url, 0)}")
+    until(lambda: site.sender.destination(peer.url).healthy)
+    assert site.field(job, "atm") == ["0"]
+    site.promote(f"{DELIVERY_QUEUE}/{job}")
+    until(lambda: site.count("completed") == 1)
+    assert (site.field(job, "atm"), peer.posts) == (["1"], 1)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("profile", ["default", "sipher"])
+def test_two_workers_deliver_each_job_once(site: Site, peer: Peer, profile: str) -> None:
+    """40 jobs for one unknown server on two workers: each arrives once; it is registered."""
+    site.configure(profile=profile)
+    for number in range(40):
+        site.add(peer.url, str(number))
+    site.work()
+    site.work()
+    until(lambda: site.count("completed") == 40 and not site.rows())
+    assert (len(peer.received), len(peer.applied)) == (40, 40)
+    assert site.sender.destination(peer.url).healthy
+
+
+@pytest.mark.deep
+def test_node_adds_and_our_worker_delivers(
+    site: Site, peer: Peer, redis_server: TestServer
+) -> None:
+    """BullMQ 5 on Node adds jobs with the options of the queue: good ones arrive, a bad one fails
+    after one attempt; the waits of one that is refused are stored as 5, 10, 20 and 40 seconds."""
+    if not redis_server.url.startswith("redis+unix://"):
+        pytest.skip("needs a server on a socket")
+    modules = install("5")
+    site.sender.know(peer)
+    with Peer() as gone:
+        site.sender.know(gone)
+    data = [
+        json.loads(delivery_job(POST, url, f"{url}{PATHS[POST]}", text, row).data)
+        for url, text, row in (
+            (peer.url, json.dumps(post("1")), "1"),
+            (peer.url, "null", "2"),
+            (gone.url, json.dumps(post("3")), "3"),
+        )
+    ]
+    for one in data:
+        site.sender.add_row(one["deliveryJobId"])
+    socket = redis_server.url.removeprefix("redis+unix://")
+    script = Path(__file__).with_name("deliver.cjs")
+    words = ["node", str(script), socket, json.dumps([[POST, one] for one in data])]
+    environment = {**os.environ, "NODE_PATH": str(modules), "NODE_NO_WARNINGS": "1"}
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    _, bad, refused = json.loads(ran.stdout)
+    site.work()
+    until(lambda: site.count("completed") == 1 and site.count("failed") == 1)
+    until(lambda: site.rows() == {"3"})
+    assert site.field(bad, "atm", "failedReason")[0] == "1"
+    delays = []
+    for attempt in range(1, 5):
+        until(lambda attempt=attempt: site.field(refused, "atm") == [str(attempt)])  # type: ignore[misc]
+        until(lambda: site.count("delayed") == 1)
+        delays.append(round(int(site.field(refused, "delay")[0]), -2))
+        site.promote(f"{DELIVERY_QUEUE}/{refused}")
+    until(lambda: site.count("failed") == 2)
+    assert delays == [5000, 10000, 20000, 40000]
+    assert site.field(refused, "atm") == ["5"]
+
+
+@pytest.mark.deep
+def test_stored_delays_of_probes_are_those_of_the_real_scale(site: Site, peer: Peer) -> None:
+    """300, 900, 1500, 2100 and 2700 seconds, as milliseconds in the jobs."""
+    site.configure(probes='"linear 5m +10m limit 5"')
+    site.sender.know(peer)
+    peer.close()
+    site.add(peer.url, attempts=1)
+    site.work()
+    delays = []
+    for number in range(5):
+        key = f"bull:{HEALTH_QUEUE}:{probe_id(peer.url, number)}"
+        until(lambda key=key: site.client.exists(key))  # type: ignore[misc]
+        delays.append(int(str(site.client.hget(key, "delay"))))
+        site.promote(f"{HEALTH_QUEUE}/{probe_id(peer.url, number)}")
+    assert [round(delay, -3) for delay in delays] == [300000, 900000, 1500000, 2100000, 2700000]
+    until(lambda: site.sender.destination(peer.url).next_probe is None)
+
+
+@pytest.mark.parametrize("planned", ["later", "lost", "ended"])
+def test_a_probe_now_runs_the_job_of_the_probe(site: Site, peer: Peer, planned: str) -> None:
+    """`destinations probe` makes the job of the next probe due now; it adds one that was lost, and
+    one after the last."""
+    number = 5 if planned == "ended" else 2
+    due = None if planned == "ended" else site.sender.now + 900
+    site.sender.know(peer, healthy=False, reason="REFUSED", probes=number, next_probe=due)
+    if planned == "later":
+        site.add_probe(peer.url, number, 900.0)
+    words = ["--config", str(site.folder / "config.yaml"), "destinations", "probe", peer.url]
+    ran = command.run([*words, site.url, "--apply", "1"], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    waiting = site.client.lrange(f"bull:{HEALTH_QUEUE}:wait", 0, -1)
+    assert (waiting, site.count("delayed", HEALTH_QUEUE)) == ([probe_id(peer.url, number)], 0)
+    seen = site.sender.destination(peer.url)
+    assert seen.next_probe == pytest.approx(time.time(), abs=60)
+
+
+@pytest.mark.deep
+def test_a_probe_that_a_wrong_clock_planned_is_made_due(site: Site, peer: Peer) -> None:
+    """A server failed while the clock was a day ahead: its probe is planned in a day. A worker that
+    starts, with the right clock, lets it run now."""
+    day = 86_400.0
+    ahead = site.sender.now + day
+    site.sender.know(
+        peer, healthy=False, reason="REFUSED", last_failure=ahead, next_probe=ahead + 300
+    )
+    site.add_probe(peer.url, 0, day + 300)
+    site.work()
+    until(lambda: site.sender.destination(peer.url).healthy)
+    assert site.count("delayed", HEALTH_QUEUE) == 0
+
+
+def test_enqueue_adds_a_job_with_the_options_of_the_queue(site: Site, peer: Peer) -> None:
+    """5 attempts, 5 seconds and twice as long each time, kept for a day or a week; the payload is
+    as it was given."""
+    text = '{ "method":"FEDERATE_POST", "post": {"id": "ü"}}'
+    ran = site.run("enqueue", site.url, peer.url, POST, "--payload", text, "--row", "r1")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    job = site.client.hgetall(f"bull:{DELIVERY_QUEUE}:1")
+    assert ran.stdout == f"{DELIVERY_QUEUE}/1\n"
+    options = json.loads(str(job["opts"]))
+    assert options["attempts"] == 5
+    assert options["backoff"] == {"type": "exponential", "delay": 5000}
+    assert (options["removeOnComplete"], options["removeOnFail"]) == (
+        {"age": 86400},
+        {"age": 604800},
+    )
+    assert json.loads(str(job["data"])) == {
+        "deliveryJobId": "r1",
+        "targetUrl": f"{peer.url}{federation_peers.POSTS}",
+        "serverUrl": peer.url,
+        "payload": text,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["{server}", POST, "--payload", "null"], "expected an object with the text method"),
+        (["{server}", POST, "--payload", "{{"], "payload is not JSON"),
+        (["ftp://x", POST, "--payload", '{{"method":"INSERT"}}'], "http"),
+        (["{server}", "other", "--payload", '{{"method":"INSERT"}}'], "--path: expected /PATH"),
+    ],
+)
+def test_enqueue_refuses_what_would_fail(
+    site: Site, peer: Peer, words: list[str], expected: str
+) -> None:
+    """A wrong payload or server is refused with exit 64, and nothing is added."""
+    ran = site.run("enqueue", site.url, *(word.format(server=peer.url) for word in words))
+    assert ran.returncode == 64
+    assert expected in ran.stderr
+    assert site.client.keys() == []
+
+
+def test_keys_are_made_once_and_only_public_halves_are_printed(site: Site, peer: Peer) -> None:
+    """The four files are made in an empty folder; then they are printed, with the servers that are
+    known, as text. A forgotten server is discovered again."""
+    site.sender.know(peer)
+    extra = site.sender.destination(peer.url).extra
+    site.sender.registry.swap(None, Destination("http://\x1b]0;x", extra=extra))
+    first = site.run("keys", site.url)
+    own = site.sender.home.keys.texts()
+    assert first.returncode == 0
+    for name, text in own.items():
+        assert (text in first.stdout) == ("PRIVATE" not in name)
+    assert f"{peer.url} " in first.stdout
+    assert "\x1b" not in first.stdout
+    forgot = site.run("keys", site.url, "--forget", peer.url)
+    assert forgot.stdout.endswith("forgotten\n")
+    assert site.sender.destination(peer.url).extra == {}
+    os.rename(site.folder / "keys", site.folder / "old")  # noqa: PTH104
+    (site.folder / "keys").mkdir(0o700)
+    made = site.run("keys", site.url)
+    assert made.returncode == 0
+    assert own["FEDERATION_PUBLIC_KEY"] not in made.stdout
+    assert site.run("keys", site.url).stdout == made.stdout
+    assert {path.stat().st_mode & 0o777 for path in (site.folder / "keys").iterdir()} == {0o600}
+
+
+def test_no_command_shows_a_secret(site: Site, peer: Peer) -> None:
+    """Neither output nor log nor Redis has a private key, whatever fails."""
+    secrets = [text for name, text in site.sender.home.keys.texts().items() if "PRIVATE" in name]
+    site.add(peer.url)
+    peer.script.append(federation_peers.ack_for_other_key)
+    worker = site.work("--until-idle")
+    assert worker.wait(60) == 0
+    ran = site.run("doctor", site.url)
+    texts = [ran.stdout, ran.stderr, json.dumps(site.client.hgetall(f"bull:{DELIVERY_QUEUE}:1"))]
+    texts += [path.read_text("utf-8", "replace") for path in site.folder.rglob("*.log")]
+    texts.append((site.folder / "log").read_text())
+    assert not [secret for secret in secrets for text in texts if secret in text]
+
+
+def test_doctor_lists_orphans_and_servers(site: Site, peer: Peer) -> None:
+    """Rows without a job, jobs whose row is gone, servers whose probes have ended; exit 1. A job
+    that was added without a row is none of them."""
+    words = ["enqueue", site.url, peer.url, POST, "--payload", '{"method":"INSERT"}']
+    assert site.run(*words).returncode == 0
+    site.add(peer.url, "with row")
+    site.add(peer.url, "gone")
+    site.sender.sql("DELETE FROM delivery_jobs WHERE id = 'gone'")
+    site.sender.add_row("orphan")
+    site.sender.know(peer, healthy=False, reason="REFUSED", probes=5)
+    ran = site.run("doctor", site.url)
+    assert ran.returncode == 1
+    assert "1 row of delivery_jobs without a task: orphan" in ran.stdout
+    assert f"1 task without a row of delivery_jobs: {DELIVERY_QUEUE}/3" in ran.stdout
+    assert f"{peer.url}: unhealthy (REFUSED), 5 probes have failed" in ran.stdout
+    (site.folder / "keys" / "federation_private_key").chmod(0o644)
+    assert "others may read it: chmod 600" in site.run("doctor", site.url).stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("destinations: sqlite:", "needs destinations"),
+        ("keys: ", "FEDERATION_PRIVATE_KEY: not set"),
+        ("profile: default", "expected one of default, sipher"),
+        ("origin: ", "our own origin own.example"),
+    ],
+)
+def test_a_worker_refuses_a_wrong_configuration(
+    site: Site, change: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No registry, no keys, another profile, or no URL as our origin: exit 78, with one line."""
+    monkeypatch.setenv("BETTER_AUTH_URL", "own.example")
+    path = site.folder / "config.yaml"
+    lines = path.read_text().splitlines()
+    kept = [line for line in lines if change not in line]
+    if "destinations" in change:
+        kept = [line for line in kept if "outbox" not in line and "last_attempt" not in line]
+    if "profile" in change:
+        kept.append("  profile: other")
+    path.write_text("\n".join(kept))
+    ran = site.run("work", site.url)
+    assert ran.returncode == 78
+    assert expected in ran.stderr

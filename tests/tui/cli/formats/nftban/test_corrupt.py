@@ -1,0 +1,131 @@
+"""`queue corrupt`, and what a worker logs of the files that it quarantines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from engine.config import queue_config
+from engine.formats.nftban import task_format
+from engine.index.filter_language import parse_filter
+from engine.model import Problem, State, Task
+from engine.operations.retention import MAIL_CHECK_MARKER
+from tests.nftban_queues import Run, store_at
+from tui.cli.formats.nftban.worker_parts import worker_services
+from tui.cli.setup.place_formats import setup_for
+from tui.format.present import Scope
+from tui.queue.next_step import Situation, next_step
+from tui.queue.problems_screen import problem_rows
+
+TASK = Task("20261120T094115Z-job-00000001", "job", State.PENDING, 1_795_170_000.0)
+FILE = task_format.render_task(task_format.new_record(TASK))
+REASON = "no newline at its end: a write was interrupted"
+
+
+def in_a_minute() -> float:
+    """Epoch seconds when a file of now is old enough to be quarantined."""
+    return time.time() + 61
+
+
+def test_a_problem_says_when_its_file_is_quarantined(root: str) -> None:
+    """A worker quarantines a broken task file that is pending, a minute after its last change; not
+    one in another folder. The screen shows since when it is broken, and the seconds that are left.
+    """
+    for word, name in (("pending", TASK.id), ("dlq", TASK.id.replace("1", "2"))):
+        Path(root, "queue", word, f"{name}.task").write_bytes(FILE[:50])
+    with store_at(root, in_a_minute) as store:
+        dead, pending = sorted({p for p in store.scan() if isinstance(p, Problem)})
+        changed = Path(root, "queue", "pending", f"{TASK.id}.task").stat().st_ctime
+        assert (pending.since, pending.quarantined_at) == (changed, changed + 60)
+        assert (dead.since is not None, dead.quarantined_at) == (True, None)
+        list(store.take(changed + 59, "me", 1))
+        assert not list(store.list_quarantined())
+
+    situation = Situation(None, {State.PENDING: "pending"}, {}, 2, Scope(), problem=pending)
+    early, late = situation._replace(at=changed + 20), situation._replace(at=changed + 61)
+    assert next_step(early) == ("", "worker moves it to quarantine in 40s")
+    assert next_step(late) == ("", "the next worker run moves it to quarantine")
+    assert next_step(early._replace(problem=dead))[0] == "Enter"
+    (row,), titles = problem_rows([pending], changed + 120, 80)
+    assert "".join(text for text, _ in titles).split() == ["WHERE", "PROBLEM", "SINCE"]
+    assert "".join(text for text, _ in row.line).endswith(" 2m ")
+
+
+def test_a_list_of_one_cluster_leads_to_a_retry_of_all() -> None:
+    """Its tasks are grouped already: the next step selects all of them, then retries them."""
+    dead = Situation(State.DEAD, {State.DEAD: "failed"}, {}, 3, Scope(), has_filter=True)
+    assert next_step(dead)[0] == "c"
+    cluster = dead._replace(is_one_cluster=True)
+    assert next_step(cluster) == ("*", "selects all of this cluster; then R retries them")
+    assert next_step(cluster._replace(scope=Scope(acts_on_all=True)))[0] == "R"
+    assert next_step(cluster._replace(read_only=True))[0] == "t"
+    for text, is_one in (("cluster=F-1", True), ("!cluster=F-1", False), ("cluster=F-1 x", False)):
+        assert parse_filter(text).is_only("cluster") is is_one
+
+
+def test_quarantined_files_are_listed_and_put_back(root: str, spooldeck: Run) -> None:
+    """A line has name, state, time, former name and reason; a file that is still broken, or none,
+    is a line and exit 1; mended, it is a task again."""
+    pending = Path(root, "queue", "pending")
+    (pending / f"{TASK.id}.task").write_bytes(FILE[:50])
+    with store_at(root, in_a_minute) as store:
+        list(store.take(in_a_minute(), "me", 1))
+        store.quarantine_broken()
+        (found,) = store.list_quarantined()
+    corrupt = ("--root", root, "queue", "corrupt")
+    listed = spooldeck(*corrupt, "list")
+    broken = spooldeck(*corrupt, "put-back", found.name, "../../pending/x", "--", "-x")
+    Path(root, "queue", ".spooldeck", "corrupt", found.name).write_bytes(FILE)
+    mended = spooldeck(*corrupt, "put-back", found.name)
+    empty = spooldeck(*corrupt, "list")
+
+    assert (listed.returncode, listed.stderr) == (0, "")
+    name, word, since, was, reason = listed.stdout.rstrip("\n").split(" | ")
+    assert (name, word, was, reason) == (found.name, "pending", f"{TASK.id}.task", REASON)
+    assert since.endswith("Z") and since.startswith("20")
+    assert (broken.returncode, broken.stdout, broken.stderr.count("\n")) == (1, "", 3)
+    assert broken.stderr.startswith(f"spooldeck: {found.name}: not put back: {REASON}\n")
+    assert (mended.returncode, mended.stderr) == (0, "")
+    assert mended.stdout == f"{found.name} put back as pending/{TASK.id}.task\n"
+    assert [path.name for path in pending.iterdir()] == [f"{TASK.id}.task"]
+    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "")
+
+
+def test_a_worker_asks_for_spooled_mail_once_a_second_of_its_clock(root: str) -> None:
+    """However long its calls take, it looks for the marker of the last check at most once."""
+    setup = setup_for(queue_config.load_config(None, {}), root, {})
+    Path(setup.queue.mail_spool, "other").mkdir(parents=True)
+    moments = iter([7.0, 7.9, 8.0])
+    with store_at(root, in_a_minute) as store:
+        services = worker_services(setup, store, clock=lambda: next(moments))
+        marker = Path(setup.housekeeping().folder, MAIL_CHECK_MARKER)
+        found = []
+        for _ in range(3):
+            services.quarantine(lambda: False)
+            found.append(marker.exists())
+            marker.unlink(missing_ok=True)
+    assert found == [True, False, True]
+
+
+def test_a_worker_logs_and_counts_quarantined_files(root: str) -> None:
+    """Each file is one warning in the log and one in `corrupt_total`, but none in `queue.prom`."""
+    loaded = queue_config.load_config(None, {})
+    setup = setup_for(loaded, root, {})
+    Path(root, "queue", "pending", "0\x1b.task").symlink_to("/etc/shadow")
+    Path(root, "queue", "pending", "1.task").mkdir()
+
+    with store_at(root, in_a_minute) as store:
+        services = worker_services(setup, store)
+        for _ in range(2):
+            list(store.take(in_a_minute(), "me", 1))
+            services.quarantine(lambda: False)
+            services.publish()
+        services.write_log()
+
+    lines = Path(setup.log_path).read_text().splitlines()
+    assert [line.partition(" [WARN] ")[2].partition(";")[0] for line in lines] == [
+        r"Skipped: pending/0\x1b.task: not named like a task: expected ID.task",
+        "Skipped: pending/1.task: a folder, not a task file",
+    ]
+    assert setup.counters().read("corrupt_total") == 1
+    assert "corrupt" not in Path(setup.queue.queue_metrics).read_text()

@@ -1,0 +1,325 @@
+"""`queue recover`, and workers that meet a stuck lock."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from engine.locks import lock_file, queue_lock
+from engine.model import State
+from engine.monitor import prometheus
+from engine.monitor.metrics_check import LAST_RUN
+from tests.command import SECONDS_AHEAD
+from tests.lock_processes import INNOCENT, cli_later, is_unharmed, marked, said, true_claim, written
+from tests.nftban_queues import Run, add_task, tasks_at
+
+Child: TypeAlias = subprocess.Popen[str]
+Start: TypeAlias = Callable[..., Child]
+Attempts: TypeAlias = tuple[list[int | None], ...]
+
+SILENT = """
+import os, sys, time
+from engine.locks import queue_lock as locks
+from tests.open_store import open_store
+root = sys.argv[1]
+lock = locks.acquire_lock(root + "/run/queue.lock", 1200.0)
+list(open_store(root).take(time.time(), str(os.getpid()), 1))
+print("held", flush=True)
+sys.stdin.read()
+"""
+"""A worker that claimed a task and sends no more heartbeats: in half an hour it is stuck."""
+
+SILENCE = 1300
+"""Seconds, more than the 1200 after which a holder counts as stuck."""
+LATER = {SECONDS_AHEAD: str(SILENCE)}
+
+CLAIMED: Attempts = ([0], [0])
+GIVEN_BACK: Attempts = ([0, 1], [])
+WAITING: Attempts = ([0, 0], [])
+"""The attempts of the pending tasks, and of those in work."""
+
+
+@pytest.fixture
+def root(root: str) -> Path:
+    """A queue with two tasks."""
+    for _ in range(2):
+        add_task(root, created=time.time() - 60)
+    return Path(root)
+
+
+@pytest.fixture
+def lock(root: Path) -> Path:
+    """The lock file of the queue."""
+    return root / "run" / "queue.lock"
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a Python program and wait for its first line; it is killed at the end."""
+    children: list[Child] = []
+
+    def starter(code: str, *args: str) -> Child:
+        pipe = subprocess.PIPE
+        argv = [sys.executable, "-c", code, *args]
+        children.append(subprocess.Popen(argv, stdin=pipe, stdout=pipe, text=True))
+        assert said(children[-1]) in ("held", "ready")
+        return children[-1]
+
+    yield starter
+    for child in children:
+        child.kill()
+        child.communicate()
+
+
+@pytest.fixture
+def worker(start: Start, root: Path) -> Child:
+    """A worker with the lock and a claimed task that sends no more heartbeats."""
+    return start(SILENT, str(root))
+
+
+@pytest.fixture
+def recover(root: Path, spooldeck: Run) -> Run:
+    """Run `queue recover` on the queue, now or `DEFERRED_INDEXES`."""
+    here = ("--root", root, "queue", "recover")
+    return lambda *words, **more: spooldeck(*here, *words, **more)
+
+
+def attempts(root: Path) -> Attempts:
+    """The attempts of each pending task, and of each in work."""
+    found = [[task.attempts for task in tasks_at(root, word)] for word in ("pending", "work")]
+    return tuple(sorted(counts, key=str) for counts in found)
+
+
+def log_of(root: Path) -> list[str]:
+    """The lines of the queue's log, without the times."""
+    lines = (root / "log" / "queue.log").read_text().splitlines()
+    return [line.partition("] ")[2] for line in lines]
+
+
+def test_a_free_lock_needs_no_recovery(root: Path, recover: Run) -> None:
+    """Nothing to recover is code 0, and no file is made."""
+    run = recover()
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.splitlines() == [
+        "the lock is free: no lock file",
+        "no interrupted moves or claimed tasks",
+        "the lock is free",
+    ]
+    assert [path.name for path in (root / "run").iterdir()] == ["queue.lock.spare"]
+
+
+def test_the_task_of_a_killed_worker_comes_back(
+    root: Path, lock: Path, recover: Run, worker: Child
+) -> None:
+    """The lock is taken over, the task counts one failed attempt, and the alert's mark goes."""
+    written(
+        lock.with_name("queue.lock.alerted"), queue_lock.examine_lock(str(lock), 1200.0).identity
+    )
+    worker.kill()
+    worker.wait()
+
+    plan, unchanged = recover("--dry-run"), attempts(root)
+    run = recover()
+
+    assert (plan.returncode, unchanged, run.returncode) == (0, CLAIMED, 0)
+    assert f"take over the lock, release it: PID {worker.pid} is gone" in plan.stdout
+    assert "count a failed attempt of" in plan.stdout
+    assert plan.stdout.splitlines()[-1] == "nothing was changed"
+    assert "Moving orphaned work task back to pending: " in run.stdout
+    assert attempts(root) == GIVEN_BACK
+    assert [path.name for path in (root / "run").iterdir()] == ["queue.lock.spare"]
+
+
+def test_a_held_lock_is_code_2(recover: Run, worker: Child) -> None:
+    """Its holder and heartbeat are named; so it is for a changed or an unconfirmed lock."""
+    busy = recover("--yes")
+    plan = recover("--dry-run", **LATER)
+    pipe = recover(**LATER)
+    other = [recover("--yes", "--seen", seen, **LATER) for seen in ("1.abc", queue_lock.NO_LOCK)]
+
+    assert busy.returncode == 2
+    assert "is running, last heartbeat 20" in busy.stderr
+    assert (plan.returncode, pipe.returncode) == (0, 2)
+    for out in (plan.stdout, pipe.stdout):
+        assert f"held by PID {worker.pid}" in out
+        assert f"SIGTERM PID {worker.pid}" in out
+    assert "--yes" in pipe.stderr
+    for run in other:
+        assert (run.returncode, "another process took the lock" in run.stderr) == (2, True)
+    assert worker.poll() is None
+
+
+@pytest.mark.parametrize("kind", ["folder", "symlink"])
+def test_a_lock_that_is_no_regular_file_is_code_2(
+    root: Path, lock: Path, spooldeck: Run, kind: str
+) -> None:
+    """Every command that needs the lock prints the same line and changes nothing."""
+    lock.mkdir() if kind == "folder" else lock.symlink_to("nowhere")
+
+    for words in ("process-next", "work --until-idle", "recover --yes", "recover --dry-run"):
+        run = spooldeck("--root", root, "queue", *words.split())
+        assert (run.returncode, run.stdout) == (2, "")
+        assert run.stderr == (
+            f"spooldeck: lock unknown: {lock}: expected a regular file; "
+            f"check and remove it: ls -ld {lock}\n"
+        )
+
+    assert lock.is_symlink() or lock.is_dir()
+    assert attempts(root) == WAITING
+
+
+def test_a_stuck_worker_is_ended(root: Path, lock: Path, recover: Run, worker: Child) -> None:
+    """The holder is ended, its task back, the lock released, the recovery counted and logged."""
+    run = recover("--yes", "--seen", queue_lock.examine_lock(str(lock), 1200.0).identity, **LATER)
+
+    assert run.returncode == 0, run.stderr
+    assert worker.wait() == -signal.SIGTERM
+    assert run.stdout.splitlines()[-6:-2] == [
+        f"SIGTERM to PID {worker.pid}",
+        f"PID {worker.pid} has ended",
+        "the lock is taken over",
+        f"Removing stale lock (PID {worker.pid} is gone)",
+    ]
+    assert run.stdout.splitlines()[-1] == "the lock is free"
+    assert attempts(root) == GIVEN_BACK
+    assert not lock.exists()
+    assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
+    # A recovery is no run: no task was processed.
+    assert prometheus.read_metrics(str(root / "metrics" / "queue.prom")).get(LAST_RUN) == 0
+    log = log_of(root)
+    assert log[0].startswith("[ALERT] Queue processor stuck for 13")
+    assert log[0].endswith(f"(PID: {worker.pid}) - initiating auto-recovery")
+    assert "[INFO] Lock auto-recovery completed" in log
+
+
+def test_no_process_is_signalled_without_proof(lock: Path, recover: Run, start: Start) -> None:
+    """A process that the lock names without holding it is unharmed: code 2 with the reason."""
+    written(lock, "")
+    innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))
+    written(lock, lock_file.format_claim(true_claim(innocent.pid)))
+    for words in ("--dry-run", "--yes"):
+        run = recover(words, **LATER)
+        assert run.returncode == 2
+        assert f"PID {innocent.pid} does not hold the flock" in run.stderr
+    assert is_unharmed(innocent) and is_unharmed(forger)
+
+
+@pytest.mark.parametrize(
+    "typed", ["the PID", "another", pytest.param("nothing", marks=pytest.mark.deep)]
+)
+def test_the_pid_is_typed_on_a_terminal(root: Path, worker: Child, typed: str) -> None:
+    """Only if its PID is typed the worker is ended."""
+    answers = {"the PID": f"{worker.pid}\n", "another": f"{worker.pid + 1}\n", "nothing": "\x04"}
+    pid, terminal = pty.fork()
+    if pid == 0:
+        argv = [*cli_later(SILENCE), "--root", str(root), "queue", "recover"]
+        os.execve(argv[0], argv, {"HOME": "/", "PYTHONPATH": str(Path.cwd()), "LC_ALL": "C.UTF-8"})
+    shown = b""
+    while b"to end it and free the lock:" not in shown:
+        shown += os.read(terminal, 4096)
+    assert f"type the PID, {worker.pid},".encode() in shown
+
+    os.write(terminal, answers[typed].encode())
+    while True:
+        try:
+            shown += os.read(terminal, 4096)
+        except OSError:
+            break
+    os.close(terminal)
+
+    _, status = os.waitpid(pid, 0)
+    is_right = typed == "the PID"
+    assert os.waitstatus_to_exitcode(status) == (0 if is_right else 2), shown
+    assert (b"nothing was changed" in shown) == (not is_right)
+    if is_right:
+        assert worker.wait() == -signal.SIGTERM
+    assert worker.poll() == (-signal.SIGTERM if is_right else None)
+    assert attempts(root) == (GIVEN_BACK if is_right else CLAIMED)
+
+
+def test_a_task_in_work_is_held_on_request(root: Path, recover: Run, worker: Child) -> None:
+    """With --hold a task in work is HELD, its attempt counted, and does not run again."""
+    (task,) = tasks_at(root, "work")
+
+    planned = recover("--dry-run", "--hold", task.id, **LATER)
+    done = recover("--yes", "--hold", task.id, **LATER)
+
+    assert f"hold {task.id}, which no worker runs" in planned.stdout
+    assert (done.returncode, worker.wait()) == (0, -signal.SIGTERM)
+    assert f"Held: {task.id}, which was active" in done.stdout
+    assert attempts(root) == ([0], [])
+    (held,) = tasks_at(root, "held")
+    assert (held.id, held.state, held.attempts) == (task.id, State.HELD, 1)
+
+
+def test_a_torn_file_in_work_is_code_74(root: Path, lock: Path, recover: Run) -> None:
+    """A file too young to be quarantined is named; the lock is free."""
+    (root / "queue/work/20261120T090000Z-report-0000000c.task").write_text("TASK_ID=torn")
+    run = recover()
+    assert run.returncode == 74
+    assert "the lock is free" in run.stdout
+    assert "work/20261120T090000Z-report-0000000c.task" in run.stderr
+    assert "not recovered and not quarantined" in run.stderr
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize("words", ["process-next", "work --until-idle"])
+def test_a_worker_recovers_a_stuck_lock(
+    root: Path, spooldeck: Run, worker: Child, words: str
+) -> None:
+    """The next worker ends the stuck one, gives its task back and works on in the same call."""
+    run = spooldeck("--root", root, "queue", *words.split(), **LATER)
+    assert run.returncode in (0, 1, 3), run.stderr
+    assert worker.wait() == -signal.SIGTERM
+    assert f"SIGTERM to PID {worker.pid}" in run.stderr
+    assert tasks_at(root, "work") == []
+    assert sum("Moving orphaned work task" in line for line in log_of(root)) == 1
+    assert (root / "metrics" / "counters" / "lock_recoveries_total").read_text() == "1\n"
+
+
+def test_each_stuck_lock_has_one_alert(
+    root: Path, lock: Path, spooldeck: Run, start: Start
+) -> None:
+    """However often workers meet a stuck lock that must stay, the log has one alert of it."""
+    for times in (3, 2):
+        written(lock, "")
+        forger = start(INNOCENT, str(lock))
+        written(
+            lock, lock_file.format_claim(marked(true_claim(os.getpid()), token=f"{times:016x}"))
+        )
+
+        words = ("--root", root, "queue", "process-next")
+        runs = [spooldeck(*words, **LATER) for _ in range(times)]
+
+        assert [run.returncode for run in runs] == [2] * times
+        assert is_unharmed(forger)
+
+    alerts = [line for line in log_of(root) if line.startswith("[ALERT]")]
+    assert len(alerts) == 2
+    assert all("not taken: " in line for line in alerts)
+    assert lock.with_name("queue.lock.alerted").exists()
+    assert attempts(root) == WAITING
+
+
+@pytest.mark.parametrize("plant", [Path.mkdir, os.mkfifo], ids=["folder", "fifo"])
+def test_another_file_in_place_of_the_alert_mark_stops_no_worker(
+    root: Path, lock: Path, spooldeck: Run, start: Start, plant: Callable[[Path], None]
+) -> None:
+    """Neither a worker nor a recovery waits for it or fails."""
+    plant(root / "run/queue.lock.alerted")
+    innocent = start(INNOCENT)
+    written(lock, f"{innocent.pid}\n{int(time.time())}\n", age=7200)
+    busy = spooldeck("--root", root, "queue", "process-next")
+    assert is_unharmed(innocent)
+    lock.unlink()
+    freed = spooldeck("--root", root, "queue", "recover")
+    assert (busy.returncode, freed.returncode) == (2, 0)

@@ -1,0 +1,177 @@
+"""Workers killed by SIGKILL in a transfer: what is left, and what the next run does."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from engine.formats.kannader.settings import KannaderSettings, retry_policy
+from engine.formats.kannader.store import KannaderStore
+from engine.mail.send.mail_spool import MailSpool
+from engine.mail.send.smtp_client import SmtpDestination
+from engine.work.worker import Worker
+from tests import command
+from tests.mail_queue_commands import PATIENCE, TO, Site, Spool
+from tests.programs import a_script, needs
+from tests.smtp_server import HOST, STALL, Server
+from tests.tui.cli.formats.nftban.mail.test_mail import Office, office
+from tui.cli.formats.kannader.commands import make_handler
+
+__all__ = ["office"]
+
+
+def children(pid: int) -> Iterator[int]:
+    """The descendants of a process."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in map(int, (thread / "children").read_text().split()):
+            yield child
+            yield from children(child)
+
+
+def killed(worker: subprocess.Popen[str] | subprocess.Popen[bytes]) -> bool:
+    """Kill a worker that runs programs; whether all of these end, too."""
+    pidfds = [os.pidfd_open(pid) for pid in children(worker.pid)]
+    worker.kill()
+    worker.communicate()
+    gone = [bool(select.select([fd], [], [], PATIENCE)[0]) for fd in pidfds]
+    for fd in pidfds:
+        os.close(fd)
+    return len(gone) > 1 and all(gone)
+
+
+def started(office: Office) -> subprocess.Popen[bytes]:
+    """A worker for one task, in a process of its own."""
+    pipe, words = subprocess.PIPE, office.words("queue", "process-next")
+    return command.Popen(
+        words, env=office.environ, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe
+    )
+
+
+def has_come(fifo: Path) -> bool:
+    """Whether a program says through a FIFO that it runs."""
+    fd = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        return bool(select.select([fd], [], [], PATIENCE)[0]) and os.read(fd, 9) == b"\n"
+    finally:
+        os.close(fd)
+
+
+def sent_again(office: Office) -> int:
+    """Deliver what a killed worker left; how often the log says that it may arrive twice."""
+    office.run("queue", "process-next")  # counts the failed attempt
+    office.change("promote")
+    assert office.run("queue", "process-next").returncode == 0
+    assert office.tasks() == []
+    return sum("MAIL_SEND_IN_DOUBT" in line for line in office.lines())
+
+
+@pytest.mark.parametrize("name", ["curl", "msmtp"])
+def test_a_client_of_a_server_ends_with_its_worker(office: Office, name: str) -> None:
+    """The server never accepts the mail of the killed transfer; the next run logs the doubt and
+    sends it once.
+    """
+    ident = office.spool()
+    with Server(body=[STALL]) as server:
+        office.goes_by(name, server.port)
+        worker = started(office)
+        assert server.stalled.wait(PATIENCE)
+        assert killed(worker)
+        spooled = MailSpool(f"{office.root}/mailspool").read(office.meta(ident))
+        assert (spooled.sent, spooled.trying is not None) == (None, True)
+        assert sent_again(office) == len(server.mails) == 1
+
+
+@pytest.mark.parametrize("name", ["sendmail", "exim", "a handler"])
+def test_a_program_ends_with_its_worker(office: Office, name: str) -> None:
+    """Neither a mail program that had the whole mail, nor the processes of a handler go on; the
+    next run logs the doubt about the mail and sends it once.
+    """
+    folder = office.folder
+    ready, program, accepted = folder / "ready", folder / name, folder / "accepted"
+    os.mkfifo(ready)
+    accepts = f"cat > /dev/null; echo yes >> {accepted}"
+    is_mail = name != "a handler"
+    if is_mail:
+        office.spool()
+        a_script(program, f"cat > /dev/null; echo > {ready}; sleep 600; {accepts}")
+        office.config.write_text(f"mail: {{method: {name}, programs: {{{name}: {program}}}}}\n")
+        del office.environ["NFTBAN_MAIL_METHOD"]
+    else:
+        a_script(program, f"sleep 600 & echo > {ready}; sleep 600")
+        office.config.write_text(f"handlers: {{job: {{command: ['{program}']}}}}\n")
+        assert office.run("queue", "add", "job").returncode == 0
+    worker = started(office)
+    assert has_come(ready)
+
+    assert killed(worker)
+
+    assert not accepted.exists()
+    if is_mail:
+        a_script(program, accepts)
+        assert sent_again(office) == 1
+        assert accepted.read_text() == "yes\n"
+
+
+def test_a_mail_of_zgb_is_sent_again_with_its_doubt_logged(tmp_path: Path) -> None:
+    """Killed in a transfer, a run leaves no curl; the run after the lease logs the doubt in both
+    logs and sends the mail once."""
+    needs("curl")
+    site = Site(tmp_path)
+    with Server(body=[STALL]) as server:
+        site.configure(
+            f"method: curl, relay: {{host: {HOST}, port: {server.port}}}, plain_hosts: ['{HOST}']"
+        )
+        site.make(7)
+        site.enqueue(7)
+        worker = site.start("zgb", "work", site.path)
+        assert server.stalled.wait(PATIENCE)
+
+        assert killed(worker)
+
+        assert site.jobs() == [("7-user", "sending")]
+        for column in ("locked_until", "next_attempt_at"):  # the lease lapses, then the wait
+            site.sql(f"UPDATE mail_queue SET {column} = 1")
+            site.settle(mailTokens="1")
+            site.work()
+        assert (site.jobs(), len(server.mails)) == ([], 1)
+    assert [line["attempt"] for line in site.logged("in_doubt")] == [2]
+    log = next((tmp_path / "data").rglob("mail.log")).read_text()
+    assert log.count("MAIL_SEND_IN_DOUBT task_id=7-user ") == 1
+
+
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_mail_of_kannader_is_sent_again_with_its_doubt_logged(
+    tmp_path: Path, recovers: bool
+) -> None:
+    """Killed in a transfer, a worker leaves its mail in flight; the worker after the lease logs the
+    doubt and sends the mail once."""
+    place = Spool(tmp_path)
+    place.enqueue(TO)
+    told: list[str] = []
+    with Server(body=[STALL]) as server:
+        place.settle(server)
+        worker = place.start("kannader", "work", str(place.path))
+        assert server.stalled.wait(PATIENCE)
+        worker.kill()
+        worker.communicate()
+        (task,) = place.tasks()
+        to = SmtpDestination(HOST, server.port)
+        for hours in (2, 4):  # the lease lapses, then the wait
+            clock = partial(float, task.created + hours * 3600)
+            with closing(KannaderStore(str(place.path), clock)) as store:
+                if recovers:  # as a worker does at its start; else a running one gives it back
+                    store.recover()
+                policy = retry_policy(KannaderSettings())
+                with closing(make_handler(store, to, told.append)) as handler:
+                    after = Worker(store, {"mail": handler}, policy, clock=clock)
+                    after.process_all(until_idle=True)
+        assert len(server.mails) == 1
+    assert place.is_clean
+    assert [line.partition(" task_id=")[0] for line in told] == ["MAIL_SEND_IN_DOUBT"]

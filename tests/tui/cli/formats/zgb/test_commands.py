@@ -1,0 +1,611 @@
+"""`spooldeck zgb`: a ZGB mail queue on the command line, and a sendmail that takes its mails."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config import queue_config
+from engine.formats.zgb.place import ZgbSettings
+from engine.formats.zgb.schema import create
+from engine.formats.zgb.store import ZgbStore
+from engine.logs.log_tail import Tail
+from engine.model import Task
+from engine.monitor import prometheus
+from engine.monitor.forecast import forecast_drain
+from engine.monitor.throughput import Drain, Trend
+from tests.mail_queue_commands import PATIENCE, Site, soon
+from tests.programs import a_script
+from tests.unprivileged_user import by_nobody, nobodys_folder
+from tui.cli import main
+from tui.cli.formats.zgb.commands import (
+    queue_facts,
+    queue_logs,
+    queue_shut,
+    queue_tokens,
+    zgb_place,
+)
+from tui.cli.setup.errors import NotReadable
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.places import open_places
+from tui.task import lookup, parts_lines
+
+FAILED = "UPDATE mail_queue SET status = 'failed', attempts = 10, next_attempt_at = 253402300799"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A place for a mail queue; the database is not made yet."""
+    return Site(tmp_path)
+
+
+# ---- init and enqueue
+
+
+def test_a_cron_line_keeps_its_percent_signs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """cron ends a command at each % that has no backslash: the lines of init and doctor have it."""
+    path = tmp_path / "50%" / "z.db"
+    path.parent.mkdir()
+    assert main(["zgb", "init", str(path)]) == 0
+    main(["zgb", "doctor", str(path)])
+    lines = [line for line in capsys.readouterr().out.splitlines() if "* * * * *" in line]
+    assert [line.count("50\\%/z.db") for line in lines] == [1, 1]
+
+
+def test_init_prints_the_next_steps(site: Site) -> None:
+    """A new queue is paused; the commands that it prints switch it on and enqueue a mail."""
+    made, *steps = site.zgb("init", site.path).stdout.splitlines()
+    site.sql("INSERT INTO registrations VALUES (7, 0)")
+    assert made == f"made {site.path}: paused until mailQueueEnabled is 1 in its table config"
+    (on, add, *_) = [line.strip().split("   ")[0].split() for line in steps if "--root" in line]
+    assert site.run(*on[on[0] == "spooldeck" :]).returncode == 0
+    assert site.sql("SELECT value FROM config WHERE key = 'mailQueueEnabled'") == [("1",)]
+    words = [word.replace("NUMBER", "7") for word in add if word != "spooldeck"]
+    assert site.run(*words).stdout == "7-user created\n7-organizer created\n"
+    assert any("* * * * * " in line and line.count(site.path) for line in steps)
+
+
+def test_enqueue_makes_no_second_job(site: Site) -> None:
+    """Enqueued again, a mail is printed with its state; a kind that is switched off is not made."""
+    site.make(7, 8)
+    site.settle(mailQueueEnabled="0")
+    first = site.zgb("enqueue", "7", site.path)
+    site.sql(f"{FAILED}, last_error = '550 no' WHERE mail_type = 'user'")
+    second = site.zgb("enqueue", "7", site.path)
+    assert first.stdout == "7-user created\n7-organizer created\npaused, 2 waiting\n"
+    assert second.stdout == (
+        "7-user already exists: parked, attempts 10, 550 no\n"
+        "7-organizer already exists: pending\npaused, 1 waiting\n"
+    )
+    assert len(site.jobs()) == 2
+    assert [line["event"] for line in site.logged()] == ["enqueue"] * 2 + ["enqueue_duplicate"] * 2
+
+    site.settle(mailQueueEnabled="1")
+    one = site.zgb("enqueue", "8", site.path, "--type", "organizer")
+    site.configure(user="enabled: false")
+    both = site.zgb("enqueue", "8", "--root", site.path)
+    off = site.zgb("enqueue", "8", site.path, "--type", "user")
+    assert one.stdout == "8-organizer created\n"
+    assert both.stdout == "8-organizer already exists: pending\n"
+    assert (off.returncode, "user mails are disabled" in off.stderr) == (78, True)
+
+
+def test_a_job_is_shown_by_its_row(site: Site) -> None:
+    """A job has no payload before it is sent: its row is shown as JSON."""
+    site.make(7)
+    site.enqueue(7)
+    with closing(ZgbStore(ZgbSettings().place(site.path))) as store:
+        (task,) = [item for item in store.scan({"7-user"}) if isinstance(item, Task)]
+        opened = [
+            parts_lines.Opened(part, store.read(task, part.name)) for part in store.parts(task)
+        ]
+
+    lines = [
+        "".join(text for text, _ in line) for line in parts_lines.payload_lines(opened, 0.0, 80)
+    ]
+
+    assert lines[0].endswith("no payload; task file:")
+    assert "row: JSON" in lines[1]
+    assert '      "mail_type": "user",' in lines
+
+
+# ---- one run
+
+
+def test_one_run_sends_what_the_tokens_allow(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One token is one mail; output, log, metrics, facts and transports report the run."""
+    site.make(7, 8, tokens=1)
+    site.enqueue(7, 8)
+    done = site.work()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("1 sent, 0 failed, 1 waiting; next token in ")
+    (mail,) = site.mails()
+    assert (mail["To"], mail["Subject"]) == ("p7@example.org", "Anmeldung 7")
+    assert mail["Message-ID"].startswith("<zgb-7-user-")
+    assert mail.get_content() == "Hallo Person 7, Nummer 7.\n"
+    assert site.jobs() == [("8-user", "pending")]
+
+    start, end = site.logged("run_start", "run_end")
+    assert start["run"] == end["run"]
+    assert {"rate": 1, "cap": 1, "tokens_before": 1.0}.items() <= start.items()
+    counted = {"allowed": 1, "claimed": 1, "sent": 1, "failed": 0, "recovered": 0, "orphans": 0}
+    assert counted.items() <= end.items()
+    assert end["tokens_after"] < 1
+    gauges = prometheus.read_metrics(f"{site.path}.spooldeck.d/metrics/queue.prom")
+    for name, value in (("pending", 1), ("working", 0), ("processed_total", 1)):
+        assert gauges.get(f"nftban_queue_tasks_{name}") == value
+
+    monkeypatch.setenv("HOME", site.environ["HOME"])
+    found = queue_facts(site.setup())
+    rows = dict(found.rows)
+    assert (rows["registrations"], found.warnings) == ("2", ())
+    assert rows["backlog"].startswith("1 waiting, 1 due; empty in ")
+    assert rows["last run"].endswith(": 1 sent")
+    assert rows["worker"] == "not running; sends by sendmail"
+    assert queue_logs(site.setup()) == (str(site.log_path),)
+
+    sending = json.loads(site.run("transports", site.path, "--json").stdout)
+    (sent,) = [way for way in sending["transports"] if way["totals"]["attempts"]]
+    assert (sent["transport"], sent["totals"]["success"]) == ("sendmail", 1)
+    assert {each["problem"] for each in sending["sources"]} == {""}
+    lines = map(json.loads, site.run("log", site.path, "--json").stdout.splitlines())
+    own = [line for line in lines if line["log"] == str(site.log_path)]
+    (logged,) = [line for line in own if line["text"].startswith("sent ")]
+    assert re.match(r"sent 7-user job=\d+ attempt=1 to=p\*\*\*@example\.org ", logged["text"])
+    assert logged["text"].endswith(f" db={site.path}")
+    assert (logged["level"], logged["when"] > 1e9) == ("INFO", True)
+
+
+def test_a_paused_queue_sends_nothing(site: Site) -> None:
+    """A run deletes orphans and keeps its tokens; no next token is known; both doctors warn."""
+    site.make(7, 8, tokens=0)
+    for number in ("7", "8"):
+        site.zgb("enqueue", number, site.path)
+    site.settle(mailQueueEnabled="0")
+    site.sql("DELETE FROM registrations WHERE number = 8")
+    before = site.sql("SELECT * FROM config ORDER BY key")
+    done = site.work()
+    assert (done.returncode, done.stdout) == (0, "paused, 2 waiting\n")
+    assert site.sql("SELECT * FROM config ORDER BY key") == before
+    assert [ident for ident, _ in site.jobs()] == ["7-user", "7-organizer"]
+    (skipped,) = site.logged("run_skipped", "run_start", "run_end")
+    assert (skipped["event"], skipped["orphans"], site.mails()) == ("run_skipped", 2, [])
+
+    own, any_place = site.doctor(), site.run("doctor", site.path)
+    assert re.search(r"\nwarn  switch    paused.*\n {16}fix: spooldeck control ", own.stdout)
+    assert {line.split()[0] for line in own.stdout.splitlines()} == {"ok", "warn", "fix:"}
+    assert any_place.stdout == own.stdout
+    assert (own.returncode, any_place.returncode) == (1, 1)
+
+    (paused,) = queue_tokens(site.setup())
+    site.settle(mailQueueEnabled="1")
+    (empty,) = queue_tokens(site.setup())
+    site.settle(mailTokens="1")
+    (ready,) = queue_tokens(site.setup())
+    assert (paused.paused, paused.next) == (True, None)
+    assert forecast_drain(3, Drain(Trend.UNKNOWN), (paused,)).brief == "paused"
+    assert empty.paused is False and empty.next is not None
+    assert (ready.tokens, ready.next) == (1, None)
+
+
+def test_a_failed_mail_waits_and_the_run_is_silent(site: Site) -> None:
+    """With --quiet such a run prints nothing, for cron, and is code 0; the job has the reason."""
+    site.make(7)
+    a_script(site.folder / "sendmail", "cat > /dev/null; echo 'no such user' >&2; exit 67")
+    site.enqueue(7)
+    before, done = int(time.time()), site.work("--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    fields = "status, attempts, next_attempt_at, last_error"
+    ((*failed, due, error),) = site.sql(f"SELECT {fields} FROM mail_queue")
+    assert (failed, due >= before + 60, "rejected" in error) == (["failed", 1], True, True)
+    assert [line["attempt"] for line in site.logged("failed")] == [1]
+
+
+def test_mails_wait_for_a_missing_template(site: Site) -> None:
+    """A kind without its template is not claimed, with a warning; the other kind is sent."""
+    site.make(7)
+    (site.folder / "user.txt").unlink()
+    site.zgb("enqueue", "7", site.path)
+    done = site.work()
+    assert done.returncode == 0
+    assert "user: template" in done.stdout and "No such file" in done.stdout
+    assert [mail["To"] for mail in site.mails()] == ["orga@example.org"]
+    assert site.sql("SELECT attempts, status FROM mail_queue") == [(0, "pending")]
+    site.settle(mailLastRefill="1000")
+    assert any(line.startswith("user mails wait: ") for line in queue_facts(site.setup()).warnings)
+    assert "user.txt" in queue_shut(site.setup(), "user")
+
+    setup, none = setup_for(queue_config.Config(), site.path, {}), "no template is set"
+    alone, shut = queue_facts(setup), queue_shut(setup, "user")
+    site.settle(mailLastRefill=str(int(time.time())))
+    beside = queue_facts(setup)
+    site.config.write_text("{}\n")
+    letters = [line for line in site.doctor().stdout.splitlines() if "let" in line]
+    assert dict(alone.rows)["worker"].startswith(f"sends nothing: {none}")
+    assert dict(beside.rows)["worker"] == dict(alone.rows)["worker"]
+    assert [any(none in line for line in facts.warnings) for facts in (alone, beside)] == [
+        True,
+        False,
+    ]
+    assert shut.startswith(none) and queue_shut(setup, "user") == ""
+    assert letters[0].startswith("ok    letters   ZGB's own worker sends them: no template")
+
+
+def test_a_log_that_cannot_be_written_goes_to_stderr(site: Site) -> None:
+    """The mail is sent all the same."""
+    site.make(7)
+    site.enqueue(7)
+    site.environ["MAIL_QUEUE_LOG"] = str(site.folder / "no" / "folder.log")
+    done = site.work()
+    assert (done.returncode, len(site.mails())) == (0, 1)
+    assert '"event":"sent"' in done.stderr
+
+
+# ---- what the other commands show of it
+
+
+def test_failed_jobs_are_told_from_pending_ones(site: Site) -> None:
+    """Status, overview and list count and select jobs by the words of the format itself."""
+    site.make(7, 8)
+    site.enqueue(7, 8)
+    site.sql("UPDATE mail_queue SET status = 'failed' WHERE registration_number = 8")
+    root = ("--root", site.path)
+    tasks = {"pending": 1, "failed": 1, "sending": 0, "held": 0, "parked": 0, "trash": 0}
+    status = json.loads(site.run("status", site.path, "--json").stdout)
+    overview = json.loads(site.run("overview", site.path, "--json").stdout)
+    assert status["tasks"] == overview["places"][0]["tasks"] == tasks
+    assert "FAILED" in site.run("overview", site.path).stdout
+    for words, listed in (
+        ((), ["7-user", "8-user"]),
+        (("--state", "failed"), ["8-user"]),
+        (("--filter", "state=failed"), ["8-user"]),
+        (("--state", "pending"), ["7-user"]),
+        (("--state", "pending,failed"), ["7-user", "8-user"]),
+    ):
+        lines = site.run("queue", "list", *words, *root).stdout.splitlines()
+        assert [line.split(" | ")[1] for line in lines] == listed, words
+    replay = site.run("replay", "--id", "8-user", "--dry-run", *root)
+    assert "8-user: failed, expected parked; promote makes it due now" in replay.stderr
+    promote = site.run("promote", "--state", "failed", "--apply", "1", *root)
+    assert (promote.returncode, promote.stderr) == (0, "")
+
+
+def test_each_database_shows_its_own_lines_of_a_shared_log(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two databases with a job 7-user each, one sent, the other never shows `sent`."""
+    site.make(7)
+    site.enqueue(7)
+    left = str(site.folder / "data" / "left.db")
+    with closing(sqlite3.connect(site.path)) as theirs, closing(sqlite3.connect(left)) as copy:
+        theirs.backup(copy)
+    monkeypatch.setenv("HOME", site.environ["HOME"])
+    setup = site.setup(left)
+    (place,) = open_places(setup, [left])
+    zgb_place(setup).log().write("claimed", job=1, reg=7, type="user", attempt=1)
+    site.work()
+
+    events = [line["event"] for line in site.logged("claimed", "sent")]
+    assert events == ["claimed", "claimed", "sent"]
+    with closing(place.open()) as store:
+        (task,) = [item for item in store.scan({"7-user"}) if isinstance(item, Task)]
+    log = lookup.search_logs(place.logs, task).log
+    assert log is not None
+    (mentioned,) = [line.text for line in log.lines]
+    assert mentioned.startswith("claimed 7-user job=") and site.path not in mentioned
+    shown = []
+    for path in place.logs:
+        with closing(Tail(path)) as tail:
+            shown += [line.text for line in tail.poll()]
+    assert [text for text in shown if "7-user" in text] == [mentioned]
+    assert not any(site.path in text for text in shown)
+
+
+def test_a_suspended_transport_is_reported_everywhere(site: Site) -> None:
+    """Status, doctor and each job have the command that resumes it."""
+    site.make(7)
+    site.enqueue(7)
+    site.work()
+    site.enqueue(7)
+    site.run("mail", "suspend", "sendmail", "--root", site.path)
+    resume = f"spooldeck mail resume sendmail --root {site.path}"
+    status, setup = site.status().stdout, site.setup()
+
+    held = "sends nothing: no mail transport: sendmail suspended by "
+    (attention,) = [line for line in status.splitlines() if line.startswith("attention")]
+    assert attention.startswith(f"attention spooldeck's worker {held}")
+    assert attention.endswith(f"({resume})")
+    assert f"spooldeck's worker {held}" in status
+    assert f"fix: {resume}\n" in site.doctor().stdout
+    (place,) = open_places(setup, [site.path])
+    assert place.claim_obstacle is not None
+    assert place.claim_obstacle("user") == queue_shut(setup, "user")
+    assert all(queue_shut(setup, kind).endswith(f"({resume})") for kind in ("user", "guest"))
+
+    site.run(*resume.split()[1:])
+    assert queue_shut(setup, "user") == ""
+    assert queue_shut(setup, "guest") == "unknown kind of mail: guest"
+    assert site.status().returncode == 0
+
+
+def test_two_names_of_one_database_are_one_queue(site: Site) -> None:
+    """A symbolic link has the same staging directory: one lock and one journal."""
+    site.make(7)
+    site.enqueue(7)
+    link = site.folder / "link.db"
+    link.symlink_to(site.path)
+    words = ("--id", "7-user", "--apply", "1", "--reason", "by the link")
+    held = site.run("hold", str(link), *words)
+    assert held.returncode == 0, held.stderr
+    assert "by the link" in site.run("journal", site.path).stdout
+    setups = [site.setup(path) for path in (str(link), site.path)]
+    assert {setup.state_folder for setup in setups} == {f"{site.path}.spooldeck.d"}
+    assert {setup.queue.pending for setup in setups} == {str(Path(site.path).parent)}
+
+
+# ---- interrupted, or refused by the database
+
+
+def test_of_two_runs_one_works(site: Site) -> None:
+    """The second run is code 2 and names the first unless --quiet; each mail is sent once."""
+    site.make(7)
+    gate, script = site.folder / "gate", Path(site.sendmail)
+    os.mkfifo(gate)
+    script.write_text(script.read_text().replace("cat >", f"read x < '{gate}'\ncat >", 1))
+    site.enqueue(7)
+    with site.start("zgb", "work", site.path) as first:
+        assert soon(lambda: site.jobs() == [("7-user", "sending")])
+        second, loop, quiet = site.work(), site.work("--loop"), site.work("--quiet")
+        gate.write_text("go\n")
+        said, _ = first.communicate(timeout=PATIENCE)
+    assert [done.returncode for done in (second, loop, quiet)] == [2, 2, 2]
+    assert second.stdout == quiet.stdout + quiet.stderr == ""
+    assert re.search(rf"another run is active on .* \(PID {first.pid}\)", second.stderr)
+    assert (first.returncode, said) == (0, b"1 sent, 0 failed, 0 waiting\n")
+    assert len(site.mails()) == 1
+
+
+def test_a_loop_sends_new_jobs_immediately(site: Site) -> None:
+    """It does not wait for the minute to be over when the database changes."""
+    site.make(7, 8, tokens=5, hourly=60)
+    with site.looping(
+        "from tui.cli.formats import zgb\n"
+        "zgb.RUN_INTERVAL_SECONDS, zgb._SIGNAL_POLL_SECONDS = 3600.0, 0.05",
+        [],
+    ):
+        assert soon(lambda: site.log_path.exists() and len(site.logged("run_end")) > 0)
+        for count, number in enumerate((7, 8), 1):
+            site.enqueue(number)
+            assert soon(lambda count=count: len(site.mails()) == count and site.jobs() == [])  # type: ignore[misc]
+    assert len(site.logged("run_end")) == len(site.logged("run_start"))
+
+
+def test_a_job_that_comes_while_a_run_ends_is_sent_immediately(site: Site) -> None:
+    """The loop does not wait for the next minute, as if the change were that of its own run."""
+    ended, added = site.home / "ended", site.home / "added"
+    site.make(7, tokens=5, hourly=60)
+    slow_end = (
+        "import time\nfrom pathlib import Path\nfrom tui.cli.formats import zgb\n"
+        "zgb.RUN_INTERVAL_SECONDS, zgb._SIGNAL_POLL_SECONDS = 3600.0, 0.05\n"
+        "run = zgb._SingleRun.run\n"
+        "def run_and_wait(self):\n"
+        "    ran = run(self)\n"
+        f"    Path({str(ended)!r}).touch()\n"
+        f"    while not Path({str(added)!r}).exists():\n"
+        "        time.sleep(0.01)\n"
+        "    return ran\n"
+        "zgb._SingleRun.run = run_and_wait\n"
+    )
+    with site.looping(slow_end, []):
+        assert soon(ended.exists)
+        site.enqueue(7)
+        added.touch()
+        assert soon(lambda: len(site.mails()) == 1 and site.jobs() == [])
+
+
+def test_a_loop_outlives_a_refusal_of_the_database(site: Site) -> None:
+    """A trigger that aborts each run is reported once; the loop goes on until it is gone."""
+    site.make(7, tokens=5)
+    site.enqueue(7)
+    site.sql("CREATE TRIGGER no BEFORE UPDATE ON config BEGIN SELECT RAISE(ABORT, 'not now'); END")
+    often = (
+        "import sys\nfrom tui.cli.formats import zgb\nzgb._SIGNAL_POLL_SECONDS = 0.05\n"
+        "zgb.refusal_delay_seconds = "
+        "lambda refusals: print('refused', refusals, file=sys.stderr) or 0.01"
+    )
+
+    def refused() -> int:
+        runs = site.logged("run_end") if site.log_path.exists() else []
+        return sum("not now" in str(run.get("error")) for run in runs)
+
+    output: list[str] = []
+    with site.looping(often, output):
+        assert soon(lambda: refused() > 2)
+        site.sql("DROP TRIGGER no")
+        assert soon(lambda: len(site.mails()) == 1 and site.jobs() == [])
+    (said,) = output
+    assert said.count("not now") == said.count("not now, retry in 0s") == 1
+    assert said.index("refused 0\n") < said.index("refused 1\n") < said.index("refused 2\n")
+    log = Path(f"{site.path}.spooldeck.d/log/queue.log").read_text()
+    assert re.search(r"\[ERROR\] Queue cannot be reached: .*not now, retry in 0s", log)
+
+
+def test_a_run_whose_claims_are_refused_is_a_failure(site: Site) -> None:
+    """It is code 69, and bad in log, doctor and status until a later run has succeeded."""
+    site.make(7, tokens=5, hourly=40)
+    site.zgb("enqueue", "7", site.path)
+    refuse = "BEFORE UPDATE ON mail_queue BEGIN SELECT RAISE(ABORT, 'not today'); END"
+    site.sql(f"CREATE TRIGGER no {refuse}")
+    ran, doctor, status = site.work(), site.doctor(), site.status()
+    assert (ran.returncode, ran.stdout, "not today" in ran.stderr) == (69, "", True)
+    (end,) = site.logged("run_end")
+    assert (end["level"], "not today" in end["error"], end["sent"]) == ("error", True, 0)
+    cron = r"^bad +cron +the last run failed: .*not today"
+    assert len(re.findall(cron, doctor.stdout, re.MULTILINE)) == doctor.stdout.count(" cron ") == 1
+    assert f"fix: read the queue's log: spooldeck log {site.path}" in doctor.stdout
+    assert doctor.returncode == 1
+    assert re.search(r"^attention the last run failed: .*not today", status.stdout, re.MULTILINE)
+
+    site.sql("DROP TRIGGER no")
+    assert site.work().stdout == "2 sent, 0 failed, 0 waiting\n"
+    assert "failed:" not in site.doctor().stdout
+    assert "last run failed" not in site.status().stdout
+    assert [line["level"] for line in site.logged("run_end")] == ["error", "info"]
+
+
+def test_a_run_counts_rows_that_cannot_be_read(site: Site) -> None:
+    """Rows that are no jobs wait for ever: the run names them and the command that explains."""
+    site.make(7, 8, tokens=5, hourly=40)
+    site.enqueue(7, 8)
+    site.sql("UPDATE mail_queue SET next_attempt_at = 'soon' WHERE registration_number = 8")
+    why = f"1 row is damaged (spooldeck zgb doctor {site.path})"
+    assert site.work().stdout == f"1 sent, 0 failed, 1 waiting; {why}\n"
+    site.sql("UPDATE mail_queue SET next_attempt_at = 0")
+    assert site.work().stdout == "1 sent, 0 failed, 0 waiting\n"
+
+
+# ---- doctor
+
+
+@pytest.mark.parametrize("closed", ["", "q.db"])
+def test_a_hidden_database_is_not_called_missing(closed: str) -> None:
+    """Without read permission for a database or its folder, no command to make another is named."""
+    with nobodys_folder() as folder:
+        inside = folder / "in"
+        shut, database = inside / closed, inside / "q.db"
+
+        def look() -> None:
+            inside.mkdir()
+            create(str(database))
+            shut.chmod(0)
+            setup = setup_for(queue_config.Config(), str(database), {})
+            with pytest.raises(
+                NotReadable, match=f"permission denied: cannot read {shut}: chmod u"
+            ):
+                zgb_place(setup)
+            shut.chmod(0o700)
+
+        by_nobody(look)
+
+
+def test_doctor_names_everything_that_is_wrong(site: Site) -> None:
+    """A healthy queue has no finding and is code 0; each thing that keeps mails back is one."""
+    site.make(7)
+    site.work()
+    assert site.findings() == (0, {})
+
+    site.zgb("enqueue", "7", site.path)
+    site.sql(f"{FAILED} WHERE mail_type = 'organizer'")
+    site.sql("DELETE FROM registrations")
+    site.settle(mailQueueEnabled="0", mailMaxPerHour="160")
+    site.settle(mailRedirectToSchumbi="1", mailLastRefill="1000")
+    site.environ["MAIL_QUEUE_LOG"] = str(site.folder / "no" / "x.log")
+    (site.folder / "user.txt").write_text("{price}")
+    site.configure(mail="method: none", own="lease: 50")
+    code, bad = site.findings()
+    assert code == 1
+    found = [(name, word.partition(":")[0]) for name, words in bad.items() for word in words[:1]]
+    ones = ("switch", "jobs", "rows", "rate", "lease", "transport", "redirect", "log", "letters")
+    graver = ("lease", "transport", "letters")
+    assert dict(found) == dict.fromkeys(ones, "warn") | dict.fromkeys(graver, "bad")
+    assert {name: len(words) for name, words in bad.items()} == dict.fromkeys(ones, 1) | {
+        "letters": 2
+    }
+    assert "1 parked" in bad["jobs"][0]
+    assert "2 jobs have no registration" in bad["rows"][0]
+    assert "the method is none" in bad["transport"][0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [("mailLastRefill", "1000", "the last run was"), ("mailTokens", "", "no run is recorded")],
+)
+def test_doctor_warns_of_a_silent_cron(site: Site, key: str, value: str, words: str) -> None:
+    """With the line for the crontab."""
+    site.make(7)
+    site.settle(**{key: value})
+    done = site.doctor()
+    assert done.returncode == 1 and "* * * * * " in done.stdout
+    assert f"warn  cron      {words}" in done.stdout
+
+
+def test_doctor_warns_of_a_public_log(site: Site) -> None:
+    """A log below a web root may be read by everybody; beside the database it is no warning."""
+    site.make(7)
+    site.work()
+    site.environ["HOME"] = "/nonexistent"
+    assert "log" not in site.findings()[1]
+    (site.folder / "htdocs").mkdir()
+    site.environ["MAIL_QUEUE_LOG"] = str(site.folder / "htdocs" / "x.log")
+    assert "below a web root" in site.findings()[1]["log"][0]
+
+
+def test_doctor_names_missing_columns(site: Site) -> None:
+    """The test mode needs days and a time of creation; without a key a mail may go twice."""
+    site.make(7)
+    site.work()
+    site.zgb("enqueue", "7", site.path)
+    site.settle(mailRedirectToSchumbi="1")
+    dated = site.doctor().stdout
+    site.sql("UPDATE registrations SET created_at = strftime('%s') + 900000")
+    strangers = site.doctor().stdout
+    for table in ("mail_queue", "registrations"):
+        site.sql(f"ALTER TABLE {table} DROP COLUMN created_at")
+    undated = site.doctor().stdout
+
+    assert "YYYY-MM-DD, or disable it" in dated
+    assert "2 jobs are older than the registration" in strangers
+    assert "to delete them now: spooldeck control" in strangers
+    assert "add a created_at to mail_queue or registrations" in undated
+
+    site.settle(mailRedirectToSchumbi="0")
+    assert site.findings() == (0, {})
+    columns = "registration_number, mail_type, status, attempts, next_attempt_at, locked_until"
+    site.sql("DROP TABLE mail_queue")
+    site.sql(f"CREATE TABLE mail_queue (id INTEGER PRIMARY KEY, {columns}, last_error)")
+    code, bad = site.findings()
+    assert (code, list(bad)) == (1, ["log"])
+    assert "may be sent twice" in bad["log"][0]
+
+
+def test_doctor_explains_an_unreadable_database(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A lock, a missing table, a damaged database and another file each have a remedy."""
+    site.make(7)
+    real = ZgbSettings.place
+
+    def place(*own: Any, **more: Any) -> Any:
+        return real(*own, **more)._replace(patience=0.05)
+
+    monkeypatch.setattr(ZgbSettings, "place", place)
+    with closing(sqlite3.connect(site.path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        assert main(["--config", str(site.config), "zgb", "doctor", site.path]) == 1
+    locked = capsys.readouterr().out
+    assert "locked by another process" in locked
+    assert f"fix: wait, or find the process: fuser -v {site.path}" in locked
+
+    whole = Path(site.path).read_bytes()
+    site.sql("DROP TABLE config")
+    lacks, (_, found) = site.doctor(), site.findings()
+    Path(site.path).write_bytes(whole[:100] + bytes(len(whole) - 100))
+    damaged = site.doctor()
+    Path(site.path).write_text("hello\n")
+    text = site.doctor()
+    assert "expected a table config" in found["database"][0]
+    assert "fix: give the path of the database, or make a new one: " in lacks.stdout
+    assert f"fix: stop its other programs, then: sqlite3 {site.path} .recover" in damaged.stdout
+    assert "bad   database  no mail queue, expected a SQLite database" in text.stdout
+    assert {done.returncode for done in (lacks, damaged, text)} == {1}

@@ -1,0 +1,242 @@
+"""The commands and the console on a ZMailer scheduler that is reached by MAILQ."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.config import queue_config
+from engine.config.place_address import parse_address, places_folder
+from engine.formats.zmailer.mailq import job_text, listing
+from engine.formats.zmailer.mailq.queue_view import JobView
+from engine.formats.zmailer.mailq_store.place import parse_place
+from engine.formats.zmailer.mailq_store.store import MailqStore
+from engine.operations.notes import Notes
+from engine.system.run_clock import RunClock
+from engine.work.housekeeping import Housekeeping
+from tests.console_operator import a_desk
+from tests.engine.formats.zmailer.spool.test_control_file import SAMPLES
+from tests.mailq_samples import FOLDER, NOW, client_report, read_dump
+from tests.mailq_server import RunningServer, SampleQueue, serving, waiting_job
+from tests.nftban_queues import Run
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.places import open_places
+
+PASSWORD = "s3cret"
+MESSAGE = "I/F/3276785"
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunningServer]:
+    """A server of version 2 with a message in two threads, and the configuration of its place."""
+    now = time.time()
+    hosts = [(MESSAGE, "a.test"), (MESSAGE, "b.test"), ("G/W/3268638", "a.test")]
+    jobs = [waiting_job(path, host, wakeup=now + 900) for path, host in hosts]
+    with serving(tmp_path, SampleQueue(jobs, now)) as server:
+        config = tmp_path / "config.yaml"
+        config.write_text(f"places: [mailq+unix://root:{PASSWORD}@{server.path}]\n")
+        config.chmod(0o600)
+        yield server
+        state = places_folder(parse_address(server.url), os.environ, os.geteuid())
+        shutil.rmtree(state, ignore_errors=True)  # root's is not in the home folder
+
+
+def test_a_listing_of_version_1_is_that_of_the_original() -> None:
+    """Threads and messages of a dump are in the order of the original's client."""
+    view = job_text.parse_dump(read_dump(), NOW)
+    made = [*listing.dump_listing(view, lambda channel, host: True)]
+    printed = client_report("client-v1.txt", "")
+
+    assert [line.partition(":\t")[0] for line in made] == [
+        line.partition(":\t")[0] for line in printed
+    ]
+    assert "\tI/F/3276785/2:\tsmtp; 466 (No DNS response for host: example.com; h_errno=0) " in (
+        "\n".join(made)
+    )
+    assert [*listing.dump_listing(view, lambda channel, host: host == "uucphost")][:1] == [
+        "uucp/uucphost:"
+    ]
+
+
+def test_a_listing_of_version_2_is_that_of_the_original() -> None:
+    """A thread of version 2 is printed with the tries, the expiry and the last diagnostic."""
+    lines = (FOLDER / "client-v2-agents.txt").read_text().split("\n")
+    start = lines.index("byhost/relay.example.net:")
+    jobs = [
+        JobView(
+            "A/3312478",
+            "byhost",
+            "relay.example.net",
+            message="<smtp connect to relay.example.net: Connection timed out>",
+            expires_at=NOW + 255_700,
+            attempts=1,
+        )
+    ]
+    assert [*listing.thread_listing("byhost", "relay.example.net", jobs, NOW)] == lines[
+        start : start + 2
+    ]
+    empty = jobs[0]._replace(path="L/3312437", message="", attempts=0)
+    assert lines[start + 3] in [*listing.thread_listing("fake", "x", [empty], NOW)]
+
+
+def test_verbose_listings_read_the_control_files(tmp_path: Path, spooldeck: Run) -> None:
+    """With -v each message has its id, its sender and the recipients that are to do."""
+    dump = tmp_path / "dump"
+    dump.write_text(read_dump())
+    with tarfile.open(SAMPLES) as packed:
+        name = next(n for n in packed.getnames() if n.endswith(MESSAGE))
+        file = packed.extractfile(name)
+        assert file is not None
+        path = tmp_path / "transport" / MESSAGE
+        path.parent.mkdir(parents=True)
+        path.write_bytes(file.read())
+    environ = {"POSTOFFICE": str(tmp_path)}
+    done = spooldeck("zmailer", "mailq", "-v", "-h", "example.com", str(dump), **environ)
+    printed = client_report("client-v1.txt", "-v")
+
+    at = next(n for n, line in enumerate(printed) if f"{MESSAGE}/2:" in line)
+    assert done.stdout.split("\n")[2:6] == printed[at + 1 : at + 5]
+    assert spooldeck("zmailer", "mailq", "-v", str(dump)).returncode == 64
+
+
+def test_reports_are_those_of_the_server(running: RunningServer, spooldeck: Run) -> None:
+    """-Q, -QQ, -QQQ and -QQQQ print the reports; without them all threads are listed."""
+    socket = ("-p", running.path)
+    for option, words in (
+        ("-Q", "    smtp/a.test/0"),
+        ("-QQ", "\tThreads:    2 Msgs:     3"),
+        ("-QQQ", "Uptime: 76 sec"),
+        ("-QQQQ", "ZMailer SHM segment dump"),
+    ):
+        done = spooldeck("zmailer", "mailq", option, *socket)
+        assert words in done.stdout, done.stderr
+        assert done.returncode == 0
+    done = spooldeck("zmailer", "mailq", *socket, "-c", "smtp", "-h", "b.test")
+    assert [line.partition(" (")[0] for line in done.stdout.split("\n")] == [
+        "smtp/b.test:",
+        f"\t{MESSAGE}:",
+        "",
+    ]
+
+
+def test_a_password_is_no_argument(running: RunningServer, spooldeck: Run, tmp_path: Path) -> None:
+    """A password comes from the environment, a private file or the configured place; as an argument
+    it is refused."""
+    words = ("zmailer", "mailq", "-QQQ", "-p", running.path, "-U")
+    done = spooldeck(*words, f"root/{PASSWORD}")
+    assert (done.returncode, done.stdout) == (64, "")
+    assert PASSWORD not in done.stderr
+    assert "no password of user root" in spooldeck(*words, "root").stderr
+    environ = {"SPOOLDECK_MAILQ_PASSWORD": PASSWORD}
+    assert spooldeck(*words, "root", **environ).returncode == 0
+    environ = {"SPOOLDECK_MAILQ_PASSWORD": "wrong"}
+    done = spooldeck(*words, "root", **environ)
+    assert "refuses the login of user root: -BAD USER OR PASSWORD" in done.stderr
+    file = tmp_path / "password"
+    file.write_text(f"{PASSWORD}\n")
+    file.chmod(0o600)
+    assert spooldeck(*words, "root", "--password-file", str(file)).returncode == 0
+    file.chmod(0o644)
+    assert "chmod 600" in spooldeck(*words, "root", "--password-file", str(file)).stderr
+    config = str(tmp_path / "config.yaml")
+    assert spooldeck("--config", config, *words, "root").returncode == 0
+
+
+def test_wrong_options_are_one_line(spooldeck: Run) -> None:
+    """An unknown option, a second address and a port that is no number are refused."""
+    for words, said in (
+        (("-x",), "expected -Q -v -c -h -U -p"),
+        (("a", "b"), "b: expected one ADDRESS"),
+        (("-p", "mailq"), "expected a port or the path of a socket"),
+    ):
+        done = spooldeck("zmailer", "mailq", *words)
+        assert (done.returncode, said in done.stderr) == (64, True)
+
+
+def test_a_deletion_adds_the_other_threads_of_the_message(
+    running: RunningServer, spooldeck: Run, tmp_path: Path
+) -> None:
+    """The plan for one task shows and counts the other thread of its message; both are deleted."""
+    url = f"mailq+unix://root@{running.path}"
+    named = ("--state", "waiting", "--id", f"smtp/a.test/{MESSAGE}", url)
+    words = ("--config", str(tmp_path / "config.yaml"), "expunge", *named)
+
+    shown = spooldeck(*words, "--dry-run")
+    assert "1 more affected: added to this plan" in shown.stdout
+    assert "purge" not in shown.stdout, "a scheduler has neither trash nor hold"
+    assert "--apply 2" in shown.stdout
+    assert spooldeck(*words, "--apply", "1").returncode != 0
+    done = spooldeck(*words, "--apply", "2", "--json")
+    assert len(json.loads(done.stdout)["done"]) == 2, done.stderr
+    assert [job.path for job in running.queue.all_jobs] == ["G/W/3268638"]
+    assert PASSWORD not in shown.stdout + done.stdout
+    done = spooldeck(*words[:2], "promote", "--id", "smtp/a.test/G/W/3268638", url, "--apply", "1")
+    assert "1  promoted" in done.stdout, done.stderr
+    assert "undo" not in done.stdout, "a request cannot be undone"
+
+
+def test_other_commands_know_a_store_with_two_states(
+    running: RunningServer, spooldeck: Run, tmp_path: Path
+) -> None:
+    """Without a DLQ and a trash, commands show what is there, and refuse the rest in one line."""
+    url = f"mailq+unix://root@{running.path}"
+    base = ("--root", url, "--config", str(tmp_path / "config.yaml"))
+    for words, code, said in (
+        ("status", 0, "waiting 3"),
+        ("doctor", 0, "3 waiting, 0 running"),
+        ("groups", 0, "smtp/b.test"),
+        ("workers", 0, ""),
+        ("trash list", 0, "0 tasks"),
+        ("trash sweep", 0, "0 tasks deleted"),
+        ("hold --dry-run", 64, "not supported"),
+        ("control start --target a.test --dry-run", 0, "threads to start: 1, with 2 messages"),
+        ("control kill-thread --target smtp/a.test --apply 2", 0, "deleted in smtp/a.test: 2"),
+    ):
+        done = spooldeck(*base, *words.split())
+        assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
+        assert "oldest" not in done.stdout or words != "status", "MAILQ shows no ages"
+
+
+def test_the_console_sweeps_a_place_without_a_trash(running: RunningServer, tmp_path: Path) -> None:
+    """Its sweep of old files deletes notes on messages that are gone, and asks for no trash."""
+    (tmp_path / "state" / "journal").mkdir(parents=True)
+    notes = Notes(str(tmp_path / "state"), str(tmp_path))
+    for ident in (f"smtp/a.test/{MESSAGE}", "smtp/gone.test/7"):
+        notes.add(ident, "seen", "me")
+    state, root = str(tmp_path / "state"), str(tmp_path)
+    keeping = Housekeeping(
+        *(state, root, 24.0),
+        *(lambda level, text: None, lambda text: None, lambda path: None),
+        run_clock=RunClock(state, root, lambda level, text: None, lambda path: None),
+    )
+
+    said = keeping.sweep_without_worker(
+        lambda: MailqStore(parse_place(parse_address(running.url))), notes
+    )
+    assert said == ""
+    assert notes.noted_ids() == {f"smtp/a.test/{MESSAGE}"}
+
+
+async def test_the_console_shows_and_deletes(running: RunningServer) -> None:
+    """The list, and a plan with the added row: X on one task of a message that has two."""
+    address = parse_address(running.url)
+    config = queue_config.Config(places=(address,))
+    (place,) = await asyncio.to_thread(
+        lambda: open_places(setup_for(config, address.text, {}), [address.text])
+    )
+    async with a_desk(place, size=(100, 30), clock=time.time) as desk:
+        await desk.sees("3276785", "3268638", "waiting 3", "backoff until")
+        await desk.press("down", "X")
+        await desk.sees("EXPUNGE 2 TASKS", "1 more affected: added to this plan")
+        await desk.sees("none: the server does it for good")
+        await desk.press("2")
+        await desk.sees("2 expunged")
+        assert [job.path for job in running.queue.all_jobs] == ["G/W/3268638"]

@@ -1,0 +1,307 @@
+"""The commands on a ZMailer spool."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from engine.config import queue_config
+from engine.formats.zmailer.spool.store import ZmailerStore
+from engine.mail.host import this_host
+from engine.system import files
+from tests.console_operator import a_desk
+from tests.nftban_queues import Run
+from tests.store_contents import every_file
+from tests.zmailer_spool import Spool, dead_pid, recipient, write_lock
+from tui import cli
+from tui.cli.formats.zmailer.demo import DemoPostoffice
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.places import open_places
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    """A spool with three messages: two hosts, and one recipient with a lock that is left."""
+    spool = Spool(tmp_path / "post").make()
+    spool.put(1001, recipient(), recipient(user="e@f.example"))
+    spool.put(1002, recipient(host="other.example"), folder="O/")
+    write_lock(spool.put(1003, recipient(channel="local", host="-", user="rayan")), 91, dead_pid())
+    return spool
+
+
+def test_the_commands_work_on_a_spool(spool: Spool, spooldeck: Run) -> None:
+    """Status, groups, hold, purge, restore, release and undo, each on the lines of the files."""
+
+    def run(*words: str) -> str:
+        done = spooldeck(*words, str(spool.root))
+        assert done.returncode in (0, 1), done.stderr
+        return done.stdout
+
+    def counts() -> dict[str, int]:
+        tasks: dict[str, int] = json.loads(run("status", "--json"))["tasks"]
+        return {word: number for word, number in tasks.items() if number}
+
+    assert counts() == {"waiting": 3, "locked": 1}
+    listed = run("queue", "list").splitlines()
+    assert ["local/-", "rayan"] in [one.split(" | ")[4:6] for one in listed]
+    shown = run("groups")
+    assert "smtp/mx.example" in shown and "local/-" in shown
+    assert "4 tasks by channel, 2 groups" in run("groups", "--by", "channel")
+    assert "RING" in run("groups", "--by", "ring")
+    assert spooldeck("groups", "--by", "ring", "--json", str(spool.root)).stdout.count("{") > 1
+    assert "waiting by host" in run("overview")
+    run("hold", "--filter", "group=mx.example", "--apply", "2")
+    assert counts() == {"waiting": 1, "locked": 1, "held": 2}
+    (held,) = map(json.loads, run("journal", "--json").splitlines())
+    run("undo", held["op"], "--apply", "2")
+    assert counts() == {"waiting": 3, "locked": 1}
+    run("purge", "--state", "waiting", "--filter", "group=other.example", "--apply", "1")
+    run("restore", "--apply", "1")
+    assert counts() == {"waiting": 3, "locked": 1}
+    run("release", "--state", "locked", "--apply", "1")
+    assert counts() == {"waiting": 4}
+    assert "tidy" in run("control")
+    assert "nothing to remove" in run("control", "tidy", "--dry-run")
+    assert not list((spool.root / ".spooldeck" / "kept").rglob("10*"))
+
+
+async def test_the_console_follows_a_spool(spool: Spool) -> None:
+    """A message that comes, and one that the scheduler has finished, change the list by events."""
+    (place,) = await asyncio.to_thread(
+        lambda: open_places(setup_for(queue_config.Config(), "", {}), [str(spool.root)])
+    )
+    async with a_desk(place, size=(120, 40), clock=time.time) as desk:
+        await desk.sees("1001/91", "1001/137", "waiting")
+        path = await asyncio.to_thread(spool.put, 1004, recipient())
+        await desk.sees("1004/91")
+        await asyncio.to_thread(spool.finish, path)
+        await desk.until(lambda: "1004/91" not in desk.text)
+
+
+def test_a_stopped_spool_is_unchanged_by_status(spool: Spool, spooldeck: Run) -> None:
+    """No folder of ours is made by looking."""
+    spooldeck("status", str(spool.root))
+    assert sorted(path.name for path in spool.root.iterdir()) == ["queue", "router", "transport"]
+    with closing(ZmailerStore(str(spool.root))) as store:
+        assert sum(store.count_tasks().values()) == 4
+
+
+def test_a_configuration_is_checked_and_explained(tmp_path: Path, spooldeck: Run) -> None:
+    """`check` prints each error with its place, or the clauses; `why` the lines of each setting."""
+    path = tmp_path / "scheduler.cf"
+    path.write_text("*/* interval=1m\nsmtp/*\n  maxring=x \x1b[31m\n")
+    bad = spooldeck("zmailer", "check", str(path))
+    assert bad.returncode == 1
+    assert f"{path}:3:11: maxring: expected a number from 0 to 1000000, not x" in bad.stdout
+    assert f"{path}:3:13: unknown keyword" in bad.stdout and "\x1b" not in bad.stdout
+    assert spooldeck("zmailer", "why", "smtp/x", "-f", str(path)).returncode == 1
+
+    path.write_text("*/* interval=1m\nsmtp/* maxring=2 command=smtp\n")
+    good = spooldeck("zmailer", "check", str(path))
+    assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "2 clauses, no errors")
+    why = spooldeck("zmailer", "why", "smtp/x", MAILSHARE=str(tmp_path))
+    assert why.returncode == 0, why.stderr
+    rows = [line.split() for line in why.stdout.splitlines()]
+    assert ["maxring", "2", "line", "2"] in rows and ["overfeed", "150", "default"] in rows
+    assert ["expiry2", "86400", "default"] in rows
+    path.write_text("smtp/* expiry2=0 command=smtp\n")
+    why = spooldeck("zmailer", "why", "smtp/x", "-f", str(path))
+    assert "expiry2           0 (a day) " in why.stdout
+    path.write_text(f"smtp/*\n  command={tmp_path}/none\nhold/*\n  command=hold\n")
+    lost = spooldeck("zmailer", "check", str(path), MAILBIN=str(tmp_path))
+    assert lost.stdout.splitlines()[:2] == [
+        f"{path}:2:1: warning: smtp/*: never delivered on this host: {tmp_path}/none: no such "
+        "program",
+        f"{path}:4:1: warning: hold/*: never delivered on this host: {tmp_path}/ta/hold: no such "
+        "program",
+    ]
+    assert (lost.returncode, lost.stdout.splitlines()[-1]) == (
+        0,
+        "2 clauses, no errors, 2 warnings",
+    )
+    path.write_text("smtp/* command=smtp\n")
+    none = spooldeck("zmailer", "why", "uucp/x", "--conf", str(path))
+    assert (none.returncode, none.stdout.splitlines()[-1]) == (1, "no command: nothing delivers it")
+
+
+def test_a_statistics_log_is_shown_by_channel_and_host(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both forms of the log: numbers by state, and the median and p95 of both delays."""
+    path = tmp_path / "ends"
+    new = [f"S3309638AbmKTJ5Ym690J {n} {10 * n} ok smtp/mx\n" for n in range(1, 20)]
+    old = "812876256 90401-2 40 500 expiry smtp/mx\n812876256 90401 0 1 error local/\x1b[2J\n"
+    path.write_text("".join([*new, old, "torn 1"]))
+
+    assert cli.main(["zmailer", "statistics", str(path)]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert cli.main(["zmailer", "statistics", str(path), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert cli.main(["zmailer", "statistics", str(tmp_path)]) == 74
+    error = capsys.readouterr().err
+
+    assert " ".join(shown[0]) == "OK ERROR EXPIRY DT1 p50 p95 DT2 p50 p95 CHANNEL/HOST"
+    assert shown[1][:-1] == ["0", "1", "0", "0", "0", "1", "1"] and "\x1b" not in shown[1][-1]
+    assert shown[2] == ["19", "0", "1", "10", "19", "100", "190", "smtp/mx"]
+    assert " ".join(shown[3]).startswith("recipients: 21; other lines: 1")
+    assert (said["unread"], said["hosts"][1]["states"]) == (1, {"ok": 19, "expiry": 1})
+    assert error == f"spooldeck: {tmp_path}: Is a directory\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("why", "smtp"), 64, "MAILSHARE is not set"),
+        (("why", "smtp", "--conf", "/dev/null"), 64, "expected CHANNEL/HOST"),
+        (("check", "/nothing/here"), 78, "No such file"),
+    ],
+)
+def test_a_configuration_that_is_not_there_is_one_line(
+    spooldeck: Run, words: tuple[str, ...], code: int, said: str
+) -> None:
+    """With what was expected."""
+    done = spooldeck("zmailer", *words)
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+    assert said in done.stderr
+
+
+def test_a_new_configuration_is_compared_with_the_old_one(
+    spool: Spool, tmp_path: Path, spooldeck: Run
+) -> None:
+    """Clauses and settings that differ, and the waiting threads that they affect."""
+    old, new = tmp_path / "old.conf", tmp_path / "new.conf"
+    old.write_text("smtp/* command=smtp\nlocal/* command=mailbox\n")
+    new.write_text("smtp/other.example maxring=2 command=smtp\nsmtp/* command=smtp\n")
+
+    words = ("zmailer", "check", str(new), "--diff", str(old))
+    done = spooldeck(*words, "--spool", str(spool.root))
+
+    assert done.stdout.splitlines() == [
+        "clause local/*: removed",
+        "clause smtp/other.example: added",
+        "clause smtp/other.example: command: not set -> smtp",
+        "clause smtp/other.example: maxring: not set -> 2",
+        f"4 changes from {old} to {new}",
+        "thread smtp/other.example, R=1: maxring: 0 -> 2",
+        "1 waiting threads change",
+    ]
+    assert spooldeck(*words[:3], "--spool", str(spool.root)).returncode == 64
+    old.write_text("x=1\n")
+    assert spooldeck(*words).returncode == 1
+
+
+def test_the_doctor_names_what_stops_mail(spool: Spool, tmp_path: Path, spooldeck: Run) -> None:
+    """Each problem with the command that repairs it; nothing is changed."""
+    conf, auth = tmp_path / "scheduler.conf", tmp_path / "auth"
+    conf.write_text(f"PARAMauthfile={auth}\nsmtp/mx.* command=smtp\n")
+    auth.write_text("root:x:ALL:\n")
+    auth.chmod(0o644)
+    (spool.root / ".pid.scheduler").write_text(f"{dead_pid()}\n")
+    (spool.root / ".scheduler.notify").touch()
+    (spool.root / "queue" / "1009").write_text("external\n")
+    os.utime(spool.root / "queue" / "1009", (1, 1))
+    (spool.root / "queue" / "1010").write_text("external\n")
+    os.utime(spool.root / "queue" / "1010", (1, 1))
+    (spool.root / "freezer").mkdir(exist_ok=True)
+    (spool.root / "freezer" / "1010.1").write_text("i 1010\nr torn")
+    (spool.root / "transport" / "1008").write_text("i 1008\nr torn")
+    (spool.root / ".spooldeck").mkdir()
+    (spool.root / ".spooldeck" / "frozen").touch()
+    spool.put(1005, recipient(), folder="A/")
+    config = tmp_path / "config.yaml"
+    config.write_text(f"stores: {{zmailer: {{scheduler_conf: {conf}}}}}\n")
+    before = every_file(spool.root)
+
+    done = spooldeck("--config", str(config), "zmailer", "doctor", str(spool.root))
+
+    assert done.returncode == 1, done.stderr
+    said = done.stdout
+    for expected in (
+        f"{auth}: mode 0644, it has passwords",
+        "its pid file is there: a start may signal another one",
+        "frozen by an operator",
+        ".scheduler.notify: is not a socket",
+        "1 recipient locked by agents that have ended",
+        "4 recipients waiting",
+        "smtp/other.example: never delivered: no clause of scheduler.conf matches: 1 recipient",
+        "queue/1009: a message without its control file: never delivered",
+        "transport/A/1005: in a folder that its number does not lead to",
+        "not in hash folders",
+        "transport/1008: torn",
+        "overdue for expiry",
+    ):
+        assert expected in said, said
+    assert "queue/1010" not in said  # its control file is in the freezer
+    assert every_file(spool.root) == before
+
+
+def test_the_doctor_of_a_spool_in_order_finds_nothing(tmp_path: Path, spooldeck: Run) -> None:
+    """But that no scheduler is running here."""
+    spool = Spool(tmp_path / "post").make()
+    path = spool.put(1001, recipient())
+    for name in ("transport", "queue"):
+        os.utime(spool.root / name / path.name)
+    share = tmp_path / "share"
+    share.mkdir()
+    (share / "scheduler.conf").write_text("smtp/* command=smtp\n")
+
+    done = spooldeck("zmailer", "doctor", str(spool.root), MAILSHARE=str(share))
+
+    bad = [line for line in done.stdout.splitlines() if not line.startswith(("ok", " "))]
+    assert bad == ["warn  scheduler no scheduler is running"]
+
+
+def test_mail_is_given_up_and_rerouted_by_commands(spool: Spool, spooldeck: Run) -> None:
+    """The plan warns, the router gets a mail for each, and the journal has the verbs."""
+    (spool.root / "router").mkdir(exist_ok=True)
+
+    def run(*words: str) -> str:
+        done = spooldeck(*words, str(spool.root))
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "its sender gets a report" in run("bounce", "--dry-run", "--filter", "group=mx.example")
+    run("bounce", "--filter", "group=mx.example", "--apply", "2")
+    run("reroute", "--filter", "group=other.example", "--apply", "1")
+    texts = [path.read_text() for path in (spool.root / "router").iterdir()]
+    assert sorted(text.split("\n")[0] for text in texts) == [
+        "channel error",
+        'rcvdfrom STDIN ("??"@' + this_host().name + ")",
+    ]
+    verbs = [json.loads(line)["verb"] for line in run("journal", "--json").splitlines()]
+    assert sorted(verbs) == ["bounce", "reroute"]
+    spool.put(1004, recipient())
+    woken = spooldeck("promote", "--apply", "1", str(spool.root))
+    assert "no scheduler is running" in woken.stderr
+    assert "no agent is started" in run("control", "freeze", "--value", "on", "--apply", "1")
+
+
+def test_the_demo_has_a_spool_with_all_sorts_of_recipients(tmp_path: Path, spooldeck: Run) -> None:
+    """Waiting, deferred and failed ones, a lock of a dead agent, a parked file; more arrive."""
+    now = time.time()
+    demo = DemoPostoffice()
+    files.make_folder(f"{tmp_path}/zmailer")
+    said = demo.make(str(tmp_path), now)
+    demo.add(now)
+    demo.add(now + 1)  # too soon
+    demo.close()
+
+    config = tmp_path / "config.yaml"
+    config.write_text("stores:\n" + said["stores"])
+    place = str(tmp_path / "zmailer")
+    report = json.loads(spooldeck("--config", str(config), "status", "--json", place).stdout)
+
+    counts = report["tasks"]
+    assert counts["waiting"] > 60 and counts["failed"] > 1 and counts["locked"] == 1
+    assert len(list((tmp_path / "zmailer" / "transport").iterdir())) == 62
+    doctor = spooldeck("--config", str(config), "doctor", place).stdout
+    assert "scheduler.conf: 4 clauses, no errors" in doctor
+    assert "uucp/oldhost: never delivered: " in doctor
+    assert "freezer/4711: parked: torn" in doctor
+    assert "1 recipient locked by agents that have ended" in doctor

@@ -1,0 +1,83 @@
+"""`spooldeck control`: switches of a whole queue, listed, shown by a dry run, and applied."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.nftban_queues import Run
+from tests.zgb_console_place import ORPHANS, PAUSE, RATE, REDIRECT, RETRY, Whole
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Whole:
+    """A ZGB database with two jobs."""
+    return Whole(tmp_path)
+
+
+def test_the_controls_are_listed(whole: Whole, root: str, spooldeck: Run) -> None:
+    """Each control has its value, its effect and a reason if it is refused; without one, code 0."""
+    told = json.loads(spooldeck("control", "--root", whole.path, "--json").stdout)
+    whole.in_earnest()
+    ended = spooldeck("control", whole.path, COLUMNS="100")
+    without = spooldeck("control", root)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    table = [line for line in ended.stdout.splitlines() if line.startswith("   ") and line.strip()]
+    rows = {line.split()[0]: line for line in table}
+    assert "1 (send)" in rows[PAUSE]
+    assert " 60 " in rows[RATE]
+    assert "refused: registration period 2026-11-01" in rows[REDIRECT]
+    assert "make every failed and parked job due now" in rows[RETRY]
+    assert ORPHANS in rows
+    assert "it cannot be undone" in ended.stdout
+
+    found = {each["name"]: each for each in told["controls"]}
+    assert told["place"] == whole.path
+    assert [*found] == [PAUSE, RATE, REDIRECT, RETRY, ORPHANS]
+    assert found[PAUSE]["now"] == "1"
+    assert found[PAUSE]["choices"] == {"1": "send", "0": "pause: jobs wait"}
+    assert (found[PAUSE]["pauses"], found[PAUSE]["undoable"]) == (True, True)
+    assert found[RATE]["bounds"][0] == 1
+    assert (found[RETRY]["now"], found[RETRY]["undoable"]) == (None, False)
+
+    assert (without.returncode, without.stderr) == (0, "")
+    assert "this queue has no controls" in without.stdout
+
+
+def test_a_control_is_shown_then_applied(whole: Whole, spooldeck: Run) -> None:
+    """A dry run changes nothing and names the command that applies it; the journal records it."""
+    words = ("control", PAUSE, whole.path, "--value", "0", "--reason", "mx7 is down")
+
+    shown = spooldeck(*words, "--dry-run")
+
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "Now 1 (send), then 0 (pause: jobs wait)." in shown.stdout
+    twin = f"control {PAUSE} --value 0 --reason 'mx7 is down' --apply 1"
+    assert twin in shown.stdout.splitlines()[-1]
+    assert whole.setting(PAUSE) == "1"
+
+    done = spooldeck(*words, "--apply", "1")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "paused: jobs wait\n", "")
+    assert whole.setting(PAUSE) == "0"
+    (line,) = spooldeck("journal", whole.path).stdout.splitlines()
+    assert f"control | {PAUSE} 0 | done" in line
+    assert "reason mx7 is down" in line
+    assert "paused: jobs wait" in spooldeck("journal", line.split(" | ")[1], whole.path).stdout
+
+
+def test_the_json_of_a_control(whole: Whole, spooldeck: Run) -> None:
+    """The dry run has the number of changes; the answer has its lines and the operation's id."""
+    whole.fail_all()
+    shown = spooldeck("control", RETRY, whole.path, "--dry-run", "--json")
+    done = spooldeck("control", RETRY, whole.path, "--apply", "2", "--json")
+
+    told = json.loads(shown.stdout)
+    assert (told["order"], told["count"]) == ({"target": "", "value": ""}, 2)
+    assert told["command"].endswith("--apply 2")
+    said = json.loads(done.stdout)
+    assert (said["control"], said["said"]) == (RETRY, ["2 jobs failed or parked: due now"])
+    assert json.loads(spooldeck("journal", whole.path, "--json").stdout)["op"] == said["op"]

@@ -1,0 +1,285 @@
+"""`handlers.KIND.deliver` in the workers of both formats, its configuration and its check."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+import redis
+
+from engine.config.deliver_config import AllowedPeer, DeliverConfig
+from engine.config.queue_config import ConfigError, load_config
+from engine.model import State, Task
+from tests import command
+from tests.bullmq_jobs import write_waiting
+from tests.http_peers import Peer, answer, peer, silent
+from tests.nftban_queues import Run, clean_environment, store_at
+from tests.redis_server import TestServer
+from tui.cli.queue import deliver_handlers
+from tui.cli.queue.deliver_handlers import missing_library
+
+Work: TypeAlias = Callable[[Peer, bytes], str]
+"""Put a request in a queue and run its worker; returns the error of the task, "" if it was done."""
+
+DELIVER = "handlers: {push: {deliver: {allow: [127.0.0.1]}}}\n"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A configuration that delivers tasks of the kind `push` to 127.0.0.1."""
+    path = tmp_path / "spooldeck.yaml"
+    path.write_text(DELIVER)
+    return path
+
+
+def work_on_nftban(spooldeck: Run, root: str, config: Path, data: bytes) -> str:
+    """Add a task with the data as its payload file, and run a worker."""
+    payload = Path(root, "mailspool", "request.json")
+    payload.parent.mkdir(exist_ok=True)
+    payload.write_bytes(data)
+    base = ("--config", str(config), "--root", root, "queue")
+    added = spooldeck(*base, "add", "push", "a request", payload)
+    assert added.returncode == 0, added.stderr
+    ran = spooldeck(*base, "work", "--until-idle")
+    assert ran.returncode == 0, ran.stderr
+    with store_at(root) as store:
+        left = [task for task in store.scan() if isinstance(task, Task)]
+    assert payload.exists() == bool(left)
+    return left[0].error if left else ""
+
+
+def work_on_bullmq(spooldeck: Run, url: str, config: Path, data: bytes, client: redis.Redis) -> str:
+    """Add a job with the data, and run a worker."""
+    write_waiting(client, "7", "push", data=data.decode())
+    ran = spooldeck("--config", str(config), "bullmq", "work", url, "--until-idle")
+    assert ran.returncode == 0, ran.stderr
+    error = client.hget("bull:push:7", "failedReason")
+    assert client.zscore(f"bull:push:{'failed' if error else 'completed'}", "7") is not None
+    return str(error or "")
+
+
+@pytest.fixture(params=["nftban", "bullmq"])
+def work(request: pytest.FixtureRequest, spooldeck: Run, config: Path, tmp_path: Path) -> Work:
+    """Run a worker of each format on one request."""
+    if request.param == "nftban":
+        root = request.getfixturevalue("root")
+        return lambda one, data: work_on_nftban(spooldeck, root, config, data)
+    url = request.getfixturevalue("redis_url")
+    server: TestServer = request.getfixturevalue("redis_server")
+
+    def run(one: Peer, data: bytes) -> str:
+        with server.client() as client:
+            return work_on_bullmq(spooldeck, url, config, data, client)
+
+    return run
+
+
+def request_for(one: Peer) -> bytes:
+    """A request for a peer."""
+    said = {"url": f"{one.url}/in", "method": "POST", "headers": {"X-A": "b"}, "body": "text"}
+    return json.dumps(said).encode()
+
+
+def test_a_task_is_delivered(work: Work) -> None:
+    """The peer gets the request, and the task is done."""
+    with peer() as one:
+        assert work(one, request_for(one)) == ""
+    (got,) = one.received
+    assert (got.line, got.body, got.headers["x-a"]) == ("POST /in HTTP/1.1", b"text", "b")
+
+
+def test_a_task_that_cannot_succeed_is_given_up(work: Work) -> None:
+    """The error begins with the code; a task file has `_` in place of the brackets."""
+    with peer(answer(404)) as one:
+        error = work(one, request_for(one))
+    shown = f"HTTP_404] {one.url.removeprefix('http://')}: Not Found"
+    assert error[1:].replace("_ ", "] ", 1) == shown
+    assert len(one.received) == 1
+
+
+def test_data_that_is_no_request_is_given_up(work: Work) -> None:
+    """Nothing is sent."""
+    with peer() as one:
+        assert "BAD_DATA" in work(one, b"null")
+    assert one.received == []
+
+
+def test_a_payload_outside_the_mail_spool_is_not_read(
+    spooldeck: Run, root: str, config: Path, tmp_path: Path
+) -> None:
+    """A symbolic link to another file is refused, and the task is dead."""
+    secret = tmp_path / "secret.json"
+    secret.write_bytes(b'{"url": "http://127.0.0.1/"}')
+    payload = Path(root, "mailspool", "request.json")
+    payload.parent.mkdir(exist_ok=True)
+    payload.write_text("{}")
+    base = ("--config", str(config), "--root", root, "queue")
+    assert spooldeck(*base, "add", "push", "x", payload).returncode == 0
+    payload.unlink()
+    payload.symlink_to(secret)
+    spooldeck(*base, "work", "--until-idle")
+    with store_at(root) as store:
+        task = next(each for each in store.scan() if isinstance(each, Task))
+    assert task.state is State.DEAD
+    assert "payload not read" in task.error
+
+
+def test_a_result_is_kept_on_bullmq(
+    spooldeck: Run, config: Path, redis_url: str, redis_server: TestServer
+) -> None:
+    """Status and beginning of the answer are the job's return value."""
+    with peer(answer(202, b"taken")) as one, redis_server.client() as client:
+        assert work_on_bullmq(spooldeck, redis_url, config, request_for(one), client) == ""
+        kept = client.hget("bull:push:7", "returnvalue")
+    assert json.loads(str(kept)) == {"status": 202, "body": "taken"}
+
+
+def test_with_the_breaker_tasks_of_a_dead_peer_wait(
+    spooldeck: Run, root: str, config: Path, tmp_path: Path
+) -> None:
+    """The first one uses an attempt; the next one waits for the probe, and its error says why."""
+    config.write_text(
+        f"destinations: sqlite://{tmp_path}/destinations.db\n"
+        "handlers: {push: {deliver: {allow: [127.0.0.1], breaker: true, probes: fixed 1h}}}\n"
+    )
+    with peer() as one:
+        pass
+    work_on_nftban(spooldeck, root, config, request_for(one))
+    work_on_nftban(spooldeck, root, config, request_for(one))
+    with store_at(root) as store:
+        tasks = {task.id: task for task in store.scan() if isinstance(task, Task)}
+    assert sorted((task.state, task.attempts) for task in tasks.values()) == [
+        (State.PENDING, 0),
+        (State.PENDING, 1),
+    ]
+    (waiting,) = (task for task in tasks.values() if not task.attempts)
+    assert waiting.error == f"waits: {one.url} is unhealthy: REFUSED: no probe"
+
+
+def test_the_row_of_a_delivered_task_is_removed(work: Work, config: Path, tmp_path: Path) -> None:
+    """The task's data names it in the configured field; the row of another task stays."""
+    database = tmp_path / "app.db"
+    with sqlite3.connect(database) as app:
+        app.execute("CREATE TABLE delivery_jobs (id TEXT PRIMARY KEY)")
+        app.execute("INSERT INTO delivery_jobs VALUES ('r1'), ('r2')")
+    app.close()
+    table = "{table: delivery_jobs, field: deliveryJobId, database: "
+    config.write_text(f"{DELIVER}outbox: {table}'sqlite://{database}'}}\n")
+    with peer() as one:
+        assert work(one, request_for(one)[:-1] + b', "deliveryJobId": "r1"}') == ""
+    with sqlite3.connect(database) as app:
+        assert app.execute("SELECT id FROM delivery_jobs").fetchall() == [("r2",)]
+    app.close()
+
+
+def test_a_request_whose_worker_was_killed_is_sent_again(
+    spooldeck: Run, root: str, config: Path, tmp_path: Path
+) -> None:
+    """The next worker counts a failed attempt, and the peer gets the request twice."""
+    arrived = threading.Event()
+
+    def hold(sock: socket.socket) -> None:
+        arrived.set()
+        silent(sock)
+
+    with peer(hold) as one:
+        payload = Path(root, "mailspool", "request.json")
+        payload.parent.mkdir(exist_ok=True)
+        payload.write_bytes(request_for(one))
+        base = ("--config", str(config), "--root", root, "queue")
+        spooldeck(*base, "add", "push", "a request", payload)
+        words, env = [*base, "work"], clean_environment(tmp_path)
+        with command.Popen(words, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL) as killed:
+            assert arrived.wait(60)
+            killed.kill()
+        ahead = {command.SECONDS_AHEAD: "120"}
+        for _ in range(2):  # one to return the task, one after its wait
+            assert spooldeck(*base, "work", "--until-idle", **ahead).returncode == 0
+            ahead = {command.SECONDS_AHEAD: "480"}
+    assert [got.body for got in one.received] == [b"text"] * 2
+    assert not payload.exists()
+
+
+def test_the_settings_of_a_handler(tmp_path: Path) -> None:
+    """Its timeout is shorter than that of a program; statuses may be numbers."""
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "handlers:\n  push:\n    deliver: {allow: ['peer.internal:8080'], profile: sipher,"
+        " statuses: {404: retry, 3xx: done, TLS: fatal}, ca_file: ca.pem}\n"
+        "  plain: {deliver: {}, timeout: 60, concurrency: 16}\n"
+    )
+    handlers = load_config(str(path), {}).handlers
+    assert handlers["push"].timeout == 15.0
+    assert handlers["push"].deliver == DeliverConfig(
+        (AllowedPeer(host="peer.internal", port=8080),),
+        {"404": "retry", "3xx": "done", "TLS": "fatal"},
+        "sipher",
+        f"{tmp_path}/ca.pem",
+    )
+    assert (handlers["plain"].deliver, handlers["plain"].timeout) == (DeliverConfig(), 60)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("push: {deliver: {}, command: [x]}", "push: expected command or deliver, not both"),
+        ("mail_send: {deliver: {}}", "mail_send.deliver: mails are no HTTP requests"),
+        ("push: {deliver: {}, run_as: root}", "push.run_as: needs command too"),
+        ("push: {deliver: {alow: []}}", "push.deliver.alow: unknown key"),
+        ("push: {deliver: {allow: [10.0.0.1/8]}}", "push.deliver.allow.0: expected a network"),
+        ("push: {deliver: {allow: ['peer:0']}}", "port is not a number from 1 to 65535"),
+        ("push: {deliver: {statuses: {404: no}}}", "expected one of done, retry, fatal"),
+        ("push: {deliver: {statuses: {99: done}}}", "statuses.99: expected a status like 404"),
+        ("push: {deliver: {profile: other}}", "expected one of default, sipher"),
+        ("push: {deliver: {breaker: true}}", "push.deliver.breaker: needs destinations too"),
+        ("push: {deliver: {probes: often}}", "push.deliver.probes: expected one of"),
+        ("push: {deliver: 7}", "push.deliver: expected a mapping"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, said: str, error: str) -> None:
+    """A configuration is refused as a whole, with the key."""
+    path = tmp_path / "c.yaml"
+    path.write_text(f"handlers: {{{said}}}\n")
+    with pytest.raises(ConfigError) as refused:
+        load_config(str(path), {})
+    assert error in str(refused.value)
+
+
+def test_a_missing_file_of_certificates_ends_the_worker(
+    spooldeck: Run, root: str, config: Path
+) -> None:
+    """The worker says which setting it is, before it takes a task."""
+    config.write_text("handlers: {push: {deliver: {ca_file: none.pem}}}\n")
+    ran = spooldeck("--config", str(config), "--root", root, "queue", "work", "--until-idle")
+    assert ran.returncode == 78
+    assert "handlers.push.deliver.ca_file: " in ran.stderr
+    assert "No such file or directory" in ran.stderr
+
+
+def test_the_doctor_reports_a_missing_library(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the handler."""
+    settings = load_config(str(config), {})
+    assert missing_library(settings) == ""
+    monkeypatch.setattr(deliver_handlers, "find_spec", lambda name: None)
+    assert missing_library(settings) == "handlers.push.deliver: httpx is not installed"
+    assert missing_library(settings._replace(handlers={})) == ""
+
+
+def test_the_doctor_counts_a_delivered_kind_as_handled(
+    spooldeck: Run, root: str, config: Path
+) -> None:
+    """A waiting task of that kind is no finding."""
+    base = ("--config", str(config), "--root", root)
+    spooldeck(*base, "queue", "add", "push", "x")
+    assert "without a handler" not in spooldeck(*base, "doctor").stdout
+    said = spooldeck("--root", root, "doctor").stdout
+    assert "1 task of kind push waits without a handler" in said

@@ -1,0 +1,749 @@
+"""The command line: what every command keeps, and the queue, status, init and help commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.live.folder_events import FolderEventSource
+from engine.system import files
+from tests import command
+from tests.nftban_queues import (
+    Run,
+    add_task,
+    bury_one,
+    clean_environment,
+    root,
+    spooldeck,
+    store_at,
+    tasks_at,
+    write_config,
+)
+from tui import cli
+from tui.cli.command_help import COMMAND_HELP, EXIT_CODES
+from tui.cli.commands import COMMAND_WORDS, parse_table
+
+__all__ = ["Run", "root", "spooldeck"]
+
+TRUE = "handlers: {report: {command: ['true']}}"
+FALSE = "handlers: {report: {command: [sh, -c, 'echo out of paper; exit 1']}}"
+
+
+def in_queue(root: str, settings: str = "{}") -> tuple[str, ...]:
+    """The words before those of a `queue` command."""
+    return ("--config", write_config(root, settings), "--root", root, "queue")
+
+
+# ---- what every command keeps
+
+COMMANDS = {" ".join(word.path): word for word in COMMAND_WORDS if word.function}
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "console"])
+def test_what_every_command_keeps(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unknown option is exit 64 and one line, and no file is made. Its options take one value at
+    most, not the place behind it. It ends with its reader only if it changes nothing.
+    """
+    monkeypatch.chdir(tmp_path)
+
+    code = cli.main([*name.split(), "--frob"])
+
+    said = capsys.readouterr()
+    assert (code, said.out, said.err.count("\n")) == (64, "", 1)
+    assert "--frob" in said.err or "required: " in said.err
+    assert list(tmp_path.iterdir()) == []
+    arguments = COMMANDS[name].arguments
+    options = [given for names, given in arguments if names[0][0] == "-"]
+    assert not any(given.get("nargs") not in (None, "?") for given in options)
+    acts = any({"--apply", "--dry-run"} & set(names) for names, _ in arguments)
+    assert not (acts and COMMANDS[name].is_listing)
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ("log", "WORDS | MODULE:FUNCTION | SUMMARY"),
+        ("log | print | a summary", "MODULE:FUNCTION, or - for a group"),
+        ("log | print.log:log +lists | a summary", "no mark but +listing"),
+        ("mail send | formats.nftban.mail.send:send | a summary", "the row of its group above it"),
+        ("    @place @json", "@place above it"),
+        ("    place", "NAME VALUE | HELP"),
+        ("    --to A +must | a text", "+required, +rest or +dest:NAME"),
+        ("    --to [A...]", "X, or [X] if no option"),
+        ("    --to N:float", "no type but count, number, wait, duration"),
+        ("    --to N:count=x", "a number after ="),
+    ],
+)
+def test_a_wrong_row_of_the_command_table_is_named(row: str, expected: str) -> None:
+    """The error for a wrong row of the command table shows the row and what was expected."""
+    table = f"status | queue.status:status | a summary\n{row}"
+
+    with pytest.raises(ValueError, match="row ") as refused:
+        _ = [word.arguments for word in parse_table(table)]
+
+    shown = f"row {row.strip()!r} of the command table: expected {expected}"
+    assert str(refused.value) == shown
+
+
+MANUAL = Path(__file__).resolve().parents[3] / "MANUAL.md"
+
+
+def test_the_manual_has_the_table_of_exit_codes() -> None:
+    """The codes and their meanings in the manual are those of the code, as each help names them."""
+    text = MANUAL.read_text().partition("### Exit codes")[2].partition("\n### ")[0]
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE)
+
+    assert {int(code): meaning for code, meaning in rows} == dict(EXIT_CODES)
+
+
+def test_every_command_has_an_example_that_it_accepts() -> None:
+    """The help of each command ends with an example, which its parser takes, and exit codes."""
+    assert COMMAND_HELP.keys() == COMMANDS.keys() - {"console"}
+
+    for name, shown in COMMAND_HELP.items():
+        words = shlex.split(shown.example)[1:]
+        arguments, left = cli.make_parser(words).parse_known_args(words)
+        assert left == [], name
+        assert hasattr(arguments, "command"), name
+
+
+NO_QUEUE = (
+    ("", 69, "no queue to open"),
+    ("nowhere", 64, "unknown command or place: 'nowhere' (see `spooldeck --help`)"),
+    ("staus --json", 64, "unknown command or place: 'staus'; did you mean status?"),
+    ("queue lst", 64, "; did you mean list? (see `spooldeck queue --help`)"),
+    ("help qeueu", 64, "unknown command or place: 'qeueu'; did you mean queue?"),
+    ("./nowhere", 69, "nowhere: no such folder (spooldeck init ./nowhere makes it)"),
+    ("./queue", 69, "./queue: no such folder"),
+    ("q.db", 69, "q.db: no such file (spooldeck zgb init q.db makes it)"),
+    ("status q.db", 2, "/q.db: no such file (spooldeck zgb init "),
+    ("--root nowhere queue count", 69, "nowhere: no such folder"),
+    ("--config nowhere.yaml queue count", 78, "nowhere.yaml"),
+    ("status --root nowhere", 2, "nowhere"),
+    # The place is taken for the place anywhere among the words.
+    ("zgb enqueue 7 --type user {place}", 69, "no mail queue"),
+    ("zgb enqueue --type user 7 {place}", 69, "no mail queue"),
+    ("zgb enqueue 7 {place} --type user", 69, "no mail queue"),
+    ("kannader enqueue - --from a@b.c --to d@e.f {place}", 69, "no Kannader spool"),
+    ("kannader enqueue - {place} --from a@b.c --to d@e.f --wire", 69, "no Kannader spool"),
+    ("edit 7 --due now --dry-run {place}", 69, "no queue"),
+    ("--root a queue count --root=b", 64, "--root a and --root b: expected only one of them"),
+    ("status --config a --config b", 64, "--config a and --config b: expected only one of them"),
+    ("notes nope", 69, "nope: no such folder"),
+    ("statuss .", 64, "'statuss'; did you mean status?"),
+    ("wait --id ''", 64, "argument --id: expected a value, not an empty text"),
+    ("undo nope", 64, "nope: neither an operation (an OP of `spooldeck journal`) nor a"),
+    ("trash restore 7-8 --dry-run {place}/", 69, "no queue"),
+    # A word too many is not passed over.
+    ("zgb enqueue 7 --type user q.db r.db", 64, "unrecognized arguments: r.db"),
+    ("zgb enqueue 7 --frob q.db", 64, "unrecognized arguments: --frob; did"),
+    ("kannader enqueue - --from a@b.c q", 64, "required: --to"),
+    ("hold p --id 7 --reason why q", 64, "unrecognized arguments: q"),
+)
+"""Words, exit code, and what standard error contains in an empty folder."""
+
+IN_QUEUE = (
+    ("queue", 64, "COMMAND"),
+    ("queue frob", 64, "unknown command: 'queue frob' (see `spooldeck queue --help`)"),
+    ("queue add", 64, "TYPE"),
+    ("queue add 'Bad Kind'", 64, "task type 'Bad Kind'"),
+    (f"queue add report {'x' * 5000}", 64, "5,000 characters: expected at most 4,096"),
+    ("queue add mail_send x '/tmp/a$b'", 64, "payload path '/tmp/a$b': expected"),
+    ("queue work --concurrency 0", 64, "concurrency"),
+    ("queue dlq purge -1", 64, "-1"),
+    ("queue dlq purge many", 64, "number of days"),
+    ("queue dlq purge nan", 64, "a number of days from 0 to 999999, not"),
+    ("queue dlq purge 99999999999999", 64, "a number of days from 0 to 999999, not"),
+    ("queue list --state foo", 64, "expected one of pending, work"),
+    ("queue dlq show nothing", 1, "not found in DLQ"),
+    ("queue dlq retry ../../etc/passwd", 1, "Task not found in DLQ: ../../etc/passwd\n"),
+    ("mail", 64, "COMMAND"),
+    ("mail send", 64, "CONTENT"),
+    ("mail setup", 64, "EMAIL"),
+    ("mail spool", 64, "COMMAND"),
+    ("mail suspend pigeon", 64, "pigeon: expected one of postfix"),
+    ("mail test --transport pigeon", 64, "pigeon: expected one of postfix"),
+    ("init elsewhere", 64, "elsewhere: expected only one of them"),
+    ("status elsewhere", 64, "elsewhere: expected only one of them"),
+    ("--frob", 64, "--frob"),
+    ("", 64, "spooldeck status"),  # the console, without a terminal
+)
+"""Words, exit code, and what standard error contains for a queue."""
+
+
+def test_a_wrong_word_or_place_is_one_line_and_its_code(
+    root: str, spooldeck: Run, tmp_path: Path
+) -> None:
+    """A wrong word, or a missing place, file or command is named with what was expected."""
+    place = tmp_path / "place"
+    place.mkdir()
+    lines = [(f"{words} --root {root}", code, said) for words, code, said in IN_QUEUE]
+    lines += [(words.format(place=place), code, said) for words, code, said in NO_QUEUE]
+
+    for words, code, said in lines:
+        run = spooldeck(*shlex.split(words))
+        assert (run.returncode, run.stdout) == (code, ""), words
+        assert said in run.stderr, words
+        assert str(place) not in words or str(place) in run.stderr, words
+        assert run.stderr.count("\n") == 1, words
+
+    assert tasks_at(root) == []
+
+
+def test_the_last_of_several_ids_is_the_place_if_it_is_a_queue(root: str, spooldeck: Run) -> None:
+    """The name of a queue in this folder is the place; a folder with the name of an id is none."""
+    parent, name = os.path.split(root)
+    Path(parent, "an-id").mkdir()
+
+    place = spooldeck("queue", "dlq", "retry", "x", name, cwd=parent)
+    ids = spooldeck("queue", "dlq", "retry", "x", "an-id", "--root", root, cwd=parent)
+
+    missing = "Task not found in DLQ: {}\n"
+    assert (place.returncode, place.stderr) == (1, missing.format("x"))
+    assert (ids.returncode, ids.stderr) == (1, missing.format("x") + missing.format("an-id"))
+
+
+def test_the_place_is_written_before_or_after_the_command(root: str, spooldeck: Run) -> None:
+    """`--root` counts anywhere among the words, and may be the queue folder in the data folder."""
+    add_task(root)
+
+    for words in ("--root {} queue count", "queue --root {} count", "queue count --root {}/queue"):
+        assert spooldeck(*words.format(root).split()).stdout == "1\n"
+
+
+HELP = {"help": "--help", "help help": "--help", "help purge": "purge --help"}
+HELP |= {"help queue dlq retry": "queue dlq retry --help"}
+
+
+def test_help_and_version(spooldeck: Run) -> None:
+    """`help` prints what `--help` prints, of all commands or of one; `--version` prints both."""
+    for words, asked in HELP.items():
+        run = spooldeck(*words.split())
+        assert (run.returncode, run.stdout) == (0, spooldeck(*asked.split()).stdout)
+        assert "usage: " in run.stdout
+
+    assert spooldeck("--version").stdout.startswith("spooldeck 0.")
+
+
+# ---- add and count
+
+
+def test_add_prints_the_id_of_a_new_task_file(spooldeck: Run, tmp_path: Path) -> None:
+    """In a fresh data folder it makes the folders with mode 750, and names them on standard error
+    only. A full queue is refused in the contract's words.
+    """
+    root = tmp_path / "data"
+    root.mkdir()
+    words = ("--root", root, "queue", "add")
+
+    added = spooldeck(*words, "feeds_sync", "Feed enabled: spamhaus")
+    refused = spooldeck(*words, "report", NFTBAN_QUEUE_MAX_PENDING="1")
+
+    folders = [root / "queue" / word for word in ("pending", "work", "dlq")]
+    assert added.stderr.splitlines() == [f"spooldeck: made {path}" for path in folders]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o750}
+    ident = added.stdout.strip()
+    (task,) = tasks_at(root, "pending")
+    assert (task.id, task.kind, task.description) == (ident, "feeds_sync", "Feed enabled: spamhaus")
+    assert (folders[0] / f"{ident}.task").is_file()
+    assert (refused.returncode, refused.stderr) == (1, "ERROR: Queue full\n")
+
+
+FRESH = {"queue process-next": 1, "queue count": 0, "queue count-dlq": 0, "queue dlq list": 0}
+"""Exit codes of commands of the contract in a data folder without a queue."""
+
+
+@pytest.mark.parametrize("words", [*FRESH, "queue process-next --timer"])
+def test_a_fresh_data_folder_is_an_empty_queue(spooldeck: Run, tmp_path: Path, words: str) -> None:
+    """Where no task was added yet the commands of the contract make the folders, and find nothing;
+    a data folder that does not exist is refused."""
+    root = tmp_path / "data"
+    missing = spooldeck("--root", root, *words.split())
+    assert (missing.returncode, f"{root}: no such folder" in missing.stderr) == (69, True)
+    root.mkdir()
+
+    done = spooldeck("--root", root, *words.split())
+
+    assert (done.returncode, done.stdout) == (FRESH.get(words, 0), "0\n" * ("count" in words))
+    folders = [root / "queue" / word for word in ("pending", "work", "dlq")]
+    assert all(folder.is_dir() for folder in folders)
+    assert done.stderr.splitlines()[:3] == [f"spooldeck: made {path}" for path in folders]
+
+
+@pytest.mark.parametrize("words", ["status", "groups", "clusters", "doctor", "queue list", "notes"])
+def test_a_command_without_a_place_takes_the_first_configured_one(
+    spooldeck: Run, tmp_path: Path, root: str, words: str
+) -> None:
+    """Each command looks at the same queue if it names none; NFTBAN_DATA_DIR and the contract's
+    functions name NFTBan's queue."""
+    add_task(root)
+    config, nowhere = tmp_path / "c.yaml", str(tmp_path / "nowhere")
+    config.write_text(f"places: [{root}, {tmp_path}/other]\n")
+    named = spooldeck("--config", config, *words.split(), root)
+
+    taken = spooldeck("--config", config, *words.split())
+    theirs = spooldeck("--config", config, *words.split(), NFTBAN_DATA_DIR=nowhere)
+
+    assert (taken.returncode, len(taken.stdout)) == (named.returncode, len(named.stdout))
+    assert nowhere in theirs.stderr + theirs.stdout
+
+
+@pytest.mark.parametrize("words", ["queue count", "queue dlq list", "status", "overview"])
+def test_a_queue_root_beside_the_places_is_refused(
+    spooldeck: Run, tmp_path: Path, words: str
+) -> None:
+    """Without a place in the command one line names it, and no folder is made; a place of its own,
+    or the root among the places, is taken."""
+    one, two, config = tmp_path / "q1", tmp_path / "q2", tmp_path / "c.yaml"
+    one.mkdir()
+    two.mkdir()
+    config.write_text(f"queue: {{root: {one}}}\nplaces: [{two}]\n")
+
+    refused = spooldeck("--config", config, *words.split())
+
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (78, "", 1)
+    assert f"queue.root: {one} is not among `places`" in refused.stderr
+    assert [*one.iterdir(), *two.iterdir()] == []
+    assert spooldeck("--config", config, "queue", "count", two).returncode == 0
+    config.write_text(f"queue: {{root: {one}}}\nplaces: [{two}, {one}/]\n")
+    assert spooldeck("--config", config, *words.split()).returncode != 78
+
+
+def test_mail_without_a_place_takes_the_first_that_sends_mail(
+    spooldeck: Run, tmp_path: Path, root: str
+) -> None:
+    """A Redis server before it among the places is no place of mail commands."""
+    config = tmp_path / "c.yaml"
+    config.write_text(f"places: ['redis://127.0.0.1:1/0', {root}]\n")
+    found = spooldeck("--config", config, "mail", "status")
+    assert found.stdout == spooldeck("mail", "status", "--root", root).stdout
+
+
+def test_files_have_their_modes_whatever_the_umask(
+    spooldeck: Run, tmp_path: Path, root: str
+) -> None:
+    """With umask 077, as a hardened root has, the group of the queue can read tasks and logs, and
+    node_exporter the metrics."""
+    config = tmp_path / "h.yaml"
+    config.write_text("handlers: {report: {command: ['/bin/true']}}\n")
+    before = os.umask(0o077)
+    try:
+        for words in ("queue add report", "queue add report", "queue process-next"):
+            assert spooldeck("--config", config, "--root", root, *words.split()).returncode == 0
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in Path(root).rglob("*")}
+    (task,) = (mode for name, mode in modes.items() if name.endswith(".task"))
+    assert (task, modes["queue.log"], modes["queue.prom"]) == (0o640, 0o640, 0o644)
+    assert {name: oct(mode) for name, mode in modes.items() if mode < 0o640} == {}
+
+
+def test_a_task_with_the_required_fields_only_runs_after_seconds(
+    spooldeck: Run, tmp_path: Path, root: str
+) -> None:
+    """Its last, optional field may still be written for five seconds: until then a line says so."""
+    config, ident = tmp_path / "h.yaml", "20261120T094115Z-report-0a0a0a0a"
+    config.write_text("handlers: {report: {command: ['/bin/true']}}\n")
+    path = Path(root, "queue", "pending", f"{ident}.task")
+    fields = {"ID": ident, "TYPE": "report", "DESCRIPTION": "x", "CREATED_EPOCH": "1795239223"}
+    path.write_text("".join(f'TASK_{key}="{value}"\n' for key, value in fields.items()))
+    words = ("--config", config, "queue", "process-next", root)
+    early = spooldeck(*words)
+    os.utime(path, (time.time() - 6, time.time() - 6))
+    late = spooldeck(*words)
+    assert (early.returncode, late.returncode) == (1, 0)
+    assert "nothing eligible: 1 task may still be being written; next task due " in early.stderr
+
+
+def test_a_linked_queue_folder_is_refused_by_every_command(
+    spooldeck: Run, tmp_path: Path, root: str
+) -> None:
+    """Tasks ran behind a link below the data folder while mail was never sent: now each command
+    names the link and what to do, in the same words; a data folder that is a link is followed."""
+    Path(root, "queue").rename(tmp_path / "disk2")
+    Path(root, "queue").symlink_to(tmp_path / "disk2")
+    line = f"{root}/queue: {files.LINKED_FOLDER}"
+    for words in ("queue process-next", "queue list", "queue add report", "queue count"):
+        refused = spooldeck("--root", root, *words.split())
+        assert (refused.returncode, refused.stderr.count("\n")) == (69, 1), refused.stderr
+        assert refused.stderr == f"spooldeck: {line}\n"
+    config = tmp_path / "c.yaml"
+    config.write_text("mail: {sender: a@example.com, method: curl}\n")
+    mailed = spooldeck("--config", config, "--root", root, *["mail", "send", "x", "b@example.com"])
+    assert mailed.stderr.endswith(f": suspended transports cannot be read: {line}\n")
+    found = spooldeck("--config", config, "--root", root, "doctor").stdout.splitlines()
+    assert f"bad   mail      {line}" in found
+    Path(root, "queue").unlink()
+    (tmp_path / "disk2").rename(Path(root, "queue"))
+    (tmp_path / "link").symlink_to(root)
+    assert spooldeck("--root", tmp_path / "link", "queue", "process-next").returncode == 1
+
+
+@pytest.mark.parametrize("where", ["queue", "queue/dlq"])
+def test_add_makes_no_folder_through_a_symbolic_link(
+    tmp_path: Path, spooldeck: Run, where: str
+) -> None:
+    """A link below the data folder is refused, and nothing is made in its target."""
+    root, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    (root / where).parent.mkdir(parents=True)
+    (root / where).symlink_to(elsewhere)
+    if where == "queue":
+        elsewhere.mkdir()  # the other one is a link to nothing
+
+    added = spooldeck("--root", root, "queue", "add", "report")
+
+    assert added.returncode == 69
+    assert "a symbolic link, none is followed" in added.stderr
+    assert not elsewhere.exists() or not list(elsewhere.iterdir())
+
+
+def test_files_that_are_no_tasks_are_problems_and_not_counted(root: str, spooldeck: Run) -> None:
+    """`count` counts plain task files; `status` and `dlq list` name all others."""
+    add_task(root)
+    pending = Path(root, "queue", "pending")
+    os.mkfifo(pending / "fifo.task")
+    (pending / "folder.task").mkdir()
+    (pending / "link.task").symlink_to("/etc/hostname")
+    Path(root, "queue", "dlq", "junk.task").write_text("junk")
+
+    counted = spooldeck("--root", root, "queue", "count")
+    listed = spooldeck("--root", root, "queue", "dlq", "list")
+    status = json.loads(spooldeck("status", root, "--json").stdout)
+
+    assert (counted.stdout, listed.stdout) == ("1\n", "")
+    assert "dlq/junk.task: no newline at its end" in listed.stderr
+    assert (status["tasks"]["pending"], len(status["problems"])) == (1, 4)
+
+
+# ---- the worker
+
+RETRIED = "{id} (report) failed: out of paper; back in pending, attempt 1/4, retry in 60s"
+FALSE_ONCE = FALSE.replace("command:", "retry: fixed 5s limit 1, command:")
+NO_HANDLER = "nothing eligible: no handler configured for feeds_sync"
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "code", "said"),
+    [
+        ("report", TRUE, 0, ""),
+        ("report", FALSE, 3, RETRIED),
+        ("report", FALSE_ONCE, 3, RETRIED.replace("1/4, retry in 60s", "1/2, retry in 5s")),
+        ("", TRUE, 1, "nothing eligible: no pending tasks"),
+        ("feeds_sync", "{}", 1, NO_HANDLER),
+    ],
+    ids=["done", "failed", "retry of the kind", "empty", "no handler"],
+)
+def test_process_next_ends_with_the_contracts_codes(
+    root: str, spooldeck: Run, kind: str, settings: str, code: int, said: str
+) -> None:
+    """Code 0 for a task that is done, 3 for one that failed, 1 where none is eligible, and why."""
+    ident = add_task(root, kind).id if kind else ""
+
+    run = spooldeck(*in_queue(root, settings), "process-next")
+
+    assert run.returncode == code, run.stderr
+    assert run.stderr.startswith(f"spooldeck: {said.format(id=ident)}" if said else "")
+    assert run.stderr.count("\n") == bool(said)
+    left = [(task.error, task.attempts) for task in tasks_at(root, "pending")]
+    assert left == {0: [], 3: [("out of paper", 1)], 1: [("", 0)] * bool(kind)}[code]
+
+
+def test_work_until_idle_reports_and_counts(root: str, spooldeck: Run) -> None:
+    """`work --until-idle` ends with 0 when nothing due is left, and writes its metrics. Without a
+    token `process-next` ends with 1 and the time of the next one, and the task waits.
+    """
+    for _ in range(5):
+        add_task(root)
+    run = spooldeck(*in_queue(root, TRUE), "work", "--until-idle", "--concurrency", "3")
+
+    assert run.returncode == 0
+    assert "5 done, 0 failed" in run.stderr
+    assert tasks_at(root, "pending", "work") == []
+    assert "nftban_queue_tasks_processed_total 5" in Path(root, "metrics", "queue.prom").read_text()
+
+    settings = "handlers: {report: {command: ['true'], rate: {per_hour: 1, burst: 1}}}"
+    for _ in range(2):
+        add_task(root)
+    first, second = (spooldeck(*in_queue(root, settings), "process-next") for _ in range(2))
+
+    assert (first.returncode, second.returncode) == (0, 1)
+    assert "no token for report; next token 20" in second.stderr
+    assert len(tasks_at(root, "pending")) == 1
+
+
+def test_an_interrupted_worker_finishes_its_task_under_its_lock(
+    root: str, spooldeck: Run, tmp_path: Path
+) -> None:
+    """While a handler runs, also after Ctrl-C, another worker ends with 2, names the PID and takes
+    nothing.
+    """
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    here = in_queue(root, f"handlers: {{report: {{command: [sh, -c, 'read x < {gate}']}}}}")
+    spooldeck(*here, "add", "report")
+    first: command.Popen[str] = command.Popen(
+        [*here, "process-next"], env=clean_environment(tmp_path), stderr=subprocess.DEVNULL
+    )
+    opened = os.open(gate, os.O_RDWR)  # for both ways, so that it never blocks
+    log = Path(root, "log")
+    with closing(FolderEventSource([str(log)])) as events:
+        while "Executing" not in (log / "queue.log").read_text() and first.poll() is None:
+            events.wait(0.1)
+
+    before = spooldeck(*here, "process-next")
+    first.send_signal(signal.SIGINT)
+    after = spooldeck(*here, "work", "--until-idle")
+    os.write(opened, b"go\n")
+    first.wait(30)
+    os.close(opened)
+
+    assert (before.returncode, after.returncode, first.returncode) == (2, 2, 0)
+    assert f"lock held: PID {first.pid} is running" in before.stderr
+    assert tasks_at(root) == []
+    assert not Path(root, "run", "queue.lock").exists()
+
+
+# ---- the dead-letter queue
+
+
+def test_dead_tasks_are_listed_shown_retried_and_purged(root: str, spooldeck: Run) -> None:
+    """The dead-letter commands print ids, task files and counts; a dry run changes nothing."""
+    first, second = bury_one(root), bury_one(root)
+    here = ("--root", root, "queue", "dlq")
+
+    listed = spooldeck(*here, "list").stdout.splitlines()
+    shown = spooldeck(*here, "show", first.id)
+    retried = spooldeck(*here, "retry", first.id)
+    dry = [
+        spooldeck(*here, *words, "--dry-run").stdout for words in (("purge", "0"), ("retry-all",))
+    ]
+    dead = [task.id for task in tasks_at(root, "dlq")]
+    (back,) = tasks_at(root, "pending")
+    rest = spooldeck(*here, "retry-all")
+
+    assert [line.split(" | ")[0] for line in listed] == sorted([first.id, second.id])
+    assert 'TASK_DLQ_REASON="max_retries_exceeded"' in shown.stdout
+    assert retried.stdout == f"Task {first.id} moved from DLQ to pending queue\n"
+    assert "nothing was changed" in dry[0] and second.id in dry[1]
+    assert dead == [second.id]
+    assert (back.id, back.attempts, back.error, back.due) == (first.id, 0, "", 0.0)
+    assert (rest.returncode, tasks_at(root, "dlq")) == (0, [])
+
+
+# ---- status
+
+
+def test_status_of_a_quiet_queue(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 0 where nothing is wrong, held and purged tasks are counted too; 2 where nothing can be
+    read; 1 with a full disk.
+    """
+
+    def status(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = cli.main(["status", *words])
+        return (code, *capsys.readouterr())
+
+    dead = bury_one(root)
+    with store_at(root) as store:
+        store.swap(dead, verbs.purge(dead, 0))
+
+    code, out, _ = status(root)
+    assert (code, "nothing needs attention" in out) == (0, True)
+    counts = {"pending": 0, "work": 0, "held": 0, "dlq": 0, "trash": 1}
+    assert json.loads(status(root, "--json")[1])["tasks"] == counts
+    code, _, err = status(f"{root}/nothing")
+    assert (code, err.count("\n")) == (2, 1)
+    full = os.statvfs_result((4096, 4096, 9000, 0, 0, 900, 500, 500, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: full)
+    code, out, _ = status(root)
+    assert code == 1
+    assert "attention disk full: room for no task: see `doctor`" in out
+
+
+def test_status_of_many_tasks_reads_a_sample(
+    root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of more tasks than the limit a sample is read: counts are exact, the text and JSON say what
+    was read, and the first task in id order is in it; with --exact all are read."""
+
+    def status(*words: str) -> str:
+        capsys.readouterr()
+        cli.main(["status", root, *words])
+        return capsys.readouterr().out
+
+    for age in range(260):
+        add_task(root, "feeds_sync", time.time() - 60 * age)
+    bury_one(root)
+    whole = json.loads(status("--json"))
+    monkeypatch.setattr("tui.cli.queue.status.MAX_READ_TASKS", 250)
+    monkeypatch.setattr("tui.cli.queue.status.ORDERED_SAMPLE_TASKS", 5)
+    found = json.loads(status("--json"))
+    assert found["tasks"] == whole["tasks"] and found["tasks"]["pending"] == 260
+    assert whole["sampled"] is None and 200 < found["sampled"] < 261
+    assert found["mail"]["without_task"] is None
+    assert found["oldest_pending_age"] == pytest.approx(whole["oldest_pending_age"], abs=60)
+    assert f"sampled   {found['sampled']} of 261 tasks read" in status()
+    assert "sampled" not in status("--exact")
+
+
+def _copy_a_task(root: str) -> None:
+    file = Path(root, "queue", "dlq", f"{bury_one(root).id}.task")
+    Path(root, "queue", "pending", file.name).write_bytes(file.read_bytes())
+
+
+def _add_and_run(root: str, kind: str) -> None:
+    """Though a worker runs now, the task stays: no handler or transport is set up for it."""
+    add_task(root, kind, time.time() - 43 * 60)
+    cli.main(["--root", root, "queue", "process-next"])
+
+
+def _break_a_task(root: str) -> None:
+    Path(root, "queue", "pending", "broken.task").write_text("TASK_ID=$(id)\n")
+
+
+def _open_pending_to_all(root: str) -> None:
+    Path(root, "queue", "pending").chmod(0o777)
+
+
+def _open_tasks_to_all(root: str) -> None:
+    for token in ("a1", "b2"):
+        with store_at(root) as store:
+            store.swap(None, verbs.enqueue("report", time.time(), token))
+    for path in Path(root, "queue", "pending").iterdir():
+        path.chmod(0o666)
+
+
+NOTED: dict[str, Callable[[str], object]] = {
+    "problem   pending/broken.task: ": _break_a_task,
+    ".task: is in pending and dlq at the same time": _copy_a_task,
+    "attention no task can be changed or run: ": _open_pending_to_all,
+    ".task and 1 more: is writable by all users, expected mode 640": _open_tasks_to_all,
+    "11 dead (limit 10)": lambda root: [bury_one(root) for _ in range(11)],
+    "1 feeds_sync due for 43m: no handler": lambda root: _add_and_run(root, "feeds_sync"),
+    "1 mail_send due for 43m: no transport": lambda root: _add_and_run(root, "mail_send"),
+}
+
+
+@pytest.mark.parametrize("said", NOTED)
+def test_status_ends_with_1_where_something_needs_attention(
+    root: str, spooldeck: Run, said: str
+) -> None:
+    """Each problem and each warning is a line of its own."""
+    NOTED[said](root)
+
+    status = spooldeck("status", root)
+
+    assert status.returncode == 1
+    assert said in status.stdout
+    assert " due " not in said or f"attention {said}: see `doctor`\n" in status.stdout
+
+
+# ---- init
+
+
+def test_init_makes_what_is_missing_and_leaves_the_rest(spooldeck: Run, tmp_path: Path) -> None:
+    """`init` makes folders of mode 750, and a second time changes nothing. With --exclusive, of a
+    new queue or an old one, due times go into file times; never in NFTBan's own data folder.
+    """
+    root = tmp_path / "new"
+    due = time.time() + 3600
+
+    def written(token: str) -> float:
+        task = verbs.enqueue("report", time.time(), token)._replace(due=due)
+        with store_at(root) as store:
+            store.swap(None, task)
+        return (root / f"queue/pending/{task.id}.task").stat().st_mtime
+
+    first, second = spooldeck("init", root), spooldeck("init", root)
+    modes = {oct((root / "queue" / word).stat().st_mode & 0o777) for word in ("pending", "dlq")}
+    assert "made" in first.stdout
+    assert "nothing was changed" in second.stdout
+    assert (modes, tasks_at(root)) == ({"0o750"}, [])
+
+    shared = written("0000000a")
+    marked = spooldeck("init", root, "--exclusive").stdout
+    assert f"made {root}/queue/.spooldeck/exclusive" in marked
+    assert shared < due - 1800 < written("0000000b")
+
+    (tmp_path / "nftban.conf").write_text(f'NFTBAN_DATA_DIR="{tmp_path}"\n')
+    run = spooldeck("init", tmp_path, "--exclusive", NFTBAN_CONFIG_DIR=str(tmp_path))
+    assert run.returncode == 64
+    assert "is NFTBan's own data folder: --exclusive is for a queue" in run.stderr
+    assert not (tmp_path / "queue").exists()
+
+
+# ---- outputs that cannot be written
+
+
+def test_an_answer_that_cannot_be_written(root: str) -> None:
+    """With a full disk behind its output, a command that reads ends with 74, and one that has added
+    a task with 4 and the id on standard error: a script would add it again.
+    """
+    with Path("/dev/full").open("w") as full:
+
+        def into_full(*words: str) -> subprocess.CompletedProcess[str]:
+            argv = ["--root", root, "queue", *words]
+            return command.run(argv, stdout=full, stderr=subprocess.PIPE, text=True)
+
+        counted, added = into_full("count"), into_full("add", "report")
+        silent = command.run(["--root", f"{root}2", "queue", "count"], stderr=full)
+
+    (task,) = tasks_at(root, "pending")
+    assert (counted.returncode, added.returncode, silent.returncode) == (74, 4, 69)
+    assert counted.stderr.count("\n") == 1 and "No space left" in counted.stderr
+    assert added.stderr.startswith("spooldeck: done, but cannot write the output: No space")
+    assert added.stderr.endswith(f": {task.id}\n")
+
+
+def test_a_closed_pipe_is_no_error(root: str) -> None:
+    """A command whose reader has enough, such as head, does its work and ends with its own code."""
+    task = add_task(root, "job", 0.0)
+    reads = ("queue list", "queue list --json", "log", "queue metrics", "--help", "queue add job")
+
+    for words in (*reads, "status", f"purge --id {task.id} --apply 1"):
+        reading, writing = os.pipe()
+        os.close(reading)
+        argv = ["--root", root, *words.split()]
+        run = command.run(argv, stdout=writing, stderr=subprocess.PIPE, text=True)
+        os.close(writing)
+        assert run.returncode == (words == "status"), words
+        assert "roken" not in run.stderr and "Trace" not in run.stderr, words
+
+    assert (len(tasks_at(root, "pending")), len(tasks_at(root, "trash"))) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "closed",
+    [
+        "<&- >&- 2>&-",
+        *(pytest.param(one, marks=pytest.mark.deep) for one in ("<&-", ">&-", "2>&-")),
+    ],
+)
+def test_closed_standard_streams_are_opened_on_nothing(root: str, closed: str) -> None:
+    """Where its caller closed them, no file of the queue gets the number of a standard stream; an
+    id that has nowhere to go is an error.
+    """
+    ours = f"{sys.executable} -m tui.cli --root {root} queue"
+    line = f"{ours} add job {closed}; echo $?; {ours} process-next {closed}; echo $?"
+
+    run = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, timeout=60)
+
+    (task,) = tasks_at(root, "pending")
+    assert run.stdout.split()[-2:] == ["4" if ">&-" in closed.split() else "0", "3"]
+    assert task.error == "Unknown task type: job"

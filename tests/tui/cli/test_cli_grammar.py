@@ -1,0 +1,447 @@
+"""The grammar of the command line: PLACE, typing errors, colours, `wait`, `top`, CSV."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.config import queue_config
+from tests import command
+from tests.nftban_queues import (
+    Run,
+    add_task,
+    bury_one,
+    clean_environment,
+    root,
+    spooldeck,
+    tasks_at,
+)
+from tui import cli
+from tui.cli.print.wait import Observed, result_of, wait
+from tui.cli.setup.output import Progress, choose_color, note_if_empty, show_progress, wants_color
+from tui.cli.setup.place_formats import setup_for
+
+__all__ = ["root", "spooldeck"]
+
+# ---- the place
+
+
+PLACES = (
+    "wait {root} --until failed",
+    "queue count {root}",
+    "queue count-dlq {root}",
+    "queue list {root}",
+    "queue metrics {root}",
+    "queue status {root}",
+    "queue add job what '' {root}",
+    "queue add job --root {root} what",
+    "queue recover {root} --dry-run",
+    "queue corrupt list {root}",
+    "queue dlq list {root}",
+    "queue dlq show {dead} {root}",
+    "queue dlq retry-all {root} --dry-run",
+    "queue dlq expunge {root} --dry-run",
+    "queue dlq purge 30 {root} --dry-run",
+    "queue dlq purge {root} --dry-run",
+    "queue dlq retry {dead} {root}",
+    "trash expunge {root} --dry-run",
+    "mail status {root}",
+    "mail spool list {root}",
+    "mail spool retry --all {root}",
+    "mail suspend postfix 'out of order' {root}",
+    "mail suspend msmtp {root}",
+    "mail resume postfix {root}",
+    "mail send text {root}",
+    "mail send text '' {root}",
+    "mail test {root} --dry-run",
+    "mail send-with-retry text '' subject {root}",
+    "notes {root}",
+    "locks --root {root}",
+    "--root {root} kinds",
+    "--color never top {root}",
+)
+"""Commands with the place as the last word; none of them finds another queue."""
+
+
+def test_the_place_is_the_last_word_of_every_command(
+    root: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A command finds its queue by the PLACE at the end or by --root anywhere."""
+    monkeypatch.setenv("NFTBAN_MAIL_METHOD", "none")
+    monkeypatch.setenv("NO_COLOR", "")  # --color sets it for this process
+    dead = bury_one(root).id
+    monkeypatch.chdir(tmp_path)
+
+    for line in PLACES:
+        code = cli.main(shlex.split(line.format(root=root, dead=dead)))
+        said = capsys.readouterr()
+        assert code in (0, 1), (line, said.err)
+        assert "/var/lib" not in said.err, line
+
+    assert {task.kind for task in tasks_at(root, "pending")} >= {"job"}
+
+
+# ---- words that are wrong
+
+TYPING_ERRORS = {
+    "staus": "did you mean status?",
+    "overveiw": "did you mean overview?",
+    "lcoks": "did you mean locks?",
+    "worker": "did you mean workers?",
+    "kind": "did you mean kinds?",
+    "transport": "did you mean transports?",
+    "destination": "did you mean destinations or federation?",
+    "jornal": "did you mean journal?",
+    "reply": "did you mean replay?",
+    "prge": "did you mean purge?",
+    "relase": "did you mean release",
+    "promot": "did you mean promote?",
+    "restor": "did you mean restore?",
+    "expung": "did you mean expunge?",
+    "udno": "did you mean undo?",
+    "docter": "did you mean doctor?",
+    "intit": "did you mean init?",
+    "qeue count": "did you mean queue?",
+    "maill status": "did you mean mail or",
+    "tash list": "did you mean trash?",
+    "contorl": "did you mean control?",
+    "clusterz": "did you mean clusters?",
+    "wiat": "did you mean wait?",
+    "frobnicate": "unknown command or place: 'frobnicate' (see `spooldeck --help`)",
+    "help frobnicate": "unknown command or place: 'frobnicate'",
+    "queue": "expected a COMMAND: status, add, process-next",
+    "mail": "expected a COMMAND: send, send-with-retry",
+    "queue ad": "unknown command: 'queue ad'; did you mean add?",
+    "queue dql list": "unknown command: 'queue dql'; did you mean dlq?",
+    "queue dlq retyr 7": "unknown command: 'queue dlq retyr'; did you mean retry?",
+    "queue processnext": "did you mean process-next?",
+    "mail stauts": "unknown command: 'mail stauts'; did you mean status?",
+    "mail spool lst": "did you mean list?",
+    "queue list --jsn": "unrecognized arguments: --jsn; did you mean --json? (see `spooldeck queue",
+    "status --exat": "did you mean --exact?",
+    "purge --filtr x": "did you mean --filter?",
+    "queue count --rot x": "did you mean --root?",
+    "log --folow": "did you mean --follow or",
+    "wait --untill done": "did you mean --until?",
+    "wait --until dne": "invalid choice: 'dne' (choose from",
+    "queue list --state": "argument --state: expected one argument",
+    "queue work --concurrency x": "must be a whole number from 1",
+    "status --color blue": "argument --color: invalid choice: 'blue'",
+    "add job": "unknown command or place: 'add'; did you mean queue add or bullmq add?",
+    "work": "did you mean queue work or kannader work or bullmq work?",
+    "queue retry 7": "unknown command: 'queue retry'; did you mean queue dlq retry?",
+    "queue resume": "unknown command: 'queue resume'; did you mean mail resume?",
+    "mail list": "unknown command: 'mail list'; did you mean mail spool list?",
+    "completion": "the following arguments are required: shell (see",
+    "queue add job --strict": "expected either TYPE, or --batch FILE",
+}
+
+
+def test_a_typing_error_is_one_helpful_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each wrong word is exit code 64 and one line that names it or suggests the right one; none
+    suggests to make a folder.
+    """
+    monkeypatch.chdir(tmp_path)
+    for words, expected in TYPING_ERRORS.items():
+        assert cli.main(shlex.split(words)) == 64, words
+        said = capsys.readouterr()
+        assert (said.out, said.err.count("\n")) == ("", 1), words
+        assert expected in said.err, words
+        assert "makes it" not in said.err, words
+
+
+def test_a_typing_error_in_a_path_names_the_place_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A missing folder with a neighbour of a similar name is not offered to be made."""
+    (tmp_path / "reports").mkdir()
+    (tmp_path / "repotrs.txt").touch()
+    for name, expected in (
+        ("reprots", f"; did you mean {tmp_path}/reports?"),
+        ("mail", f" (spooldeck init {tmp_path}/mail makes it)"),
+    ):
+        code = cli.main(["queue", "count", f"{tmp_path}/{name}"])
+
+        said = capsys.readouterr().err
+        assert (code, said) == (69, f"spooldeck: {tmp_path}/{name}: no such folder{expected}\n")
+
+
+def test_help_has_an_example_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    """`help COMMAND` ends with an example and the exit codes; `help` behind a group lists it."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["help", "queue", "process-next"])
+    said = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert "example: spooldeck queue process-next /srv/queue" in said
+    assert "exit codes: 0 done, 1 nothing due, 2 locked, 3 the handler failed, 64 wrong" in said
+
+    with pytest.raises(SystemExit):
+        cli.main(["queue", "help"])
+    assert "    process-next " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "purge {root} --filter ''",
+        "purge {root} --filter ' ' --apply 1",
+        "purge {root} --filter=",
+        "queue list {root} --filter ''",
+        "clusters {root} --filter ''",
+        "transports {root} --filter ''",
+        "hold {root} --id ''",
+        "wait {root} --id ''",
+        "purge {root} --include ''",
+        "hold {root} --state ''",
+        "log {root} --since ''",
+        "queue recover {root} --seen ''",
+        "purge ''",
+        "--root '' purge",
+        "--config '' status {root}",
+    ],
+)
+def test_an_empty_value_selects_nothing(
+    words: str, root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unset variable of a script is refused: it would select all tasks, or another queue."""
+    bury_one(root)
+
+    assert cli.main(shlex.split(words.format(root=root))) == 64
+
+    assert "expected a value, not an empty text" in capsys.readouterr().err
+    assert len(tasks_at(root, "dlq")) == 1
+
+
+# ---- output
+
+
+@pytest.mark.parametrize(
+    ("wanted", "environ", "is_colored"),
+    [
+        ("auto", {"TERM": "xterm"}, False),  # no terminal
+        ("auto", {"FORCE_COLOR": "1"}, True),
+        ("auto", {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ("always", {"NO_COLOR": "1"}, True),
+        ("never", {"FORCE_COLOR": "1"}, False),
+    ],
+)
+def test_colours_are_for_terminals(
+    wanted: str, environ: dict[str, str], is_colored: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a terminal there are colours only by `--color always` or FORCE_COLOR."""
+    choose_color(wanted, environ)
+
+    assert wants_color(environ) is is_colored
+
+
+def test_a_coloured_screen_has_the_same_text(root: str) -> None:
+    """`--color always` adds only SGR sequences."""
+    bury_one(root)
+    env = clean_environment(Path(root))
+    plain, coloured = (
+        command.run(["--color", when, "transports", root], capture_output=True, text=True, env=env)
+        for when in ("never", "always")
+    )
+
+    assert "\x1b[" in coloured.stdout and "\x1b" not in plain.stdout
+    parts = coloured.stdout.split("\x1b[")
+    assert "".join([parts[0], *(part.partition("m")[2] for part in parts[1:])]) == plain.stdout
+
+
+def test_progress_is_shown_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count is shown on standard error, if that is a terminal and a second is over."""
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr", screen)
+    seconds = iter([0.0, 0.9, 1.1, 1.2, 1.4])
+
+    with Progress("rows", lambda: next(seconds)) as progress:
+        for number in (500, 1000, 1100, 1200):
+            progress.show(number)
+
+    assert screen.getvalue() == "\r1,000 rows\r1,200 rows\r          \r"
+    assert list(show_progress("abc", "rows")) == ["a", "b", "c"]
+
+
+def test_an_empty_list_is_said_to_a_person(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without rows a terminal gets one line on standard error; a script gets nothing."""
+    assert list(note_if_empty([1], "tasks")) == [1]
+    assert list(note_if_empty([], "tasks")) == []
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert [*note_if_empty([1], "tasks"), *note_if_empty([], "notes")] == [1]
+    assert capsys.readouterr().err == "no notes\n"
+
+
+def test_csv_and_json_of_a_list_have_the_same_rows(
+    root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`queue list --csv` has the columns of an export, with times as text; --json has them too."""
+    task = add_task(root)
+    cli.main(["queue", "list", root, "--csv"])
+    head, line = capsys.readouterr().out.splitlines()
+    cli.main(["queue", "list", root, "--json"])
+    row = json.loads(capsys.readouterr().out)
+
+    cells = dict(zip(head.split(","), line.split(","), strict=True))
+    assert set(cells) <= set(row)
+    assert (cells["id"], cells["created_at"]) == (task.id, row["created_at"])
+
+
+# ---- wait
+
+
+@pytest.mark.parametrize(
+    ("seen", "until", "expected"),
+    [
+        (Observed(pending=1), "done", None),
+        (Observed(active=1), "done", None),
+        (Observed(), "done", ("done", 0)),
+        (Observed(dead=2), "done", ("done", 0)),
+        (Observed(dead=3), "done", ("failed", 1)),
+        (Observed(pending=1, is_due=True), "idle", None),
+        (Observed(pending=1), "idle", ("idle", 0)),
+        (Observed(active=1), "idle", None),
+        (Observed(pending=1, dead=1), "failed", ("failed", 0)),
+        (Observed(), "failed", None),
+        (Observed(words={"a": None}, ended={"a": "done"}), "failed", ("done", 1)),
+        (Observed(words={"a": "held"}, ended={"a": "held"}), "done", ("held", 1)),
+        (Observed(dead=1, words={"a": "dlq"}, ended={"a": "failed"}), "done", ("failed", 1)),
+    ],
+)
+def test_what_ends_a_wait(seen: Observed, until: str, expected: tuple[str, int] | None) -> None:
+    """Two tasks were dead before the wait; more dead ones, or a task that is not done, are 1."""
+    assert result_of(seen, until, 2) == expected
+
+
+def run_wait(
+    root: str,
+    steps: Iterator[object],
+    capsys: pytest.CaptureFixture[str],
+    *ids: str,
+    timeout: int = 9,
+) -> tuple[int, dict[str, object]]:
+    """Wait with a clock of which each pause is a second; a step follows each pause."""
+    seconds = [0.0]
+
+    def pause(length: float) -> None:
+        seconds[0] += 1.0
+        next(steps, None)
+
+    setup = setup_for(queue_config.load_config(None, {}), root, {})
+    arguments = Namespace(until="", id=list(ids), timeout=timeout, json=True)
+    code = wait(setup, arguments, lambda: seconds[0], pause)
+    return code, json.loads(capsys.readouterr().out or "{}")
+
+
+def test_a_wait_ends_with_the_task(root: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A task that is gone in two scans is done; one that is purged meanwhile is 1; one that does
+    not end is 75; one that never was is 1.
+    """
+    done, purged, left = add_task(root), add_task(root), add_task(root)
+
+    def finish() -> Iterator[object]:
+        yield "a scan while it is pending"
+        Path(root, "queue", "pending", f"{done.id}.task").unlink()
+        yield "it has ended"
+
+    code, said = run_wait(root, finish(), capsys, done.id)
+    assert (code, said["result"], said["tasks"]) == (0, "done", {done.id: None})
+
+    cli.main(["purge", root, "--id", purged.id, "--state", "pending", "--apply", "1"])
+    capsys.readouterr()
+    code, said = run_wait(root, iter(()), capsys, left.id)
+    assert (code, said["result"]) == (75, "timeout")
+    code, said = run_wait(root, iter(()), capsys, purged.id)
+    assert (code, said["result"], said["tasks"]) == (1, "purged", {purged.id: "trash"})
+    assert run_wait(root, iter(()), capsys, "nothing")[0] == 1
+
+
+def test_a_wait_of_no_time_looks_until_it_knows(
+    root: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With 0 seconds a queue is looked at once; a task that is missing is looked for twice."""
+    task = add_task(root)
+
+    def no_pause() -> Iterator[object]:
+        pytest.fail("it waited")
+        yield
+
+    assert run_wait(root, no_pause(), capsys, timeout=0)[0] == 75
+    Path(root, "log").mkdir(exist_ok=True)
+    Path(root, "log", "queue.log").write_text(f"Task queued: {task.id} (job)\n")
+    Path(root, "queue", "pending", f"{task.id}.task").unlink()
+    code, said = run_wait(root, iter(()), capsys, task.id, timeout=0)
+    assert (code, said["result"]) == (0, "done")
+
+
+def test_a_wait_for_a_task_that_ended_before_finds_it_in_the_log(root: str, spooldeck: Run) -> None:
+    """A script that adds a task and waits for it is not told that it never was."""
+    task = spooldeck("queue", "add", "job", "--root", root).stdout.strip()
+    Path(root, "queue", "pending", f"{task}.task").unlink()
+
+    assert spooldeck("wait", "--id", task, root).returncode == 0
+
+
+# ---- top
+
+
+def test_top_is_one_plain_screen_without_a_terminal(root: str, spooldeck: Run) -> None:
+    """Without a terminal the kinds are printed once, as text or as JSON."""
+    add_task(root)
+    plain, values = spooldeck("top", root), spooldeck("top", root, "--json")
+
+    assert (plain.returncode, values.returncode) == (0, 0)
+    assert "last 10 minutes" in plain.stdout and "\x1b" not in plain.stdout
+    assert json.loads(values.stdout)["seconds"] == 600
+
+
+# ---- mail setup --show
+
+
+def test_the_mail_settings_are_shown_without_the_password(
+    root: str, tmp_path: Path, spooldeck: Run
+) -> None:
+    """`mail setup --show` prints what all sources set together, and writes nothing."""
+    folder = tmp_path / "etc"
+    (folder / "conf.d").mkdir(parents=True)
+    there = folder / "conf.d" / "mail.conf.local"
+    there.write_text('NFTBAN_MAIL_RECIPIENT="a@b.org"\nNFTBAN_MAIL_ON_BAN="YES"\n')
+    secret = {"NFTBAN_CONFIG_DIR": str(folder), "NFTBAN_MAIL_SMTP_PASS": "secret"}
+
+    shown = spooldeck("mail", "setup", "--show", root, **secret)
+    values = json.loads(spooldeck("mail", "setup", "--show", "--json", root, **secret).stdout)
+    both = spooldeck("mail", "setup", "a@b.org", "--show", root, **secret)
+    near = spooldeck("mail", "setup", "--show", Path(root).name, cwd=Path(root).parent, **secret)
+
+    assert "secret" not in shown.stdout
+    assert (values["recipient"], values["triggers"]["NFTBAN_MAIL_ON_BAN"]) == ("a@b.org", "YES")
+    assert (both.returncode, near.returncode, near.stdout) == (64, 0, shown.stdout)
+    assert list((folder / "conf.d").iterdir()) == [there]
+
+
+@pytest.mark.deep
+def test_a_day_by_commands_alone(tmp_path: Path) -> None:
+    """A shell script adds tasks, works, finds the reason, replays, purges, undoes, suspends a
+    transport and waits; it reads only exit codes and JSON.
+    """
+    script = Path(__file__).with_name("day.sh")
+    words = ["sh", str(script), str(tmp_path), f"{Path(sys.executable).parent}/spooldeck"]
+    ran = subprocess.run([*words, sys.executable], capture_output=True, text=True)
+
+    assert (ran.returncode, ran.stderr) == (0, "")

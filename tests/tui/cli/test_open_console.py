@@ -1,0 +1,225 @@
+"""The start of the console: its first words, and which modules are imported when."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.console_places import a_console, disk_place, make_spool, some_tasks, until
+from tests.pseudo_terminals import ENTERS, LEAVES, UTF8, Terminal, left
+from tests.pseudo_terminals import console as on_a_terminal
+from tui.cli.splash import splash_lines
+from tui.overview.screen import OverviewScreen
+from tui.terminal.plain_text import screen_text
+
+AT_OPENING = {
+    *("textual", "rich", "asyncio", "yaml", "sqlite3", "ctypes", "json", "subprocess", "pathlib"),
+    *("prometheus_client", "psutil", "humanize", "email", "shutil", "socket", "logging", "re2"),
+    *("engine.live.inspector", "engine.index.schema", "engine.live.index_sync"),
+}
+"""Modules that the first words need not wait for."""
+
+AT_FIRST_FRAME = {
+    *("prometheus_client", "psutil", "humanize", "email", "http", "re2"),
+    *("textual.widgets._data_table", "textual.widgets._footer", "textual.widgets._header"),
+    *("textual.widgets._rich_log", "textual.widgets._log", "rich.traceback", "rich.syntax"),
+    *("markdown_it", "pygments", "importlib.metadata", "unittest", "concurrent.futures.process"),
+    *("tui.screens.help", "tui.plan.screen", "tui.locks.screen", "tui.task.screen"),
+    *(
+        "tui.screens.quit",
+        "tui.queue.problems_screen",
+        "engine.demo.traffic",
+        "engine.doctor",
+        "engine.work.worker",
+    ),
+    *("tui.format.export", "csv"),
+}
+"""Modules that the first frame need not wait for."""
+
+LOADED_AT = """
+import sys
+report = sys.argv.pop(1)
+
+def heard(event, args):
+    if event == "import" and args[0] == "tui.app":
+        with open(report, "w") as file:
+            print(*sys.modules, sep="\\n", file=file)
+
+sys.addaudithook(heard)
+from tui.cli import main
+sys.exit(main())
+"""
+
+LOADED_THEN = """
+import os, sys
+from tests.open_store import open_store
+from tui.app import Console
+from tui.session.place import Place
+
+class Told(Console):
+    def on_ready(self):
+        os.write(report, "\\n".join([*sys.modules, ""]).encode())
+        self.exit()
+
+report = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
+Told([Place(sys.argv[2], lambda: open_store(sys.argv[2]))]).run()
+"""
+
+PAUSED = """
+import signal, sys
+from tui.cli.splash import SplashScreen
+with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}):
+    while True:
+        signal.pause()
+"""
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> str:
+    """A queue on an ordinary day."""
+    root = tmp_path / "spool"
+    root.mkdir()
+    make_spool(root, some_tasks())
+    return str(root)
+
+
+def named(modules: set[str], unwanted: set[str]) -> set[str]:
+    """Those of the unwanted that are there, by themselves or with a part of them."""
+    return {name for name in unwanted for module in modules if f"{module}.".startswith(f"{name}.")}
+
+
+@pytest.mark.parametrize(
+    ("program", "there", "unwanted"),
+    [
+        (LOADED_AT, "tui.cli.splash", AT_OPENING),
+        pytest.param(LOADED_THEN, "tui.app", AT_FIRST_FRAME, marks=pytest.mark.deep),
+    ],
+    ids=["opening", "first frame"],
+)
+def test_what_is_shown_waits_for_nothing_else(
+    spool: str, tmp_path: Path, program: str, there: str, unwanted: set[str]
+) -> None:
+    """Before the first word is on screen neither the terminal library nor the engine is loaded, and
+    before the first frame no screen, widget or library that it does not show.
+    """
+    report = tmp_path / "report"
+    argv = [sys.executable, "-P", "-c", program, str(report), spool]
+
+    with Terminal(argv, {"TERM": "xterm", **UTF8}) as terminal:
+        terminal.until(lambda: report.exists() and report.read_text().endswith("\n"))
+        os.killpg(terminal.process.pid, signal.SIGTERM)
+        terminal.end()
+
+    modules = set(report.read_text().split())
+    assert there in modules
+    assert named(modules, unwanted) == set()
+
+
+def test_what_is_opened_is_on_screen_before_the_console(spool: str) -> None:
+    """The first that is written is the alternate screen with the places' names; when there is
+    nothing to open after all, the old screen is restored, with the reason.
+    """
+    with on_a_terminal("--theme", "nonesuch", spool) as terminal:
+        code = terminal.end()
+
+        before, _, after = terminal.said.partition(LEAVES)
+        assert code == 64
+        assert terminal.said.startswith(ENTERS)
+        assert b"opening 1 place ..." in before and spool.encode() in before
+        assert b"theme nonesuch" in after
+        assert b"high-contrast, mono, night, paper, terminal" in after
+        assert LEAVES not in after
+        assert terminal.restored
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
+)
+def test_a_signal_at_the_opening_restores_the_screen(number: signal.Signals, code: int) -> None:
+    """Ended while it loads it leaves the terminal as it was; stopped before that by Ctrl-Z it does
+    so too, and continued it paints the screen again.
+    """
+    with Terminal([sys.executable, "-P", "-c", PAUSED], {"TERM": "xterm", **UTF8}) as terminal:
+        terminal.shows("opening 1 place ...")
+        terminal.process.send_signal(signal.SIGTSTP)
+        terminal.until(lambda: LEAVES in terminal.said)
+        os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED | os.WNOWAIT)
+        assert left(bytes(terminal.said))
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.until(lambda: terminal.said.count(ENTERS) == 2)
+        terminal.process.send_signal(number)
+
+        assert terminal.end() == code
+        assert terminal.restored
+
+
+IGNORED = """
+import os, signal, weakref
+from tui.cli.splash import SplashScreen
+class Thing: pass
+with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}) as opening:
+    thing = Thing()
+    ref = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    del thing
+    opening.hand_over_when(lambda: False)
+"""
+
+
+def test_a_signal_in_a_callback_still_ends_the_opening() -> None:
+    """The interpreter ignores an exception in a weak reference's callback, as imports have them."""
+    with Terminal([sys.executable, "-P", "-c", IGNORED], {"TERM": "xterm", **UTF8}) as terminal:
+        assert terminal.end() == 143
+        assert terminal.restored
+
+
+BACKGROUND = """
+import os
+from tui.cli.splash import SplashScreen
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    with SplashScreen(1, "mx1", ["/var/lib/nftban"], {}):
+        os._exit(0)
+os.wait()
+print("done")
+"""
+
+
+def test_in_the_background_the_screen_is_not_painted() -> None:
+    """A process that does not own the terminal writes nothing but its result."""
+    told = {"TERM": "xterm", **UTF8}
+    with Terminal([sys.executable, "-P", "-c", BACKGROUND], told) as terminal:
+        assert terminal.end() == 0
+
+        assert terminal.said == b"done\r\n"
+
+
+def test_names_are_shown_inert_and_all_of_them_are_counted() -> None:
+    """A place's name is text for the terminal; places that have no line are counted."""
+    title, _, said = splash_lines("mx1", ["a\x1b]0;x\x07b\u202ec"], 24)
+    rows = splash_lines("mx1", [f"/queue/{number}" for number in range(30)], 24)
+
+    assert said.isprintable()
+    assert title == " spooldeck on mx1: opening 1 place ..."
+    assert rows[0] == " spooldeck on mx1: opening 30 places ..."
+    assert len(rows) < 24
+    named = sum("/queue/" in row for row in rows)
+    assert rows[-1] == f"   and {30 - named} more"
+
+
+@pytest.mark.parametrize(
+    ("board", "key"),
+    [("locks", "escape"), ("transports", "q"), ("log", "escape"), ("controls", "q")],
+)
+async def test_the_first_screen_is_closed_to_the_overview(spool: str, board: str, key: str) -> None:
+    """Whatever screen it opens on, the key that closes it leads to the overview, and q leaves."""
+    console = a_console(disk_place(Path(spool)), first=board)
+    async with console.run_test() as pilot:
+        await until(pilot, lambda: f"> {board}" in screen_text(console.screen))
+        await pilot.press(key)
+        await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
+        await pilot.press("q")
+        await until(pilot, lambda: not console.is_running)

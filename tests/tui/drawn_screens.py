@@ -1,0 +1,282 @@
+"""What is drawn of the console: each screen, the keys that lead there, and what is waited for."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from textual.pilot import Pilot
+
+from engine.formats.base.memory import MemoryStore
+from engine.formats.nftban.folder import TaskFolder
+from engine.formats.nftban.recovery import broken_file
+from engine.model import LockEvidence, Missing, Problem, State, Task, Verdict
+from engine.operations.journal import Journal
+from engine.system.files import Refused
+from tests.console_places import (
+    NOW,
+    a_console,
+    a_memory,
+    a_stuck_lock,
+    a_task,
+    acted,
+    free,
+    is_done,
+    is_known,
+    show_all,
+    until,
+)
+from tests.journaled_places import ANA
+from tests.tui.screenshot_places import (
+    NAME,
+    a_delivery_place,
+    a_lost_place,
+    a_scene_place,
+    a_whole_place,
+    mail_desk,
+)
+from tui.app import Console
+from tui.format import keys
+from tui.session.place import Place
+from tui.session.place_session import PlaceSession
+from tui.terminal.plain_text import screen_text
+
+_STUCK = a_stuck_lock()
+DOUBT = _STUCK._replace(signal_refusal="PID 4711 runs under several uids", facts=_STUCK.facts[:-1])
+AT_WORK = _STUCK._replace(
+    verdict=Verdict.HELD,
+    age=3.0,
+    since=NOW - 3,
+    reason="PID 4711 is running",
+    facts=(
+        ("holder", "PID 4711: /usr/bin/python3 -m tui.cli queue work"),
+        ("started", "2026-11-20 08:12:31Z: matches lock file (same process)"),
+        ("last heartbeat", "2026-11-20 09:42:05Z, 3s ago"),
+        ("flock", "held by PID 4711"),
+    ),
+)
+
+
+SEE, WAIT = "see ", "wait"
+
+STILL = 8
+"""Looks for which nothing may change before a picture is taken."""
+
+HALFWAY, ALL = 12_000, 40_000
+"""Tasks that a slow store has handed out, and those it has."""
+
+
+class Shot(NamedTuple):
+    """A picture: the day, the lock, and the state of the places."""
+
+    steps: tuple[str, ...]
+    """Keys that are pressed; `see WORDS` waits until these are on the screen, `wait` until
+    nothing changes there any more."""
+    good: bool = False
+    lock: LockEvidence = AT_WORK
+    armed: bool = False
+    lost: bool = False
+    """Whether there is a second place, one that cannot be read."""
+    past: bool = False
+    """Whether the place has operations in its journal."""
+    mail: bool = False
+    """Whether the transports are known, one of which is suspended."""
+    whole: bool = False
+    """Whether it is a mail queue in a database, which has controls."""
+    sent: bool = False
+    """Whether deliveries go to destinations, some of which are unhealthy."""
+    slow: bool = False
+    quiet: bool = False
+    """Whether nothing is known of the time before."""
+    """Whether the first scan is still running."""
+
+    @property
+    def day(self) -> str:
+        """The day of the scene: stuck where the lock is."""
+        return "good" if self.good else "stuck" if self.lock.verdict is Verdict.STUCK else "bad"
+
+
+_NAMES = {" ": "space", ">": "greater_than_sign", "=": "equals_sign", ":": "colon"}
+
+
+def typed(text: str) -> tuple[str, ...]:
+    """The keys that type a text, as the terminal library names them."""
+    return tuple(_NAMES.get(letter, letter) for letter in text)
+
+
+HISTOGRAM = "see 08:42"  # the time at its left end
+FIRST = ("see Ages:", WAIT)
+"""The overview, from which everything is reached."""
+QUEUE = (*FIRST, "2", "see acts on", "see Daily report")
+DEAD = (*FIRST, "4", "see acts on", "see 550 5.1.1")
+PEERS = (*FIRST, "6", "see UNHEALTHY", "see 6: REFUSED")
+WAYS = (*FIRST, "6", "see SUSPENDED")
+MAIL = (*DEAD, "/", *typed("abuse"), "enter", "see 2 of 14", "enter", WAIT, "see died")
+
+SHOTS: dict[str, Shot] = {
+    "overview": Shot(FIRST, good=True),
+    "frozen": Shot((*FIRST, "p", "see FROZEN", WAIT), good=True),
+    "trouble": Shot((*FIRST, "see lock STUCK"), lock=a_stuck_lock(), lost=True),
+    "queue": Shot(QUEUE),
+    "dlq": Shot((*DEAD, "o", "e", WAIT, "g", "j", "v", "j", "j", "j", "v"), armed=True),
+    "filter": Shot((*DEAD, "/", *typed("kind=mail_send tries>2"), "see of 14")),
+    "nothing": Shot((*DEAD, "/", *typed("unknown age>30d"), "enter", "see without it")),
+    "clusters": Shot((*DEAD, "c", "see F-")),
+    "groups": Shot((*DEAD, "b", "see OLDEST", "see newest first")),
+    "task": Shot(MAIL),
+    "task-payload": Shot((*MAIL, "l", "see Attack from")),
+    "task-attempts": Shot((*MAIL, "l", "l", "see will retry")),
+    "task-files": Shot((*MAIL, "h", "see inode")),
+    "problems": Shot((*QUEUE, "h", "see 0badf00d")),
+    "workers": Shot((*FIRST, "3", "see HEARTBEAT"), lock=a_stuck_lock(), lost=True),
+    "locks": Shot((*FIRST, "5", "see STUCK"), lock=a_stuck_lock(), lost=True),
+    "lock": Shot((*FIRST, "U", "see 47m, sure"), lock=a_stuck_lock(), armed=True),
+    "lock-doubt": Shot((*FIRST, "U", "see several uids"), lock=DOUBT, armed=True),
+    "lock-at-work": Shot((*FIRST, "U", "see is running"), lock=AT_WORK, armed=True),
+    "transports": Shot((*FIRST, "6", "see postfix"), mail=True),
+    "errors": Shot((*WAYS, "j", "enter", "see mx7 does not answer"), mail=True),
+    "suspend": Shot((*WAYS, "j", "j", "S", "see uses curl", "see pending"), armed=True, mail=True),
+    "destinations": Shot(PEERS, armed=True, sent=True),
+    "destination-block": Shot((*PEERS, "S", "see not blocked"), armed=True, sent=True),
+    "controls": Shot((*FIRST, "C", "see sends at most"), whole=True),
+    "control": Shot(
+        (*FIRST, "C", "see mailQueueEnabled", "enter", "see y to apply"), armed=True, whole=True
+    ),
+    "test-mail": Shot((*WAYS, "j", "j", "M", "see Test mail via"), armed=True, mail=True),
+    "log": Shot((*FIRST, "7", "see Processing task", HISTOGRAM)),
+    "log-only": Shot(
+        (*FIRST, "7", "see Processing task", HISTOGRAM, "&", *typed("failed"), "enter")
+    ),
+    "pace": Shot((*DEAD, "*", "R", "see 14", "p", "see Replay settings"), armed=True),
+    "operations": Shot((*FIRST, "u", "see 08:15:", "see mx7 is back"), armed=True, past=True),
+    "record": Shot((*FIRST, "u", "see mx7 is back", "enter", "see 9 rows"), past=True),
+    "plan": Shot((*DEAD, "*", "R", "see 14"), armed=True),
+    "help": Shot((*QUEUE, "?", "see search:")),
+    "palette": Shot((*FIRST, ":", *typed("lo"), "see log")),
+    "order": Shot((*QUEUE, "o", "see tries")),
+    "copy": Shot((*DEAD, "y", "see JSON")),
+    "export": Shot((*DEAD, "e", "see export to")),
+    "first-look": Shot(("see of 40,000 tasks",), slow=True),
+}
+"""By their names."""
+
+
+class Slow(MemoryStore):
+    """A store that hands out so many tasks, and then takes its time until it is told to go on."""
+
+    go_on = threading.Event()
+
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """Every task; the second part only when it is told to."""
+        for number, found in enumerate(super().scan(touched)):
+            if touched is None and number == HALFWAY:
+                self.go_on.wait()
+            yield found
+
+
+def places(root: Path, shot: Shot) -> list[Place]:
+    """The places of a picture."""
+    if shot.slow:
+        memory = a_memory([a_task(number) for number in range(ALL)])
+        return [Place(NAME, lambda: Slow(memory), lock=free)]
+    if shot.sent:
+        return [a_delivery_place(root)]
+    if shot.whole:
+        return [a_whole_place(root)]
+    first = a_scene_place(root, lock=lambda: shot.lock)
+    if shot.past:
+        folder = str(root / "journal")
+        first = first._replace(journal=Journal(folder, str(root), lambda: NOW), who=ANA)
+    if shot.mail:
+        first = first._replace(mail=mail_desk(root))
+    return [first, a_lost_place()] if shot.lost else [first]
+
+
+@asynccontextmanager
+async def taken(
+    root: Path, shot: Shot, size: tuple[int, int], **fields: object
+) -> AsyncIterator[tuple[Console, Pilot[None]]]:
+    """The console at the end of the steps that lead to a picture, with nothing left to come."""
+    first = keys.LIST if shot.slow else keys.OVERVIEW
+    settings = {"start_armed": shot.armed, "first": first, **fields}
+    console = a_console(*places(root, shot), **settings)  # type: ignore[arg-type]
+    Slow.go_on.clear()
+    # Only the system sets the time of a file's last change.
+    dated = patch("engine.formats.nftban.store.broken_file", _broken_this_morning)
+    if not (shot.slow or shot.whole or shot.quiet):
+        _seed_history(console.sessions[0], shot.day)
+    dated.start()
+    try:
+        async with console.run_test(size=size) as pilot:
+            await until(pilot, lambda: shot.slow or all(map(is_known, console.sessions)))
+            for step in shot.steps:
+                if step.startswith(SEE):
+                    await seen(console, pilot, step.removeprefix(SEE))
+                elif step == WAIT:
+                    await settled(console, pilot)
+                else:
+                    await pilot.press(step)
+                    await acted(pilot)
+            await settled(console, pilot)
+            yield console, pilot
+    finally:
+        dated.stop()
+        Slow.go_on.set()
+
+
+def _broken_this_morning(folder: TaskFolder, state: State, name: str, why: Refused) -> Problem:
+    return broken_file(folder, state, name, why)._replace(since=NOW - 29520)
+
+
+def _seed_history(live: PlaceSession, day: str) -> None:
+    """Give a place ten minutes of history, with a backlog that grows and then shrinks; on a stuck
+    day tasks only arrive.
+    """
+    came = left = 0
+    dead, good = (14 if day == "stuck" else 0), day == "good"
+    pending = {"good": 90, "bad": 60, "stuck": 41}[day]
+    for second in range(-600, 0, 2):
+        if day == "stuck":
+            came += second % 120 == 0
+            live.flow.add(NOW + second, came, 0, {State.PENDING: pending + came, State.DEAD: dead})
+            continue
+        wave = math.sin(second / 70)
+        came += round(4 + 2 * wave + (second % 14 == 0))
+        left += round(4.2 + 1.5 * math.sin(second / 70 - 1) - 2 * (-260 < second < -200))
+        left += good and second > -120  # more than come: the backlog shrinks
+        dead += second % 60 == 0 or -240 < second < -220
+        waiting = max(0, pending + came - left)
+        counts = {State.PENDING: waiting, State.ACTIVE: 1, State.DEAD: dead}
+        live.flow.add(NOW + second, came, left, counts)
+    # What the first scan finds: its own sample comes too soon after this one to count.
+    found = {State.PENDING: 46, State.ACTIVE: 1, State.DEAD: 5 if good else 14}
+    live.flow.add(NOW, came, left, found)
+
+
+async def seen(console: Console, pilot: Pilot[None], words: str) -> None:
+    """Until these words are on the screen."""
+    await until(
+        pilot, lambda: words in screen_text(console.screen), lambda: screen_text(console.screen)
+    )
+
+
+async def settled(console: Console, pilot: Pilot[None], looks: int = STILL) -> None:
+    """Until nothing is under way, and nothing has changed for so many looks on any screen: a dialog
+    shows the one below it.
+    """
+    before, still = "", 0
+    show_all(console)
+
+    def same() -> bool:
+        nonlocal before, still
+        now = "\n".join(map(screen_text, console.screen_stack))
+        still = still + 1 if now == before and is_done(console) else 0
+        before = now
+        return still >= looks
+
+    await until(pilot, same, lambda: screen_text(console.screen))

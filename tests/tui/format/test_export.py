@@ -1,0 +1,150 @@
+"""Exports to files, whole or not at all, and copies to the clipboard of the terminal."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.model import State
+from tests.console_places import NOW, a_task
+from tui.format import task_row
+from tui.format.export import Export, ExportRefused, ExportTable, default_path, path_error
+from tui.terminal.clipboard import (
+    DEFAULT_LIMIT_BYTES,
+    LIMIT_VARIABLE,
+    ClipboardTooLong,
+    osc52_sequence,
+)
+
+ROWS = [task_row.task_row(a_task(number, State.DEAD), "dlq") for number in range(3)]
+
+
+def exported(path: Path) -> None:
+    """Export all rows into a file."""
+    file = Export(str(path), task_row.ROW_FIELDS)
+    assert file.write_rows(ROWS[:2], 2, 3) and file.write_rows(ROWS[2:], 3, 3)
+    file.finish()
+
+
+def test_a_file_holds_every_row_in_full(tmp_path: Path) -> None:
+    """CSV has a head and a line a row, JSON lines an object a row, with the same columns; only its
+    owner may read it.
+    """
+    csv_file, jsonl = tmp_path / "out.csv", tmp_path / "out.jsonl"
+    exported(csv_file)
+    exported(jsonl)
+    with csv_file.open(newline="") as text:
+        read = [(row["id"], row["error"]) for row in csv.DictReader(text)]
+    assert read == [(row["id"], row["error"]) for row in ROWS]
+    assert [json.loads(line) for line in jsonl.read_text().splitlines()] == [
+        {name: row[name] for name in task_row.ROW_FIELDS} for row in ROWS
+    ]
+    assert {*tmp_path.iterdir()} == {csv_file, jsonl}
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_no_cell_is_a_formula() -> None:
+    """What a spreadsheet would run arrives as text; control characters do not arrive at all."""
+    for begin in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"):
+        text = task_row.csv_lines([{"error": f"{begin}\x1b[31m"}], ["error"])
+        cell = next(csv.reader([text.strip("\n")]))[0]
+        assert not cell.startswith(("=", "+", "-", "@", "\t", "\r"))
+        assert "\x1b" not in cell
+
+
+def test_a_stopped_export_leaves_nothing(tmp_path: Path) -> None:
+    """Esc in the middle: the next rows are refused, and there is no file."""
+    file = Export(str(tmp_path / "out.csv"), task_row.ROW_FIELDS)
+    assert file.write_rows(ROWS[:1], 1, 3)
+    file.is_stopped = True
+    assert not file.write_rows(ROWS[1:2], 2, 3)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_file_is_written_over(tmp_path: Path) -> None:
+    """A file that is there stays as it is, whether it was there before or came meanwhile."""
+    path = tmp_path / "out.csv"
+    path.write_text("mine")
+    with pytest.raises(ExportRefused, match="exists already"):
+        Export(str(path), task_row.ROW_FIELDS).write_rows(ROWS, 3, 3)
+    path.unlink()
+    file = Export(str(path), task_row.ROW_FIELDS)
+    file.write_rows(ROWS, 3, 3)
+    path.write_text("mine, later")
+    with pytest.raises(ExportRefused):
+        file.finish()
+    assert (path.read_text(), list(tmp_path.iterdir())) == ("mine, later", [path])
+
+
+def test_paths(tmp_path: Path) -> None:
+    """A wrong path is refused while it is typed, a missing folder or home when it is opened."""
+    sheet = ExportTable("dlq /x", task_row.ROW_FIELDS, lambda take: NotImplemented)
+    assert default_path(sheet, NOW) == "spooldeck-dlq--x-20261120T094208Z.csv"
+    assert path_error(default_path(sheet, NOW)) == ""
+    assert all("expected" in path_error(path) for path in (" ", "tasks.xlsx", "a\0.csv"))
+    missing = (f"{tmp_path}/nowhere/out.csv", "No such file or directory")
+    for path, why in (missing, ("~nosuchuser/out.csv", "~nosuchuser")):
+        with pytest.raises(ExportRefused, match=why):
+            Export(path, task_row.ROW_FIELDS).write_rows(ROWS, 3, 3)
+    exported(tmp_path / ".csv")
+    assert (tmp_path / ".csv").read_text().startswith("id,")
+
+
+def test_what_has_no_age_is_null() -> None:
+    """A task of unknown creation has none for a program either."""
+    told = task_row.task_row(a_task(1)._replace(created=0.0), "pending")
+    assert told["created"] is None
+    assert task_row.csv_lines([told], ["id", "created"]).strip().endswith(",")
+
+
+def test_a_cell_is_read_like_its_json() -> None:
+    """Lists, objects and flags in a CSV file are written as JSON; an empty list is empty."""
+    line = task_row.csv_lines([{"a": ["x", 1], "b": True, "c": [], "d": {"k": None}}], "abcd")
+
+    assert next(csv.reader([line.strip()])) == ['["x", 1]', "true", "", '{"k": null}']
+
+
+@given(st.text(max_size=500))
+def test_a_copy_is_sent_to_the_terminal_encoded(text: str) -> None:
+    """The sequence holds the text in base64, and no control character besides its own frame."""
+    told = osc52_sequence(text, {})
+    match = re.fullmatch(r"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", told)
+    assert match is not None
+    assert base64.b64decode(match[1]) == text.encode("utf-8", "replace")
+
+
+def test_a_copy_inside_tmux_is_sent_twice() -> None:
+    """tmux gets it for its own clipboard, and to be handed on with each escape doubled."""
+    plain, told = (
+        osc52_sequence("abc", {}),
+        osc52_sequence("abc", {"TMUX": "/tmp/tmux-0/default,1,0"}),
+    )
+    assert told == plain + "\x1bPtmux;" + plain.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+
+
+@pytest.mark.parametrize(
+    ("said", "longest"),
+    [("", DEFAULT_LIMIT_BYTES // 4 * 3), ("400", 300), ("a lot", DEFAULT_LIMIT_BYTES // 4 * 3)],
+)
+def test_a_copy_beyond_the_cap_is_refused(said: str, longest: int) -> None:
+    """A copy that a terminal would cut is not sent; the cap can be configured."""
+    assert osc52_sequence("a" * (longest // 3 * 3), {LIMIT_VARIABLE: said})
+    with pytest.raises(ClipboardTooLong, match=LIMIT_VARIABLE):
+        osc52_sequence("a" * (longest + 3), {LIMIT_VARIABLE: said})
+
+
+def test_times_are_readable_and_in_seconds() -> None:
+    """An exported dead task has its times in epoch seconds and in RFC 3339, also of its death."""
+    dead = a_task(1, State.DEAD)._replace(created=NOW - 60, extra={"dead_since": str(int(NOW))})
+    row = task_row.task_row(dead, "dlq")
+    assert (row["created"], row["created_at"]) == (NOW - 60, "2026-11-20T09:41:08Z")
+    assert (row["since"], row["since_at"]) == (NOW, "2026-11-20T09:42:08Z")
+    line = task_row.csv_lines([row], ("since_at", "id"))
+    assert line.strip() == f"2026-11-20T09:42:08Z,{dead.id}"

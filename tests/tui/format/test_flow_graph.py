@@ -1,0 +1,60 @@
+"""The graph of a queue's course: scales and printed figures."""
+
+from __future__ import annotations
+
+import re
+from unittest.mock import patch
+
+import pytest
+
+from engine.monitor.throughput import FlowSeries, Rates
+from tests.console_operator import a_desk, words
+from tests.console_places import a_memory, a_place, a_stuck_lock, a_task
+from tui.format.flow_graph import KEY, LatestFlow, flow_graph
+from tui.locks.screen import LockScreen
+from tui.operations.replay_lines import GRAPH_ROWS, flow_lines
+
+
+@pytest.mark.parametrize(
+    ("backlog", "now", "shown", "axis"),
+    [((60.0, 46.0), 50, "max 60", "60"), ((40.0, 46.0), 61, "max 61", "61")],
+)
+def test_the_maximum_includes_the_present_backlog(
+    backlog: tuple[float, ...], now: int, shown: str, axis: str
+) -> None:
+    """The printed maximum and the axis are at least the present value printed beside them."""
+    blank = (None,) * 2
+    lines = flow_graph(FlowSeries(blank, blank, blank, backlog), 60, 5, LatestFlow(backlog=now))
+    head, top, *_ = words(lines).splitlines()
+    assert f"backlog {now}" in head
+    assert head.endswith(shown)
+    assert top.split()[0] == axis
+
+
+def test_the_printed_rates_are_over_one_time() -> None:
+    """The legend prints `in`, `out` and `died` over the time of the table, not of the last step,
+    and the axis reaches the largest of them.
+    """
+    series = FlowSeries((1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (None, None))
+    latest = LatestFlow(Rates(2.1, 2.5), 0.4, 46)
+    head, top, *_ = words(flow_graph(series, 60, 10, latest)).splitlines()
+    assert [*head.replace(KEY, "").split()] == ["in", "2.1", "out", "2.5", "died", "0.4", "/s"]
+    assert float(top.split()[0]) >= 2.5
+
+
+@pytest.mark.parametrize("rows", [2, GRAPH_ROWS])
+def test_a_replay_prints_the_rates_of_the_tables(rows: int) -> None:
+    """Beside the lines of a replay are the figures of the tables, not those of the last step."""
+    series = FlowSeries((1.0, 0.0), (1.0, 0.0), (1.0, 0.0), (40.0, 44.0))
+    shown = words(flow_lines(series, 1, 100, rows, latest=LatestFlow(Rates(2.1, 2.5), 0.4, 46)))
+    assert re.findall(r"(?:in|out|backlog) +([\d.]+)", shown) == ["2.1", "2.5", "46"]
+
+
+async def test_the_graph_of_the_lock_screen_prints_the_rates_of_the_tables() -> None:
+    """The legend beside the lock is that of the overview."""
+    place = a_place(a_memory([a_task(1)]), lock=a_stuck_lock, recovery_command=("true",))
+    async with a_desk(place, size=(120, 40)) as desk:
+        (live,) = desk.console.sessions
+        with patch.object(live.flow, "rates", lambda now: Rates(2.1, 2.5)):
+            await desk.opens(LockScreen, "U")
+            await desk.sees("in 2.1", "out 2.5")

@@ -1,0 +1,155 @@
+"""The key table: bindings, hints and help say the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from textual.binding import Binding
+from textual.screen import Screen
+
+from engine.formats.zmailer.spool.permissions import MAIL_EDGES
+from engine.index.filter_language import FIELDS
+from engine.model import Edge, Edges, State
+from engine.verbs import VERBS
+from tests.console_places import a_console, a_memory, a_place
+from tui.app import Console
+from tui.format import keys
+from tui.locks.screen import LockScreen
+from tui.operations.control_screen import ControlScreen
+from tui.operations.controls_screen import ControlsScreen
+from tui.operations.record_screen import RecordScreen
+from tui.operations.running_screen import ReplayScreen
+from tui.operations.screen import AbandonScreen, OperationsScreen
+from tui.operations.worker_screen import WorkerScreen
+from tui.plan.pace_form import PaceScreen
+from tui.plan.planning import absent_verbs, help_words
+from tui.plan.screen import PlanScreen
+from tui.queue.problems_screen import ProblemsScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.help import FILTER_ACTION, HelpScreen, help_lines
+from tui.screens.quit import QuitScreen
+from tui.task.screen import TaskScreen
+from tui.transports.failures_screen import FailuresScreen
+from tui.transports.screen import TransportsScreen
+from tui.transports.suspend_screen import SuspendScreen
+from tui.transports.test_mail_screen import SendTestMailScreen
+
+
+def test_a_verb_that_a_store_has_in_no_state_has_no_key() -> None:
+    """Keys of another format's verbs are in no help; before the edges are known all are."""
+    edges: Edges = {(State.PENDING, State.HELD): Edge(), (State.PENDING, State.DEAD): Edge()}
+    hidden = absent_verbs(edges)
+    assert "plan('hold')" not in hidden
+    assert {"plan('reroute')", "plan('expire')", "plan('release')"} <= hidden
+    assert absent_verbs({}) == set()
+    assert help_words(edges) == {}
+    assert absent_verbs(MAIL_EDGES) & {"plan('reroute')", "plan('expire')", "plan('kill')"} == set()
+    assert "bounce" in help_words(MAIL_EDGES)["plan('kill')"]
+
+
+SCREENS: dict[str, type[Screen[Any]]] = {
+    keys.LIST: QueueScreen,
+    keys.TASK: TaskScreen,
+    keys.PROBLEMS: ProblemsScreen,
+    keys.PLAN: PlanScreen,
+    keys.LOCK: LockScreen,
+    keys.HELP: HelpScreen,
+    keys.QUIT: QuitScreen,
+    keys.OPERATIONS: OperationsScreen,
+    keys.RUNNING_OPERATION: ReplayScreen,
+    keys.RECORDED_OPERATION: RecordScreen,
+    keys.ABANDON: AbandonScreen,
+    keys.WORKER: WorkerScreen,
+    keys.PACE: PaceScreen,
+    keys.TRANSPORTS: TransportsScreen,
+    keys.FAILURES: FailuresScreen,
+    keys.SUSPEND: SuspendScreen,
+    keys.TEST_MAIL: SendTestMailScreen,
+    keys.CONTROLS: ControlsScreen,
+    keys.CONTROL: ControlScreen,
+}
+
+
+HELPED = (
+    *(keys.LIST, keys.TASK, keys.PROBLEMS, keys.PLAN, keys.LOCK, keys.TRANSPORTS, keys.FAILURES),
+    *(keys.SUSPEND, keys.TEST_MAIL, keys.CONTROLS, keys.CONTROL),
+)
+"""Screens whose help is looked at."""
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_each_key_of_the_table_is_bound(screen: str) -> None:
+    """On each screen a key of the table does one thing, and the screen does it."""
+    pressed = [name for key in keys.keys_on(screen) for name in key.keys]
+    assert len(pressed) == len(set(pressed))
+    bound = {b.key: b.action for b in SCREENS[screen].BINDINGS if isinstance(b, Binding)}
+    assert set(bound) == set(pressed)
+    for action in bound.values():
+        where, _, name = action.partition("(")[0].rpartition(".")
+        owner = Console if where == "app" else SCREENS[screen]
+        assert callable(getattr(owner, f"action_{name}"))
+
+
+def helped(screen: str, search: str = "") -> list[str]:
+    """The help of a screen for some words, as text."""
+    return ["".join(text for text, _ in line) for line in help_lines(screen, (), 80, search)]
+
+
+@pytest.mark.parametrize("screen", HELPED)
+def test_the_help_lists_every_key(screen: str) -> None:
+    """The help of a screen has a line for each of its keys, no wider than 80 cells."""
+    said = helped(screen)
+    assert {f"  {key.shown:<9}{key.description}" for key in keys.keys_on(screen)} <= set(said)
+    assert max(map(len, said)) <= 80
+
+
+def test_a_search_says_where_else_there_is_such_a_key() -> None:
+    """What no key here does is told with the screens where one does it, each key once; where one
+    does it here, the others are not told.
+    """
+    elsewhere = helped(keys.OVERVIEW, "filter")
+    assert elsewhere[0].startswith("─ not here, but in the task list ─")
+    (key,) = (key for key in keys.keys_on(keys.LIST) if key.action == FILTER_ACTION)
+    assert elsewhere.count(f"  {key.shown:<9}{key.description}") == 1
+    assert not any("not here" in line for line in helped(keys.LIST, "filter"))
+    assert helped(keys.LIST, "no such words") == []
+
+
+@pytest.mark.parametrize("search", ["", "fields"])
+def test_the_help_tells_every_field_of_a_filter(search: str) -> None:
+    """Where a filter can be typed, all that it can ask for is told; elsewhere it is not."""
+    said = " ".join(helped(keys.LIST, search))
+    assert set(FIELDS) <= set(said.partition("fields ")[2].split())
+    assert "fields" not in " ".join(helped(keys.LOCKS, search))
+
+
+def test_only_capital_letters_write() -> None:
+    """A key that opens a plan names a known verb; no lower-case key plans, starts or arms."""
+    assert all(key.verb in VERBS and key.shown.isupper() for key in keys.verb_keys())
+    writing = {"arm", "worker", "unlock", *(key.action for key in keys.verb_keys())}
+    assert not [k for k in keys.keys_on(keys.LIST) if k.action in writing and k.shown.islower()]
+
+
+def test_the_help_lists_what_moved() -> None:
+    """A former key, or its former letter, finds its present meaning under the heading Moved."""
+    for search in ("", "(was t)"):
+        said = helped(keys.OPERATIONS, search)
+        moved = said[next(at for at, line in enumerate(said) if line.startswith("─ Moved ─")) :]
+        assert "  u        undo plan, on an operation (was T)" in moved
+
+
+async def test_the_help_leaves_out_what_is_not_offered() -> None:
+    """A console that may only read offers no verb, lock, mark or worker, in help and hints."""
+    console = a_console(a_place(a_memory([])), read_only=True)
+    async with console.run_test():
+        without = console.navigator.queue_screen(1).without()
+    hints = {hint.text for hint in keys.hints_of(keys.LIST, without=without)}
+    assert not hints & {"retry", "purge", "arm", "worker", "unlock", "mark", "all"}
+
+
+def test_flow_control_is_left_to_the_terminal() -> None:
+    """Ctrl-q and Ctrl-s do nothing here, whatever the terminal library would do with them."""
+    console = a_console(a_place(a_memory([])))
+    bound = {*console._bindings.key_to_bindings, *(name for k in keys.KEYS for name in k.keys)}
+    assert not bound & {"ctrl+q", "ctrl+s"}

@@ -1,0 +1,70 @@
+"""Without colour: states, verdicts, levels, answers and alerts differ by their words or signs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from engine.index.error_clusters import Cluster
+from engine.model import Lease, LockEvidence, State, Verdict
+from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
+from engine.monitor.recurrence import Recurrence, StillHappens
+from tests.console_places import NOW, a_task
+from tui.format import present
+from tui.format.glyphs import ASCII
+from tui.format.present import Line
+from tui.groups import cluster_lines as cluster_view
+from tui.overview import alert_lines as alert_view
+from tui.session.recurrence_check import CheckedCluster
+
+WIDTH = 100
+
+
+def bare(line: Line) -> str:
+    """What is left of a line on a terminal without colours and without UTF-8."""
+    return "".join(text for text, _ in present.bracket_chips(line)).translate(ASCII).rstrip()
+
+
+def meanings() -> Iterator[tuple[str, list[Line]]]:
+    """Lines that differ only in their meaning, by the view that makes them."""
+    shape = present.task_columns(State.PENDING, WIDTH)
+    places = [(False,) * 3, (True, False, False), (False, True, False), (True, True, False)]
+    places += [(False, False, True), (True, False, True)]
+    yield (
+        "rows",
+        [present.task_line(a_task(1), shape, NOW, present.TaskContext(*p), WIDTH) for p in places],
+    )
+
+    names, ones = [str(state) for state in State], [1] * len(State)
+    yield "tabs", [present.tab_line(names, ones, n, True, WIDTH) for n in range(len(names))]
+
+    words, lease = {state: str(state) for state in State}, {State.ACTIVE: Lease("1", NOW)}
+    tasks = [a_task(2, state, lease=lease.get(state)) for state in State]
+    states = [dict(present.task_fields(task, words, NOW))["state"] for task in tasks]
+    yield "states", [((state, ""),) for state in states]
+
+    locks = [LockEvidence(verdict, 42, NOW - 60, 60, "why") for verdict in Verdict]
+    yield "verdicts", [present.lock_line(lock, NOW, WIDTH) for lock in locks]
+
+    levels = ("", "DEBUG", "INFO", "SUCCESS", "WARN", "ERROR", "FATAL")
+    yield "levels", [present.log_line(NOW, level, "words", WIDTH) for level in levels]
+
+    cluster = Cluster("F-3A91", "421 later", 3, NOW, NOW, ("mail_send",), "id")
+    said = {StillHappens.YES: "yes", StillHappens.NO: "no (1m)", StillHappens.UNKNOWN: "?"}
+    judged = [
+        CheckedCluster(cluster, Recurrence(answer, said[answer], ())) for answer in StillHappens
+    ]
+    yield "answers", [cluster_view.cluster_line(each, NOW, WIDTH) for each in judged]
+
+    goal = Goal("place", Where.QUEUE)
+    alerts = [Alert(level, AlertKind.DEAD, "the same words", NOW, goal) for level in Level]
+    yield "alerts", alert_view.alert_lines(alerts, {"place": "place"}, WIDTH)
+
+
+@pytest.mark.parametrize(("view", "lines"), meanings())
+def test_no_two_look_alike_without_colour(view: str, lines: Sequence[Line]) -> None:
+    """Whatever differs in its meaning differs in its characters, in plain ASCII."""
+    said = [bare(line) for line in lines]
+    assert len(set(said)) == len(said) > 1, (view, said)
+    assert all(text.isascii() and text.strip() for text in said)

@@ -1,0 +1,170 @@
+"""Whether dead tasks would fail again: clusters on screen and on the command line, from the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.model import State, Task
+from engine.text.error_pattern import fold_error, pattern_name
+from tests.console_operator import Desk, a_desk
+from tests.console_places import a_task, disk_place, make_spool
+from tests.nftban_queues import Run
+from tui.cli.print.clusters import read_failed
+from tui.groups.clusters_screen import ClustersScreen
+from tui.plan.screen import PlanScreen
+
+LATER, UNKNOWN = "421 4.7.0 try again later", "550 5.1.1 user unknown"
+MARK = pattern_name(fold_error(LATER))
+off = asyncio.to_thread
+
+
+class Spool:
+    """A queue with two sorts of errors, both two hours old, and the log of other processes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.number, now = root, 1000, time.time()
+        extra = {"dead_since": str(int(now - 7200))}
+        make_spool(
+            root,
+            [
+                a_task(n, State.DEAD, created=now - 9000, kind="mail_send", error=e, extra=extra)
+                for n, e in enumerate([LATER] * 5 + [UNKNOWN] * 3)
+            ],
+        )
+        self.log = root / "log" / "queue.log"
+        self.log.write_text("")
+
+    def run(self, ago: float, error: str = "") -> None:
+        """Log the run of a fresh task, so many seconds ago."""
+        self.number += 1
+        id = f"20261120T094115Z-mail_send-{self.number:08x}"
+        ended = f"failed: {id} (mail_send): {error}" if error else f"completed: {id} (mail_send)"
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() - ago))
+        with self.log.open("a") as log:
+            for line in (f"Processing task: {id} (mail_send: to somebody)", f"Task {ended}"):
+                log.write(f"[{stamp}] [INFO] {line}\n")
+
+    def fails(self) -> None:
+        """Log that a fresh task failed as others did."""
+        self.run(90, LATER)
+
+    def succeeds(self, times: int) -> None:
+        """Log that fresh tasks were done since."""
+        for _ in range(times):
+            self.run(20)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    """The log is empty so far."""
+    return Spool(tmp_path / "spool")
+
+
+@asynccontextmanager
+async def clusters(spool: Spool, **fields: Any) -> AsyncIterator[Desk]:
+    """The errors of its dead tasks on screen."""
+    place = disk_place(spool.root, clock=time.time)
+    async with a_desk(place, size=(100, 30), clock=time.time, **fields) as desk:
+        await desk.opens(ClustersScreen, "4", "c")
+        await desk.until(lambda: row(desk))
+        yield desk
+
+
+def row(desk: Desk) -> str:
+    """The line of the cluster, as it is painted."""
+    lines = desk.text.splitlines()
+    return next((line.strip("|> ") for line in lines if line[4:].startswith(MARK)), "")
+
+
+async def test_the_screen_follows_the_log(spool: Spool) -> None:
+    """Unknown, then yes, then no: the answer and its evidence change with the log alone. A replay
+    says which of its errors fresh tasks still get, and only those.
+    """
+    async with clusters(spool) as desk:
+        await desk.until(lambda: row(desk).endswith("?"))
+        assert row(desk).split()[1] == "5" and " 421 " in row(desk)
+        await desk.sees("no log records how such tasks ended")
+        await off(spool.fails)
+        await desk.until(lambda: row(desk).endswith("yes"))
+        await desk.sees("1 failure in 10m, 1 new task")
+        await desk.press("escape")
+        await desk.opens(PlanScreen, "*", "R")
+        await desk.sees(f"5 errors that still happen: {MARK} 5")
+        await desk.press("escape")
+        await desk.opens(ClustersScreen, "c")
+        await off(spool.succeeds, 3)
+        await desk.sees("3 new mail_send succeeded since", "not sure yet")
+        assert row(desk).endswith("yes")
+        await off(spool.succeeds, 9)
+        await desk.until(lambda: row(desk).endswith("no (1m)"))
+        await desk.sees("12 new mail_send succeeded since", "next R replays 5 tasks: it stopped")
+
+
+async def test_the_command_line_follows_the_log(spool: Spool, spooldeck: Run) -> None:
+    """`clusters --json` gives each sort of error its answer, from the same spool and log; for
+    people it prints titles and rows word for word as the screen has them, and a summary.
+    """
+
+    def told() -> dict[str, dict[str, object]]:
+        ended = spooldeck("clusters", str(spool.root), "--json")
+        assert (ended.returncode, ended.stderr) == (0, "")
+        return {row["mark"]: row for row in map(json.loads, ended.stdout.splitlines())}
+
+    first = await off(told)
+    amounts = {row["error"]: row["count"] for row in first.values()}
+    assert amounts == {fold_error(LATER): 5, fold_error(UNKNOWN): 3}
+    assert {row["same_now"] for row in first.values()} == {"?"}
+    await off(spool.fails)
+    assert (await off(told))[MARK]["same_now"] == "yes"
+    await off(spool.succeeds, 12)
+    last = await off(told)
+    assert last[MARK]["same_now"] == "no"
+    assert "12 new mail_send succeeded since" in str(last[MARK]["evidence"])
+    assert last[pattern_name(fold_error(UNKNOWN))]["same_now"] == "no"
+
+    argv = ("clusters", str(spool.root), "--state", "dlq")
+    printed = (await off(lambda: spooldeck(*argv, COLUMNS="97"))).stdout.splitlines()
+    agreed = [line.strip() for line in printed[:3]]
+    async with clusters(spool, glyphs={}) as desk:
+        await desk.until(
+            lambda: [line.strip("│▶ ") for line in desk.text.splitlines()][2:5] == agreed
+        )
+    assert printed[-1].startswith("8 failed, 2 clusters")
+
+
+FAILING = {State.PENDING, State.ACTIVE, State.HELD, State.DEAD, State.TRASH}
+
+
+@pytest.mark.parametrize(
+    ("word", "destination", "states"),
+    [
+        (None, "", FAILING),
+        ("dead", "", {State.DEAD}),
+        (None, "a.example", {*State}),
+        ("dead", "a.example", {State.DEAD, State.DONE}),
+        ("done", "a.example", {State.DONE}),
+    ],
+)
+def test_clusters_read_only_what_can_have_an_error(
+    word: str | None, destination: str, states: set[State]
+) -> None:
+    """The command reads the states it shows; finished tasks only if an error names a
+    destination."""
+    memory = MemoryTasks()
+    for state in State:
+        task = Task(f"in {state}", "job", state, 1.0, destination=destination)
+        with memory.condition:
+            memory.put((state, task.id), task)
+
+    found = list(read_failed(MemoryStore(memory), word))
+
+    assert {task.state for task in found if isinstance(task, Task)} == states

@@ -1,0 +1,179 @@
+"""The locks' board: who has each, the evidence, what waits behind it, and the way to free it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.index.backlog import BacklogSummary
+from engine.locks import queue_lock
+from engine.locks.queue_lock import PidLock
+from engine.model import LockEvidence, Verdict
+from tests.console_operator import Desk, a_desk, words
+from tests.console_places import NOW, a_stuck_lock, disk_place, make_spool
+from tests.engine.monitor.test_alerts import a_stale_lock, write_task
+from tests.lock_processes import later
+from tui.format import keys
+from tui.locks import list_lines as view
+from tui.locks.list_lines import PlaceLock
+from tui.locks.list_screen import LocksScreen
+from tui.locks.screen import LockScreen
+from tui.queue.screen import QueueScreen
+
+RED = "\x1b[31mred"
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> list[Path]:
+    """Two empty queues."""
+    found = [tmp_path / name for name in ("first", "second")]
+    for root in found:
+        make_spool(root, [])
+        shutil.rmtree(root / "metrics")
+    return found
+
+
+def cells(desk: Desk, name: str) -> list[str]:
+    """The words behind a name on its line."""
+    lines = [line.strip("│▶>! ").split() for line in re.sub(r"[][]", "", desk.text).splitlines()]
+    return next((words[1:] for words in lines if words[:1] == [name]), [])
+
+
+@asynccontextmanager
+async def opened(
+    roots: list[Path], size: tuple[int, int] = (80, 24), **fields: Any
+) -> AsyncIterator[Desk]:
+    """The console, opened on its locks, once each was examined; nothing here runs `recover`."""
+    places = [
+        disk_place(root, clock=time.time)._replace(recovery_command=("true",)) for root in roots
+    ]
+    async with a_desk(*places, size=size, clock=time.time, first=keys.LOCKS, **fields) as desk:
+        await desk.opens(LocksScreen)
+        await desk.until(lambda: all(live.has_readings for live in desk.console.sessions))
+        yield desk
+
+
+@asynccontextmanager
+async def stuck(root: Path) -> AsyncIterator[PidLock]:
+    """The lock of a queue, taken by this process 47 and a half minutes ago."""
+    ago, path = later(-2850), str(root / "run" / "queue.lock")
+    lock = await asyncio.to_thread(queue_lock.acquire_lock, path, 1200, ago["clock"], ago["uptime"])
+    try:
+        yield lock
+    finally:
+        await asyncio.to_thread(lock.release)
+
+
+async def test_a_line_for_each_lock(roots: list[Path]) -> None:
+    """Each lock has its holder, its last heartbeat, the verdict and how many wait; below is all
+    that is known of the one under the cursor, and the tasks behind it by kind.
+    """
+    first, second = roots
+    for number, age in enumerate((90, 7300, 60)):
+        write_task(first, "pending", number, age=age)
+    write_task(first, "pending", 9, due_in=3600)
+    async with stuck(first) as lock, opened(roots, size=(100, 24)) as desk:
+        wanted = ["STUCK", "PID", str(os.getpid()), "47m", "ago", "3", "2h01m"]
+        await desk.until(lambda: cells(desk, "first")[:7] == wanted)
+        assert cells(desk, "PLACE")[:4] == ["STATE", "HOLDER", "HEARTBEAT", "WAITING"]
+        await desk.until(lambda: cells(desk, "second")[:4] == ["FREE", "-", "-", "-"])
+        await desk.sees("waiting: 3 due tasks, oldest 2h01m", "by kind: report 3")
+        # This process would have to end itself: that is in doubt, and nothing is offered.
+        await desk.sees("flock held by PID", "limit 20m", "no process is signalled", "ps -o pid,")
+        write_task(first, "pending", 4, age=30)
+        await desk.sees("by kind: report 4")
+
+        await desk.press("j")
+        await desk.sees("no lock file", "nothing to free")
+        a_stale_lock(second)
+        await asyncio.to_thread(lock.release)
+        await desk.until(lambda: cells(desk, "first")[0] == "FREE")
+        await desk.until(lambda: "STALE" in cells(desk, "second"))
+
+
+async def test_enter_opens_the_lock_under_the_cursor(roots: list[Path]) -> None:
+    """U and Enter open the lock of the place under the cursor; with --read-only U says why not."""
+    async with stuck(roots[1]):
+        async with opened(roots) as desk:
+            await desk.until(lambda: "STUCK" in cells(desk, "second"))
+            await desk.press("k")  # the worst lock is the first row
+            for key in ("enter", "U"):
+                await desk.opens(LockScreen, key)
+                await desk.sees(f"PID {os.getpid()}")
+                await desk.opens(LocksScreen, "escape")
+            await desk.opens(QueueScreen, "2")
+            await desk.sees("> second (2/2)")
+        async with opened(roots, read_only=True) as desk:
+            await desk.press("U")
+            await desk.sees("read only: locks cannot be freed here")
+            assert isinstance(desk.console.screen, LocksScreen)
+
+
+async def test_a_board_that_is_removed_has_no_row_under_the_cursor(roots: list[Path]) -> None:
+    """A task that wakes while the parts of the board are removed finds no row to ask about."""
+    async with opened(roots) as desk:
+        screen = desk.console.screen
+        assert isinstance(screen, LocksScreen)
+        asked = []
+
+        async def ask_on() -> None:
+            while screen.children:
+                asked.append(screen.selected_key)
+                await asyncio.sleep(0)
+
+        asking = asyncio.ensure_future(ask_on())
+        await asyncio.sleep(0)
+        await screen.remove()
+        await asking
+        assert (asked[0], asked[-1], screen.selected_key) == ("1", "", "")
+
+
+async def test_z_changes_the_range_of_each_graph(roots: list[Path]) -> None:
+    """On a wide screen the graph beside the locks, and that of one lock, show ten minutes, an hour,
+    a day; the recorded course is read for the longer ones.
+    """
+    async with opened(roots, size=(120, 40)) as desk:
+        await desk.sees("first, last 10m")
+        for span in ("1h", "24h", "10m"):
+            await desk.press("z")
+            await desk.sees(f"first, last {span}")
+        await desk.opens(LockScreen, "enter")
+        await desk.sees("first, last 10m")
+        await desk.press("z")
+        await desk.sees("first, last 1h")
+
+
+def test_foreign_words_are_inert() -> None:
+    """Text of a lock file, a command line or a kind acts on no terminal."""
+    evidence = LockEvidence(Verdict.STUCK, 7, NOW - 9, 9, RED, RED, (("holder", RED),), "x", (7,))
+    lock = PlaceLock(1, RED, evidence, BacklogSummary(NOW - 60, 2, NOW - 60))
+    head, rows = view.lock_table([lock], NOW, 100)
+    text = words([head, *rows, *view.detail_lines(lock, None, NOW, 60)])
+    assert "[31mred" in text.replace("\n", "")
+    assert text.replace("\n", "").isprintable()
+
+
+def test_the_steps_are_shown_unless_the_holder_is_in_doubt() -> None:
+    """A lock whose holder is proven to be stuck shows the steps, and where the plan is; one that is
+    not proven to be who took the lock is not ended by a plan: it says why.
+    """
+    lock = PlaceLock(1, "a", a_stuck_lock(), BacklogSummary(NOW - 60, 0, None))
+    assert "SIGTERM PID 4711" in words(view.detail_lines(lock, None, NOW, 80))
+    assert view.next_step(lock, "") == ("U", "shows the evidence and frees the lock")
+    assert view.next_step(lock, "read only") == ("", "read only")
+
+    evidence = a_stuck_lock()._replace(signal_refusal="it was taken on the host mx2")
+    text = words(view.detail_lines(PlaceLock(1, "a", evidence), None, NOW, 80))
+    assert view.next_step(PlaceLock(1, "a", evidence), "")[1].endswith("why it stays")
+    assert "no process is signalled: it was taken on the host mx2" in " ".join(text.split())
+    assert "SIGTERM" not in text
+    assert "ps -o pid,user,lstart,args -p 4711" in text

@@ -1,0 +1,649 @@
+"""The lock on screen: its evidence, the plan to free it, and the tasks that its worker left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import select
+import shlex
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from engine.locks import lock_file
+from engine.locks.process_stats import ProcessStats
+from engine.model import LockEvidence, State, Verdict
+from engine.operations import run_plan
+from engine.operations.execute import Report
+from tests.console_operator import a_desk
+from tests.console_places import (
+    a_memory,
+    a_place,
+    a_stuck_lock,
+    a_task,
+    make_spool,
+    put_file,
+    queue_of,
+    recover_command,
+    some_tasks,
+)
+from tests.lock_processes import INNOCENT, is_unharmed, true_claim
+from tests.tui.screenshot_places import hanging
+from tests.tui.workers_with_lock import HOLDER, Starter, children, open_lock, tasks_in, wired
+from tui.format import keys
+from tui.locks import recovery_steps
+from tui.locks.lines import why_outdated
+from tui.locks.recovery_steps import (
+    LOCK_FREED_LINE,
+    LOCK_TAKEN_LINE,
+    OutputLine,
+    RecoveryProgress,
+    lock_steps,
+    progress_lines,
+    step_progress,
+    task_steps,
+)
+from tui.locks.screen import LockScreen
+from tui.operations.worker_screen import WorkerScreen
+from tui.operations.workers_screen import WorkersScreen
+from tui.overview.screen import OverviewScreen
+from tui.plan.screen import PlanScreen
+from tui.session.place import Place
+from tui.session.recovery_process import RecoveryProcess
+from tui.widgets.lines import LongText
+
+PID = 4711
+"""The holder by the evidence of these tests; no process is asked for it."""
+SILENT_SECONDS = 1300
+"""More than the 1200 seconds after which a holder counts as stuck."""
+STUCK = a_stuck_lock()
+off = asyncio.to_thread
+
+
+@pytest.fixture
+def start() -> Iterator[Starter]:
+    """Starts a Python program and waits for its first line; it is killed when the test is over."""
+    with children() as starter:
+        yield starter
+
+
+def locked(
+    look: Callable[[], LockEvidence], recover: tuple[str, ...] = ("/nowhere/spooldeck",)
+) -> Place:
+    """A queue in memory with that lock, and the command that frees it."""
+    return a_place(a_memory(some_tasks()), lock=look, recovery_command=recover)
+
+
+def leaves_a_trace(trace: Path) -> tuple[str, ...]:
+    """A command that writes down the lock that it was to free."""
+    return ("/bin/sh", "-c", f'printf %s "$0" > {shlex.quote(str(trace))}; echo "freed $0"')
+
+
+async def left_in(root: Path) -> dict[str, tuple[State, int | None]]:
+    """State and attempts of each task of a queue on disk."""
+    return {task.id: (task.state, task.attempts) for task in await off(tasks_in, root)}
+
+
+TAKER = """
+import signal, sys
+from engine.locks import queue_lock as locks
+lock = locks.acquire_lock(sys.argv[1], 1200.0)
+print("held", flush=True)
+while True:
+    signal.pause()
+"""
+"""A worker that has taken the lock, and no task yet."""
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    """A queue on disk of three reports."""
+    root = tmp_path / "mail.out"
+    make_spool(root, [])
+    (root / "log" / "queue.log").write_text("")
+    for number in range(3):
+        created = time.time() - 7200 + number
+        stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(created))
+        task = a_task(number)._replace(id=f"{stamp}-report-{number:08x}", created=created)
+        put_file(root, task._replace(kind="report", due=0.0, error="", attempts=0))
+    return root
+
+
+def in_work(root: Path) -> list[str]:
+    """Ids of the tasks in work."""
+    return sorted(path.stem for path in (root / "queue" / "work").glob("*.task"))
+
+
+def accept(root: Path, id: str) -> None:
+    """Let the log say that a task's mail was accepted."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime())
+    with (root / "log" / "queue.log").open("a") as log:
+        log.write(f"[{stamp}] [INFO] {id}: 250 2.0.0 Ok: queued as 4F2A\n")
+
+
+async def abandoned(root: Path, start: Starter, amount: int) -> list[str]:
+    """Tasks in work whose worker was killed."""
+    holder = await off(start, HOLDER.replace('"holder", 1', f'"holder", {amount}'), str(root))
+    holder.kill()
+    await off(holder.wait)
+    assert len(in_work(root)) == amount
+    return in_work(root)
+
+
+# ---- freeing it
+
+
+async def test_a_stuck_lock_is_freed_in_two_keys_and_the_pid(reports: Path, start: Starter) -> None:
+    """From the overview to freed by `U`, `!` and the PID: the holder ends, its task waits again,
+    and the one that the log says was accepted is held, so that it does not happen twice.
+    """
+    holder = await off(start, HOLDER.replace('"holder", 1', '"holder", 2'), str(reports))
+    accepted, lost = in_work(reports)
+    accept(reports, accepted)
+    place = await off(wired, reports, seconds=SILENT_SECONDS)
+    how: dict[str, Any] = {
+        "size": (120, 40),
+        "start_armed": False,
+        "clock": time.time,
+        "first": keys.OVERVIEW,
+    }
+    async with a_desk(place, **how) as desk:
+        await desk.opens(OverviewScreen)
+        await desk.opens(LockScreen, "U")
+        await desk.sees(
+            *(
+                f"PID {holder.pid}",
+                "; limit 20m",
+                "matches lock file (same process)",
+            ),
+            *("250 2.0.0 Ok: queued as 4F2A", "accepted (log), a repeat would be a duplicate"),
+            *(f"queue recover --hold {accepted}", "1 due task waits, oldest 2h"),
+            *("1 task in work to held: accepted (log)", "acts on PID"),
+        )
+        assert desk.line("title").startswith(f" mx1 > {reports.name} > lock STUCK ")
+        verdict = f"STUCK   21m, sure   PID {holder.pid} "  # once it was watched for 5 s
+        await desk.until(lambda: verdict in desk.line("verdict"))
+        assert f"spooldeck--root{reports}" in desk.page.replace(" ", "")
+        await desk.press("!", *str(holder.pid))
+        await desk.sees("lock freed", "1 attempt counted")
+        assert holder.wait() == -signal.SIGTERM
+        shown = re.findall(r"(?m)^\|?  \d  (\w+)", desk.text)
+        assert shown == ["done", "skipped", "skipped", "done", "done", "done"]
+        await desk.until(lambda: "FREE" in desk.line("title"))
+        await desk.sees("W starts a worker: no worker running")
+        await desk.opens(WorkerScreen, "W")
+        await desk.opens(LockScreen, "escape")
+        await desk.opens(OverviewScreen, "escape")
+    assert not (reports / "run" / "queue.lock").exists()
+    left = await left_in(reports)
+    assert left.pop(accepted) == (State.HELD, 1)
+    assert left.pop(lost) == (State.PENDING, 1)
+    assert set(left.values()) == {(State.PENDING, 0)}
+
+
+async def test_y_frees_a_lock_whose_holder_is_gone(reports: Path, start: Starter) -> None:
+    """Where the holder is gone, `y` frees the lock and its task waits again; no PID is asked."""
+    (id,) = await abandoned(reports, start, 1)
+    async with a_desk(await off(wired, reports), clock=time.time) as desk:
+        await open_lock(desk)
+        assert "> lock STALE " in desk.line("title")
+        assert "acts on the lock; 1 in work" in desk.page
+        await desk.press("7")
+        assert "no PID needed: y applies" in desk.page
+        await desk.press("y")
+        await desk.sees("lock freed")
+        await desk.until(lambda: not queue_of(desk.console).live.recovery.running)
+        await desk.opens(WorkersScreen, "3")  # digits open screens again
+    assert (await left_in(reports))[id] == (State.PENDING, 1)
+
+
+@pytest.mark.parametrize("holders", [(4711,), (4711, 4712)], ids=["holder", "children"])
+async def test_only_the_pid_that_would_be_signalled_frees(
+    tmp_path: Path, holders: tuple[int, ...]
+) -> None:
+    """Other digits do nothing, nor do `y` and Enter. Where the holder is gone and its children have
+    the lock, the first of those is asked for.
+    """
+    trace, evidence = tmp_path / "trace", STUCK._replace(pid=9, holders=holders)
+    async with a_desk(locked(lambda: evidence, leaves_a_trace(trace))) as desk:
+        screen = await open_lock(desk)
+        assert f"acts on PID {', '.join(map(str, holders))}; 1 in active" in desk.page
+        await desk.press("4", "7", "1", "2")
+        assert "4712 is not the PID: nothing done" in desk.page
+        await screen._examine()
+        assert "4712 is not the PID: nothing done" in desk.page
+        await desk.press("y", "enter", *"4719", *"472471", "backspace")
+        assert "[47__]" in desk.page
+        assert not trace.exists()
+
+        await desk.press("1", "1")
+        await desk.sees("lock freed")
+    assert trace.read_text() == STUCK.identity
+
+
+async def test_an_innocent_process_is_named_and_not_signalled(
+    reports: Path, start: Starter
+) -> None:
+    """A lock that names a process which never took it: the screen says why nothing is offered."""
+    lock = reports / "run" / "queue.lock"
+    await off(lock.touch)
+    innocent, forger = start(INNOCENT), start(INNOCENT, str(lock))  # which has the flock
+    await off(lock.write_bytes, lock_file.format_claim(await off(true_claim, innocent.pid)))
+    place = await off(wired, reports, seconds=SILENT_SECONDS)
+    async with a_desk(place, clock=time.time) as desk:
+        await desk.until(lambda: "STUCK" in desk.line("lock"))
+        await open_lock(desk)
+        await desk.sees("no process is signalled", "acts on nothing")
+        await desk.sees(f"ps -o pid,user,lstart,args -p {innocent.pid}")
+        await desk.press(*str(innocent.pid), "y")
+        assert "no process is signalled" in desk.page
+        assert not queue_of(desk.console).live.recovery.running
+    assert is_unharmed(innocent)
+    assert is_unharmed(forger)
+
+
+# ---- never another lock than the one that was seen
+
+
+def test_which_change_withdraws_a_plan() -> None:
+    """Another holder, the same PID that took it again, another verdict or a new doubt withdraw it;
+    evidence that only grows older does not.
+    """
+    changes: tuple[dict[str, object], ...] = (
+        {"pid": 815, "identity": "2.bb"},
+        {"identity": "2.bb"},
+        {"verdict": Verdict.HELD},
+        {"signal_refusal": "PID 4711 runs under several uids"},
+    )
+    free = LockEvidence(Verdict.FREE, reason="no lock file")
+    for now in (*(STUCK._replace(**change) for change in changes), free):  # type: ignore[arg-type]
+        assert why_outdated(STUCK, now), now
+    assert not why_outdated(STUCK, STUCK._replace(age=2880.0, reason="silent for 2880 s"))
+
+
+async def test_a_withdrawn_plan_does_not_come_back(tmp_path: Path) -> None:
+    """While the same claim grows older, what was typed stays. A plan is withdrawn once its lock is
+    another one, and what was typed is dropped, also when the first one is seen again.
+    """
+    trace, evidence = tmp_path / "trace", [STUCK]
+    async with a_desk(locked(lambda: evidence[-1], leaves_a_trace(trace))) as desk:
+        await open_lock(desk)
+        await desk.press("4", "7")
+        evidence.append(STUCK._replace(age=2880.0, reason="silent for 2880 s"))
+        await desk.sees("STUCK 48m")
+        assert "[47__]" in desk.page
+
+        evidence.append(STUCK._replace(identity="2.bb"))
+        await desk.sees("plan withdrawn: the lock has another holder")
+        assert "acts on PID" not in desk.page
+        evidence.append(STUCK)
+        await desk.until(lambda: "STUCK   47m, likely   PID 4711 " in desk.line("verdict"))
+        await desk.press("1", "1", *str(PID), "y")
+        assert "withdrawn" in desk.line("word")
+    assert not trace.exists()
+
+
+# ---- where nothing is offered
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [({"recovery_command": ()}, "no recovery command"), ({"lock": None}, "this place has no lock")],
+)
+async def test_a_place_whose_lock_cannot_be_freed(fields: dict[str, object], why: str) -> None:
+    """Where there is no lock, or no command for it, `U` is no hint and says why."""
+    place = a_place(
+        a_memory([]), **({"lock": a_stuck_lock, "recovery_command": ("true",)} | fields)
+    )
+    async with a_desk(place) as desk:
+        assert " U" not in desk.line("lock")
+        await desk.press("U")
+        assert why in desk.line("scope")
+        assert not isinstance(desk.console.screen, LockScreen)
+
+
+NOTHING = {
+    "next worker takes it": LockEvidence(Verdict.FREE, reason="no lock file"),
+    "its holder is running": STUCK._replace(verdict=Verdict.HELD, age=3.0),
+    "lock holder unknown": LockEvidence(Verdict.UNKNOWN, reason="Permission denied"),
+}
+
+
+async def test_the_first_frame_has_the_layout_of_the_last() -> None:
+    """Before the holder was examined, the panes have their places, with what the console knew; no
+    key frees the lock yet.
+    """
+    may_end, begun, look = Event(), Event(), hanging()
+
+    def examine(pid: int) -> ProcessStats:
+        begun.set()
+        assert may_end.wait(60)
+        return look(pid)._replace(started=1)
+
+    place = locked(lambda: STUCK)._replace(vitals=examine)
+    async with a_desk(place, size=(120, 40)) as desk:
+        (live,) = desk.console.sessions
+        await desk.until(lambda: live.readings.lock is not None)
+        await desk.opens(LockScreen, "U")
+        await desk.until(begun.is_set)
+        await desk.sees("STUCK 47m", "Steps, in this order", "lock not examined yet")
+        frames = [n for n, line in enumerate(desk.text.splitlines()) if line.startswith("+")]
+        await desk.press(*"4711")
+        assert "lock not examined yet" in desk.line("word")
+        assert not live.recovery.running
+        may_end.set()
+        await desk.sees("type the PID 4711")
+        after = [n for n, line in enumerate(desk.text.splitlines()) if line.startswith("+")]
+        assert after == frames
+
+
+async def test_a_lock_that_needs_nothing() -> None:
+    """A lock that is free, at work or unreadable is shown with its evidence, and without a plan.
+    The digits of a PID that was typed too late do nothing: they open no screens.
+    """
+    evidence = [STUCK]
+    async with a_desk(locked(lambda: evidence[-1])) as desk:
+        for why, now in NOTHING.items():
+            evidence.append(now)
+            await open_lock(desk)
+            await desk.sees(now.reason)
+            assert why in desk.line("word")
+            assert "acts on PID" not in desk.page
+            assert "plan, nothing done yet" not in desk.page
+            await desk.press("y")
+            assert why in desk.line("word")
+            await desk.press(*"4711")
+            await desk.opens(LockScreen)
+            assert why in desk.line("word")
+            await desk.press("escape")
+
+
+# ---- the command that frees it
+
+
+SAYS = (
+    ("echo freed; exit 0", "lock freed", "freed"),
+    ("echo PID 4711 took it up again; exit 2", "lock unchanged", "took it up again"),
+    ("echo 'no such queue' >&2; exit 69", "the command ended with exit code 69", "no such queue"),
+    ("echo half; kill -9 $$", "the command was ended by SIGKILL", "half"),
+    (
+        "printf 'a\\033]0;b\\007\\n'; exit 3",
+        "the command ended with exit code 3",
+        "a\ufffd]0;b\ufffd",
+    ),
+)
+"""A command, the outcome that is shown, and what of its output is shown."""
+
+
+async def test_output_and_exit_code_of_the_command_are_shown(tmp_path: Path) -> None:
+    """The output of the command that frees a lock is on screen, without control characters, with
+    what its exit code means, or that the command did not start.
+    """
+    program = tmp_path / "child"
+    await off(program.touch, 0o755)
+    async with a_desk(locked(a_stuck_lock, (str(program),))) as desk:
+        for script, outcome, said in SAYS:
+            await off(program.write_text, f"#!/bin/sh\n{script}\n")
+            await open_lock(desk)
+            await desk.press(*str(PID))
+            await desk.sees(outcome)
+            assert outcome in desk.line("word")
+            assert said in desk.page
+            assert desk.page.isprintable()
+            await desk.press("y")
+            assert "already done: Esc closes" in desk.page
+            await desk.press("escape")
+            assert f"unlock: {outcome}" in desk.line("scope")
+
+        await off(program.unlink)
+        await open_lock(desk)
+        await desk.press(*str(PID))
+        await desk.sees("nothing done: the command did not start")
+
+
+async def test_the_command_goes_on_when_its_screen_is_left(tmp_path: Path) -> None:
+    """While the command runs Esc leads back, `U` shows it again, and its end is said. A second run
+    shows no result of the first; in a session of its own it outlives the console.
+    """
+    go, done = tmp_path / "go", tmp_path / "done"
+    await off(os.mkfifo, go)
+    await off(os.mkfifo, done)
+    session = 'read pid name state parent group session rest < /proc/$$/stat; [ "$session" = $$ ]'
+    script = f"{session} && echo began; read x < {go}; echo ended; echo y > {done}"
+
+    def finish() -> None:
+        go.write_text("x\n")
+        with done.open("rb") as end:
+            assert select.select([end], [], [], 30)[0]
+            assert end.read() == b"y\n"
+
+    fresh = RecoveryProcess(("true",))
+    assert (fresh.running, fresh.lines, fresh.outcome) == (False, (), ("", ""))
+    async with a_desk(locked(a_stuck_lock, ("/bin/sh", "-c", script))) as desk:
+        await open_lock(desk)
+        await desk.press(*str(PID))
+        await desk.sees("began")
+        assert "freeing the lock" in desk.line("word")
+        await desk.press("escape")
+        await open_lock(desk)
+        await desk.sees("began", "freeing the lock")
+        await desk.press(*str(PID))
+        assert "already running" in desk.page
+        await desk.press("escape")
+        await off(finish)
+        await desk.until(lambda: "unlock: lock freed" in desk.line("scope"))
+
+        await open_lock(desk)
+        await desk.press(*str(PID))
+        assert "freeing the lock" in desk.line("word")
+        assert "began ended" not in desk.page
+        await desk.sees("began")
+        await off(finish)
+        await desk.sees("lock freed", "began ended")
+        await desk.press("escape")
+        await open_lock(desk)
+        await desk.press(*str(PID))
+        await desk.sees("began")
+    finish()
+
+
+# ---- the steps of the plan
+
+
+WORDS = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}
+PLAN = lock_steps(STUCK, task_steps(WORDS, 1))
+TERM, KILL, ENDED = "SIGTERM to PID 4711", "SIGKILL to PID 4711", "PID 4711 has ended"
+
+
+def said(*lines: str) -> list[OutputLine]:
+    """What the command prints, a line a second."""
+    return [OutputLine(text, float(second)) for second, text in enumerate(lines)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "running", "words"),
+    [
+        ((), True, "to do to do to do to do to do to do"),
+        (("the lock is stuck", TERM), True, "doing to do to do to do to do to do"),
+        ((TERM, ENDED), True, "done to do to do to do to do to do"),
+        ((TERM, KILL), True, "ignored doing to do to do to do to do"),
+        ((TERM, KILL, ENDED, "SIGTERM to PID 4712"), True, "ignored done doing to do to do to do"),
+        ((TERM, ENDED, LOCK_TAKEN_LINE), True, "done skipped skipped done to do doing"),
+        ((TERM, ENDED, LOCK_TAKEN_LINE, "Held: x", LOCK_FREED_LINE), False, "done skipped skipped "
+        "done done done"),
+        ((TERM, KILL, "nothing was taken"), False, "ignored aborted skipped skipped skipped "
+         "skipped"),
+        (("SIGTERM to PID 47110",), True, "skipped skipped doing to do to do to do"),
+    ],
+)  # fmt: skip
+def test_how_far_each_step_is(lines: tuple[str, ...], running: bool, words: str) -> None:
+    """To do, doing, done, skipped or broken off: by the command's lines, and by nothing else."""
+    assert " ".join(at.progress for at in step_progress(PLAN, said(*lines), running)) == words
+
+
+def test_when_each_step_began() -> None:
+    """Each step shows after how many seconds it was begun, and a SIGTERM that it was ignored."""
+    at = step_progress(
+        PLAN, said("the lock is stuck", TERM, KILL, ENDED, LOCK_TAKEN_LINE), running=True
+    )
+    assert [each.after for each in at] == [1.0, 2.0, None, 4.0, None, 4.0]
+    text = ["".join(text for text, _ in line) for line in progress_lines(at, 80)]
+    assert text[0].startswith("  1  ignored    +0.0s   SIGTERM PID 4711")
+    assert text[1].startswith("  2  done       +1.0s   SIGKILL PID 4711")
+    assert max(map(len, text)) <= 80
+
+
+def test_without_a_holder_there_are_two_steps_and_in_doubt_none() -> None:
+    """Where no process is to be signalled the lock is taken over, and the tasks are given back;
+    where it is in doubt which one is, there is no plan.
+    """
+    stale = STUCK._replace(verdict=Verdict.STALE, reason="PID 4711 is gone")
+    plan = lock_steps(stale, task_steps(WORDS, 0))
+    assert [step.words for step in plan] == [
+        "take over the lock, release it: PID 4711 is gone",
+        "tasks in work count one failed attempt: to pending",
+    ]
+    assert [
+        at.progress for at in step_progress(plan, said(LOCK_TAKEN_LINE, LOCK_FREED_LINE), False)
+    ] == [RecoveryProgress.DONE] * 2
+    assert lock_steps(STUCK._replace(signal_refusal="it is PID 1"), task_steps(WORDS, 1)) == ()
+
+
+def test_the_command_that_is_shown_asks_for_the_pid_itself() -> None:
+    """It does the same and holds the same tasks, without the words that answer for the operator."""
+    command = recover_command("/q")
+    assert recovery_steps.equivalent_command(command) == "spooldeck --root /q queue recover"
+    assert (
+        recovery_steps.equivalent_command(command, ["a"])
+        == "spooldeck --root /q queue recover --hold a"
+    )
+    assert "--yes" not in recovery_steps.equivalent_command(("recover", "--yes", "--seen"))
+
+
+# ---- how it looks
+
+
+async def test_the_list_names_the_key() -> None:
+    """The lock line says `U unlock` where a plan can be had, and `U why` where only doubts can."""
+    evidence = [STUCK]
+    async with a_desk(locked(lambda: evidence[-1])) as desk:
+        for size, unlock, why in (((80, 24), "U unlock", "U why"), ((40, 10), " U", " U")):
+            await desk.pilot.resize_terminal(*size)
+            for now, key in (
+                (STUCK, unlock),
+                (STUCK._replace(verdict=Verdict.STALE), unlock),
+                (STUCK._replace(signal_refusal="PID 4711 is this process"), why),
+            ):
+                evidence.append(now)
+                await desk.until(
+                    lambda: desk.console.navigator.session.readings.lock == evidence[-1]
+                )
+                await desk.until(lambda: now.verdict.upper() in desk.line("lock"))  # noqa: B023
+                await desk.until(lambda: desk.line("lock").endswith(key))  # noqa: B023
+                assert len(desk.line("lock")) <= size[0]
+
+
+async def test_what_matters_is_seen_first() -> None:
+    """At 120x40 all of it is seen, at 80x24 verdict, plan, tasks in work, scope and question; at
+    40x10 the verdict, its process, and the question are whole, and the rest is below.
+    """
+    async with a_desk(locked(a_stuck_lock), size=(120, 40)) as desk:
+        screen = await open_lock(desk)
+        await desk.sees("no log line mentions it")
+        assert screen.query_one("#text", LongText).below == 0
+
+        await desk.pilot.resize_terminal(80, 24)
+        await desk.until(lambda: len(desk.text.splitlines()) == 24)
+        for words in (
+            *("47m, likely   PID 4711", "due tasks wait", "SIGKILL PID 4711 if alive"),
+            *("or spooldeck", "Tasks in work 1", "acts on PID 4711"),
+            *("type the PID 4711", "ok same process"),
+        ):
+            assert words in desk.text
+
+        await desk.pilot.resize_terminal(40, 10)
+        await desk.until(lambda: desk.line("word") == " type the PID: [____]")
+        for words in (" lock STUCK ", "47m, likely   PID 4711\n", " type the PID: [____]\n"):
+            assert words in desk.text
+        await desk.press("G")
+        assert screen.query_one("#text", LongText).below == 0
+
+
+# ---- the tasks of a worker, on disk
+
+
+ENDS = (
+    (1, "H", State.HELD, "held"),
+    (0, "L", State.PENDING, "released"),
+    (2, "K", State.DEAD, "killed"),
+)
+"""A task, the key for it, where it ends, and the word for that."""
+
+
+async def test_an_abandoned_task_goes_where_a_key_sends_it(reports: Path, start: Starter) -> None:
+    """Once its worker is gone, H parks a task in work, L gives it back and K gives it up; the
+    attempt counts, the others stay, and the plan says what is recommended.
+    """
+    ids = await abandoned(reports, start, 3)
+    accept(reports, ids[1])
+    wanted = dict.fromkeys(ids, (State.ACTIVE, 0))
+    async with a_desk(await off(wired, reports), clock=time.time, size=(120, 40)) as desk:
+        await open_lock(desk)
+        await desk.sees("m, sure PID", "HOLD: accepted")
+        for number, key, state, past in ENDS:
+            desk.picker.select_key(ids[number])
+            await desk.press("g")  # the message of the last plan ends
+            await desk.until(lambda: ids[number][-8:] in desk.line("next"))  # noqa: B023
+            while not isinstance(desk.console.screen, PlanScreen):  # the rows moved just now
+                await desk.press(key)
+                await desk.pilot.pause(0.05)
+            await desk.sees(f"row {ids[number]}", "1 work -> ")  # counted, so a key applies
+            if key == "H":
+                await desk.sees("Recommended: hold it: accepted")
+            await desk.press("y")
+            await desk.sees(f"1 {past} = 1")
+            wanted[ids[number]] = (state, 1)
+            assert await left_in(reports) == wanted
+            await desk.opens(LockScreen, "escape")
+
+
+async def test_no_task_in_work_is_touched_while_a_worker_has_the_lock(
+    reports: Path, start: Starter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock is examined again when a plan is applied: a worker that took it meanwhile keeps its
+    task. From then on it is listed, and its keys say why they do nothing.
+    """
+    (id,) = await abandoned(reports, start, 1)
+    apply, takers = run_plan.run_journaled_plan, []
+
+    def after_the_key(*arguments: Any, **options: Any) -> Report:
+        takers.append(start(TAKER, str(reports / "run" / "queue.lock")))
+        return apply(*arguments, **options)
+
+    monkeypatch.setattr(run_plan, "run_journaled_plan", after_the_key)
+    async with a_desk(await off(wired, reports), clock=time.time, size=(120, 40)) as desk:
+        await open_lock(desk)
+        await desk.sees("m, sure PID")
+        await desk.opens(PlanScreen, "L")
+        await desk.sees(f"row {id}", "1 work -> pending")  # counted, so a key applies
+        await desk.press("y")
+        await desk.until(lambda: takers)
+        taker = takers[0]
+        await desk.sees(
+            "1 failed", f"PID {taker.pid} holds the lock: active tasks are not abandoned"
+        )
+        await desk.opens(LockScreen, "escape")
+
+        await desk.sees(f"PID {taker.pid} is running")
+        for key, verb in (("H", "hold"), ("L", "release"), ("K", "kill")):
+            assert f" {key} {verb}" not in desk.line("hints")
+            await desk.press(key)
+            await desk.sees(f"{verb}: PID {taker.pid} holds the lock: active tasks are not aband")
+            assert isinstance(desk.console.screen, LockScreen)
+    assert in_work(reports) == [id]

@@ -1,0 +1,715 @@
+"""The log on screen and printed: all files by time, whatever happens to them meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.logs.log_file import FileEntry
+from engine.logs.log_filter import DEBUG, WARN
+from engine.logs.log_tail import LogLine
+from tests import command
+from tests.console_operator import Desk, a_desk, words
+from tests.console_places import NOW, a_memory, a_place, a_task, make_spool, some_tasks
+from tests.nftban_queues import Run, clean_environment
+from tests.tables import each
+from tui.format import keys
+from tui.format.glyphs import UTF8
+from tui.log import base, counter, reader
+from tui.log import lines as view
+from tui.log.histogram import LogHistogram
+from tui.log.lines import LogStatus, LogStyle, LogTimeFormat
+from tui.log.log_widget import LogLines
+from tui.log.screen import LogScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.target import Target
+from tui.screens.text_prompt import AskScreen
+from tui.task.screen import TaskScreen
+
+TASK = a_task(13)
+
+
+def line(second: float, text: str, level: str = "INFO") -> str:
+    """A line of the contract, so many seconds after the console's time."""
+    stamp = time.strftime("[%Y-%m-%d %H:%M:%S]", time.gmtime(NOW + second))
+    return f"{stamp} [{level}] {text}\n"
+
+
+def some_lines(amount: int = 300, begin: int = -1000) -> str:
+    """An ordinary log: a line a second, some of them grave."""
+    levels = ("INFO", "INFO", "SUCCESS", "DEBUG", "WARN", "ERROR")
+    return "".join(line(begin + n, f"line {n}.", levels[n % 6]) for n in range(amount))
+
+
+class LogDesk(Desk):
+    """An operator who looks at the logs of a place."""
+
+    paths: list[Path]
+    screen: LogScreen
+    """The log, on top or below."""
+
+    @property
+    def pane(self) -> LogLines:
+        """Its lines."""
+        return self.screen.query_one(LogLines)
+
+    @property
+    def shown(self) -> list[str]:
+        """The lines on screen that are not blank."""
+        texts = [self.pane.render_line(y).text.rstrip() for y in range(self.pane.size.height)]
+        return list(filter(None, texts))
+
+    @property
+    def here(self) -> str:
+        """The text of the line under the cursor."""
+        here = self.pane.here
+        return here.line.text if here else ""
+
+    async def press(self, *pressed: str) -> None:
+        """Press keys, and let each come to its end."""
+        for key in pressed:
+            await self.pilot.press(key)
+            await self.rest()
+
+    async def rest(self) -> None:
+        """Wait until the lines are those that were asked for."""
+        await self.pilot.pause()
+        await self.until(lambda: self.screen.loaded)
+        await self.pilot.pause()
+
+    async def counted(self) -> None:
+        """Wait until all lines are counted."""
+        await self.until(lambda: "so far" not in self.line("status"))
+
+    async def ask(self, key: str, text: str) -> None:
+        """Open a question and answer it."""
+        await self.opens(AskScreen, key)
+        await self.pilot.press(*text, "enter")
+        await self.until(lambda: self.console.screen is self.screen)
+        await self.rest()
+
+    def add(self, text: str, log: int = 0) -> None:
+        """Append to a log, as another process does."""
+        with self.paths[log].open("a") as file:
+            file.write(text)
+
+
+@asynccontextmanager
+async def a_log(
+    folder: Path, *texts: str | bytes | None, size: tuple[int, int] = (80, 24), find: str = ""
+) -> AsyncIterator[LogDesk]:
+    """A console on a queue whose logs hold these texts, the log on top; None is no log."""
+    paths = [folder / name for name in ("queue.log", "mail.log", "more.log")[: len(texts)]]
+    for path, text in zip(paths, texts, strict=True):
+        if text is not None:
+            path.write_bytes(text.encode() if isinstance(text, str) else text)
+    place = a_place(a_memory(some_tasks()), logs=tuple(map(str, paths)))
+    async with a_desk(place, size=size, glyphs=UTF8, start_armed=False) as made:
+        desk = LogDesk(made.console, made.pilot)
+        desk.paths = paths
+        desk.console.navigator.goto(Target(keys.LOG, place=1, id=find))
+        desk.screen = await desk.opens(LogScreen)
+        await desk.rest()
+        await desk.counted()
+        yield desk
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the logs as often as can be."""
+    monkeypatch.setattr(base, "IDLE_READ_SECONDS", 0.03)
+    monkeypatch.setattr(base, "BUSY_READ_SECONDS", 0.01)
+
+
+# Following
+
+
+async def test_the_end_of_all_logs_by_time(tmp_path: Path) -> None:
+    """The log opens at its end, all files merged by time, each line with its log's name."""
+    async with a_log(tmp_path, line(1, "a") + line(3, "c"), line(2, "b", "WARN")) as desk:
+        assert desk.shown == [
+            "  09:42:09 I queue a",
+            "  09:42:10 W mail  b",
+            "▶ 09:42:11 I queue c",
+        ]
+        assert "7 Log 2 files ─" in desk.text
+        assert "─ queue.log, mail.log ─" in desk.text
+        assert desk.line("status").split() == ["FOLLOW", "level", "all", "3", "lines"]
+
+
+async def test_what_comes_is_shown(tmp_path: Path) -> None:
+    """New lines appear below; one that is torn is shown so, and whole when its end comes."""
+    async with a_log(tmp_path, some_lines()) as desk:
+        desk.add(line(1, "new one") + "[2026-11-20 09:")
+        await desk.until(lambda: "incomplete" in desk.shown[-1])
+        assert desk.shown[-2].endswith("new one")
+
+        desk.add("42:10] [WARN] torn no more\n")
+        await desk.until(lambda: "torn no more" in desk.shown[-1])
+        assert [text for text in desk.shown if "new one" in text or "torn" in text] == [
+            "  09:42:09 I new one",
+            "▶ 09:42:10 W torn no more",
+        ]
+
+
+async def test_scrolling_up_pauses_and_counts(tmp_path: Path) -> None:
+    """Up pauses: the lines stay where they are, new ones are counted, and reached by moving down,
+    each of them once; f follows again.
+    """
+    async with a_log(tmp_path, some_lines(30)) as desk:
+        await desk.press("k", "k")
+        before = desk.shown
+        desk.add("".join(line(n, f"new {n}") for n in range(50)))
+        await desk.until(lambda: "50 new" in desk.line("status"))
+        assert desk.shown == before
+
+        seen = []
+        for _ in range(9):
+            await desk.press("j")
+            seen.append(desk.here)
+        assert list(dict.fromkeys(seen))[-5:] == [f"new {n}" for n in range(2, 7)]
+
+        await desk.press("f")
+        assert desk.here == "new 49"
+        assert "FOLLOW" in desk.line("status")
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+async def test_rotation_while_it_is_followed(tmp_path: Path, emptied: bool) -> None:
+    """After a rotation the new file is followed; after copytruncate what is gone is gone."""
+    async with a_log(tmp_path, some_lines(20)) as desk:
+        (path,) = desk.paths
+        if emptied:
+            os.truncate(path, 0)
+        else:
+            path.rename(path.with_suffix(".log.1"))
+            path.write_text("")
+        desk.add(line(5, "after it"))
+        await desk.until(lambda: desk.here == "after it")
+        await desk.counted()
+        await desk.press("g")
+
+        assert desk.here == ("after it" if emptied else "line 0.")
+
+
+async def test_a_log_that_comes_and_goes(tmp_path: Path) -> None:
+    """A log that was never there is named and is no fault; once it was there it is one, while the
+    others are shown; when it is there it is followed.
+    """
+    async with a_log(tmp_path, line(1, "a"), None) as desk:
+        await desk.until(lambda: "Log 1 of 2 files" in desk.text)
+        assert "─ queue.log, no mail.log ─" in desk.text
+
+        desk.paths[1].write_text(line(2, "b"))
+        await desk.until(lambda: "Log 2 files" in desk.text)
+        await desk.until(lambda: "mail" not in desk.line("word") and len(desk.shown) == 2)
+
+        desk.paths[1].unlink()
+        await desk.until(lambda: "! mail.log: removed" in desk.line("word"))
+        assert len(desk.shown) == 2
+        desk.paths[1].write_text(line(3, "again"))
+        await desk.until(lambda: "again" in desk.shown[-1])
+        await desk.until(lambda: "mail" not in desk.line("word"))
+
+
+@pytest.mark.parametrize(
+    ("logs", "text"),
+    [
+        ((), "this place has no log"),
+        ((None,), "no log yet: queue.log does not exist; the first operation creates it"),
+        (("",), "nothing logged yet"),
+    ],
+)
+async def test_why_there_is_no_line(tmp_path: Path, logs: tuple[str | None], text: str) -> None:
+    """Only where a log can be read and is empty is it said that nothing was logged."""
+    async with a_log(tmp_path, *logs) as desk:
+        await desk.until(lambda: desk.shown == [f"   {text}"])
+
+
+async def test_an_unreadable_log_says_why_and_what_helps(tmp_path: Path) -> None:
+    """The reason and what helps are on screen, and no key is offered that has no line to act on."""
+    (tmp_path / "queue.log").symlink_to("queue.log")
+    async with a_log(tmp_path, None) as desk:
+        await desk.until(lambda: "no readable log: queue.log: Too many levels" in desk.shown[0])
+        assert "repair the file" in " ".join(" ".join(desk.shown).split())
+        hints = desk.line("hints")
+        assert not {"Enter task", "search", "filter", "error", "time"} & {*hints.split("  ")}
+        assert "search" not in hints
+        assert "Esc back" in hints
+
+
+async def test_the_search_text_is_marked(tmp_path: Path) -> None:
+    """Each occurrence of the search text is marked, in any case, and only that."""
+    async with a_log(
+        tmp_path, line(1, "Try again, TRY again") + line(2, "no"), size=(120, 40)
+    ) as desk:
+        await desk.press("k")
+        await desk.ask("/", '"try again"')
+        runs = [run for y in range(desk.pane.size.height) for run in desk.pane._line(y)]
+        marked = [text for text, look in runs if look.startswith(view.HIT_STYLE)]
+        assert marked == ["Try again", "TRY again"]
+
+
+async def test_the_next_step_is_the_task_of_the_line(tmp_path: Path) -> None:
+    """The line above the hints names the task and its state; t shows only its lines; without a
+    match it says how to get out.
+    """
+    log = line(1, f"Task failed: {TASK.id} (x)") + line(2, "other") + line(3, f"sent {TASK.id}")
+    async with a_log(tmp_path, log, size=(120, 40)) as desk:
+        await desk.until(lambda: f"Enter opens task {TASK.id[-8:]}: pending" in desk.line("word"))
+        assert desk.line("word").endswith("at 09:42:11")
+        await desk.press("t")
+        assert len(desk.shown) == 2
+        await desk.ask("&", "nothing")
+        assert "Esc shows all lines" in desk.line("word")
+
+
+async def test_the_histogram_shows_when_errors_came(tmp_path: Path) -> None:
+    """Errors are at the foot of the bars; the times of the last hour are below them, with the place
+    of the cursor.
+    """
+    log = "".join(line(-1800, "x", "ERROR") for _ in range(8)) + line(-1800, "x") * 8 + line(0, "y")
+    async with a_log(tmp_path, log, size=(120, 40)) as desk:
+        bars = desk.screen.query_one(LogHistogram)
+        await desk.until(lambda: "█" in words(bars.lines[-1:]))
+        assert [look for text, look in bars.lines[0] if "█" in text] == ["muted"]
+        assert [look for text, look in bars.lines[-1] if "█" in text] == ["warn"]
+        axis = desk.text.splitlines()[-3]
+        assert axis.startswith("╰── 08:42 ──")
+        assert "── 09:12 ──" in axis
+        assert axis.rstrip("╯─ ").endswith("▲")
+
+
+async def test_where_lines_are_not_counted_the_size_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logs that are too long to be gone through have no count that grows: nothing is counted."""
+    monkeypatch.setattr(counter, "MAX_COUNTED_BYTES", 3 << 20)
+    async with a_log(tmp_path, line(1, "x" * (3 << 20))) as desk:
+        assert desk.line("status").endswith("3 MiB, lines not counted")
+        await desk.ask("&", "x")
+        assert desk.line("status").endswith("3 MiB, lines not counted")
+
+
+# Moving
+
+MOTIONS = (
+    *((["k"], 298), (["k", "j"], 299), (["G"], 299), (["g"], 0), (["g", "j", "j", "k"], 1)),
+    *((["g", "pagedown"], 18), (["pageup"], 281), (["g", "pagedown", "pageup"], 0)),
+    (["g", "end"], 299),
+)
+
+
+async def test_motions(tmp_path: Path) -> None:
+    """Each key moves by what it says, over the whole log, also beyond what was fetched; at the edge
+    the view moves by a third of a page, so that the steps between paint two lines each.
+    """
+    async with a_log(tmp_path, some_lines()) as desk:
+        for pressed, number in MOTIONS:
+            await desk.press("f", *pressed)
+            assert desk.here == f"line {number}.", pressed
+            assert sum(text.startswith("▶") for text in desk.shown) == 1
+
+        await desk.press("g")
+        tops = []
+        for _ in range(28):
+            await desk.press("j")
+            tops.append(desk.shown[0].split()[-1])
+        assert list(dict.fromkeys(tops)) == ["0.", "6.", "12."]
+
+
+@pytest.mark.deep
+async def test_every_line_is_passed_in_both_directions(tmp_path: Path) -> None:
+    """Page by page from the end to the beginning and back no line is missed, none comes twice."""
+    logs = some_lines(1500, -9000), some_lines(700, -8000)
+    async with a_log(tmp_path, *logs, size=(120, 60)) as desk:
+        seen: set[tuple[int, int]] = set()
+        for key in ("pageup", "pagedown"):
+            for _ in range(80):
+                found = [entry.key for entry in desk.pane.entries]
+                assert found == sorted(set(found))
+                seen |= {key[1:] for key in found}
+                before = desk.pane.here
+                await desk.press(key)
+                if desk.pane.here == before:
+                    break
+
+        assert len(seen) == 2200
+        assert desk.here == "line 699."
+
+
+# What is shown
+
+
+async def test_levels(tmp_path: Path) -> None:
+    """`+` shows graver lines only and `-` less grave ones too, with how many that are; the line
+    under the cursor stays if it is shown.
+    """
+    async with a_log(tmp_path, some_lines()) as desk:
+        await desk.press("k", "k", "k", "k", "+")
+        assert "level info+" in desk.line("status")
+        await desk.press("+", "+")
+        await desk.until(lambda: "50 of 300" in desk.line("status"))
+        assert all(" E " in text for text in desk.shown)
+        await desk.press("+")
+        assert desk.line("word").strip() == "only errors are shown"
+        await desk.press("-", "-", "-")
+        assert "level all" in desk.line("status")
+        assert desk.here == "line 299.", "the nearest line that was let through"
+
+
+async def test_no_line_is_shown_that_the_header_excludes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a new level is looked for, of the lines on screen only those are left that it lets
+    through; going back, nothing is counted again.
+    """
+    async with a_log(tmp_path, some_lines()) as desk:
+        screen, held = desk.screen, threading.Event()
+        counted, searching = screen.counter.counts, screen.reader._thread.run
+
+        async def stopped(make: Callable[[], object]) -> object:
+            await searching(held.wait)
+            return await searching(make)
+
+        monkeypatch.setattr(screen.reader._thread, "run", stopped)
+        for _ in range(3):
+            screen.action_level(1)
+        assert "level error+" in desk.line("status")
+        assert desk.shown and all(" E " in text for text in desk.shown)
+
+        held.set()
+        for _ in range(3):
+            screen.action_level(-1)
+        await desk.rest()
+        assert screen.counter.counts is counted
+        assert "300 lines" in desk.line("status")
+
+
+async def test_only_lines_that_match(tmp_path: Path) -> None:
+    """`&` shows only lines that match, and says so; a pattern that is not whole is said where, and
+    Enter does nothing. Where nothing is left, that is said; Esc shows all again, and then leaves.
+    """
+    async with a_log(tmp_path, some_lines()) as desk:
+        question = await desk.opens(AskScreen, "&")
+        await desk.pilot.press("~", "(", "enter")
+        assert desk.console.screen is question
+        assert "invalid pattern" in desk.line("ask-word")
+        await desk.opens(LogScreen, "escape")
+        assert "level all" in desk.line("status")
+
+        await desk.ask("&", "7. !~line.1")
+        await desk.until(lambda: "19 of 300" in desk.line("status"))
+        assert "& 7. !~line.1" in desk.line("status")
+        assert [text.rpartition(" ")[2] for text in desk.shown][-2:] == ["287.", "297."]
+        await desk.press("escape")
+        assert "&" not in desk.line("status")
+
+        await desk.ask("&", "nowhere")
+        await desk.until(lambda: "0 of 300" in desk.line("status"))
+        assert desk.shown == ["   no matching lines (Esc clears, - lowers the level)"]
+        await desk.press("escape")
+        await desk.opens(QueueScreen, "escape")
+
+
+async def test_searching(tmp_path: Path) -> None:
+    """`/` looks on from here, n further, N back; what is not found is said."""
+    async with a_log(tmp_path, some_lines()) as desk:
+        await desk.press("g")
+        await desk.ask("/", "7.")
+        found = [desk.here]
+        for key in ("n", "N"):
+            await desk.press(key)
+            found.append(desk.here)
+        assert found == ["line 7.", "line 17.", "line 7."]
+        await desk.press("N")
+        assert "not found above" in desk.line("word")
+        await desk.press("G", "n")
+        assert "not found below" in desk.line("word")
+
+
+async def test_the_next_error(tmp_path: Path) -> None:
+    """`e` goes from error to error, also far beyond what is loaded, and brings it on screen."""
+    rare = some_lines(5) + "".join(line(n, f"fine {n}") for n in range(3000))
+    async with a_log(tmp_path, rare + line(4000, "far", "ERROR") + some_lines(50, 4001)) as desk:
+        await desk.press("g", "e")
+
+        assert desk.here == "far"
+        assert any(text.startswith("▶") and "far" in text for text in desk.shown)
+        assert any("fine 2999" in text for text in desk.shown)
+
+
+async def test_going_to_a_time(tmp_path: Path) -> None:
+    """`@` goes to the first line since then; later than all lines, to the last one."""
+    async with a_log(tmp_path, some_lines(1000, -1000)) as desk:
+        await desk.ask("@", "-5m")
+        assert desk.here == "line 700."
+        assert "first line since 2026-11-20 09:37:08" in desk.line("word")
+        await desk.ask("@", "2030-01-01")
+        assert "last line before it" in desk.line("word")
+        assert desk.here == "line 999."
+        assert "PAUSED" in desk.line("status")
+
+
+async def test_stamps_and_wrapping(tmp_path: Path) -> None:
+    """`i` changes what is shown of times, `w` shows long lines in full."""
+    async with a_log(tmp_path, line(1, "word " * 40)) as desk:
+        for begin in ("▶ 2026-11-20 09:42:09 I", "▶ I", "▶ 09:42:09 I"):
+            await desk.press("i")
+            assert desk.shown[0].startswith(begin)
+        await desk.press("w")
+        assert " ".join(desk.shown).count("word") == 40
+        assert desk.line("status").split()[3:5] == ["w", "wrap"]
+
+
+async def test_every_size(tmp_path: Path) -> None:
+    """At each size the end is on screen, and the status and the hints."""
+    async with a_log(tmp_path, some_lines()) as desk:
+        for size in ((60, 15), (120, 40), (200, 60), (80, 24)):
+            await desk.pilot.resize_terminal(*size)
+            await desk.rest()
+            assert "line 299." in desk.shown[-1]
+            assert "FOLLOW" in desk.line("status")
+            assert "Enter task" in desk.line("hints")
+
+
+async def test_a_hostile_log_does_nothing(tmp_path: Path) -> None:
+    """ESC, C1, bidi, markup, NULs and a line of a megabyte are shown as text, and nothing acts."""
+    nasty = "\x1b]0;owned\x07 \x1b[31m \x9b2J ‮ txt [@click=app.quit]x[/] [/nope]"
+    log = line(1, nasty).encode() + b"\0\0\0" + line(2, "y" * 1_000_000).encode() + b"\xff\xfe\n"
+    async with a_log(tmp_path, log) as desk:
+        await desk.press("w", "g", "j")
+        text = "\n".join(desk.shown)
+        assert "[@click=app.quit]x[/] [/nope]" in text
+        assert "more bytes" in text
+        desk.assert_inert()
+        await desk.press("w")
+        assert "995,907 more bytes" in "\n".join(desk.shown)
+
+
+async def test_a_long_search_shows_how_far_it_is_and_can_be_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it searches there is a bar, and Esc stops it where it is."""
+    monkeypatch.setattr(reader, "SHOW_PROGRESS_SECONDS", 0.0)
+    async with a_log(tmp_path, line(-9999, "needle") + some_lines(20_000, -9998)) as desk:
+        screen, held = desk.screen, threading.Event()
+        screen.reader.step_cells = 1
+        steps: list[int] = []
+        await desk.ask("/", "nowhere")  # down from the end: nothing to go through
+        searching = screen.reader._thread.run
+
+        async def slow(make: Callable[[], object]) -> object:
+            steps.append(1)
+            if len(steps) == 4:
+                await searching(held.wait)
+            return await searching(make)
+
+        monkeypatch.setattr(screen.reader._thread, "run", slow)
+        await desk.pilot.press("N")
+        await desk.until(lambda: "KiB" in desk.line("word"))
+        assert "[" in desk.line("word")
+        assert "Esc stops" in desk.line("word")
+        await desk.pilot.press("escape")
+        held.set()
+        await desk.rest()
+        assert "stopped" in desk.line("word")
+        assert desk.console.screen is screen
+
+
+# From a line to its task, and back
+
+
+async def test_from_a_line_to_its_task(tmp_path: Path) -> None:
+    """Enter opens the task that the line names; where there is none any more, it says so."""
+    log = line(1, "nothing here") + line(2, "Task gone: 20200101T000000Z-feeds_sync-00000000")
+    async with a_log(tmp_path, log + line(3, f"MAIL_SEND_RESULT task_id={TASK.id} x")) as desk:
+        await desk.press("k", "enter")
+        gone = "20200101T000000Z-feeds_sync-00000000 is no longer in the queue"
+        assert gone in desk.line("word")
+        await desk.press("k", "enter")
+        assert "no task id in this line" in desk.line("word")
+        await desk.press("j", "j")
+        await desk.opens(TaskScreen, "enter")
+
+
+async def test_from_a_task_to_its_lines(tmp_path: Path) -> None:
+    """The log opened for a task shows the lines that hold its id, and Esc leads back."""
+    log = some_lines(50) + line(1, f"Processing task: {TASK.id} (x)") + line(2, "other")
+    async with a_log(tmp_path, log, find=TASK.id) as desk:
+        (shown,) = desk.shown
+        assert f"I {TASK.id[-8:]} Processing task (x)" in shown
+        assert f'& "{TASK.id[:8]}' in desk.line("status")
+        await desk.opens(QueueScreen, "escape")
+
+
+# How it looks
+
+
+def an_entry(text: str, when: float | None = None, hidden: int = 0) -> FileEntry:
+    """A line of a log."""
+    found = LogLine(when, "", text, "/var/log/queue.log")
+    return FileEntry((when or 0.0, 1, 0), found, 1, len(text), hidden)
+
+
+def test_a_line_that_does_not_fit_is_counted_short_or_bounded() -> None:
+    """What is not held of a line is counted, also where it does not fit; in full it takes no more
+    than a part of the screen. Where it is cut its id is the last 8 characters, and the error of a
+    delivery comes first.
+    """
+    (short,) = view.entry_lines(an_entry("abc", hidden=1234), LogStyle(), 60)
+    (long,) = view.entry_lines(an_entry("x" * 5000, hidden=1234), LogStyle(), 60)
+    assert words([short]).endswith("abc ... 1,234 more bytes")
+    assert words([long]).endswith("2,138 more bytes")
+    assert len("".join(text for text, _ in long)) == 60
+
+    folded = view.entry_lines(an_entry("x" * 5000), LogStyle(LogTimeFormat.NONE, wrap=True), 60)
+    assert len(folded) == view.MAX_WRAPPED_LINES + 1
+    assert "more bytes" in words(folded[-1:])
+
+    ident = "20261120T092929Z-mail_send-261c374b"
+    text = f"MAIL_SEND_RESULT task_id={ident} status=failed transport=sendmail retries=3 "
+    entry = an_entry(f"{text}last_error=550 5.1.1 user unknown", 1.0)
+    cut = words(view.entry_lines(entry, LogStyle(sources=5, has_ids=True), 80))
+    assert " 261c374b 550 5.1.1 user unknown  MAIL_SEND_RESULT status=" in cut
+    assert ident in words(view.entry_lines(entry, LogStyle(wrap=True), 80)).replace("\n", "")
+
+
+def test_quiet_gaps() -> None:
+    """Where nothing was logged for minutes, a line says so; not after lines without a time."""
+    first, later = an_entry("a", when=NOW), an_entry("b", when=NOW + 684)
+    never = an_entry("c")._replace(key=(float("-inf"), 1, 0))
+
+    gap = view.quiet_line(first, later, 60)
+    assert gap is not None
+    assert words([gap]).split() == ["─" * 8, "quiet", "11m", "─" * 39]
+    assert view.quiet_line(first, an_entry("b", when=NOW + 59), 60) is None
+    assert view.quiet_line(never, later, 60) is None
+
+
+@each(
+    ("about", "text"),
+    [
+        (LogStatus(), "FOLLOW level all 0 lines so far"),
+        (
+            LogStatus(uncounted_bytes=963 << 20, kept=7, lines=8),
+            "FOLLOW level all 963 MiB, lines not counted",
+        ),
+        (
+            LogStatus(False, 12, WARN, "421|lock", 118, 9204, True),
+            "PAUSED 12 new level warn+ & 421|lock 118 of 9,204 lines",
+        ),
+        (
+            LogStatus(True, 0, DEBUG, "x", 118, 9204, False, True, "y"),
+            "FOLLOW level all & x / y w wrap 118 of 9,204 so far",
+        ),
+    ],
+)
+def test_the_status_says_what_is_hidden(about: LogStatus, text: str) -> None:
+    """The status names each level, pattern and count that keeps lines from the screen."""
+    assert " ".join(words([view.status_line(about, 80)]).split()) == text
+
+
+@each(
+    ("text", "found"),
+    [
+        (f"Task completed: {TASK.id}", [TASK.id]),
+        ("MAIL_SEND_RESULT task_id=abc:17 status=failed", ["abc:17"]),
+        (f"x {TASK.id}, and id=other", [TASK.id]),
+        ("a b c", []),
+    ],
+)
+def test_ids_in_a_line(text: str, found: list[str]) -> None:
+    """What looks like a task's id comes before what is only named like one."""
+    assert list(view.possible_ids(text))[:1] == found
+
+
+# Printed
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """A queue on disk with two logs, one of them hostile."""
+    root = tmp_path / "data"
+    make_spool(root, some_tasks(3, 0, 0))
+    (root / "log" / "queue.log").write_text(
+        line(0, "old") + line(20, "failed", "ERROR") + "  trace\n" + line(40, "\x1b[31m ‮ x")
+    )
+    (root / "log" / "mail.log").write_text(line(30, "mail sent", "WARN"))
+    return root
+
+
+LAST = "2026-11-20 09:42:48 queue: INFO �[31m � x"
+SENT = "2026-11-20 09:42:38 mail: WARN mail sent"
+PRINTED: list[tuple[str, list[str]]] = [
+    (
+        "",
+        [
+            "2026-11-20 09:42:08 queue: INFO old",
+            "2026-11-20 09:42:28 queue: ERROR failed",
+            *("queue:   trace", SENT, LAST),
+        ],
+    ),
+    ("--lines 1", [LAST]),
+    ("--level warn --since 2026-11-20T09:42:25Z --filter sent|trace", ["queue:   trace", SENT]),
+    ("--filter nowhere", []),
+]
+
+
+def test_printed_once(spool: Path, spooldeck: Run) -> None:
+    """`spooldeck log` prints the last lines of all logs by time, as text that nothing acts on; a
+    filter, a level or a time that means nothing is refused in one line; a missing mail.log is
+    reported only where no log is there at all.
+    """
+    for options, printed in PRINTED:
+        run = spooldeck("log", spool, *options.split())
+        assert (run.returncode, run.stderr) == (0, ""), options
+        assert run.stdout.splitlines() == printed, options
+
+    for option, value in (("--filter", "~("), ("--level", "loud"), ("--since", "noon")):
+        run = spooldeck("log", spool, option, value)
+        assert (run.returncode, run.stdout, run.stderr.count("\n")) == (64, "", 1)
+        assert option in run.stderr
+
+    (spool / "log" / "mail.log").unlink()
+    run = spooldeck("log", spool)
+    assert (run.returncode, run.stderr) == (0, "")
+    (spool / "log" / "queue.log").unlink()
+    run = spooldeck("log", spool)
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (0, "", 1)
+    assert "no log yet: no " in run.stderr
+    assert "queue.log or " in run.stderr
+
+
+def test_printed_as_it_comes(spool: Path) -> None:
+    """With --follow new lines are printed, a torn one when it is whole; --json has them in full."""
+    argv = ["log", str(spool), "--follow", "--json", "--lines", "1"]
+    env = clean_environment(spool)
+    with command.Popen(argv, stdout=subprocess.PIPE, text=True, env=env) as child:
+        assert child.stdout is not None
+        try:
+            first = json.loads(child.stdout.readline())
+            with (spool / "log" / "mail.log").open("a") as log:
+                log.write("[2026-11-20 10:")
+                log.flush()
+                with (spool / "log" / "queue.log").open("a") as other:
+                    other.write(line(50, "next"))
+                second = json.loads(child.stdout.readline())
+                log.write("00:00] [WARN] whole\n")
+            third = json.loads(child.stdout.readline())
+        finally:
+            child.kill()
+
+    assert first["text"] == "\x1b[31m ‮ x", "for programs, as it was found"
+    when = {"when": NOW + 50, "when_at": "2026-11-20T09:42:58Z"}
+    said = {"level": "INFO", "text": "next", "hidden_bytes": 0, "torn": False}
+    assert second | {"log": ""} == when | said | {"log": ""}
+    assert (third["text"], third["level"]) == ("whole", "WARN")

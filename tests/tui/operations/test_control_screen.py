@@ -1,0 +1,412 @@
+"""C on the overview and the queue: the controls of a whole queue; and P, which pauses it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.locks.token_buckets import BucketState
+from engine.model import Problem, State
+from engine.operations.journal import Journal
+from engine.store import Control, ControlTarget, Outlook, Unavailable
+from tests.console_operator import Desk, a_desk
+from tests.console_places import NOW, Clock, a_memory, a_place, a_task, loaded, queue_of, some_tasks
+from tests.zgb_console_place import PAUSE, RATE, REDIRECT, RETRY, Whole
+from tui.format import keys
+from tui.operations import control_lines as view
+from tui.operations.control_screen import ControlScreen
+from tui.operations.controls_screen import ControlsScreen
+from tui.overview.screen import OverviewScreen
+from tui.screens.target import Target
+from tui.session.place import Place, WholeQueueFigures
+from tui.terminal.plain_text import screen_text
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Whole:
+    """A mail queue in a database, with two jobs."""
+    return Whole(tmp_path, Clock())
+
+
+TYPED = Control("send what waits", "a folder")
+"""A control whose target is typed."""
+
+
+def plain() -> Place:
+    """A place without controls."""
+    return a_place(a_memory(some_tasks()), name="/plain")
+
+
+async def board(desk: Desk) -> ControlsScreen:
+    """The controls of the first place, by C on its queue."""
+    screen = await desk.opens(ControlsScreen, "C")
+    await desk.until(lambda: desk.picker.rows)
+    return screen
+
+
+async def planned(desk: Desk, name: str) -> ControlScreen:
+    """The plan for a control, by Enter on its line, once its forecast was read."""
+    await board(desk)
+    desk.picker.select_key(name)
+    await desk.press("enter")
+    return await read(desk)
+
+
+async def read(desk: Desk) -> ControlScreen:
+    """The plan that is shown, or is below a question, once its forecast was read."""
+    app = desk.console
+
+    def plans() -> list[ControlScreen]:
+        return [screen for screen in app.screen_stack if isinstance(screen, ControlScreen)]
+
+    def is_read() -> bool:
+        return all(worker.is_finished for worker in app.workers if worker.group == "plan")
+
+    await desk.until(lambda: plans() and is_read())
+    return plans()[0]
+
+
+async def test_the_facts_and_each_control_on_a_line(whole: Whole) -> None:
+    """The facts of the queue, then its controls with their values; a refused one says why. A fact
+    that cannot be read says why, and the rest is shown.
+    """
+    whole.in_earnest()
+    async with a_desk(whole.place()) as desk:
+        screen = await board(desk)
+        await desk.sees("tokens 3 of 5, the next in 21s", "registrations 1")
+        rows = {choice.key: choice.line for choice in desk.picker.rows}
+        said = {key: "".join(text for text, _ in line) for key, line in rows.items()}
+        assert "1 (send)" in said[PAUSE]
+        assert "60" in said[RATE]
+        assert "refused: registration period" in said[REDIRECT]
+        assert {look for _, look in rows[REDIRECT]} == {"muted"}
+        assert "muted" not in {look for _, look in rows[PAUSE]}
+
+        desk.picker.select_key(REDIRECT)
+        await desk.sees("no test mode until")
+        await desk.press("enter")
+        await desk.sees(f"{REDIRECT}: registration period 2026-11-01 to 2026-12-31")
+        assert desk.console.screen is screen
+
+    def unreadable() -> WholeQueueFigures:
+        raise PermissionError(13, "Permission denied", whole.path)
+
+    async with a_desk(whole.place(queue_figures=unreadable)) as desk:
+        await board(desk)
+        await desk.sees("? Permission denied", PAUSE)
+
+
+async def test_a_switch_is_set_and_the_journal_has_how_to_set_it_back(whole: Whole) -> None:
+    """The plan names both values and the command; `y` does it, and the line has the new value.
+    The operation has the answer and the reason, and cannot be undone: it shows the former value.
+    """
+    async with a_desk(whole.place(), size=(120, 40)) as desk:
+        await planned(desk, PAUSE)
+        await desk.sees("Now 1 (send), then 0 (pause: jobs wait).")
+        await desk.sees(f"spooldeck --root /q.db control {PAUSE} --value 0 --apply 1")
+        await desk.sees(f"{PAUSE} can be set back to 1", f"y to apply {PAUSE}")
+        await desk.press("tab", *"mx7", "enter", "y")
+        await desk.sees("paused: jobs wait", "done: Esc closes")
+        assert whole.setting(PAUSE) == "0"
+        await desk.press("y")
+        await desk.sees("already done: Esc closes")
+        await desk.opens(ControlsScreen, "escape")
+        await desk.sees(f"{PAUSE}: paused: jobs wait", "0 (pause: jobs wait)")
+        (told,) = await asyncio.to_thread(whole.journal.operations)
+        assert (told.intent.verb, told.intent.reason) == ("control", "mx7")
+
+        await desk.press("u")
+        await desk.sees(f"{PAUSE} 0", "no: set it back", "answer paused: jobs wait")
+        await desk.sees(f"new control {PAUSE}, value 0, before 1")
+        await desk.press("u")
+        await desk.sees(f"no plan: run the control to set it back: {PAUSE} was 1 before")
+
+
+async def test_p_pauses_from_the_queue(whole: Whole) -> None:
+    """P opens the plan for the one control that pauses, for the value that it has not."""
+    whole.settle(**{PAUSE: "0"})
+    async with a_desk(whole.place()) as desk:
+        await desk.press("P")
+        await read(desk)
+        await desk.sees("Now 0 (pause: jobs wait), then 1 (send)")
+
+
+async def test_a_value_is_typed_and_checked(whole: Whole) -> None:
+    """A wrong value is named while it is typed and not taken; the right one is applied. A value
+    that another process set since it was seen stays.
+    """
+    async with a_desk(whole.place()) as desk:
+        screen = await planned(desk, RATE)
+        await desk.sees("mails an hour, 1 to")
+        await desk.press("backspace", "backspace", "0", "enter")
+        await desk.sees("mailMaxPerHour is '0', expected a whole number from 1 to")
+        assert "command line" not in screen_text(desk.console.screen_stack[-2])
+        await desk.press("backspace", "9", "enter")
+        await desk.sees("Now 60, then 9.", f"control {RATE} --value 9 --apply 1")
+
+        await read(desk)
+        with closing(sqlite3.connect(whole.path)) as db, db:
+            db.execute("BEGIN EXCLUSIVE")  # no next look at the database, and no change yet
+            db.execute("UPDATE config SET value = '7' WHERE key = ?", (RATE,))
+            screen.action_yes()
+        await desk.sees("has changed: it is 7 now")
+        assert whole.setting(RATE) == "7"
+
+        await desk.opens(ControlsScreen, "escape")
+        await desk.until(lambda: f"{RATE} 7 " in " ".join(desk.rows.split()))
+        await planned(desk, RATE)
+        await desk.press("backspace", "9", "enter")
+        await read(desk)
+        await desk.press("y")
+        await desk.sees("sends 9 mails an hour")
+        assert whole.setting(RATE) == "9"
+
+
+async def test_a_control_that_cannot_be_set_back_asks_for_its_count(whole: Whole) -> None:
+    """A button that changes two jobs is pressed by typing 2; `y` only says so; a scan follows."""
+    whole.fail_all()
+    async with a_desk(whole.place()) as desk:
+        await planned(desk, RETRY)
+        await desk.sees("it cannot be undone.", f"type 2 to apply {RETRY}: [_]")
+        await desk.press("y")
+        await desk.sees("type the count to confirm: 2")
+        assert whole.sql("SELECT DISTINCT attempts FROM mail_queue") == [(9,)]
+        await desk.press("2")
+        await desk.sees("2 jobs failed or parked: due now")
+        inspector = desk.console.navigator.session.inspector
+        await desk.until(lambda: not inspector.latest.counts.get(State.DEAD))
+
+
+class Flushing(MemoryStore):
+    """A store with one control, which has a target and a forecast of two lines."""
+
+    controls: Mapping[str, Control] = {
+        "flush": Control(
+            *("send what waits", "a folder", "how"),
+            has_forecast=True,
+            choices=(("", "once"), ("twice", "two times")),
+        )
+    }
+    refuses = False
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """Answer with two lines, the second with a control character."""
+        if self.refuses:
+            raise Unavailable("the folder is locked")
+        return f"{target} is flushed\n\x1b[31mred"
+
+    def forecast(self, name: str, target: str = "", value: str = "") -> Outlook:
+        """Foretell the same for two things."""
+        return Outlook(f"{target} would be flushed\n\x1b[31mred", 2)
+
+
+class Refusing(Flushing):
+    """A store whose forecast does not come true."""
+
+    refuses = True
+
+
+def flushing(kind: type[Flushing] = Flushing) -> Place:
+    """A place in memory with that store."""
+    memory = a_memory(some_tasks())
+    return a_place(memory, open=lambda: kind(memory))
+
+
+async def test_where_nothing_pauses_the_key_is_grey_and_says_so() -> None:
+    """P is grey where there are controls, none of which pauses; without any it is not offered."""
+    async with a_desk(flushing(), plain(), size=(120, 40)) as desk:
+        first = queue_of(desk.console)
+        await desk.until(lambda: first.inspector.controls)
+        assert "pause_queue" in first._grey() - first.without()
+        await desk.press("P")
+        await desk.sees("this queue cannot be paused")
+
+        desk.console.navigator.goto(Target(keys.LIST, place=2))
+        await desk.until(lambda: queue_of(desk.console) is not first)
+        await loaded(desk.pilot)
+        assert {"pause_queue", "controls"} <= queue_of(desk.console).without()
+
+
+async def test_the_palette_of_the_overview_opens_the_plan_to_pause(whole: Whole) -> None:
+    """`:pause` opens the queue and the plan of its pause control, as P does; where nothing pauses,
+    it says so.
+    """
+    for place, said in ((whole.place(), PAUSE), (flushing(), "this queue cannot be paused")):
+        async with a_desk(place, plain()) as desk:
+            await desk.opens(OverviewScreen, "1")
+            await desk.press("colon", *"pause", "enter")
+            await desk.sees(said)
+            assert isinstance(desk.console.screen, ControlScreen) is (said == PAUSE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Flushing, ("in is flushed", "[31mred")),
+        (Refusing, ("not done (from the queue)", "locked", "not done: reason above")),
+    ],
+)
+async def test_a_target_is_asked_for_and_the_store_foretells(
+    kind: type[Flushing], said: tuple[str, ...]
+) -> None:
+    """A control asks for its target, shows what the store would do, and its answer, line by line;
+    where the store refuses, nothing is called done and the plan stays.
+    """
+    async with a_desk(flushing(kind)) as desk:
+        screen = await planned(desk, "flush")
+        await desk.sees("Enter OK")
+        assert "command line" not in screen_text(screen)
+        await desk.press(*"in", "enter")
+        await desk.sees("in would be flushed", "[31mred")
+        await desk.press("space")
+        await desk.sees("--target in --value twice --apply 2")
+        await desk.until(lambda: screen._foretold is not None)
+        await read(desk)
+        await desk.sees("type 2 to apply flush")
+        await desk.press("2")
+        await desk.sees(*said)
+        assert "\x1b" not in desk.page
+        assert desk.console.screen is screen
+        assert bool(screen.outcome) is (kind is Flushing)
+
+
+async def test_rate_limits_are_listed_with_their_next_token() -> None:
+    """A place without controls lists its rate limits with a bar, read-only."""
+    limit = BucketState("mail_send", 2, 5, NOW + 21, 720)
+    place = a_place(a_memory([a_task(1)]), tokens=lambda: (limit,))
+    async with a_desk(place, size=(120, 40), first=keys.CONTROLS) as desk:
+        await desk.sees("9 Controls 1", "2 of 5 tokens 720/h next in 21s")
+        await desk.sees(
+            "rate limit of mail_send", "next at 09:42:29Z (in 21s)", "rate limits are read-only"
+        )
+
+
+async def test_a_warning_is_an_alert_that_leads_here(whole: Whole) -> None:
+    """A warning of the queue is on the overview, and Enter on it shows the controls."""
+    whole.facts = whole.facts._replace(warnings=("cron was silent for 3m",))
+    async with a_desk(whole.place(), first=keys.OVERVIEW) as desk:
+        await desk.sees("WARN", "cron was silent for 3m")
+        await desk.opens(ControlsScreen, "enter")
+        await desk.sees("! cron was silent for 3m", "tokens 3 of 5")
+        whole.facts = whole.facts._replace(warnings=())
+        await desk.until(lambda: "cron" not in desk.page)
+        await desk.until(lambda: not desk.console.sessions[0].alerts)
+
+
+async def test_c_on_the_overview_is_for_the_queue_under_the_cursor(whole: Whole) -> None:
+    """With several places it opens the one under the cursor; one without controls says so."""
+    async with a_desk(plain(), whole.place(), first=keys.OVERVIEW) as desk:
+        await desk.sees("[WARN]")
+        await desk.press("tab", "C")
+        await desk.sees(view.NO_CONTROLS)
+        await desk.opens(ControlsScreen, "escape", "j", "C")
+        await desk.sees(PAUSE)
+        await desk.opens(OverviewScreen, "1")
+
+
+def test_problems_are_listed_as_targets() -> None:
+    """Where a control has a target, the problems of the queue are listed with their reasons."""
+    problems = [Problem(f"data/m{number}", "nothing leads to it") for number in range(12)]
+    said = ["".join(text for text, _ in line) for line in view.target_lines(TYPED, problems, 80)]
+    assert "data/m0  nothing leads to it" in said[2]
+    assert said[-1] == "  +3 more"
+    assert view.target_lines(TYPED, [], 80) == []
+
+
+class Lanes(MemoryStore):
+    """A store whose queues each have a rate of their own, and can be paused one by one."""
+
+    def __init__(self, memory: MemoryTasks, rates: dict[str, str], paused: dict[str, str]) -> None:
+        super().__init__(memory)
+        self.rates, self.paused = rates, paused
+
+    @property
+    def controls(self) -> Mapping[str, Control]:  # type: ignore[override]
+        """With the present values."""
+        rates = [ControlTarget(*each) for each in self.rates.items()]
+        rates[1] = rates[1]._replace(bounds=(1, 10))
+        drained = ControlTarget("old", refusal="its queue is drained")
+        paused = tuple(ControlTarget(*each) for each in self.paused.items())
+        choices = (("0", "resume"), ("1", "pause"))
+        return {
+            "rate": Control(
+                *("most tasks a minute", "a queue", "tasks"),
+                bounds=(1, 100),
+                targets=(*rates, drained),
+            ),
+            "stop": Control(
+                *("stop a queue", "a queue", "0 or 1"),
+                choices=choices,
+                is_pause=True,
+                targets=paused,
+            ),
+        }
+
+    def control(self, name: str, target: str = "", value: str = "") -> str:
+        """Set the value of one queue."""
+        (self.rates if name == "rate" else self.paused)[target] = value
+        return f"{name} of {target} is {value}"
+
+
+@pytest.fixture
+def rates() -> dict[str, str]:
+    """The rate of each queue."""
+    return {"fast": "50", "slow": "5"}
+
+
+@pytest.fixture
+def lanes(rates: dict[str, str], tmp_path: Path) -> Place:
+    """A place with two queues, one of which is paused."""
+    memory, paused = a_memory(some_tasks()), {"fast": "0", "slow": "1"}
+    journal = Journal(f"{tmp_path}/journal")
+    return a_place(memory, open=lambda: Lanes(memory, rates, paused), journal=journal)
+
+
+async def test_each_target_has_a_row_and_a_plan_of_its_own(
+    lanes: Place, rates: dict[str, str]
+) -> None:
+    """A row for each target shows its own value or refusal; its plan has its own bounds, asks for
+    no target, and changes it alone."""
+    async with a_desk(lanes, size=(120, 40)) as desk:
+        await board(desk)
+        assert [line.split()[:3] for line in desk.rows.splitlines()] == [
+            ["rate", "fast", "50"],
+            ["rate", "slow", "5"],
+            ["rate", "old", "-"],
+            ["stop", "fast", "0"],
+            ["stop", "slow", "1"],
+        ]
+        await desk.sees("Controls 5", "PAUSED 1 of 2", "its queue is drained")
+        desk.picker.select_key("rate old")
+        await desk.press("enter")
+        await desk.sees("rate: its queue is drained")
+        await planned(desk, "rate slow")
+        await desk.press(*["backspace"] * 2, *"20", "enter")
+        await desk.sees("expected a whole number from 1 to 10")
+        await desk.press(*["backspace"] * 2, "8", "enter")
+        await desk.sees(
+            "rate, for slow: most tasks a minute", "Now 5, then 8", "can be set back to 5"
+        )
+        await desk.sees("--target slow --value 8")
+        await desk.press("y")
+        await desk.sees("rate of slow is 8")
+        assert rates == {"fast": "50", "slow": "8"}
+
+
+async def test_the_pause_key_asks_which_queue(lanes: Place) -> None:
+    """P on a place where queues are paused one by one prompts for the queue, and refuses others."""
+    async with a_desk(lanes, size=(120, 40)) as desk:
+        await desk.until(lambda: queue_of(desk.console).inspector.controls)
+        await desk.press("P")
+        screen = await read(desk)
+        await desk.press("x", "enter")
+        await desk.sees("no target 'fastx', expected one of fast, slow")
+        await desk.press(*["backspace"] * 5, *"slow", "enter")
+        await desk.until(lambda: desk.console.screen is screen)
+        await desk.sees("stop, for slow", "Now 1 (pause), then 0 (resume)")

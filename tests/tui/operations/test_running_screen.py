@@ -1,0 +1,399 @@
+"""A replay on screen: it goes on under other screens, takes orders, accounts for each task."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.model import State
+from engine.operations import plans
+from engine.operations.journal import Intent, Journal
+from engine.operations.plans import Plan, Row
+from engine.replay.progress import Phase, ReplayProgress
+from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
+from tests import pseudo_terminals
+from tests.console_operator import Desk, a_desk, key_of, words
+from tests.console_places import NOW, a_task, make_spool, queue_of, some_tasks
+from tests.journaled_places import a_journaled_place, kept, seen
+from tui.format import keys
+from tui.operations import replay_lines as view
+from tui.operations.running_screen import ReplayScreen
+from tui.operations.screen import OperationsScreen
+from tui.plan.screen import PlanScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.quit import QuitScreen, describe_ending
+from tui.screens.target import Target
+from tui.session.place import Place
+from tui.session.runners import DirectRun, PullBackRun, ReplayRun, RunningOperation
+from tui.session.running_operations import describe_result
+from tui.task.screen import TaskScreen
+
+off = asyncio.to_thread
+ONE = ReplayPace(None, (1,))
+"""One first; no worker runs, so its outcome never comes."""
+AT_ONCE = ReplayPace(None, ())
+BEGUN = time.monotonic()
+
+
+def clock() -> float:
+    """A time that goes on: a replay looks after its tasks by it."""
+    return NOW + time.monotonic() - BEGUN
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A spool with twelve dead tasks, and a journal."""
+    make_spool(tmp_path, some_tasks(pending=4, active=0))
+    return a_journaled_place(tmp_path, clock, "/srv/spool")
+
+
+@asynccontextmanager
+async def replaying(
+    place: Place,
+    pace: ReplayPace,
+    *,
+    armed: bool = True,
+    size: tuple[int, int] = (80, 24),
+    sent: int,
+) -> AsyncIterator[tuple[Desk, RunningOperation]]:
+    """A replay of all the dead at that pace, on screen above the list, once so many are sent."""
+    async with a_desk(place, size=size, clock=clock, start_armed=armed) as desk:
+        plan = plans.freeze_plan("retry", await off(seen, place, State.DEAD), NOW)
+        work = desk.console.navigator.session.start_plan(plan, Intent("retry", place.who), pace)
+        desk.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        await desk.opens(ReplayScreen)
+        await desk.until(lambda: now(work).sent == sent)
+        yield desk, work
+
+
+def now(work: RunningOperation) -> ReplayProgress:
+    """Its progress."""
+    assert work.progress is not None
+    return work.progress
+
+
+def deliver(place: Place, amount: int) -> None:
+    """Run the first pending tasks as a worker does: they leave, and the log says so."""
+    log, stamp = Path(place.logs[0]), time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(clock()))
+    for task in seen(place, State.PENDING)[:amount]:
+        (Path(place.root) / "queue/pending" / f"{task.id}.task").unlink()
+        with log.open("a") as file:
+            file.write(f"[{stamp}] [SUCCESS] Task completed: {task.id} (job)\n")
+
+
+async def test_a_replay_shows_how_far_it_is(place: Place) -> None:
+    """Bar, counts and what it waits for are shown at every size, and add up; the header of each
+    other screen says that it is paused.
+    """
+    async with replaying(place, ONE, armed=False, sent=1) as (desk, work):
+        for size in ((120, 40), (80, 24), (60, 15)):
+            await desk.pilot.resize_terminal(*size)
+            await desk.until(lambda: len(desk.text.splitlines()) <= desk.console.size.height)
+            await desk.sees("RUNNING 0/12 0%", "12 waiting", "canary of 1: waiting for 1 outcome")
+        assert now(work).accounted == 12
+        await desk.opens(QueueScreen, "space", "ctrl+c")
+        await desk.sees("ops 1 0% paused")
+
+
+async def test_a_result_keeps_its_next_step(place: Place) -> None:
+    """The message with the result of a replay does not replace the next step on its own screen."""
+    async with replaying(place, ONE, sent=1) as (desk, work):
+        await desk.press("s")
+        await desk.until(lambda: now(work).stopped)
+        await desk.press("w")
+        await desk.until(lambda: work.ended is not None)
+        session = desk.console.navigator.session
+        await desk.until(lambda: not session.messages)
+        await desk.sees("STOPPED", "next")
+        assert describe_result(work) not in desk.line("word")
+        assert desk.line("word").startswith(" next")
+
+
+async def test_it_goes_on_when_its_screen_is_left(place: Place) -> None:
+    """Esc leaves it, the badge is on every screen, and its outcome is on the list. Each planned
+    task is in one of the counts, the one that had left as gone.
+    """
+    dead = await off(seen, place, State.DEAD)
+    async with replaying(place, ONE, armed=False, sent=1) as (desk, work):
+        (Path(place.root) / "queue/dlq" / f"{dead[5].id}.task").unlink()
+        await desk.opens(QueueScreen, "escape")
+        queue_of(desk.console)._tick()
+        await desk.sees("ops 1 0%")
+        await off(deliver, place, 1)
+        await desk.until(lambda: now(work).sent == 11)
+        await off(deliver, place, 11)
+        await desk.until(lambda: work.ended is not None)
+        await desk.sees("replay done: 11 done + 1 skipped = 12; u shows it")
+        desk.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        await desk.opens(ReplayScreen)
+        await desk.sees("DONE 12/12 100%", "11 done + 1 skipped = 12")
+    assert work.result is not None
+    assert work.result.progress.accounted == 12
+
+
+async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
+    """In OBSERVE a replay can be paused and slowed, but neither gone on with nor made faster."""
+    async with replaying(place, ReplayPace(4.0, (1,)), armed=False, sent=1) as (desk, work):
+        await desk.press("-")
+        await desk.until(lambda: now(work).pace.rate == 2.0)
+        await desk.press("+")
+        await desk.sees("OBSERVE: press ! first: going faster changes more tasks")
+        assert now(work).pace.rate == 2.0
+        await desk.press("space")
+        await desk.until(lambda: now(work).phase is Phase.PAUSED)
+        await desk.press("space")
+        await desk.sees("PAUSED", "OBSERVE: press ! first: resuming changes more tasks")
+        await desk.press("!", "space")
+        await desk.until(lambda: now(work).phase is not Phase.PAUSED)
+        await desk.press("+")
+        await desk.until(lambda: now(work).pace.rate == 4.0)
+        assert desk.console.around.arming.is_armed
+
+
+@pytest.mark.parametrize(
+    ("rest", "ends", "count"),
+    [
+        (RemainderPolicy.STAY, State.DEAD, "11 not sent (still in DLQ)"),
+        (RemainderPolicy.HOLD, State.HELD, "11 held"),
+    ],
+)
+async def test_stopping_keeps_the_rest(
+    place: Place, rest: RemainderPolicy, ends: State, count: str
+) -> None:
+    """s sends nothing more; the rest stays where it is or is held, and the result says so. Holding
+    it changes tasks, and so needs ARMED.
+    """
+    pace = ONE._replace(stops=StopRules(rest=rest))
+    async with replaying(place, pace, armed=False, sent=1) as (desk, work):
+        await desk.press("s")
+        if rest is RemainderPolicy.HOLD:
+            await desk.sees("OBSERVE: press ! first: holding the rest changes more tasks")
+            assert not now(work).stopped
+            await desk.press("!", "s")
+        await desk.until(lambda: now(work).stopped)
+        await desk.press("w")
+        await desk.sees("STOPPED", "stopped by ana", f"1 not run yet + {count} = 12")
+        await desk.press("c")
+        await desk.sees("> DLQ > clusters", "F-" if ends is State.DEAD else "Clusters 0, failed 0")
+    assert len(await off(seen, place, ends)) == 11
+
+
+async def test_waiting_tasks_are_pulled_back(place: Place) -> None:
+    """An undo pauses it; its count stops it, and tasks that no worker ran are as before."""
+    before = sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir())
+    async with replaying(place, ONE, sent=1) as (desk, _):
+        await desk.opens(PlanScreen, key_of("plan_undo"))
+        await desk.sees("paused; applying this plan stops it", "y to undo")
+        await desk.press("y")
+        await desk.sees("1 undone", "1 undone = 1")
+        await desk.opens(ReplayScreen, "escape")
+        await desk.sees("STOPPED", "1 undone + 11 not sent (still in DLQ) = 12")
+    assert sorted(path.name for path in (Path(place.root) / "queue/dlq").iterdir()) == before
+
+
+async def test_an_excluded_task_is_not_pulled_back(place: Place) -> None:
+    """Excluded from the plan a task stays where it was sent; who undid it, and why, is written."""
+    async with replaying(place, AT_ONCE, size=(120, 40), sent=12) as (desk, work):
+        await desk.opens(PlanScreen, key_of("plan_undo"))
+        await desk.sees("type 12 to undo 12")
+        await desk.press(*["space"] * 11)
+        await desk.sees("y to undo")
+        await desk.press("tab", *"mx7", "enter")
+        await desk.sees("reason mx7")
+        await desk.press("y")
+        await desk.sees("1 undone", "= 12")
+        one = desk.console.navigator.session.operations[-1].report
+    assert one is not None
+    assert (len(one.done), len(one.excluded)) == (1, 11)
+    assert [task.id for task in await off(seen, place, State.DEAD)] == list(one.done)
+    written = await off(kept(place).operation, one.op)
+    assert written is not None
+    assert (written.intent.reason, written.intent.who) == ("mx7", place.who)
+    assert written.intent.undoes == work.op
+
+
+async def test_a_replay_that_is_over_takes_nothing_back(place: Place) -> None:
+    """Asked too late, the plan to take back accounts for each row as not done, and moves none."""
+    async with replaying(place, AT_ONCE, armed=False, sent=12) as (desk, work):
+        await desk.press("s")
+        await desk.sees("w do not wait")
+        await desk.press("w")
+        await desk.until(lambda: work.ended is not None)
+        assert isinstance(work, ReplayRun)
+        rows = (
+            Row("a", State.PENDING, "1", target=State.DEAD),
+            Row("b", State.PENDING, "1", "odd"),
+        )
+        back = PullBackRun(work, Plan("undo", rows, NOW), Intent("undo", place.who), clock)
+        assert back.report is not None
+        assert back.report.failed == (("a", "the replay had already ended"),)
+        assert back.report.excluded == (("b", "odd"),)
+    assert len(await off(seen, place, State.DEAD)) == 0
+
+
+async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
+    """A canary whose outcome is not known waits for the operator; the header of each screen says
+    so. Space goes on all the same.
+    """
+    async with a_desk(place, clock=clock) as desk:
+        plan = plans.freeze_plan("retry", await off(seen, place, State.DEAD), NOW)
+        pace = ReplayPace(None, (1,), timeout=0.0)
+        console = desk.console
+        console.push_screen(
+            PlanScreen(plan, "all", console.navigator.session, console.around, pace=pace)
+        )
+        await desk.sees("type 12 to replay 12")
+        await desk.opens(ReplayScreen, "1", "2")
+        await desk.sees("PAUSED", "next Space continues, s stops")
+        await desk.opens(QueueScreen, "ctrl+c")
+        await desk.sees("ops 1 0% asks", "replay asks whether to continue: u, Enter")
+        console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        await desk.opens(ReplayScreen, "space")
+        await desk.until(lambda: now(console.navigator.session.operations[-1]).sent == 12)
+
+
+async def test_a_plain_operation_has_the_same_screen(place: Place) -> None:
+    """An operation without a pace is shown with its counts, and then with its result."""
+    async with a_desk(place, clock=clock) as desk:
+        plan = plans.freeze_plan("hold", await off(seen, place, State.PENDING), NOW)
+        work = desk.console.navigator.session.start_plan(plan, Intent("hold", place.who))
+        desk.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        await desk.sees("HOLD 4 TASKS", "DONE 4/4 100%", "4 held = 4")
+        assert work.share == 1.0
+        desk.console.navigator.goto(Target(keys.OPERATIONS))
+        await desk.opens(OperationsScreen)
+        await desk.sees("hold 4 DONE u undo, 23h59m")
+
+
+async def test_results_begin_with_problems_and_enter_opens_a_task(place: Place) -> None:
+    """A task that was skipped comes before those that were changed; Enter opens one of these."""
+    tasks = await off(seen, place, State.PENDING)
+    async with a_desk(place, clock=clock) as desk:
+        plan = plans.freeze_plan("hold", tasks, NOW)
+        (Path(place.root) / "queue/pending" / f"{tasks[2].id}.task").unlink()
+        desk.console.navigator.session.start_plan(plan, Intent("hold", place.who))
+        desk.console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        await desk.sees("3 held + 1 skipped = 4", "changed since the plan")
+        assert desk.picker.rows[0].key == desk.picker.key == tasks[2].id
+        await desk.press("j")
+        await desk.opens(TaskScreen, "enter")
+
+
+async def test_a_journal_that_cannot_be_written_stops_it_before_it_begins(place: Place) -> None:
+    """Where the intent cannot be written down nothing is sent, and it is said."""
+    folder = Path(kept(place).folder)
+    await off(os.makedirs, folder.parent)
+    await off(folder.write_text, "")
+    async with replaying(place, AT_ONCE, armed=False, sent=0) as (desk, work):
+        await desk.until(lambda: work.ended is not None)
+        await desk.sees("the journal in", "12 not sent (still in DLQ) = 12")
+    assert work.report is not None
+    assert work.report.accounted == 12
+    assert len(await off(seen, place, State.DEAD)) == 12
+
+
+def test_a_result_has_its_true_duration() -> None:
+    """A replay that took less than a second is shown in tenths of a second, not as 0 s."""
+    now = ReplayProgress(Phase.OVER, began=NOW + 2.9, now=NOW + 3.3)
+    lines = view.head_lines(view.replay_view(now, {}), 80)
+    assert "took 0.4s" in words(lines)
+    assert "09:42:10Z to 09:42:11Z" in words(lines)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+async def test_a_replay_of_requests_is_shown_as_such(place: Place, exact: bool) -> None:
+    """The result of an operation that only requested its changes says so."""
+    async with a_desk(place, clock=clock) as desk:
+        plan = plans.freeze_plan("hold", await off(seen, place, State.PENDING), NOW)
+        work = desk.console.navigator.session.start_plan(plan, Intent("hold", place.who))
+        await desk.until(lambda: work.ended is not None)
+        assert isinstance(work, DirectRun)
+        assert work.report is not None
+        work.report = work.report._replace(is_exact=exact)
+        shown = words(view.head_lines(view.operation_view(work, {}, NOW), 80))
+    assert ("sent as a request: the server decides" in shown) is not exact
+
+
+def test_the_rest_stays_in_the_state_of_its_plan() -> None:
+    """Leaving names where the unsent tasks are: of a rerun, not the state of dead tasks."""
+
+    class Running:
+        """A rerun of which two tasks are not sent."""
+
+        name, share = "rerun", 0.25
+        plan = plans.freeze_plan("rerun", [a_task(n, State.DONE) for n in range(4)], NOW)
+        progress = ReplayProgress(planned=4, unsent=2, pace=ReplayPace())
+
+    states = {State.DEAD: "failed", State.DONE: "completed"}
+    assert "2 tasks stay in completed;" in describe_ending(Running(), states)  # type: ignore[arg-type]
+
+
+async def test_leaving_asks_and_the_rest_is_offered_again(place: Place) -> None:
+    """q says what becomes of it, and however often it is pressed it does not end it: s does. The
+    rest stays in the DLQ, and the next console offers it.
+    """
+    async with replaying(place, ONE, armed=False, sent=1) as (desk, work):
+        await desk.opens(QueueScreen, "ctrl+c")
+        await desk.opens(QuitScreen, "q")
+        await desk.sees("replay is at 0%: stops. 11 tasks stay in")
+        await desk.press("escape")
+        await desk.until(lambda: not isinstance(desk.console.screen, QuitScreen))
+        assert work.ended is None
+        await desk.press("q", "q", "q")
+        await desk.sees("replay is at 0%: stops.")
+        assert work.ended is None
+        await desk.press("s")
+        await desk.until(lambda: not desk.console.is_running)
+    assert len(await off(seen, place, State.DEAD)) == 11
+    async with a_desk(place, early=True, clock=clock, first=keys.OVERVIEW) as desk:
+        await desk.sees("interrupted, 11 of 12 not moved; u there shows it")
+
+
+@pytest.mark.deep
+def test_killed_in_the_middle_nothing_is_lost(tmp_path: Path) -> None:
+    """After kill -9 each task that was not moved is in the DLQ; the next console goes on."""
+    start = time.time()
+    extra = {"dead_since": str(int(start - 3600))}
+    dead = [
+        a_task(number, State.DEAD)._replace(created=start - 7200 + number, extra=extra)
+        for number in range(24)
+    ]
+    make_spool(tmp_path, dead)
+    with pseudo_terminals.console("--open", "queue", str(tmp_path)) as terminal:
+        terminal.shows("acts on")
+        for key, shown in (
+            ("4", ("4 DLQ 24", "acts on")),
+            ("*", ("all 24 matching",)),
+            ("R", ("plan",)),
+            ("!", ("type 24 to replay 24",)),
+        ):
+            terminal.send(key)
+            terminal.shows(*shown)
+        terminal.reads()
+        terminal.send("2")
+        terminal.shows("[2_]")
+        terminal.send("4")
+        terminal.shows("canary of 1: waiting for 1 outcome")  # for ever: no worker runs
+        os.kill(terminal.process.pid, signal.SIGKILL)
+        terminal.process.wait()
+
+    left, moved = (
+        [path.stem for path in (tmp_path / "queue" / name).iterdir()] for name in ("dlq", "pending")
+    )
+    assert sorted([*left, *moved]) == sorted(task.id for task in dead)
+    assert len(left) == 23
+    (operation,) = Journal(f"{tmp_path}/queue/.spooldeck/journal", str(tmp_path)).operations()
+    assert operation.is_interrupted
+    with pseudo_terminals.console("--open", "queue", str(tmp_path)) as terminal:
+        terminal.shows("interrupted, 23")
+        terminal.send("u")
+        terminal.shows("INTERRUPTED", "R resume")
+        terminal.send("R")
+        terminal.shows("the rest of replay of", "23  DLQ -> pending")

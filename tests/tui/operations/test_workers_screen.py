@@ -1,0 +1,276 @@
+"""The workers' screen: who works on what at all places, and the way to free or start one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine.model import STALLED_KEY, WAITS_KEY, ConnectedWorker, Lease, State, Task
+from engine.monitor.forecast import ExpectedStart
+from tests.console_operator import a_desk, words
+from tests.console_places import NOW, a_memory, a_place, a_stuck_lock, a_task, free
+from tests.tui.drawn_screens import AT_WORK
+from tui.format import keys
+from tui.locks.screen import LockScreen
+from tui.operations import worker_lines as view
+from tui.operations.worker_screen import WorkerScreen
+from tui.operations.workers_screen import WorkersScreen
+from tui.session.place import WholeQueueFigures
+from tui.session.worker_process import WorkerProcess
+from tui.session.worker_rows import IDLE, NO_WORKER, WorkerRow, count_workers
+from tui.task.screen import TaskScreen
+from tui.task.why_waiting import outlook
+
+RED = "\x1b[31mred"
+
+
+def at_work(number: int, since: float, **fields: object) -> Task:
+    """A task that was claimed so many seconds ago."""
+    task = a_task(number, State.ACTIVE)
+    return task._replace(lease=Lease("", NOW - since), **fields)  # type: ignore[arg-type]
+
+
+async def test_the_worst_is_on_top_and_has_the_cursor() -> None:
+    """The stuck worker comes first and has the cursor, whichever place was open; the next step is
+    to free its lock, Enter opens its task, U its lock.
+    """
+    well = a_place(a_memory([at_work(1, 3)]), name="/srv/well", lock=lambda: AT_WORK)
+    ill = a_place(a_memory([at_work(2, 2820)]), name="/srv/ill", lock=a_stuck_lock)
+    ill = ill._replace(recovery_command=("true",))
+    async with a_desk(well, ill, size=(100, 30), first=keys.WORKERS) as desk:
+        await desk.opens(WorkersScreen)
+        await desk.sees("PID 4711 on ill", "1 00000001", "1 00000002")
+        rows = [line.split()[1:] for line in desk.text.splitlines()]
+        named = [row[0] for row in rows if row[:1] in (["ill"], ["well"])]
+        assert named[:2] == ["ill", "well"]
+        assert "next  U frees the lock of ill; then W starts a worker" in desk.line("word")
+        await desk.press("enter")
+        await desk.opens(TaskScreen)
+        await desk.press("escape", "U")
+        await desk.opens(LockScreen)
+
+
+async def test_a_place_without_a_worker_names_the_key_that_starts_one() -> None:
+    """The row says that no worker runs, W opens the plan, and nothing is started without `y`."""
+    place = a_place(a_memory([a_task(1)]), lock=free, worker_command=("true",))
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        await desk.opens(WorkersScreen)
+        await desk.sees(NO_WORKER, "next W starts a worker at")
+        await desk.press("enter")
+        await desk.until(lambda: "no task here: W starts a worker" in desk.line("word"))
+        await desk.press("W")
+        await desk.opens(WorkerScreen)
+        await desk.press("escape")
+        await desk.opens(WorkersScreen)
+        assert desk.console.sessions[0].worker.pid is None
+
+
+async def test_the_reason_of_a_worker_that_ended_is_readable_in_full() -> None:
+    """The last line of a worker that ended is cut in the message line, and whole on this screen."""
+    reason = "/srv/small/flowing/run/queue.lock: cannot be written: No space left on device (28)"
+    command = ("sh", "-c", f"echo 'spooldeck: {reason}' >&2; exit 69")
+    place = a_place(a_memory([a_task(1)]), lock=free, worker_command=command)
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        await desk.opens(WorkersScreen)
+        (live,) = desk.console.sessions
+        await asyncio.to_thread(live.worker.start)
+        await desk.sees("ended with exit code 69", reason)
+
+
+async def test_a_worker_that_ends_a_stuck_holder_needs_its_pid() -> None:
+    """A signal to the stuck holder needs its PID; `y` alone starts nothing."""
+    place = a_place(a_memory([a_task(1)]), lock=a_stuck_lock, worker_command=("sleep", "60"))
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        (live,) = desk.console.sessions
+        await desk.until(lambda: live.has_readings)
+        await desk.opens(WorkerScreen, "W")
+        await desk.sees("the worker ends its holder, PID 4711", "type the PID 4711", "[____]")
+        assert "start a worker, end PID 4711" in desk.line("title")
+        await desk.press("y")
+        await desk.opens(WorkerScreen)
+        await desk.press(*"4711")
+        await desk.opens(WorkersScreen)
+        await desk.sees("worker started, PID")
+
+
+def test_no_worker_is_started_once_the_console_closes() -> None:
+    """A start that comes after the stop starts nothing: no process stays without an owner."""
+    worker = WorkerProcess(("sleep", "60"))
+    worker.stop_and_wait()
+
+    assert worker.start() == ""
+    assert worker.pid is None
+
+
+async def test_no_second_worker_is_started_while_one_holds_the_lock() -> None:
+    """The plan is refused with the PID of the worker that already runs."""
+    place = a_place(a_memory([a_task(1)]), lock=lambda: AT_WORK, worker_command=("true",))
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        (live,) = desk.console.sessions
+        await desk.until(lambda: live.has_readings)
+        await desk.opens(WorkerScreen, "W")
+        await desk.sees("nothing to start: the lock is held by PID 4711")
+        await desk.press("y")
+        await desk.opens(WorkerScreen)
+        assert live.worker.pid is None
+
+
+@pytest.mark.parametrize("tasks", [[], [at_work(1, 3)]], ids=["idle", "busy"])
+async def test_workers_of_a_place_without_a_lock_have_their_pid(tasks: list[Task]) -> None:
+    """The PID of a worker that the store knows is in its row, with or without a task, and the
+    worker counts in the totals.
+    """
+    figures = WholeQueueFigures(workers=(8609,))
+    place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        await desk.opens(WorkersScreen)
+        shown = "00000001" if tasks else IDLE
+        await desk.until(lambda: f" 8609  {shown}" in desk.rows)
+        (row,) = desk.rows.splitlines()
+        assert NO_WORKER not in row
+        assert "workers 1" in desk.text
+
+
+async def test_a_task_whose_worker_has_ended_is_marked() -> None:
+    """The row has `!` and `no worker` instead of a PID, also while another worker runs, and the
+    next step releases the task.
+    """
+    tasks = [at_work(1, 960), at_work(2, 3)]
+    figures = WholeQueueFigures(workers=(8609,), abandoned=frozenset({tasks[0].id}))
+    place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        await desk.opens(WorkersScreen)
+        await desk.until(lambda: " 8609  00000002" in desk.rows)
+        first, second = desk.rows.splitlines()
+        assert first.split()[:5] == ["!", "nftban", "no", "worker", "00000001"]
+        assert not second.startswith(" !")
+        await desk.sees("Enter opens the task; L there releases it")
+
+
+async def test_workers_of_a_server_have_their_names() -> None:
+    """The owner of a lock and the seconds left are in the row of its task, address and age of its
+    connection in the details; a connected worker without a task has a row; an active task without
+    a lock is `stalled?`.
+    """
+    tasks = [
+        at_work(1, 3)._replace(lease=Lease("node-1", NOW - 3, NOW + 21)),
+        at_work(2, 9)._replace(lease=None, extra={STALLED_KEY: "no lock"}),
+    ]
+    kinds = (tasks[0].kind,)
+    connected = (
+        ConnectedWorker("node-1", "10.0.0.7", kinds, 300.0),
+        ConnectedWorker("node-2", "10.0.0.8", ("a", "b", "c", "d"), 60.0),
+    )
+    figures = WholeQueueFigures(connected=connected)
+    place = a_place(a_memory(tasks), lock=None, has_leases=True, queue_figures=lambda: figures)
+    async with a_desk(place, first=keys.WORKERS, size=(120, 40)) as desk:
+        await desk.opens(WorkersScreen)
+        await desk.until(lambda: len(desk.rows.splitlines()) == 3)
+        stalled, busy, idle = (line.split() for line in desk.rows.splitlines())
+        assert stalled[1:4] == ["nftban", "stalled?", "00000002"]
+        assert busy[:4] == ["nftban", "-", "node-1", "00000001"]
+        assert "21s" in busy
+        note = "node-2 no task claimed: 10.0.0.8, connected 1m; serves a, b, c and 1 more"
+        assert " ".join(idle) == f"nftban - {note}"
+        assert "workers 2" in desk.text
+        await desk.press("j")
+        await desk.sees("node-1 on nftban", "10.0.0.7, connected 5m; serves")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "?"),
+        (0.0, "0s"),
+        (0.42, "0.4s"),
+        (2.0, "2s"),
+        (9.94, "9.9s"),
+        (41.2, "41s"),
+        (2820.0, "47m"),
+        (7980.0, "2h13m"),
+    ],
+)
+def test_short_durations(seconds: float | None, text: str) -> None:
+    """Tenths below ten seconds, one unit above, and no form is wider than a column."""
+    assert view.format_seconds(seconds) == text
+
+
+def test_columns_that_no_row_has_are_absent() -> None:
+    """Without limits and destinations their columns are absent; on a narrow screen others go, and
+    no line is wider than it.
+    """
+    row = WorkerRow("/srv/a", 1, "a", 8609, "20261120T094121Z-report-c2c41696", "report", 3.0)
+    full = row._replace(limit_seconds=60.0, destination=RED, heartbeat_seconds=2.0)
+
+    bare, _ = view.worker_table([row], 120)
+    titles, (line,) = view.worker_table([full], 120)
+    widths = {
+        sum(map(len, (text for text, _ in line)))
+        for width in (30, 50, 80)
+        for line in view.worker_table([full, row._replace(task="", note=IDLE)], width)[1]
+        if width
+    }
+
+    assert words([bare]).split() == ["PLACE", "PID", "TASK", "KIND", "RUNNING", "HEARTBEAT"]
+    assert words([titles]).split()[-3:] == ["LIMIT", "DEST", "HEARTBEAT"]
+    assert "c2c41696" in words([line])
+    assert "\x1b" not in words([line])
+    assert widths == {30, 50, 80}
+
+
+def test_a_process_counts_once() -> None:
+    """Several tasks of one process are several rows and one worker; a place without a worker is
+    none.
+    """
+    row = WorkerRow("/srv/a", 1, "a", 8609, "t1")
+
+    rows = [row, row._replace(task="t2"), row._replace(pid=None, task="", note=NO_WORKER)]
+
+    assert count_workers(rows) == 1
+    assert [*view.keyed_rows(rows)] == ["1.1", "1.2", "1.3"]
+
+
+@pytest.mark.parametrize(
+    ("width", "titles"),
+    [
+        (57, "PLACE PID TASK KIND RUNNING LIMIT"),
+        (66, "PLACE PID TASK KIND RUNNING LIMIT HEARTBEAT"),
+        (100, "PLACE PID TASK KIND RUNNING LIMIT DEST HEARTBEAT"),
+    ],
+)
+def test_a_narrow_table_of_workers_keeps_the_time_limit_longest(width: int, titles: str) -> None:
+    """A pane of the wall (57 cells) has the time limit of each task; the wall has the heartbeat in
+    its pane of locks.
+    """
+    task = "a" * 8, "geoban_apply", 1.1, 30.0, True, "mx1", 2.0
+    row = WorkerRow("/x", 1, "kannader", 21187, *task)
+    head, (line,) = view.worker_table([row], width)
+
+    assert words([head]).split() == titles.split()
+    assert "30s" in words([line])
+
+
+async def test_the_expected_start_of_a_task() -> None:
+    """A task in backoff runs when it is due; without a worker, or if its store knows why it does
+    not start, its start is unknown, with the reason; a task that does not wait has none.
+    """
+    waits, dead = a_task(1, due=NOW + 25), a_task(2, State.DEAD)
+    limited = a_task(3, due=NOW - 5, extra={WAITS_KEY: ">MaxRing: all in use"})
+    place = a_place(a_memory([waits, dead]), lock=lambda: AT_WORK)
+    async with a_desk(place, first=keys.WORKERS) as desk:
+        (live,) = desk.console.sessions
+        await desk.until(lambda: live.has_readings)
+
+        found = (await outlook(live, waits, NOW)).start
+        none = (await outlook(live, dead, NOW)).start
+        stopped = (await outlook(live, limited, NOW)).start
+
+    assert (found, none) == (ExpectedStart(NOW + 25), None)
+    assert stopped == ExpectedStart(None, ">MaxRing: all in use")
+    async with a_desk(place._replace(lock=free), first=keys.WORKERS) as desk:
+        (live,) = desk.console.sessions
+        await desk.until(lambda: live.lacks_worker)
+
+        start = (await outlook(live, waits, NOW)).start
+        assert start == ExpectedStart(None, "no worker running: 3, then W starts one")

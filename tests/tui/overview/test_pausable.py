@@ -1,0 +1,534 @@
+"""The overview held still: p freezes it, comma and full stop go through the recorded past."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.model import State
+from engine.monitor.recorded_history import RecordedHistory
+from engine.monitor.recorder import (
+    OWNER_FILE,
+    SAMPLE_INTERVAL_SECONDS,
+    Recorder,
+    RecorderLocation,
+    Role,
+    UnreadableRecording,
+    read_samples,
+)
+from engine.monitor.sample_codec import RecordedSample, decode_sample
+from engine.monitor.transport_health import (
+    WINDOWS,
+    CountWindow,
+    DeliveryCounts,
+    Health,
+    TransportHealth,
+)
+from engine.operations import plans
+from engine.operations.execute import PlanRun
+from engine.operations.journal import Intent, Journal
+from tests.console_operator import Desk, clock_of
+from tests.console_places import NOW, Clock, a_task, disk_place, make_spool, put_file, some_tasks
+from tests.journaled_places import ANA, a_journaled_place, kept, seen
+from tests.nftban_queues import Run
+from tests.recorder_samples import a_sample
+from tests.tui.cli.print.test_overview import row_of
+from tests.tui.drawn_screens import settled
+from tests.tui.overview.test_screen import overview, screen_of
+from tui.overview.pausable import FrozenTime
+from tui.overview.screen import OverviewScreen
+from tui.overview.snapshot import recorded_snapshot
+from tui.session.place import Place
+from tui.session.recent_events import NO_EVENTS, EventMemory, RecentTaskEvents
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A queue on an ordinary day: 40 wait, 12 are dead."""
+    made = tmp_path / "mail.out"
+    make_spool(made, some_tasks())
+    return made
+
+
+def spot_of(root: Path) -> RecorderLocation:
+    """Where it is recorded."""
+    return RecorderLocation(f"{root}/queue/.spooldeck/recorder", f"{root}/queue/pending")
+
+
+def recorded_place(root: Path) -> Place:
+    """The queue as a place that is recorded."""
+    return disk_place(root)._replace(recording=spot_of(root))
+
+
+def record(root: Path, *moments: tuple[float, int]) -> None:
+    """What a worker wrote down before: seconds from now, and how many waited then."""
+    with closing(Recorder(spot_of(root))) as recorder:
+        for seconds, pending in moments:
+            told = recorder.write(a_sample(NOW + seconds, pending, 8))
+            assert told.role is Role.RECORDS
+
+
+PAST = [(-10.0 * n, 1000 + n) for n in (*range(1, 20), 60, 61)]
+"""Two stretches, of which one began ten minutes ago; in between is nothing."""
+
+
+@asynccontextmanager
+async def frozen(root: Path, place: Place | None = None) -> AsyncIterator[Desk]:
+    """The overview, frozen, with all at hand that was recorded."""
+    async with overview(place or recorded_place(root)) as desk:
+        await freeze(desk)
+        while looked_again(desk):
+            await desk.press("p")
+            await freeze(desk)
+        yield desk
+
+
+async def freeze(desk: Desk) -> None:
+    """Hold the screen, and wait until all is at hand that was recorded."""
+    await desk.press("p")
+    await desk.until(lambda: frozen_of(desk).is_loaded)
+
+
+def frozen_of(desk: Desk) -> FrozenTime:
+    """What the screen holds."""
+    held = screen_of(desk)._frozen
+    assert held is not None
+    return held
+
+
+def looked_again(desk: Desk) -> bool:
+    """Whether everything was being looked at again at the moment that is held, and is known now:
+    the folder that a recording makes is news."""
+    held = frozen_of(desk)
+    for live in desk.console.sessions:
+        then = held.histories[live.number].at(held.since)
+        if isinstance(then, RecordedSample) and then.due is None and live.sample().due is not None:
+            return True
+    return False
+
+
+def waiting(desk: Desk) -> str:
+    """How many tasks wait, as the line of the queue has it."""
+    return desk.cells("mail.out")[0]
+
+
+async def test_p_freezes_and_p_goes_on(root: Path) -> None:
+    """Frozen, it says so, at which time and how long ago, and nothing of it changes; p is live. A
+    comma that is pressed without freezing says how to go back; frozen, no plan is opened.
+    """
+    async with overview(recorded_place(root)._replace(recovery_command=("true",))) as desk:
+        await desk.press("comma")
+        assert "not frozen: p freezes" in desk.text
+
+        await freeze(desk)
+        assert desk.cells("mail.out")[:4] == ["40", "1", "10", "12"]
+        assert "Alerts at 09:42:08Z, 0s ago" in desk.text
+        assert "FROZEN 09:42:08Z" in desk.text.splitlines()[0]
+        put_file(root, a_task(1400, due=0.0))
+        live = desk.console.sessions[0]
+        await desk.until(lambda: live.inspector.latest.counts.get(State.PENDING) == 41)
+        clock_of(desk).now += 75
+        await desk.until(lambda: "Alerts at 09:42:08Z, 1m15s ago" in desk.text)
+        assert desk.cells("mail.out")[:4] == ["40", "1", "10", "12"]
+
+        for key, words in (
+            ("U", "frozen at 09:42:08Z: p goes live, then U"),
+            ("r", "frozen: p goes live, then r"),
+            ("full_stop", "end of the recording: p goes live"),
+        ):
+            await desk.press(key)
+            assert isinstance(desk.console.screen, OverviewScreen)
+            assert words in desk.text
+
+        await desk.press("p")
+        await desk.until(lambda: waiting(desk) == "41")
+        assert "FROZEN" not in desk.text
+
+
+async def test_a_console_sees_what_a_worker_recorded_before(root: Path) -> None:
+    """A comma is ten seconds back, a full stop on again; Esc is live. What is copied and exported
+    is of the moment that is shown.
+    """
+    await asyncio.to_thread(record, root, *PAST)
+    async with frozen(root) as desk:
+        await desk.press("comma")
+        assert desk.cells("mail.out")[:4] == ["1,001", "1", "971", "8"]
+        assert "Alerts at 09:41:58Z, 10s ago, recorded by a worker" in desk.text
+        copies = {copy.name: copy.text for copy in screen_of(desk).copies()}
+        assert "1,001" in copies["row"]
+        assert "overview --at 2026-11-20T09:41:58Z" in copies["command"]
+        sheet = screen_of(desk).export_table()
+        assert sheet is not None
+        assert {"at", "recorded", "by", "gap"} <= set(sheet.columns)
+
+        await desk.press("comma", "comma")
+        assert waiting(desk) == "1,003"
+        await desk.press("full_stop")
+        assert waiting(desk) == "1,002"
+        await desk.press("escape")
+        assert waiting(desk) == "40"
+
+
+async def test_nothing_of_now_is_among_the_past(root: Path) -> None:
+    """Alerts, lock, rates and tokens are those of then; what was not recorded says so."""
+    await asyncio.to_thread(record, root, *PAST)
+    async with frozen(root, recorded_place(root)._replace(tokens=lambda: ())) as desk:
+        await desk.press("comma")
+
+        assert "[WARN]  mail.out  12 dead, +12 in 10m" in desk.text.splitlines()[2]
+        assert desk.cells("mail.out")[6:8] == ["1.5", "2.2"]
+        assert "lock was held)" in desk.text
+        assert "mail_send 3 of 5" in desk.text
+        assert desk.text.count(" only counts recorded; known 10s later") == 1  # ages
+        for words in ("12 dead in", "TOTAL", "Processing task"):
+            assert words not in desk.text
+
+
+async def test_a_freeze_holds_what_was_on_screen(root: Path) -> None:
+    """Each line below the title of the alerts stays, whatever happens then; only a step back in
+    time shows what was recorded alone.
+    """
+
+    def panes() -> list[str]:
+        """The lines without the header, the title with the time, and the last two."""
+        return desk.text.splitlines()[2:-2]
+
+    await asyncio.to_thread(record, root, *PAST)
+    async with overview(recorded_place(root), size=(120, 40)) as desk:
+        await desk.until(lambda: "connect_timeout" in desk.text)
+        live = desk.console.sessions[0]
+        await desk.until(lambda: live.recording.role is Role.RECORDS)
+        await desk.sees("oldest in pending", "feeds_sync")  # the ages have their final height
+        await settled(desk.console, desk.pilot)
+        before = panes()
+        assert "dead 12" in desk.text.splitlines()[0]
+        await freeze(desk)
+        assert panes() == before
+        assert "dead 12" in desk.text.splitlines()[0]
+
+        put_file(root, a_task(1400, due=0.0))
+        with (root / "log" / "queue.log").open("a") as log:
+            log.write("[2026-11-20 09:42:08] [ERROR] later\n")
+        await desk.until(lambda: live.inspector.latest.counts.get(State.PENDING) == 41)
+        await desk.until(lambda: "later" in live.readings.log[-1].text)
+        assert panes() == before
+
+        await desk.press("comma")
+        # Ages, clusters, workers; the log knows the rest.
+        assert desk.text.count(" only counts recorded; known 10s later") == 3
+
+
+async def test_the_log_in_memory_shows_lines_and_kinds_of_then(root: Path) -> None:
+    """Of a time that the log in memory reaches, warnings and kinds are those up to then, and none
+    of later.
+    """
+    await asyncio.to_thread(record, root, *PAST)
+    async with overview(recorded_place(root), size=(120, 40)) as desk:
+        await desk.until(lambda: "connect_timeout" in desk.text)
+        await freeze(desk)
+        await desk.press(*["comma"] * 4)
+        assert "Alerts at 09:41:28Z" in desk.text
+        for words in ("c2c41696 moving to DLQ", "geoban_apply", "feeds_sync"):
+            assert words in desk.text
+        await desk.press("comma")
+        assert "Alerts at 09:41:18Z" in desk.text
+        assert "none until then" in desk.text
+        assert "feeds_sync  " in desk.text
+        assert "geoban_apply" not in desk.text
+        await desk.press("comma")
+        assert "no runs in the log in 10m" in desk.text
+
+
+async def test_the_journal_shows_the_operations_of_then(root: Path) -> None:
+    """Operations of a past time are those that had begun; one that had not ended was running."""
+    await asyncio.to_thread(record, root, *PAST)
+    place = a_journaled_place(root)._replace(recording=spot_of(root))
+    clock = Clock(NOW - 35)
+    tasks = await asyncio.to_thread(seen, place, State.DEAD)
+
+    def purge() -> None:
+        journal = Journal(kept(place).folder, place.root, clock)
+        plan = plans.freeze_plan("purge", tasks[:2], clock())
+        pen = journal.begin(Intent("purge", ANA), plan)
+        with closing(place.open()) as store, closing(pen):
+            run = PlanRun(store, plan, clock, pen)
+            run.step(run.open_rows)
+            clock.now = NOW - 15
+            run.finish("")
+
+    await asyncio.to_thread(purge)
+    async with overview(place, size=(200, 60)) as desk:
+        await desk.sees("ana purge 2 tasks on")
+        await freeze(desk)
+        for state in ("DONE", "RUNNING", "RUNNING"):
+            await desk.press("comma")
+            (line,) = (row for row in desk.text.splitlines() if "purge 2 tasks" in row)
+            assert state in line
+        await desk.press("comma")
+        assert "none in the last 24 hours" in desk.text
+
+
+async def test_beyond_the_log_in_memory_its_panes_say_so(root: Path) -> None:
+    """Before the log was rotated no line is known; warnings and kinds name the seconds until the
+    first known ones, kinds at the freeze: their ten minutes are never whole.
+    """
+    rotated = root / "log" / "queue.log.1"
+    rotated.touch()
+    os.utime(rotated, (NOW - 60, NOW - 60))
+    await asyncio.to_thread(record, root, *PAST)
+    async with overview(recorded_place(root), size=(120, 40)) as desk:
+        await desk.until(lambda: "connect_timeout" in desk.text)
+        await freeze(desk)
+        await desk.press(*["comma"] * 10)
+        assert "Alerts at 09:40:28Z" in desk.text
+        lines = desk.text.splitlines()
+        titles = ("Kinds", "Recent warnings")
+        kinds, warnings = (
+            next(lines[at + 1] for at, line in enumerate(lines) if title in line)
+            for title in titles
+        )
+        assert "log not read so far back; known 1m40s later" in kinds
+        assert "log not read so far back; known 40s later" in warnings
+
+
+def test_transports_of_then_are_counted_from_the_log(root: Path) -> None:
+    """A recorded sample without a transport's figures gets those of the log up to then; without the
+    log they stay unknown.
+    """
+    mail_log = root / "log" / "mail.log"
+    words = "MAIL_SEND_RESULT task_id=a status=success transport=postfix attempt=1"
+    mail_log.write_text(
+        "".join(f"[2026-11-20 09:{minute}:00] [INFO] {words}\n" for minute in (20, 35, 40, 42))
+    )
+    events = RecentTaskEvents([str(mail_log)])
+    with closing(events):
+        events.read_new(NOW)
+        memory = events.copy()
+    unknown = tuple(CountWindow(*window) for window in WINDOWS)
+    way = TransportHealth("postfix", DeliveryCounts(), unknown)
+    tape = RecordedHistory((), "mail.out", a_sample(NOW - 30)._replace(transports=(way,)))
+    place = disk_place(root)._replace(logs=(str(mail_log),))
+
+    def health(events: EventMemory) -> list[tuple[Health, list[DeliveryCounts | None]]]:
+        sending = recorded_snapshot(place, 1, tape, NOW - 20, 10, events).sending
+        assert sending is not None
+        return [
+            (one.health(0.5), [window.tally for window in one.windows])
+            for one in sending.transports
+        ]
+
+    counts = [DeliveryCounts(0, sent, 0) for sent in (0, 2, 3)]
+    assert health(memory) == [(Health.OK, counts)]
+    assert health(NO_EVENTS) == [(Health.UNKNOWN, [None, None, None])]
+
+
+async def test_a_gap_is_shown_as_one(root: Path) -> None:
+    """Where nothing was recorded there are no figures; a second comma is beyond it."""
+    await asyncio.to_thread(record, root, *PAST)
+    async with frozen(root) as desk:
+        for _ in range(30):
+            await desk.press("comma")
+            if "nothing recorded 0" in desk.text:
+                break
+        (line,) = (line for line in desk.text.splitlines() if "Alerts at" in line)
+        assert "nothing recorded 09:32:08Z to 09:38:58Z" in line
+        assert desk.cells("mail.out")[:5] == [*"????", "nothing"]
+
+        await desk.press("comma")
+        assert waiting(desk) == "1,060"
+        await desk.press("comma", "comma", "comma")
+        assert waiting(desk) == "1,061"
+        assert "start of the recording" in desk.text
+
+
+async def test_a_key_that_is_held_is_answered_without_the_disk(root: Path) -> None:
+    """No step waits for a disk: with the recording gone from it, the way back goes on."""
+    await asyncio.to_thread(record, root, *[(-10.0 * n, 2000 + n) for n in range(1, 200)])
+    async with frozen(root) as desk:
+        await asyncio.to_thread((root / "queue").rename, root / "away")
+        for _ in range(25):
+            screen_of(desk).action_earlier()
+
+        assert frozen_of(desk).at < NOW - 450  # the first steps are fine, then it is minutes
+        assert waiting(desk).startswith("2,")
+
+
+async def test_a_place_that_is_not_recorded_freezes_too(root: Path) -> None:
+    """What was on screen is held; that there is nothing before it is said."""
+    async with frozen(root, disk_place(root)) as desk:
+        assert waiting(desk) == "40"
+        assert "no recorded history of this place" in desk.text
+        await desk.press("comma", "comma", "comma")
+        assert "start of the recording" in desk.text
+
+
+# Who records
+
+
+async def test_a_console_records_while_no_worker_does(root: Path) -> None:
+    """A moment each ten seconds by its clock; a worker that comes later takes over at its end."""
+    spot = spot_of(root)
+
+    def role_of_another() -> Role:
+        with closing(Recorder(spot)) as other:
+            return other.write(a_sample(NOW + 20)).role
+
+    def found() -> list[tuple[float, int, str]]:
+        if not Path(spot.folder, OWNER_FILE).exists():
+            return []
+        samples = [
+            (moment.at, decode_sample(moment.data, "x")) for moment in read_samples(spot, 0, 4e9)
+        ]
+        return [(at, sample.counts[State.PENDING], sample.by) for at, sample in samples]
+
+    async with overview(recorded_place(root)) as desk:
+        live = desk.console.sessions[0]
+        await desk.until(lambda: live.recording.role is Role.RECORDS)
+        clock_of(desk).now += SAMPLE_INTERVAL_SECONDS
+        while len(moments := await asyncio.to_thread(found)) < 2:
+            await desk.pilot.pause(0.05)
+        assert await asyncio.to_thread(role_of_another) is Role.WATCHES
+
+    assert moments == [(NOW, 40, "a console"), (NOW + SAMPLE_INTERVAL_SECONDS, 40, "a console")]
+    assert await asyncio.to_thread(role_of_another) is Role.RECORDS
+
+
+async def test_why_nothing_is_recorded_is_said_while_frozen(root: Path) -> None:
+    """A console that may only read makes nothing in the spool; one that cannot write names why."""
+    folder = root / "queue" / ".spooldeck"
+    async with overview(recorded_place(root), read_only=True) as desk:
+        await desk.press("p")
+        await desk.until(lambda: "read only: recorder off" in desk.text)
+    assert not folder.exists()
+
+    folder.mkdir()
+    (folder / "recorder").write_text("no folder")
+    async with overview(recorded_place(root)) as desk:
+        live = desk.console.sessions[0]
+        await desk.until(lambda: live.recording.message)
+        await desk.press("p")
+        await desk.until(lambda: "recording not possible from here: " in desk.text)
+
+
+async def test_a_broken_recording_is_renewed_and_said_once(root: Path) -> None:
+    """A recording that is no database is set aside, and the line that speaks says so."""
+    folder = root / "queue" / ".spooldeck" / "recorder"
+    folder.mkdir(parents=True)
+    (folder / "ring.db").write_bytes(b"garbage" * 5000)
+    async with overview(recorded_place(root)) as desk:
+        await desk.until(lambda: "file is not a database" in desk.text or screen_of(desk)._told)
+        (words,) = screen_of(desk)._told
+        assert words.endswith("quarantined as ring.aside, new recording started")
+
+
+# ---- overview --at
+
+
+async def test_a_worker_records_and_is_seen_afterwards(root: Path, spooldeck: Run) -> None:
+    """What `queue work` wrote down is what `overview --at` prints when it has ended."""
+    spot = spot_of(root)
+    argv = [sys.executable, "-m", "tui.cli", "--root", str(root), "queue", "work"]
+    keeps = {**os.environ, "NFTBAN_QUEUE_DLQ_AUTO_RETENTION_DAYS": "99999"}  # tasks of a past date
+    worker = await asyncio.create_subprocess_exec(*argv, stderr=subprocess.PIPE, env=keeps)
+    try:
+        began = time.time()
+
+        def is_written() -> bool:
+            try:
+                return bool(read_samples(spot, 0, 4e9))
+            except UnreadableRecording:
+                return False
+
+        while not await asyncio.to_thread(is_written):
+            assert worker.returncode is None
+            await asyncio.sleep(0)
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        await worker.wait()
+
+    (first, *_) = await asyncio.to_thread(read_samples, spot, 0, 4e9)
+    assert first.at >= began - 60
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(first.at + 1))
+    ended = await asyncio.to_thread(spooldeck, "overview", str(root), "--at", at, "--json")
+    (row,) = json.loads(ended.stdout)["places"]
+    assert (row["by"], row["recorded"], row["gap"]) == ("a worker", round(first.at, 3), None)
+    assert row["tasks"]["dlq"] == 12
+    assert row["lock"]["verdict"] == "held"
+    assert row["lock"]["pid"] == worker.pid
+
+
+def test_overview_at_a_time(root: Path, spooldeck: Run) -> None:
+    """It prints the figures of then, and when that was; 1 where something deserved a look. In a gap
+    only its ends are said, and it is 2, as where a place cannot be read; no time is a usage error.
+    """
+    record(root, *PAST)
+
+    def at(*words: str) -> Any:
+        return spooldeck("overview", str(root), *words)
+
+    ended = at("--at", "2026-11-20T09:41:59Z")
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert "09:41:59Z, " in ended.stdout.splitlines()[0]
+    assert row_of(ended.stdout, "mail.out")[:4] == ["1,001", "1", "971", "8"]
+    for words in (
+        *(
+            "[WARN]  mail.out  12 dead, +12 in 10m",
+            "lock      held: PID 4711 is running",
+            "postfix",
+        ),
+        *(
+            "rate limit  mail_send 3 of 5 tokens",
+            "retention deletes the oldest of DLQ in 5d23h",
+        ),
+    ):
+        assert words in ended.stdout
+
+    gap = at("--at", "2026-11-20T09:36:00Z")
+    assert gap.returncode == 2
+    assert row_of(gap.stdout, "mail.out")[:6] == [*"????", "nothing", "recorded"]
+    assert "09:32:08Z to " in gap.stdout
+    ended = at("--at", "2026-11-20T09:36:00Z", "--json")
+    (row,) = json.loads(ended.stdout)["places"]
+    assert ended.returncode == 2
+    assert (row["recorded"], row["tasks"], row["transports"]) == (None, None, None)
+    assert (row["gap"]["after"], row["gap"]["before"]) == (NOW - 600, NOW - 190)
+
+    for options, error in (
+        (("--at", "soon"), "--at soon: expected a time such as"),
+        (
+            ("--at=-1h", "--filter", "x"),
+            "--at and --filter: only counts are recorded, not single tasks",
+        ),
+        (
+            ("--at=-1h", "--over", "3"),
+            "--at and --over: only counts are recorded, not single tasks",
+        ),
+    ):
+        ended = at(*options)
+        assert ended.returncode == 64
+        assert error in ended.stderr
+
+
+def test_status_and_overview_forecast(root: Path, spooldeck: Run) -> None:
+    """Each forecast is a line with its sentence; for programs its numbers."""
+    text = spooldeck("status", str(root)).stdout
+    forecasts = json.loads(spooldeck("status", str(root), "--json").stdout)["forecasts"]
+    (place,) = json.loads(spooldeck("overview", str(root), "--json").stdout)["places"]
+
+    assert "forecast  ETA unknown: not enough data yet" in text
+    assert "          DLQ has 12 (limit 10)" in text
+    assert forecasts["drain"]["waiting"] == 40
+    assert forecasts["dlq"]["seconds"] == 0.0
+    died = NOW - 7200 - 11 * 60
+    assert forecasts["retention"]["died"] == place["forecasts"]["retention"]["died"] == died

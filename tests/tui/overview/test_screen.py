@@ -1,0 +1,1070 @@
+"""The overview: every queue on a line, alerts, the age table, and the ways from there."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.screen import Screen
+
+from engine.formats.base.memory import MemoryTasks
+from engine.index import filter_language
+from engine.index.age_table import BOUNDS_MINUTES, AgeRow, Ages
+from engine.index.schema import Query
+from engine.locks import queue_lock
+from engine.locks.token_buckets import ALL_KINDS, BucketState, TokenBuckets
+from engine.logs.log_tail import LogLine
+from engine.logs.task_events import EventKind, TaskEvent
+from engine.model import State
+from engine.monitor.alerts import Alert, AlertKind, Goal, Level, Where
+from engine.policy import Rate
+from engine.system.host import HostFigures, read_host_figures
+from tests import console_operator
+from tests.console_operator import Desk, a_desk, clock_of, words
+from tests.console_places import (
+    NOW,
+    Clock,
+    a_memory,
+    a_place,
+    a_stuck_lock,
+    a_task,
+    disk_place,
+    make_spool,
+    put_file,
+    some_tasks,
+)
+from tests.engine.monitor.test_alerts import (
+    a_stale_lock,
+    eleven_dead,
+    metrics_are_none,
+    nothing_ran,
+    nothing_was_written,
+    write_task,
+)
+from tests.engine.monitor.test_transport_health import attempt, given_up
+from tests.lock_processes import later
+from tests.open_store import open_store
+from tests.tui.drawn_screens import settled
+from tui.format import human, keys, present, table
+from tui.groups.clusters_screen import ClustersScreen
+from tui.locks.screen import LockScreen
+from tui.log.screen import LogScreen
+from tui.operations.worker_screen import WorkerScreen
+from tui.overview import age_lines as age_view
+from tui.overview import alert_lines as alert_view
+from tui.overview import lines as view
+from tui.overview import reads as overview_reads
+from tui.overview import side_panes
+from tui.overview.age_widget import AgeTable
+from tui.overview.division import OverviewFrame, PaneNeeds, divide_screen, share_lines
+from tui.overview.lines import PlaceLine
+from tui.overview.panes import AGES, ALERTS, KINDS, LOG, QUEUES
+from tui.overview.reads import EventCounts, OverviewReads, count_events
+from tui.overview.screen import OverviewScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.page import ROW_HAS_LEFT
+from tui.session.place import Place
+from tui.task.screen import TaskScreen
+from tui.transports.screen import TransportsScreen
+from tui.widgets.picker import Picker
+
+RED = "\x1b[31mred"
+
+
+class Going(Clock):
+    """A clock that goes by itself, and is put forward besides."""
+
+    def __call__(self) -> float:
+        """Epoch seconds UTC."""
+        return time.time() + self.now
+
+
+def screen_of(desk: Desk) -> OverviewScreen:
+    """The overview, which is on top."""
+    screen = desk.console.screen
+    assert isinstance(screen, OverviewScreen)
+    return screen
+
+
+@asynccontextmanager
+async def overview(*places: Place, **fields: Any) -> AsyncIterator[Desk]:
+    """The console on its overview, in OBSERVE, once its places are known and their tasks are
+    counted by age, where there are any.
+    """
+    fields = {"first": keys.OVERVIEW, "start_armed": False, **fields}
+    async with console_operator.a_desk(*places, **fields) as desk:
+        latest = desk.console.sessions[0].inspector.latest
+        if sum(latest.counts.values()) and not latest.unavailable:
+            await desk.until(lambda: table_of(desk).count is not None)
+        yield desk
+
+
+def table_of(desk: Desk) -> AgeTable:
+    """The age table."""
+    return screen_of(desk).query_one(AgeTable)
+
+
+async def focus(desk: Desk, pane: str) -> None:
+    """Press Tab until that pane has the cursor: panes without rows yet are skipped."""
+    await desk.until(lambda: screen_of(desk)._can_focus(pane))
+    while screen_of(desk)._pane != pane:
+        await desk.press("tab")
+
+
+@pytest.fixture(autouse=True)
+def retries_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that cannot be read is tried again soon."""
+    for module in ("index_sync", "folder_watch"):
+        monkeypatch.setattr(f"engine.live.{module}.RETRY_SECONDS", 0.1)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """A queue on an ordinary day."""
+    root = tmp_path / "mail.out"
+    make_spool(root, some_tasks())
+    return root
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    """A queue in which all is well: nothing was ever in it."""
+    root = tmp_path / "idle"
+    make_spool(root, [])
+    shutil.rmtree(root / "metrics")
+    (root / "log" / "queue.log").unlink()
+    return root
+
+
+# Queues
+
+
+async def test_a_line_for_each_queue(spool: Path, empty: Path) -> None:
+    """Each place is a line with the counts of its folders, in the order given; more files are more;
+    a digit leads to the place under the cursor.
+    """
+    async with overview(disk_place(spool), disk_place(empty)) as desk:
+        wanted = ["40", "1", "10", "12", "0", "23h47m"]
+        await desk.until(lambda: desk.cells("mail.out")[:6] == wanted)
+        assert desk.cells("QUEUE")[:6] == ["PEND", "WORK", "RETRY", "DLQ", "HELD", "OLDEST"]
+        await desk.until(lambda: desk.cells("idle")[:6] == [*"00000", "-"])
+        lines = desk.text.splitlines()
+        first = next(at for at, line in enumerate(lines) if "QUEUE " in line) + 1
+        assert [line[3:].split()[0] for line in lines[first : first + 2]] == ["mail.out", "idle"]
+
+        put_file(empty, a_task(1400, due=0.0))
+        await desk.until(lambda: desk.cells("idle")[:6] == ["1", *"0000", "40m"])
+
+        await focus(desk, QUEUES)
+        await desk.press("j")
+        await desk.opens(QueueScreen, "4")
+        await desk.until(lambda: "[DLQ 0]" in desk.text)
+        assert "> idle" in desk.text
+
+
+async def test_rates_and_drain_are_known_after_a_while(spool: Path) -> None:
+    """What came, what left and when the queue is empty is ? at first, and then what was seen."""
+
+    async with overview(disk_place(spool)) as desk:
+        live, clock = desk.console.sessions[0], clock_of(desk)
+        await desk.until(lambda: desk.cells("mail.out")[6:9] == ["?", "?", "?"])
+        paths = sorted((spool / "queue" / "pending").iterdir())
+        for left in range(1, 5):
+            paths[left].unlink()
+            while live.inspector.latest.departed < left:
+                await desk.pilot.pause(0.02)
+            clock.now += 3
+            await desk.until(lambda: live.count_samples[-1][0] == clock.now)
+
+        await desk.until(lambda: desk.cells("mail.out")[6:8] == ["0.0", "0.3"])
+        clock.now += 1
+        await desk.until(lambda: desk.cells("mail.out")[8].startswith(("1m", "2m")))
+
+
+async def test_a_screen_that_is_taken_down_paints_nothing(spool: Path) -> None:
+    """A paint while its parts are removed, one after the other, paints nothing and is no error:
+    what it asks for comes from other threads, so that can be at any moment.
+    """
+    async with overview(disk_place(spool)) as desk:
+        screen = screen_of(desk)
+        painted = 0
+
+        async def paint_on() -> None:
+            nonlocal painted
+            while screen.children:
+                screen._pane_set.frame = OverviewFrame()  # as if it had to be divided again
+                screen.paint()
+                painted += 1
+                await asyncio.sleep(0)
+
+        painting = asyncio.ensure_future(paint_on())
+        await asyncio.sleep(0)
+        await screen.remove()
+        await painting
+
+        assert painted > 1
+
+
+async def test_a_queue_that_cannot_be_read_is_a_line_with_the_reason(spool: Path) -> None:
+    """Not zeros but ? and why; the alert is on top, and all is well again when the folder is."""
+    async with overview(disk_place(spool)) as desk:
+        (spool / "queue").rename(spool / "away")
+        await desk.until(lambda: desk.cells("mail.out")[:4] == ["?"] * 4)
+        await desk.sees("no queue")
+        await desk.until(lambda: "[CRIT]  mail.out  cannot be read" in desk.text)
+
+        (spool / "away").rename(spool / "queue")
+        await desk.until(lambda: desk.cells("mail.out")[0] == "40")
+        await desk.until(lambda: "[CRIT]" not in desk.text)
+
+
+async def test_only_the_clock_is_painted_where_nothing_happens(spool: Path) -> None:
+    """A second later the first line is another, and no other line is."""
+    async with overview(disk_place(spool)) as desk:
+        await desk.until(lambda: "23h47m" in desk.text and "Backlog" in desk.text)
+        before = desk.text.splitlines()
+        clock_of(desk).now += 1
+        await desk.until(lambda: "09:42:09Z" in desk.text)
+
+        after = desk.text.splitlines()
+        assert [y for y, line in enumerate(before) if line != after[y]] == [0]
+
+
+# Alerts
+
+
+def a_lost_folder(root: Path) -> None:
+    """No folder for what waits."""
+    (root / "queue" / "pending").rmdir()
+
+
+def a_broken_file(root: Path) -> None:
+    """A file that is no task."""
+    (root / "queue" / "pending" / "broken.task").write_text("TASK_ID=$(id)\n")
+
+
+def a_failing_transport(root: Path) -> None:
+    """Five mails that curl could not send."""
+    shift = NOW - time.time()
+    lines = [attempt(shift + 60, "curl") + given_up(shift + 59, "421 later", "curl")] * 5
+    (root / "log" / "mail.log").write_text("".join(lines))
+
+
+ALL: list[tuple[Callable[[Path], None], str, type, str]] = [
+    (eleven_dead, "11 dead", QueueScreen, "[DLQ 11]"),
+    (a_broken_file, "1 problem", QueueScreen, "broken.task"),
+    (nothing_ran, "nothing has run for 31m", QueueScreen, "[pending 1]"),
+    (a_stale_lock, "stale lock: PID", LockScreen, "STALE"),
+    (a_failing_transport, "curl failed 100% of 5 mails in 10m", TransportsScreen, "curl"),
+    (nothing_was_written, "queue.prom not written for 31m", QueueScreen, "[pending"),
+    (metrics_are_none, "queue.prom: cannot parse", QueueScreen, "[pending"),
+    (
+        a_lost_folder,
+        "cannot be read",
+        QueueScreen,
+        "Retried every second; the list returns automatically.",
+    ),
+]
+
+
+def files_of(root: Path) -> dict[Path, bytes | None]:
+    """Each file of a folder with its bytes, and each folder."""
+    return {p: p.read_bytes() if p.is_file() else None for p in sorted(root.rglob("*"))}
+
+
+def mend(root: Path, before: dict[Path, bytes | None]) -> None:
+    """Make a folder what it was."""
+    for path in sorted(root.rglob("*"), reverse=True):
+        if path not in before:
+            path.rmdir() if path.is_dir() else path.unlink()
+    for path, data in before.items():
+        if data is None:
+            path.mkdir(exist_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "text", "kind", "shows"), ALL, ids=[spoil.__name__ for spoil, *_ in ALL]
+)
+async def test_an_alert_for_a_spool_that_deserves_it(
+    empty: Path, spoil: Callable[[Path], None], text: str, kind: type, shows: str
+) -> None:
+    """Where all is well nothing is said; an alert is on top, two keys lead from it to where it can
+    be understood, and once its cause is mended it is gone.
+    """
+    log = empty / "log" / "mail.log"
+    log.touch()
+    place = disk_place(empty, clock=time.time)
+    place = place._replace(logs=(*place.logs, str(log)), recovery_command=("true",))
+    async with overview(place, clock=Going(0.0)) as desk:
+        await desk.until(lambda: "no alerts" in desk.text)
+        before = files_of(empty)
+        alert = text.split(" for ")[0]
+        await asyncio.to_thread(spoil, empty)
+        # For so long it must have been so: a run that just began has its task in work as well.
+        clock_of(desk).now += 6
+        await desk.until(lambda: f"idle  {alert}" in desk.text)
+        row = next(line for line in desk.text.splitlines() if f"idle  {alert}" in line)
+        while not row.startswith(">"):
+            await desk.press("j")
+            row = next(line for line in desk.text.splitlines() if f"idle  {alert}" in line)
+
+        await desk.opens(kind, "enter")
+        await desk.until(lambda: shows in desk.text)
+        await desk.opens(OverviewScreen, "q")
+
+        mend(empty, before)
+        if "in 10m" in text:
+            clock_of(desk).now += 7200  # what was sent is remembered for as long
+        await desk.until(lambda: alert not in desk.text)
+
+
+async def test_u_frees_the_lock_whose_alert_shows_it() -> None:
+    """With the cursor on an older alert of another place, U opens the lock of the alert that shows
+    the key; with the cursor on a place with a lock alert, that one."""
+    ill = a_place(a_memory([]), name="ill", lock=a_stuck_lock, recovery_command=("true",))
+    other = ill._replace(name="other")
+    dead = a_place(a_memory(some_tasks(dead=40)), name="dead", recovery_command=("true",))
+    async with a_desk(dead, ill, other, first=keys.OVERVIEW) as desk:
+        await desk.opens(OverviewScreen)
+        await desk.until(lambda: "Alerts 3" in desk.text)
+        await desk.press("G")
+        await desk.until(lambda: "acts on dead" in desk.text)
+        assert (await desk.opens(LockScreen, "U"))._live.name == "ill"
+        await desk.opens(OverviewScreen, "escape")
+        await desk.press("g", "j")
+        await desk.until(lambda: "acts on other" in desk.text)
+        assert (await desk.opens(LockScreen, "U"))._live.name == "other"
+
+
+async def test_a_stuck_lock_is_on_top(empty: Path) -> None:
+    """A process that holds the lock and has not moved for 47 minutes is the first thing said."""
+    ago = later(-2820)
+    path = str(empty / "run" / "queue.lock")
+    lock = await asyncio.to_thread(queue_lock.acquire_lock, path, 1200, ago["clock"], ago["uptime"])
+    write_task(empty, "pending", 1, age=7300)
+    try:
+        async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as desk:
+            wanted = "[CRIT]  idle  lock STUCK 4"
+            await desk.until(lambda: wanted in desk.text.splitlines()[2])
+            await desk.until(
+                lambda: "Alerts 2 " in desk.text and "stuck 1" in desk.line("top-line")
+            )
+    finally:
+        await asyncio.to_thread(lock.release)
+
+
+async def test_a_freed_lock_without_a_worker_is_an_alert(empty: Path) -> None:
+    """If a stuck lock is freed and no worker takes it, an alert says so and the row is STALLED."""
+    ago = later(-2820)
+    path = str(empty / "run" / "queue.lock")
+    lock = await asyncio.to_thread(queue_lock.acquire_lock, path, 1200, ago["clock"], ago["uptime"])
+    for number in range(3):
+        write_task(empty, "pending", number, age=7300)
+    async with overview(disk_place(empty, clock=time.time), clock=Going(0.0)) as desk:
+        await desk.sees("lock STUCK")
+        await asyncio.to_thread(lock.release)
+        await desk.until(lambda: "lock STUCK" not in desk.text)
+        clock_of(desk).now += 6  # a worker may be about to take it
+        await desk.until(lambda: "[CRIT]  idle  nothing has run for 2h" in desk.text)
+        assert "STALLED" in desk.text
+
+
+# Ages
+
+
+@pytest.fixture
+def kinds() -> MemoryTasks:
+    """Tasks of many ages and kinds, some of whose names mean something in a filter."""
+    names = ("feeds_sync", "mail_send", "a|b", 'say "no"', "!not")
+    tasks = [
+        a_task(n, created=NOW - 60.0 * (2**n % 2047), due=0.0, kind=names[n % 5], error="")
+        for n in range(40)
+    ]
+    dead = [a_task(100 + n, State.DEAD, error=f"550 no user u{n % 2}x") for n in range(3)]
+    return a_memory(tasks + dead)
+
+
+async def test_each_cell_is_the_filter_that_it_opens(kinds: MemoryTasks) -> None:
+    """Whatever cell is opened, the queue shows as many rows as the cell said, odd names or not."""
+    async with overview(a_place(kinds, name="many")) as desk:
+        inspector = desk.console.sessions[0].inspector
+        wrong = []
+        for by, names in product(("kind", "error"), (6, 3)):
+            ages = await inspector.tallies.ages(Query(State.PENDING), by, NOW)
+            for row, column in product(
+                age_view.row_cells(ages, names), range(len(BOUNDS_MINUTES) + 2)
+            ):
+                spot = row._replace(column=column)
+                text = age_view.cell_filter(ages, spot, names)
+                counted = age_view.row_at(ages, spot, names)
+                assert counted is not None
+                found = await inspector.queries.count(
+                    Query(State.PENDING, filter_language.parse_filter(text))
+                )
+                if found != age_view.cell_count(counted, column):
+                    wrong.append((text, age_view.cell_count(counted, column), found))
+
+        assert wrong == []
+
+
+async def test_a_pane_without_room_for_its_rows_counts_those_it_shows(kinds: MemoryTasks) -> None:
+    """The title of the kinds has the number shown and that of all."""
+    async with overview(a_place(kinds, name="many"), size=(120, 32)) as desk:
+        await desk.until(lambda: re.search(r"Kinds \d+", desk.text))
+        await settled(desk.console, desk.pilot)
+        (title,) = re.findall(r"Kinds (\d+) of (\d+)", desk.text)
+        lines = desk.text.splitlines()
+        top = next(at for at, line in enumerate(lines) if "Kinds" in line)
+        end = next(at for at in range(top + 1, len(lines)) if lines[at].startswith("+-"))
+        assert int(title[0]) == end - top - 2 < int(title[1])
+
+
+async def test_the_table_is_gone_through_and_turned(kinds: MemoryTasks) -> None:
+    """The table begins with what has most to show; x makes rows of the next, of the dead too; the
+    cursor goes from cell to cell, and Enter shows the queue with just the tasks of one.
+    """
+    async with overview(a_place(kinds, name="many")) as desk:
+        for title in ("pending by kind", "dead by kind", "dead by error"):
+            await desk.sees(f"Ages: many, {title} ")
+            await desk.until(lambda: table_of(desk).count is not None)
+            await desk.press("x")
+        await desk.sees("pending by kind")
+        await desk.until(lambda: table_of(desk).count is not None)
+
+        await focus(desk, AGES)
+        await desk.press("j", "l", "right", "right")
+        count, text = table_of(desk).count, table_of(desk).filter
+        assert count
+        assert text.endswith("age>=10m age<20m")
+        tasks = "1 task" if count == 1 else f"{count} tasks"
+        assert f"10 to 20 min: {tasks}" in desk.text
+        await desk.opens(QueueScreen, "enter")
+        await desk.until(lambda: f"row 1 of {count}" in desk.text)
+        assert f"filter {text}" in desk.text
+        await desk.opens(OverviewScreen, "escape", "escape")
+
+
+async def test_the_cursor_stays_on_its_name(kinds: MemoryTasks) -> None:
+    """Rows change places when their numbers do; the cursor goes along with the name."""
+    async with overview(a_place(kinds, name="many")) as desk:
+        await desk.sees("Ages: many, pending by kind")
+        await focus(desk, AGES)
+        await desk.press("j", "j", "l")
+        before = table_of(desk).current_cell
+        assert before.name
+        with kinds.condition:
+            for number in range(60):
+                late = a_task(200 + number, created=NOW - 60, due=0.0, kind="late")
+                kinds.put(("", late.id), late)
+        await desk.until(lambda: "late" in desk.text)
+
+        assert table_of(desk).current_cell == before
+
+
+async def test_the_rows_stay_those_of_one_field(kinds: MemoryTasks) -> None:
+    """If all kinds but one have left, the rows are still kinds: only x changes what they are."""
+    async with overview(a_place(kinds, name="many")) as desk:
+        await desk.sees("Ages: many, pending by kind")
+        with kinds.condition:
+            for number, (key, task) in enumerate(list(kinds.tasks.items())):
+                if task.state is State.PENDING:
+                    error = ("421 later", "550 5.1.1 user unknown")[number % 2]
+                    kinds.put(key, task._replace(kind="late", error=error))
+        await desk.until(lambda: "late" in desk.text and "say" not in desk.text)
+        late = a_task(200, created=NOW - 60, due=0.0, kind="late")
+        with kinds.condition:
+            kinds.put(("", late.id), late)
+        await desk.until(lambda: re.search(r"TOTAL +41 ", desk.text))
+        assert "Ages: many, pending by kind" in desk.text
+
+
+async def test_a_table_older_than_its_row_shows_its_age(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If tasks were counted by age long before the row above, the heading says how old that is."""
+    async with overview(disk_place(spool)) as desk:
+        monkeypatch.setattr(OverviewReads, "is_due", lambda reads, live: False)
+        put_file(spool, a_task(1400, due=0.0))
+        await desk.until(lambda: desk.cells("mail.out")[:1] == ["41"])
+        assert "s old" not in desk.text
+        clock_of(desk).now += 30
+        await desk.until(lambda: "30s old" in desk.text)
+        assert desk.cells("mail.out")[:1] == ["41"]
+
+
+# Around it
+
+
+async def test_tab_goes_round_and_the_last_warnings_are_shown(spool: Path) -> None:
+    """Tab leads from the alerts to the queues, the ages, the log and back. Of the logs only
+    warnings are shown, the latest last, and what is foreign in it does nothing.
+    """
+    async with overview(disk_place(spool)) as desk:
+        await desk.until(lambda: "[WARN]  mail.out  " in desk.text)
+        panes = []
+        for _ in range(5):
+            panes.append(screen_of(desk)._pane)
+            await desk.press("tab")
+        assert panes == [ALERTS, QUEUES, AGES, LOG, ALERTS]
+
+        await desk.until(lambda: "moving to DLQ" in desk.text)
+        assert "[INFO]" not in desk.text
+        assert "Task completed" not in desk.text
+        with (spool / "log" / "queue.log").open("a") as log:
+            log.write(f"[2026-11-20 09:42:00] [ERROR] {RED} is what it said\n")
+        await desk.until(lambda: "is what it said" in desk.text)
+        desk.assert_inert()
+
+
+def test_a_failed_attempt_is_one_warning() -> None:
+    """Its error comes first, with what follows for the task; a line of another place, of another
+    task or without an error stays as it is.
+    """
+    lines = [
+        ("a", "ERROR", "Task failed: t1 (mail_send): 550 unknown"),
+        ("a", "ERROR", "Task failed: t2 (mail_send): 421 later"),
+        ("b", "WARN", "Task t1 failed (attempt 1/3), retry in 60s"),
+        ("a", "WARN", "Task t2 failed (attempt 1/3), retry in 60s"),
+        ("a", "ERROR", "Task t1 exhausted retries (3/3), moving to DLQ"),
+        ("a", "WARN", "queue.prom: not writable"),
+    ]
+
+    joined = view.join_failures((name, LogLine(1.0, lv, text, "q")) for name, lv, text in lines)
+
+    assert [(one.place, one.line.level, one.text) for one in joined] == [
+        ("a", "ERROR", "t1 DLQ: 550 unknown"),
+        ("a", "WARN", "t2 retry: 421 later"),
+        ("b", "WARN", "Task t1 failed (attempt 1/3), retry in 60s"),
+        ("a", "WARN", "queue.prom: not writable"),
+    ]
+
+
+def test_a_joined_failure_leads_to_its_line_in_the_log() -> None:
+    """Enter searches for the line as the log has it, not for the joined text on screen."""
+    failed = LogLine(1.0, "ERROR", "Task failed: t1 (mail_send): 550 unknown", "q")
+    dead = LogLine(1.0, "ERROR", "Task t1 exhausted retries (3/3), moving to DLQ", "q")
+
+    (row,) = side_panes.log_rows([("a", [failed, dead])], 80, 10, 0).rows
+
+    assert "t1 DLQ: 550 unknown" in words([row.line])
+    assert row.target.line == dead.text
+
+
+def test_more_dead_tasks_become_too_many_in_the_same_row() -> None:
+    """An alert of growth and one of the limit have one identity, so that the cursor stays."""
+    goal = Goal("/srv/a", Where.STATE, State.DEAD)
+    growing, dead = (
+        Alert(Level.WARN, kind, "11 dead", None, goal)
+        for kind in (AlertKind.GROWING, AlertKind.DEAD)
+    )
+    assert alert_view.alert_key(growing) == alert_view.alert_key(dead)
+
+
+async def test_no_key_acts_on_a_resolved_alert(spool: Path) -> None:
+    """An alert that is resolved under the cursor stays as a departed row: no other alert moves
+    there, and keys that act on its place are refused until the cursor moves.
+    """
+    other = a_place(a_memory([a_task(number, State.DEAD) for number in range(12)]))
+    async with overview(disk_place(spool), other) as desk:
+        screen = screen_of(desk)
+        await desk.until(lambda: desk.text.count("12 dead") == 2)
+        while "mail.out  12 dead" not in next(
+            (line for line in desk.text.splitlines() if line.startswith(">")), ""
+        ):
+            await desk.press("j")
+        for path in (spool / "queue" / "dlq").iterdir():
+            path.unlink()
+        await desk.until(lambda: "no longer here" in desk.text)
+        for key in ("c", "C", "U", "W", "enter"):
+            await desk.press(key)
+            assert desk.console.screen is screen
+        assert ROW_HAS_LEFT in desk.text
+        assert screen._here.number == 1
+        await desk.press("g", "G")
+        await desk.opens(ClustersScreen, "c")
+
+
+async def test_a_key_waits_until_the_place_under_the_cursor_was_seen(empty: Path) -> None:
+    """If the cursor goes by itself to the alert of another place, the first key within a second is
+    refused, and the same key pressed again acts on it.
+    """
+    eleven_dead(empty)
+    other = a_place(a_memory([a_task(number, State.DEAD) for number in range(12)]))
+    async with overview(disk_place(empty), other) as desk:
+        screen = screen_of(desk)
+        await desk.until(lambda: "12 dead" in desk.text and "11 dead" in desk.text)
+        clock_of(desk).now += 2
+        await desk.until(lambda: screen._pane == ALERTS and screen._here.number == 1)
+        for path in (empty / "queue" / "dlq").iterdir():
+            path.unlink()
+        await desk.until(lambda: screen._here.number == 2)
+        await desk.press("c")
+        assert desk.console.screen is screen
+        assert "came under the cursor: press again" in desk.text
+        await desk.opens(ClustersScreen, "c")
+
+
+async def test_no_key_acts_on_a_row_that_has_left() -> None:
+    """While the row of the focused pane is gone, its place stays on display and no key acts on the
+    place of another row.
+    """
+    places = [a_place(a_memory(some_tasks()), name=f"/srv/{name}") for name in ("one", "two")]
+    async with overview(*places, size=(200, 60)) as desk:
+        screen = screen_of(desk)
+        reads, pane = screen._reads._found, screen._pane_set.rows["clusters"]
+        await desk.until(lambda: len(pane.rows) == 6)
+        await focus(desk, "clusters")
+        while screen._here.number != 2:
+            await desk.press("j")
+        reads[2] = reads[2]._replace(clusters=())
+        await desk.until(lambda: pane.is_gone)
+        assert screen._here.number == 2
+        for key in ("c", "C", "U", "W", "enter"):
+            await desk.press(key)
+            assert desk.console.screen is screen
+        assert ROW_HAS_LEFT in desk.text
+
+
+async def test_a_pane_that_loses_its_rows_loses_the_title_too(spool: Path) -> None:
+    """One paint moves cursor and title from a pane without rows to the queues."""
+    async with overview(disk_place(spool), size=(120, 40)) as desk:
+        screen = screen_of(desk)
+        await focus(desk, "clusters")
+        screen._reads._found[1] = screen._reads._found[1]._replace(clusters=())
+        screen.paint()
+        assert screen._pane == QUEUES
+        assert screen._pane_set.queues.has_class("-focused")
+        assert not screen._pane_set.rows["clusters"].has_class("-focused")
+
+
+async def test_each_alert_of_dead_tasks_names_its_clusters(spool: Path) -> None:
+    """Also the alert of a place that is not under the cursor."""
+    other = a_place(a_memory(some_tasks(pending=0, active=0)))
+    async with overview(other, disk_place(spool)) as desk:
+        await desk.until(lambda: desk.text.count("12 dead in 3 clusters") == 2)
+        await desk.press("tab")
+        assert screen_of(desk)._here.number == 1
+        put_file(spool, a_task(1400, State.DEAD)._replace(error="552 mailbox full"))
+        await desk.until(lambda: "13 dead in 4 clusters" in desk.text)
+
+
+async def test_an_alert_of_dead_tasks_leads_to_their_clusters(spool: Path) -> None:
+    """The alert names the number of clusters once they are counted; `c` opens them."""
+    async with overview(disk_place(spool)) as desk:
+        await desk.until(lambda: "12 dead in 3 clusters" in desk.text)
+        line = next(line for line in desk.text.splitlines() if "12 dead in" in line)
+        assert line.split()[-2:] == ["c", "clusters"]
+        await desk.opens(ClustersScreen, "c")
+        await desk.sees("Clusters 3, failed 12")
+
+
+async def test_a_place_without_a_worker_is_started_from_its_alert(empty: Path) -> None:
+    """The alert of due tasks without a worker has the key `W`, which opens the plan to start one
+    at its place; where the console cannot start one, Enter leads to the workers.
+    """
+    write_task(empty, "pending", 1, age=60)
+    place = disk_place(empty, clock=time.time)
+    for command, step in ((("true",), "W start worker"), ((), "Enter workers")):
+        async with overview(
+            place._replace(worker_command=command), size=(100, 24), clock=Going(0.0)
+        ) as desk:
+            await desk.until(lambda: "no worker running, 1 task is due" in desk.text)
+            await desk.sees(step)
+            if command:
+                await desk.opens(WorkerScreen, "W")
+                await desk.sees("idle")
+
+
+@pytest.mark.parametrize(
+    ("pane", "kind", "texts"),
+    [
+        (KINDS, QueueScreen, ("filter kind=mail_send", "[pending 40]")),
+        (LOG, LogScreen, ("log line of this error", "moving to DLQ")),
+        ("clusters", QueueScreen, ("filter cluster=F-", "[DLQ 12]")),
+        ("workers", TaskScreen, ("0000000c feeds_sync", "[WORK]")),
+        ("transports", TransportsScreen, ("> {key}",)),
+    ],
+)
+async def test_enter_opens_the_row_of_a_pane(
+    spool: Path, pane: str, kind: type[Screen[Any]], texts: tuple[str, ...]
+) -> None:
+    """Tab leads to each pane with rows; its cursor moves in the room that it has, and Enter opens
+    what the row is about.
+    """
+    async with overview(disk_place(spool), size=(120, 40)) as desk:
+        screen = screen_of(desk)
+        await desk.until(lambda: screen._can_focus("clusters") and screen._can_focus("transports"))
+        await focus(desk, pane)
+        await desk.press("G")
+        key = screen._pane_set.rows[pane].key
+        await desk.opens(kind, "enter")
+        await desk.sees(*(text.format(key=key) for text in texts))
+
+
+async def test_rows_beyond_the_room_of_a_pane_scroll(spool: Path) -> None:
+    """Of more warnings than its pane has lines the last one is shown, and k leads to the first."""
+    with (spool / "log" / "queue.log").open("a") as log:
+        log.writelines(f"[2026-11-20 09:42:{n:02}] [WARN] warning {n}\n" for n in range(30))
+    async with overview(disk_place(spool), size=(80, 24)) as desk:
+        await desk.until(lambda: "warning 29" in desk.text)
+        assert "warning 5\n" not in desk.text
+        await desk.press("shift+tab", *"k" * 24)
+        assert "warning 5\n" in desk.text
+        assert "warning 29" not in desk.text
+
+
+async def test_tokens_are_shown(empty: Path) -> None:
+    """What may be sent now is a line, and less after something was; also while it is paused."""
+    clock = Clock(NOW)
+    buckets = TokenBuckets(
+        str(empty / "run" / "b"), {"mail_send": Rate.with_default_burst(60)}, clock
+    )
+    await asyncio.to_thread(buckets.spend, "mail_send")
+    async with overview(
+        disk_place(empty)._replace(tokens=buckets.read_states), clock=clock
+    ) as desk:
+        await desk.until(lambda: "rate limit  mail_send 0 of 5 tokens, next 09:43:08Z" in desk.text)
+        clock.now += 120
+        await desk.until(lambda: "rate limit  mail_send 2 of 5 tokens, next 09:45:08Z" in desk.text)
+
+    line = view.tokens_line((BucketState(ALL_KINDS, 3, 5, NOW, 60, paused=True),), 80)
+    assert words([line]).strip() == "rate limit  all kinds 3 of 5 tokens, paused"
+
+
+async def test_hostile_names_are_inert(tmp_path: Path) -> None:
+    """Names of places, kinds and errors that hold control characters act on no terminal."""
+    root = tmp_path / f"a{RED}"
+    make_spool(root, [a_task(n, kind=f"k{n}", error=f"{RED}\u202e") for n in range(2)])
+    async with overview(disk_place(root)) as desk:
+        await desk.until(lambda: "[31mred" in desk.text)
+        desk.assert_inert()
+
+
+async def test_every_size(spool: Path, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the size, the queues are there if there is room for them, and nothing overflows; a
+    terminal that became wide enough shows at the side what was not counted before.
+    """
+    monkeypatch.setattr(overview_reads, "UNCHANGED_READ_SECONDS", math.inf)
+
+    titles = ("Clusters", "Transports", "3 Workers", "Kinds", "last 10m")
+
+    def is_painted(width: int, height: int) -> bool:
+        wanted = titles if width >= 120 else ("out",) if width >= 20 else ()
+        fits = len(desk.text.splitlines()) <= height
+        return fits and all(word in desk.text for word in wanted)
+
+    async with overview(disk_place(spool), disk_place(empty)) as desk:
+        await desk.press("tab", "x", "l", "j", "shift+tab")
+        screen_of(desk).query_one("#queues", Picker).move("first")
+        for size in ((200, 60), (120, 40), (60, 15), (20, 5), (30, 8), (160, 50), (1, 1)):
+            await desk.pilot.resize_terminal(*size)
+            await desk.until(partial(is_painted, *size))
+
+
+# Values
+
+
+NUMBERS = st.integers(0, 40)
+
+
+NEEDS = st.builds(
+    PaneNeeds,
+    *(NUMBERS, NUMBERS, NUMBERS, st.integers(0, 4), NUMBERS, NUMBERS),
+    st.dictionaries(st.sampled_from("abcdefg"), NUMBERS, min_size=1),
+)
+
+
+@given(st.integers(1, 250), st.integers(1, 80), NEEDS)
+def test_the_panes_fill_the_screen(width: int, height: int, needs: PaneNeeds) -> None:
+    """No pane has a negative height, and together with the header they never overflow; columns
+    side by side have the same height.
+    """
+    parts = divide_screen(width, height, needs)
+
+    heights = (parts.alerts, parts.upper, parts.log, parts.next, parts.hints)
+    assert min(*heights, parts.ages, parts.kinds, *parts.sides.values(), 9) >= 0
+    assert 1 + sum(heights) <= max(height, 1)
+    assert height < 2 or 1 + sum(heights) == height
+    assert sum(parts.sides.values()) == (parts.upper + parts.log if parts.is_wide else 0)
+    assert sum(parts.graphs) == (parts.upper if parts.is_wall else 0)
+    assert parts.left_width + parts.middle_width <= width
+
+
+def test_a_pane_gets_what_it_wants_if_there_is_room() -> None:
+    """Each pane has its lines and the filler the rest; without room all are cut by the same number
+    of lines, and the last ones are hidden before others are too low to show a row.
+    """
+    wanted = {"a": 10, "b": 4, "c": 6}
+
+    assert share_lines(30, wanted) == {"a": 10, "b": 4, "c": 16}
+    assert share_lines(30, wanted, "a") == {"a": 20, "b": 4, "c": 6}
+    assert share_lines(14, wanted) == {"a": 5, "b": 4, "c": 5}
+    assert share_lines(7, wanted, "a") == {"a": 4, "b": 3, "c": 0}
+    assert share_lines(2, wanted) == {"a": 0, "b": 0, "c": 0}
+
+
+def test_the_reference_screen_names_what_ages() -> None:
+    """At 80x24 the age table names the two greatest, however many queues there are."""
+    for queues, alerts, outlook in product(range(1, 12), range(9), range(3)):
+        parts = divide_screen(80, 24, PaneNeeds(queues, alerts, 9, outlook))
+        names = parts.inside(parts.ages) - 3  # titles, the total, how to read
+        assert names >= 3
+        assert parts.log >= 2  # its rule and the last warning
+
+
+def test_the_greatest_is_named_before_the_others_are_counted() -> None:
+    """With room for one line below the total it is the greatest one's, not that of all together."""
+    counts = {"a": 9, "b": 4, "c": 2, "d": 1}
+    rows = tuple(AgeRow(name, (count,) + (0,) * 9) for name, count in counts.items())
+    table = Ages("kind", rows, AgeRow("TOTAL", (16,) + (0,) * 9), 0)
+
+    for names, shown in enumerate(
+        (
+            ["TOTAL"],
+            ["TOTAL", "a"],
+            ["TOTAL", "a", "(other 3)"],
+            ["TOTAL", "a", "b", "(other 2)"],
+            ["TOTAL", "a", "b", "c", "d"],
+            ["TOTAL", "a", "b", "c", "d"],
+        )
+    ):
+        spots = age_view.row_cells(table, names)
+        assert [age_view.row_label(table, spot, names) for spot in spots] == shown
+
+
+@given(st.integers(0, 10**9), st.integers(3, 8))
+def test_a_count_is_whole_or_rounded_to_a_named_unit(number: int, width: int) -> None:
+    """A count fits its width: all digits, or at most three with a unit and rounded."""
+    text = human.format_count(number, width)
+
+    assert len(text) <= width
+    scale = {"k": 1e3, "M": 1e6, "G": 1e9}.get(text[-1], 0)
+    if not scale:
+        assert text == ">99" or text.replace(",", "") == str(number)
+    else:
+        unit = scale / 10 ** len(text[:-1].partition(".")[2])
+        assert abs(float(text[:-1]) * scale - number) <= unit * 0.51
+
+
+def test_held_tasks_are_never_in_a_column_that_is_dropped() -> None:
+    """Where long names need room, HELD is dropped only if no place has held tasks."""
+    words = {State.PENDING: "pending", State.ACTIVE: "work", State.HELD: "held", State.DEAD: "dlq"}
+
+    def head(held: int) -> str:
+        counts = {State.PENDING: 7, State.HELD: held}
+        place = PlaceLine(1, "a-place-with-a-long-name", words, counts, complete=True)
+        return "".join(text for text, _ in view.place_table([place], NOW, 75)[0])
+
+    assert "HELD" not in head(0)
+    assert "HELD" in head(1)
+
+
+def test_dead_tasks_are_counted_under_their_store_s_own_word() -> None:
+    """The column of one store has its word; beside other stores a word that is finer than a state
+    has a column, which is blank for stores without it, also for one that has this word for its dead
+    tasks: those are dead. Room for it is made at 73 columns.
+    """
+    own = {State.PENDING: "waiting", State.ACTIVE: "active", State.DEAD: "failed"}
+    fine = ("delayed", "paused")
+    counts = {"waiting": 5, "delayed": 2, "active": 1, "failed": 7}
+    jobs = PlaceLine(1, "jobs", own, {State.PENDING: 7, State.DEAD: 7}, complete=True)
+    jobs = jobs._replace(word_counts=counts, fine_words=fine)
+    spool = PlaceLine(2, "spool", {**own, State.DEAD: "dlq"}, {State.DEAD: 9}, complete=True)
+    mails = {**own, State.DEAD: "parked", State.HELD: "held"}
+    mail = PlaceLine(3, "mail-queue", mails, {State.PENDING: 4, State.DEAD: 2}, complete=True)
+    mail = mail._replace(word_counts={"failed": 3, "parked": 2}, fine_words=("failed",))
+
+    def shown(*queues: PlaceLine, width: int = 73) -> list[dict[str, str]]:
+        head, lines = view.place_table(queues, NOW, width)
+        titles = words([head])
+        ends = {
+            name: titles.index(name) + len(name) for name in ("FAILED", "DLQ") if name in titles
+        }
+        return [
+            {name: words([row])[end - 4 : end].strip() for name, end in ends.items()}
+            for row in lines
+        ]
+
+    assert shown(jobs) == [{"FAILED": "7"}]
+    _, (row,) = view.place_table([jobs], NOW, 73)
+    assert words([row]).split()[:2] == ["jobs", "7"]  # words without a column are counted here
+    assert shown(jobs, spool) == [{"DLQ": "7"}, {"DLQ": "9"}]
+    assert shown(mail, jobs, spool) == [
+        {"FAILED": "3", "DLQ": "2"},
+        {"FAILED": "", "DLQ": "7"},
+        {"FAILED": "", "DLQ": "9"},
+    ]
+
+
+def test_a_store_s_own_words_and_columns() -> None:
+    """A column has the store's word where it fits; what a store has not is blank, never zero.
+    Places are called by the last part of their paths, unless two share it.
+    """
+    mail = PlaceLine(
+        1, "a", {State.PENDING: "queued", State.DEAD: "undelivered"}, {State.PENDING: 3}
+    )
+    other = mail._replace(words={State.PENDING: "queued", State.ACTIVE: "work"})
+
+    head, (first, second) = view.place_table([mail, other], NOW, 120)
+
+    titles = words([head]).split()
+    assert titles[:3] == ["QUEUE", "QUEUED", "WORK"]
+    assert "DLQ" in titles  # the store's word does not fit
+    assert "HELD" not in titles
+    assert words([first]).split()[:4] == ["a", "3+", "?", "?"]
+    assert words([second]).split()[:4] == ["a", "3+", "?", "?"]
+    assert table.short_names(["/a/queue", "/b/queue", "/c/mail/"]) == [
+        "/a/queue",
+        "/b/queue",
+        "mail",
+    ]
+
+
+def test_a_line_of_a_place_is_made_again_only_if_it_looks_different() -> None:
+    """A line is kept while its place is as before, but the age in it goes on; another width or
+    count makes a new one."""
+    place = PlaceLine(1, "a", {}, {State.PENDING: 3}, complete=True, due=3, oldest=NOW - 60)
+    drawn: dict[int, view.DrawnRow] = {}
+
+    def line(now: float, width: int = 120, queue: PlaceLine = place) -> present.Line:
+        (row,) = view.place_table([queue], now, width, drawn)[1]
+        assert row == view.place_table([queue], now, width)[1][0]
+        return row
+
+    first = line(NOW)
+    assert line(NOW + 1) is first
+    assert " 2m " in words([line(NOW + 60)])
+    assert line(NOW + 60, 100) != first
+    assert words([line(NOW, 100, place._replace(counts={State.PENDING: 4}))]).split()[1] == "4"
+
+
+def test_the_most_urgent_alert_is_first() -> None:
+    """What stops everything is first, of whatever place; each line has the key that leads on."""
+    dead = Alert(
+        Level.WARN, AlertKind.DEAD, "11 tasks", None, Goal("/srv/a", Where.STATE, State.DEAD)
+    )
+    stuck = Alert(Level.CRIT, AlertKind.STUCK, "stuck lock", NOW, Goal("/srv/b", Where.LOCK))
+    problems = Alert(
+        Level.WARN, AlertKind.PROBLEMS, "1 problem", None, Goal("/srv/b", Where.PROBLEMS)
+    )
+
+    alerts = alert_view.sort_alerts([problems, dead, stuck])
+    first, *_ = alert_view.alert_lines(alerts, {"/srv/a": "a", "/srv/b": "b"}, 60)
+
+    assert alerts == (stuck, dead, problems)
+    assert words([first]).split() == ["CRIT", "b", "stuck", "lock", "U", "unlock"]
+
+
+# Wide screens
+
+
+async def test_a_wall_shows_all_places(spool: Path, empty: Path) -> None:
+    """On the largest screens the panes are those of all places: a graph for each that can be read,
+    its lock, its worker, its task counts; the log shows lines of every level with a histogram.
+    """
+    lost = Place("/srv/lost", lambda: open_store("/srv/lost/queue"))
+    places = (disk_place(spool), disk_place(empty), lost)
+    async with console_operator.a_desk(*places, first=keys.OVERVIEW, size=(200, 60)) as desk:
+        graphs = ("mail.out, last 10m", "idle, last 10m")
+        await desk.until(lambda: all(title in desk.text for title in graphs))
+        assert "Log of all places" in desk.text
+        assert "lost, last 10m" not in desk.text
+        for name in ("5 Locks", "3 Workers", "8 Operations", "Places", "9 Controls", "Outlook"):
+            assert name in desk.text
+        await desk.until(lambda: "53 tasks" in desk.text and "0 tasks" in desk.text)
+        assert "cannot be read" in desk.text
+        assert len(desk.text.splitlines()) == 60
+
+
+async def test_a_wall_shows_each_disk_once_and_the_load(spool: Path, empty: Path) -> None:
+    """Places on one file system share a line, with its share of used bytes; a file system of
+    another place has that name.
+    """
+    here = HostFigures(1, 38_000, 100_000, 0.8, 4)
+    full = here._replace(device=2, used_bytes=95_000)
+    places = [disk_place(path)._replace(host=lambda: here) for path in (spool, empty)]
+    async with overview(*places, size=(200, 60)) as desk:
+        await desk.until(lambda: "0.8 of 4 CPUs" in desk.text)
+        (line,) = (line for line in desk.text.splitlines() if "100.0 kB" in line)
+        assert "38% of 100.0 kB" in line
+    places[1] = places[1]._replace(host=lambda: full)
+    async with overview(*places, size=(200, 60)) as desk:
+        await desk.until(lambda: "95% of 100.0 kB" in desk.text and "38% of" in desk.text)
+
+
+def test_the_disk_of_a_path_that_is_missing_is_unknown(tmp_path: Path) -> None:
+    """A path that exists has a share of its disk between 0 and 1; a missing one has no figures."""
+    found = read_host_figures(str(tmp_path))
+
+    assert found is not None
+    assert 0 <= found.used_bytes <= found.total_bytes
+    assert read_host_figures(str(tmp_path / "none")) is None
+
+
+async def test_each_row_of_a_wall_names_what_enter_does(spool: Path) -> None:
+    """Tab leads through all panes with rows, also where a place has leases instead of a lock; the
+    message line names the step of each row.
+    """
+    leases = a_place(a_memory(some_tasks()), lock=None, has_leases=True)
+    async with overview(disk_place(spool), leases, size=(200, 60)) as desk:
+        screen = screen_of(desk)
+        shown = ("clusters", "locks", "workers", "places")
+        await desk.until(lambda: all(map(screen._can_focus, shown)))
+        panes = set()
+        while screen._pane not in panes:
+            panes.add(screen._pane)
+            await desk.press("tab", "G")
+        assert panes >= {ALERTS, QUEUES, AGES, KINDS, LOG, *shown}
+        targets = [
+            target
+            for name in screen._pane_set.rows
+            for target in screen._pane_set.targets[name].values()
+        ]
+        assert {keys.LOCK, keys.LOCKS} <= {target.pane for target in targets}
+        assert {target.pane for target in targets} <= set(side_panes.TARGET_STEPS)
+
+
+async def test_an_idle_wall_repaints_only_the_clock(empty: Path) -> None:
+    """A second later the first line is another, and no other line is."""
+    async with overview(disk_place(empty), size=(200, 60)) as desk:
+        await desk.until(lambda: "no alerts" in desk.text and "FREE" in desk.text)
+        await desk.until(lambda: desk.cells("idle")[:1] == ["0"])
+        before = desk.text.splitlines()
+        clock_of(desk).now += 1
+        await desk.until(lambda: "09:42:09Z" in desk.text)
+
+        after = desk.text.splitlines()
+        assert [y for y, line in enumerate(before) if line != after[y]] == [0]
+
+
+def test_events_by_time() -> None:
+    """Events of the last hour are counted in equal parts, failures also by themselves."""
+    times = (NOW - 4000, NOW - 3500, NOW - 1, NOW, None)
+    kinds = (EventKind.FAILED, EventKind.STARTED, EventKind.FAILED, EventKind.QUEUED, None)
+    lines = [LogLine(when, "INFO", "", "log") for when in times]
+    events = [
+        TaskEvent(line.when, "a", "report", what or EventKind.STARTED, "", "", line)
+        for line, what in zip(lines, kinds, strict=True)
+    ]
+
+    counts = count_events(events, NOW)
+    (top, foot) = side_panes.histogram_lines([counts], 120, 2)
+
+    assert (sum(counts.all), sum(counts.failed)) == (3, 1)
+    assert sum(counts.all[-2:]) == 2
+    assert len(counts.all) == len(counts.failed)
+    assert words([foot]).count("█") + words([top]).count("█") >= 2
+    assert any(look == "warn" for _, look in foot)
+    assert side_panes.histogram_lines([EventCounts((0,), (0,))], 120, 2) == []

@@ -1,0 +1,427 @@
+"""The forms: E edits tasks, p sets the pace of a replay; input is checked while it is typed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.formats.base.memory import MemoryStore
+from engine.formats.bullmq.moves import EDGES as OF_BULLMQ
+from engine.formats.kannader.permissions import EDGES as OF_MAILS
+from engine.formats.nftban.store import EDGES as OF_THE_CONTRACT
+from engine.formats.zgb.store import EDGES as OF_JOBS
+from engine.model import Edge, Edges, State, Task
+from engine.operations import plans, undo
+from engine.operations.journal import Intent, Journal, Who
+from engine.replay.settings import RemainderPolicy, ReplayPace, StopRules
+from engine.store import Unavailable
+from tests.console_operator import Desk, a_desk
+from tests.console_places import NOW, Clock, a_memory, a_place, a_task, some_tasks
+from tui.plan import pace_lines as pace_view
+from tui.plan.edit_form import EditScreen
+from tui.plan.edit_lines import FIELDS, editable_fields, parse_fields
+from tui.plan.pace_form import PaceScreen
+from tui.plan.pace_lines import ALL_FIELDS, OFF, form_from_pace, pace_from_form
+from tui.plan.screen import PlanScreen
+from tui.widgets.text_area import LongWords
+from tui.widgets.text_input import Words
+
+TASK = a_task(2, description="Daily report", due=NOW + 600)
+MAIL = TASK._replace(description="a@x.org to b@y.org", destination="b@y.org")
+STAYS = (State.PENDING, State.PENDING)
+CONTRACT, MAILS, JOBS = OF_THE_CONTRACT[STAYS], OF_MAILS[STAYS], OF_JOBS[STAYS]
+MIDNIGHT = NOW - 34928
+
+# ---- edit: what is understood
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.HELD])
+@pytest.mark.parametrize(
+    ("edges", "names"),
+    [
+        pytest.param(OF_THE_CONTRACT, ("description", "due"), id="contract"),
+        pytest.param(OF_MAILS, ("destination", "due"), id="kannader"),
+        pytest.param(OF_JOBS, ("due",), id="zgb"),
+    ],
+)
+def test_the_fields_of_the_edge_are_offered(
+    edges: Edges, names: tuple[str, ...], state: State
+) -> None:
+    """Where a task waits and where it is held, the form has the fields of the edge, and no more."""
+    assert editable_fields(edges[state, state]) == names
+
+
+UNDERSTOOD: tuple[tuple[Task | None, Edge, dict[str, str], Mapping[str, object]], ...] = (
+    (TASK, CONTRACT, {"description": "Daily report", "due": ""}, {}),
+    (TASK, CONTRACT, {"description": "", "due": ""}, {}),
+    (None, CONTRACT, {"description": "", "due": ""}, {}),
+    (TASK, CONTRACT, {"description": "Weekly"}, {"description": "Weekly"}),
+    (None, CONTRACT, {"description": "x", "due": "now"}, {"description": "x", "due": NOW}),
+    (TASK, CONTRACT, {"description": "Daily report", "due": "+2h"}, {"due": NOW + 7200}),
+    (TASK, CONTRACT, {"description": "Daily report", "due": "+10m"}, {}),
+    (TASK, CONTRACT, {"description": "", "due": "tomorrow 06:00"}, {"due": MIDNIGHT + 30 * 3600}),
+    (TASK._replace(description="\x1b[2J"), CONTRACT, {"description": "\ufffd[2J"}, {}),
+    (TASK, JOBS, {"description": " ", "due": ""}, {}),
+    (MAIL, MAILS, {"destination": "b@y.org"}, {}),
+    (MAIL, MAILS, {"destination": " "}, {}),
+    (MAIL, MAILS, {"destination": " rück@y.org "}, {"destination": "rück@y.org"}),
+    (None, MAILS, {"destination": "c@y.org"}, {"destination": "c@y.org"}),
+    # Only a queue of the contract takes a time too far away for a clock that jumped.
+    (TASK, MAILS, {"due": "2031-01-01 06:00Z"}, {"due": 1_925_013_600.0}),
+    (TASK, JOBS, {"due": "2031-01-01 06:00Z"}, {"due": 1_925_013_600.0}),
+)
+
+
+@pytest.mark.parametrize(("task", "edge", "typed", "values"), UNDERSTOOD)
+def test_only_changes_are_handed_on(
+    task: Task | None, edge: Edge, typed: dict[str, str], values: Mapping[str, object]
+) -> None:
+    """An empty field, or one that has the former value, changes nothing; a recipient is stored as
+    it is typed.
+    """
+    wanted = parse_fields(task, edge, typed, NOW)
+    assert (wanted.values, wanted.error) == (values, "")
+    if "destination" in typed:
+        said = wanted.previews["destination"]
+        assert said.startswith("stored as" if values else ("unchanged", "empty: unchanged"))
+
+
+NO_DESCRIPTION = "this queue has no description field"
+NO_RECIPIENT = "this queue has no recipient field"
+
+
+@pytest.mark.parametrize(
+    ("task", "edge", "typed", "wrong"),
+    [
+        (TASK, JOBS, {"description": "x", "due": "now"}, NO_DESCRIPTION),
+        (MAIL, MAILS, {"description": "x"}, NO_DESCRIPTION),
+        (TASK, CONTRACT, {"destination": "b@y.org"}, NO_RECIPIENT),
+        (TASK, CONTRACT, {"description": "other", "due": "soon"}, "expected a time to come"),
+        (TASK, CONTRACT, {"description": "other", "due": "+8d"}, "at most 7 days from now"),
+        (TASK, CONTRACT, {"description": "x" * 5000}, "expected at most 4,096"),
+        (MAIL, MAILS, {"destination": "b@"}, ""),
+        (MAIL, MAILS, {"destination": "b c@y.org"}, ""),
+        (MAIL, MAILS, {"destination": "b@y.org, c@y.org"}, ""),
+        (MAIL, MAILS, {"destination": "b@[nonsense]"}, ""),
+        (MAIL, MAILS, {"destination": "@"}, ""),
+    ],
+)
+def test_a_wrong_value_is_refused_with_the_reason(
+    task: Task, edge: Edge, typed: dict[str, str], wrong: str
+) -> None:
+    """What the store would refuse is refused while it is typed: a field that it does not keep, a
+    time that is none or too far away, a text that is too long, and no recipient.
+    """
+    found = parse_fields(task, edge, typed, NOW)
+    assert found.error
+    assert wrong in found.error
+
+
+def test_it_says_how_a_value_would_be_stored() -> None:
+    """A text that a spool folds is shown folded, a time as the moment it is."""
+    wanted = parse_fields(TASK, CONTRACT, {"description": "Rück #2", "due": "-1h"}, NOW)
+    assert wanted.previews == {
+        "description": "stored as: R_ck _2",
+        "due": "08:42:08Z (1h00m ago), so now",
+    }
+    beside = parse_fields(TASK, JOBS, {"description": "x", "due": "now"}, NOW)
+    assert beside.previews == {"due": "09:42:08Z (0s ago), so now"}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("value", ["for kim@example.net", "another", NOW + 600, 7], ids=str)
+def test_the_rest_of_an_interrupted_edit_is_done_or_refused(
+    name: str, value: str | float, tmp_path: Path
+) -> None:
+    """The rest of an interrupted edit changes what the first part did, or is refused: it never
+    changes nothing and says that it did.
+    """
+    store, journal = MemoryStore(), Journal(f"{tmp_path}/journal")
+    store.swap(None, MAIL)
+    (seen,) = (found for found in store.scan() if isinstance(found, Task))
+    plan = plans.freeze_plan("edit", [seen], NOW)._replace(values={name: value})
+    journal.begin(Intent("edit", Who("ana"), values=plan.values), plan).close()
+    (operation,) = journal.operations()
+    try:
+        values = undo.plan_rest(store, journal, operation, NOW).values
+    except Unavailable as refused:
+        assert "abandon the operation" in str(refused)
+        right = {"due": float | int, "priority": int}.get(name, str)
+        assert "@" in str(value) or not isinstance(value, right)
+    else:
+        assert values == {name: value}
+
+
+# ---- edit: the form
+
+
+@asynccontextmanager
+async def edit_form(
+    task: Task | None = TASK, edge: Edge = CONTRACT
+) -> AsyncIterator[tuple[Desk, list[Mapping[str, object] | None]]]:
+    """The form for a task above a list, and where its answer will be."""
+    answers: list[Mapping[str, object] | None] = []
+    async with a_desk(a_place(a_memory([TASK, a_task(3, State.DEAD)]))) as desk:
+        desk.console.push_screen(EditScreen(task, edge, Clock()), answers.append)
+        await desk.opens(EditScreen)
+        yield desk, answers
+
+
+def fields(desk: Desk) -> list[str | None]:
+    """The fields of the form."""
+    return [field.id for field in desk.console.screen.query(Words)]
+
+
+async def test_both_fields_are_answered_by_enter() -> None:
+    """Tab goes to the other field; Enter hands both on, and nothing while something is wrong."""
+    async with edit_form() as (desk, answers):
+        await desk.sees(f"Edit {TASK.id}", "no changes yet", "unchanged, 09:52:08Z (in 10m)")
+        await desk.press("enter", "!")
+        await desk.sees("stored as: Daily report_")
+        await desk.press("tab", *"14", "enter")
+        await desk.sees("expected a time to come")
+        assert answers == []
+        assert isinstance(desk.console.screen, EditScreen)
+        await desk.types(":00")
+        await desk.sees("14:00:00Z (in 4h17m)", "Enter plan")
+        await desk.press("enter")
+        await desk.until(lambda: answers)
+        assert answers == [{"description": "Daily report!", "due": MIDNIGHT + 14 * 3600}]
+
+
+@pytest.mark.parametrize("key", ["escape", "ctrl+c"])
+async def test_it_is_closed_without_an_answer(key: str) -> None:
+    """Esc and Ctrl-c leave the form, and not the console."""
+    async with edit_form(None) as (desk, answers):
+        await desk.sees("Edit several tasks", "empty: unchanged")
+        await desk.press("x", key)
+        await desk.until(lambda: answers)
+        assert answers == [None]
+        assert desk.console.is_running
+
+
+@pytest.mark.parametrize(
+    ("task", "edge", "names", "typed", "answer"),
+    [
+        (MAIL, MAILS, ["destination", "due"], "x", {"destination": "b@y.orgx"}),
+        (TASK, JOBS, ["due"], "+2h", {"due": NOW + 7200}),
+    ],
+    ids=["kannader", "zgb"],
+)
+async def test_the_form_has_the_fields_that_the_store_keeps(
+    task: Task, edge: Edge, names: list[str], typed: str, answer: object
+) -> None:
+    """A mail can be given another recipient, a job another due time; there is no other field."""
+    async with edit_form(task, edge) as (desk, answers):
+        await desk.types(typed)
+        await desk.sees("Enter plan")
+        assert fields(desk) == names
+        await desk.press("enter")
+        await desk.until(lambda: answers)
+        assert answers == [answer]
+
+
+JOB = TASK._replace(data='{"to":["a","b"],"n":1}', due=0.0)
+
+
+async def test_data_is_edited_as_lines() -> None:
+    """The data is laid out, each change is shown with both sizes and the first difference, and a
+    mistake with its line and column; Tab leaves the text. Pasted control characters are replaced.
+    """
+    async with edit_form(JOB, OF_BULLMQ[STAYS]) as (desk, answers):
+        await desk.press("tab", "tab")
+        await desk.sees("unchanged, 22 B", '"to": [')
+        await desk.press("delete")
+        await desk.sees("no JSON: line 2, column 7")
+        await desk.press("tab", "enter")
+        assert answers == []
+        await desk.press("shift+tab", "{", *("down",) * 5, "end")
+        await desk.types("2")
+        await desk.sees("22 B -> 23 B, first difference at 22", "Tab, Enter plan")
+        desk.console.screen.query_one(LongWords).insert("\x1b")
+        await desk.sees("no JSON: line 6, column 10")
+        desk.assert_inert()
+        await desk.press("backspace", "tab", "enter")
+        await desk.until(lambda: answers)
+        assert answers == [{"data": '{"to":["a","b"],"n":12}'}]
+
+
+class WithData(MemoryStore):
+    """A store whose waiting tasks have data that can be edited."""
+
+    edges: Edges = {**MemoryStore.edges, STAYS: OF_BULLMQ[STAYS]}
+    data = b'{"n":1}'
+
+    def read(self, task: Task, part: str = "") -> bytes:
+        """The same data for each task."""
+        return self.data if part else super().read(task)
+
+
+async def test_the_plan_of_edited_data_is_for_what_was_read() -> None:
+    """`E` reads the data; the plan has the revision of that, so that a later change is not
+    overwritten."""
+    memory = a_memory([TASK])
+    async with a_desk(a_place(memory, open=lambda: WithData(memory)), size=(100, 30)) as desk:
+        await desk.opens(EditScreen, "E")
+        await desk.press("tab", "tab", "down", "end", "2")
+        await desk.sees("7 B -> 8 B")
+        store = WithData(memory)
+        (seen,) = (found for found in store.scan() if isinstance(found, Task))
+        store.swap(seen, seen._replace(priority=4))
+        await desk.press("tab")
+        await desk.opens(PlanScreen, "enter")
+        await desk.sees('new data {"n":12}', "changed now: 1")
+
+
+async def test_data_that_no_undo_could_restore_is_not_in_the_form() -> None:
+    """For longer data than the store accepts the form says so, and has the other fields."""
+
+    class WithLongData(WithData):
+        data = b'"' + b"x" * 131_072 + b'"'
+
+    memory = a_memory([TASK])
+    async with a_desk(a_place(memory, open=lambda: WithLongData(memory)), size=(100, 30)) as desk:
+        await desk.opens(EditScreen, "E")
+        await desk.sees("data of 131,074 bytes, expected at most 131,072")
+        assert fields(desk) == ["due", "priority"]
+
+
+async def test_the_plan_of_an_edit_warns_as_the_store_does() -> None:
+    """`E` offers what the edge names, and the plan has the warning of the edge."""
+    warning = "another goes by its own copy until its next start"
+
+    class Warned(MemoryStore):
+        edges: Edges = {**MemoryStore.edges, STAYS: MAILS._replace(warning=warning)}
+
+    memory = a_memory([MAIL])
+    async with a_desk(a_place(memory, open=lambda: Warned(memory)), size=(100, 30)) as desk:
+        await desk.opens(EditScreen, "E")
+        assert fields(desk) == ["destination", "due"]
+        await desk.types("x")
+        await desk.opens(PlanScreen, "enter")
+        await desk.sees(f"! {warning}", "b@y.orgx")
+
+
+# ---- the pace of a replay
+
+PACES = (
+    ReplayPace(),
+    ReplayPace(None, (0, 0), 5.0, StopRules(None, None, 20, None, RemainderPolicy.HOLD)),
+    ReplayPace(0.25, (3, 30), 600.0, StopRules(5, 0.5, 7, 900)),
+)
+
+
+def test_an_untouched_form_has_the_pace_it_was_made_of() -> None:
+    """A form as it opens is right, and has the pace that it was made of."""
+    for pace in PACES:
+        assert form_from_pace(pace).first_error == ("", "")
+        assert pace_from_form(form_from_pace(pace), pace) == pace
+
+
+def form_at(name: str) -> pace_view.PaceForm:
+    """The form of the usual pace, with the cursor on a field."""
+    names = [field.name for field in ALL_FIELDS]
+    return form_from_pace(ReplayPace())._replace(at=names.index(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "words"),
+    [
+        ("canary", "", "empty: expected a whole number from 0 to 1,000"),
+        ("canary", "1001", "1001: expected a whole number from 0 to 1,000"),
+        ("next", "99999", "99999: expected"),
+        ("rate", "0", "0: expected a number from 0.02 to 128"),
+        ("rate", "129", "129: expected a number from 0.02 to 128"),
+        ("rate", ".", "'.': expected a number from 0.02 to 128"),
+        ("timeout", "0", "0: expected a whole number from 1 to 86,400"),
+        ("same", "0", "0: expected a whole number from 1"),
+        ("share", "101", "101: expected a whole number from 0 to 100"),
+        ("last", "0", "0: expected a whole number from 1 to 1,000"),
+    ],
+)
+def test_a_wrong_number_is_named_with_what_was_expected(name: str, typed: str, words: str) -> None:
+    """A number that is none, or too small or large, is named with what was expected."""
+    form = form_at(name).typed("1").rubbed_out()
+    for character in typed:
+        form = form.typed(character)
+    assert form.first_error[0] == name
+    assert words in form.first_error[1]
+
+
+def test_a_rule_that_is_off_is_not_asked() -> None:
+    """The number of a rule that is switched off may be wrong."""
+    form = form_at("same").typed("0").toggled()
+    assert form.first_error == ("", "")
+    assert pace_from_form(form, ReplayPace()).stops.same is None
+    assert form.field.name == "same_on"
+    assert form.moved(1).field.name == "share_on"
+
+
+@given(st.lists(st.sampled_from([*"0123456789.", "tab", "back", "space", "rub"]), max_size=60))
+def test_the_form_holds_after_any_keys(keys: list[str]) -> None:
+    """After any keys the form is a pace, or says what is wrong; the cursor is on what counts."""
+    form = form_from_pace(ReplayPace())
+    for key in keys:
+        if key in ("tab", "back"):
+            form = form.moved(1 if key == "tab" else -1)
+        elif key == "space":
+            form = form.toggled()
+        else:
+            form = form.rubbed_out() if key == "rub" else form.typed(key)
+    assert form.is_active(form.field)
+    if not form.first_error[1]:
+        again = pace_from_form(form, ReplayPace())
+        assert pace_from_form(form_from_pace(again), again) == again
+    assert all(len(value) <= pace_view.MAX_NUMBER_LENGTH for value in form.values.values())
+
+
+async def pace_form(desk: Desk) -> list[ReplayPace | None]:
+    """Open the form; where its answer will be."""
+    answers: list[ReplayPace | None] = []
+    desk.console.push_screen(
+        PaceScreen(ReplayPace(), 179, desk.console.navigator.session), answers.append
+    )
+    await desk.sees("Replay settings")
+    return answers
+
+
+async def test_the_pace_is_filled_in_by_keys() -> None:
+    """Tab goes on, digits replace what was there, Space switches a rule; Enter takes no number that
+    is wrong, and then all of it.
+    """
+    async with a_desk(a_place(a_memory(some_tasks()))) as desk:
+        answers = await pace_form(desk)
+        await desk.press(*"9999x", "enter")
+        await desk.sees("9999: expected a whole number")
+        await desk.press(*["backspace"] * 4, "5", "tab", *"20", "tab", "tab", *"0.5")
+        await desk.press("tab", *"30", "tab", "space", "tab", "tab", *"25", "tab", *"40")
+        await desk.press("tab", "space", "tab", "7", "shift+tab", "down", "tab", "space")
+        await desk.sees(
+            "no worker running: sent tasks wait for the next worker",
+            "one every 2s: 179 in 5m",
+        )
+        await desk.press("enter")
+        await desk.until(lambda: answers)
+    assert answers == [
+        ReplayPace(0.5, (5, 20), 30.0, StopRules(None, 0.25, 40, 7, RemainderPolicy.HOLD))
+    ]
+
+
+async def test_a_rate_can_be_none() -> None:
+    """Switched off, everything after the canaries is sent without a wait; Esc keeps the pace."""
+    async with a_desk(a_place(a_memory(some_tasks())), size=(60, 15)) as desk:
+        answers = await pace_form(desk)
+        await desk.press("escape")
+        await desk.until(lambda: answers == [None])
+        answers = await pace_form(desk)
+        await desk.press("tab", "tab", "space")
+        await desk.sees("all 179 immediately")
+        await desk.press("enter")
+        await desk.until(lambda: answers)
+    assert answers[0] is not None and answers[0].rate is None
+    assert form_from_pace(answers[0]).values["paced"] == OFF

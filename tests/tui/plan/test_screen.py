@@ -1,0 +1,575 @@
+"""What every screen keeps on which a plan is confirmed; and the plan for tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from engine.formats.base.memory import MemoryTasks
+from engine.model import LockEvidence, State, Verdict
+from engine.operations.journal import Journal
+from engine.operations.plans import Plan, Row
+from tests.console_operator import Desk, a_desk
+from tests.console_places import (
+    NOW,
+    Clock,
+    a_memory,
+    a_place,
+    a_stuck_lock,
+    a_task,
+    disk_place,
+    free,
+    make_spool,
+    queue_of,
+    some_tasks,
+)
+from tests.journaled_places import a_journaled_place, carried_out, interrupt, kept, seen
+from tests.mail_transports import Mailroom
+from tests.tui.conftest import READING
+from tests.zgb_console_place import PAUSE, RETRY, Whole
+from tui.app import show_result
+from tui.format import keys
+from tui.locks.screen import LockScreen
+from tui.operations.control_screen import ControlScreen
+from tui.operations.controls_screen import ControlsScreen
+from tui.operations.screen import AbandonScreen, OperationsScreen
+from tui.operations.worker_screen import WorkerScreen
+from tui.plan import planning
+from tui.plan.confirm_screen import ConfirmScreen
+from tui.plan.screen import PlanScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.base import PASTED, TOO_EARLY, BaseScreen
+from tui.screens.target import Target
+from tui.session.place import NO_WORKER_HINT, Place
+from tui.terminal import paste_detector
+from tui.terminal.bandwidth import ANSWER_SECONDS, BandwidthBudget
+from tui.transports.screen import TransportsScreen
+from tui.transports.suspend_screen import SuspendScreen
+from tui.transports.test_mail_screen import SendTestMailScreen
+
+off = asyncio.to_thread
+
+
+class AnyPlan:
+    """A plan screen: the keys that open and confirm it, and how to see that it was carried out.
+
+    This one holds a task.
+    """
+
+    KIND: type[ConfirmScreen] = PlanScreen
+    opens = "H"
+    confirm: tuple[str, ...] = ("y",)
+    question = "y to hold this task"
+    reason = True
+    """Whether a reason can be given, and so required."""
+    withdrawn = "nothing to do: all tasks are excluded or changed"
+    """The message once another process has changed its subject; "" where none can."""
+    hint = "hold"
+    """The hint of the key that opens it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.clock = root, Clock()
+        self.place = self._make()
+
+    def _make(self) -> Place:
+        self.memory = a_memory([a_task(1)])
+        return a_place(self.memory)
+
+    async def go(self, desk: Desk) -> None:
+        """Lead to the screen from which it is opened."""
+
+    async def change(self, desk: Desk) -> None:
+        """Let another process change its subject."""
+        with self.memory.condition:
+            (task,) = self.memory.tasks.values()
+            self.memory.put(("", task.id), task._replace(description="another"))
+
+    async def done(self, desk: Desk) -> bool:
+        """Return whether it was carried out."""
+        return any(task.state is State.HELD for task in self.memory.tasks.values())
+
+
+class _PlanForMany(AnyPlan):
+    """A plan that asks for its count."""
+
+    opens, confirm, hint = "X", ("4", "2"), "purge"
+    question, withdrawn = "type 42 to purge 42: [__]", "type 41 to purge 41"
+
+    def _make(self) -> Place:
+        self.memory = a_memory([a_task(number) for number in range(42)])
+        return a_place(self.memory)
+
+    async def go(self, desk: Desk) -> None:
+        await desk.press("*")
+
+    async def change(self, desk: Desk) -> None:
+        with self.memory.condition:
+            self.memory.put(("", a_task(7).id), None)
+
+    async def done(self, desk: Desk) -> bool:
+        return any(task.state is State.TRASH for task in self.memory.tasks.values())
+
+
+class _Undo(AnyPlan):
+    """The plan to undo an operation."""
+
+    opens, confirm, hint = "u", ("3",), "undo"
+    question, withdrawn = "type 3 to undo 3: [_]", "type 2 to undo 2"
+    seen = "3 done"
+
+    def _make(self) -> Place:
+        make_spool(self.root, some_tasks(pending=4))
+        place = a_journaled_place(self.root)
+        self._begin(place)
+        return place
+
+    def _begin(self, place: Place) -> None:
+        carried_out(place, "purge", seen(place, State.DEAD)[:3])
+
+    async def go(self, desk: Desk) -> None:
+        await desk.opens(OperationsScreen, "u")
+        await desk.sees(self.seen)
+
+    async def change(self, desk: Desk) -> None:
+        trash = await off(lambda: sorted((self.root / "queue/.spooldeck/trash").iterdir()))
+        await off(trash[0].unlink)
+
+    async def done(self, desk: Desk) -> bool:
+        return len(await off(seen, self.place, State.DEAD)) > 9
+
+
+class _Drop(_Undo):
+    """The plan to declare an interrupted operation over."""
+
+    KIND = AbandonScreen
+    opens, confirm, question, hint = "D", ("y",), "y to abandon it", "abandon"
+    reason, withdrawn, seen = False, "", "3/8 INTERRUPTED"
+
+    def _begin(self, place: Place) -> None:
+        self.op = interrupt(place, 8, 3)
+
+    async def done(self, desk: Desk) -> bool:
+        operation = await off(kept(self.place).operation, self.op)
+        return operation is not None and operation.ended is not None
+
+
+class _SetControl(AnyPlan):
+    """The plan for a control that can be set back."""
+
+    KIND = ControlScreen
+    opens, question, hint = "enter", f"y to apply {PAUSE}", "plan"
+    withdrawn = "plan outdated: changed to: 0"
+    name = PAUSE
+
+    def _make(self) -> Place:
+        self.whole = Whole(self.root, self.clock)
+        self.whole.fail_all()
+        return self.whole.place()
+
+    async def go(self, desk: Desk) -> None:
+        await desk.opens(ControlsScreen, "C")
+        await desk.until(lambda: desk.picker.rows)
+        desk.picker.select_key(self.name)
+
+    async def change(self, desk: Desk) -> None:
+        await off(lambda: self.whole.settle(**{PAUSE: "0"}))
+        await desk.console.navigator.session.inspector.scan_now()
+
+    async def done(self, desk: Desk) -> bool:
+        return bool(await off(self.whole.journal.operations))
+
+
+class _PressControl(_SetControl):
+    """The plan for a control that cannot be set back."""
+
+    confirm, question, name = ("2",), f"type 2 to apply {RETRY}: [_]", RETRY
+    withdrawn = ""
+
+
+class _Suspend(AnyPlan):
+    """The plan to suspend a transport."""
+
+    KIND: type[ConfirmScreen] = SuspendScreen
+    opens, question, hint = "S", "y to suspend postfix", "suspend"
+    withdrawn = "plan outdated: the transports changed"
+
+    def _make(self) -> Place:
+        make_spool(self.root, [a_task(number, kind="mail_send") for number in range(3)])
+        self.room = Mailroom(self.root, self.clock)
+        return disk_place(self.root, "here", self.clock)._replace(mail=self.room.desk())
+
+    async def go(self, desk: Desk) -> None:
+        desk.console.navigator.goto(Target(keys.TRANSPORTS))
+        await desk.opens(TransportsScreen)
+        await desk.until(lambda: "curl" in desk.rows)
+        desk.picker.select_key("postfix")
+
+    async def change(self, desk: Desk) -> None:
+        await off(self.room.suspensions.suspend, "curl", NOW, "ben", "")
+
+    async def done(self, desk: Desk) -> bool:
+        return "postfix" in await off(self.room.suspensions.read)
+
+
+class _SendTestMail(_Suspend):
+    """The plan for a test mail."""
+
+    KIND = SendTestMailScreen
+    opens, question, reason, withdrawn = "M", "y to send to", False, ""
+    hint = "test mail"
+
+    async def done(self, desk: Desk) -> bool:
+        return "asking --transport" in desk.page
+
+
+class _FreeLock(AnyPlan):
+    """The plan to end a stuck worker and free its lock."""
+
+    KIND = LockScreen
+    opens, confirm, hint = "U", ("4", "7", "1", "1"), "unlock"
+    question, reason = "type the PID 4711 to free the lock: [____]", False
+    withdrawn = "plan withdrawn: "
+
+    def _make(self) -> Place:
+        self.trace, self.evidence = self.root / "trace", a_stuck_lock()
+        command = ("/bin/sh", "-c", f'printf %s "$0" > {shlex.quote(str(self.trace))}')
+        memory = a_memory(some_tasks())
+        return a_place(memory, lock=lambda: self.evidence, recovery_command=command)
+
+    async def change(self, desk: Desk) -> None:
+        self.evidence = LockEvidence(Verdict.FREE, reason="no lock file")
+
+    async def done(self, desk: Desk) -> bool:
+        return await off(self.trace.exists) and await off(self.trace.read_text) != ""
+
+
+class _StartWorker(AnyPlan):
+    """The plan to start a worker; another program takes its place."""
+
+    KIND = WorkerScreen
+    opens, question, reason, withdrawn = "W", "y to start a worker", False, ""
+    hint = "worker"
+
+    def _make(self) -> Place:
+        self.trace = self.root / "trace"
+        return a_place(a_memory([a_task(1)]), worker_command=("/usr/bin/touch", str(self.trace)))
+
+    async def done(self, desk: Desk) -> bool:
+        return await off(self.trace.exists)
+
+
+PLANS = (
+    *(AnyPlan, _PlanForMany, _Undo, _Drop, _StartWorker),
+    *(_SetControl, _PressControl, _Suspend, _SendTestMail, _FreeLock),
+)
+
+
+def each(plans: Iterable[type[AnyPlan]]) -> pytest.MarkDecorator:
+    """Run a test on each of these plans, given as `plan` with its place."""
+    return pytest.mark.parametrize("plan", plans, ids=lambda kind: kind.__name__, indirect=True)
+
+
+@pytest.fixture
+def plan(request: pytest.FixtureRequest, tmp_path: Path) -> AnyPlan:
+    """A plan with its place."""
+    made: AnyPlan = request.param(tmp_path)
+    return made
+
+
+@each(PLANS)
+async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
+    plan: AnyPlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan does nothing without the reason that is required, in OBSERVE, by keys typed before it
+    was read, by pasted keys and by Enter; armed, its keys carry it out.
+    """
+    async with a_desk(plan.place, require_reason=True, start_armed=False) as desk:
+        await plan.go(desk)
+        screen = await desk.opens(plan.KIND, plan.opens)
+        missing = plan.reason and not isinstance(screen, PlanScreen)
+        await desk.sees("reason required" if missing else "! arms writes")
+        if plan.reason:
+            await desk.press(*plan.confirm)
+            await desk.sees("reason required: Tab")
+            await desk.press("tab", *"why", "enter")
+        await desk.press(*plan.confirm)
+        await desk.sees("OBSERVE: press ! first")
+        await desk.press("exclamation_mark")
+        await desk.sees(plan.question)
+        with monkeypatch.context() as early:
+            early.setattr(paste_detector, "CONFIRM_SECONDS", 2 * READING)
+            await desk.press(*plan.confirm)
+            await desk.sees(TOO_EARLY)
+        await desk.paste(*plan.confirm)
+        await desk.sees(PASTED)
+        await desk.paste("!")
+        await desk.press("enter")
+        assert desk.console.around.arming.is_armed
+        assert desk.console.screen is screen
+        assert not await plan.done(desk)
+
+        await desk.press(*plan.confirm)
+        while not await plan.done(desk):
+            await desk.pilot.pause(0.02)
+
+
+@each(kind for kind in PLANS if kind.withdrawn)
+async def test_a_plan_is_withdrawn_when_what_it_is_about_changes(plan: AnyPlan) -> None:
+    """A change by another process after a plan was made is shown, and the keys that would have
+    carried the plan out change nothing.
+    """
+    async with a_desk(plan.place) as desk:
+        await plan.go(desk)
+        await desk.opens(plan.KIND, plan.opens)
+        await desk.sees(plan.question)
+        await plan.change(desk)
+        await desk.sees(plan.withdrawn)
+        await desk.press(*plan.confirm)
+        assert not await plan.done(desk)
+
+
+@each(PLANS)
+async def test_a_screen_that_hides_the_scope_carries_no_plan_out(plan: AnyPlan) -> None:
+    """Below 60x15 the keys that confirm are refused; on a larger screen they are not."""
+    async with a_desk(plan.place) as desk:
+        await plan.go(desk)
+        await desk.opens(plan.KIND, plan.opens)
+        for size in ((59, 24), (80, 14)):
+            await desk.pilot.resize_terminal(*size)
+            await desk.press(*plan.confirm)
+            await desk.sees("needs 60x15")
+            assert not await plan.done(desk)
+        await desk.pilot.resize_terminal(60, 15)
+        await desk.press(*plan.confirm)
+        while not await plan.done(desk):
+            await desk.pilot.pause(0.02)
+
+
+@each(PLANS)
+async def test_read_only_opens_no_plan(plan: AnyPlan) -> None:
+    """With --read-only no plan opens: its key is no hint, and says why when it is pressed."""
+    async with a_desk(plan.place, read_only=True) as desk:
+        await plan.go(desk)
+        face = desk.console.screen
+        assert isinstance(face, BaseScreen)
+        hints = {hint.text for hint in keys.hints_of(face.KIND, (), face.without())}
+        await desk.press(plan.opens)
+        await desk.sees("read only")
+        assert desk.console.screen is face
+        assert not hints & {plan.hint, "arm"}
+
+
+# ---- the plan for tasks
+
+
+def locked(memory: MemoryTasks, lock: object = free, journal: Journal | None = None) -> Place:
+    """A queue in memory with that lock and that journal."""
+    return a_place(memory, journal=journal, lock=lock)
+
+
+async def on_work(desk: Desk) -> None:
+    """Go to the tab of what is in work, with its task there and its lock examined."""
+    await desk.press("l")
+    rows = queue_of(desk.console).list.rows
+
+    def there() -> bool:
+        task = rows.view.task_here
+        return rows.view.loaded and task is not None and task.state is State.ACTIVE
+
+    await desk.until(there)
+    await desk.until(lambda: desk.console.sessions[0].readings.lock is not None)
+
+
+def states(memory: MemoryTasks) -> list[State]:
+    """The state of each task."""
+    return [task.state for task in memory.tasks.values()]
+
+
+async def test_young_tasks_are_excluded_from_a_purge_unless_taken_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A purge of a whole state without a filter says so, and excludes the young ones; Space takes
+    one in, and the count says so. The plan can be exported, with what becomes of each task.
+    """
+    monkeypatch.chdir(tmp_path)
+    young = [a_task(number)._replace(created=NOW - 60) for number in (2, 3)]
+    memory = a_memory([a_task(0), a_task(1), *young])
+    async with a_desk(locked(memory), size=(100, 30)) as desk:
+        screen = await desk.opens(PlanScreen, "*", "X")
+        await desk.sees("all of pending, no filter", "hold stops them")
+        await desk.sees("2 excluded: younger than 15 minutes", "type 2 to purge 2")
+        await desk.press("e")
+        await desk.sees("export to", ".csv", "Enter OK")
+        await desk.press(*["backspace"] * 3, *"jsonl", "enter")
+        await desk.sees("4 rows in spooldeck-plan-purge-")
+        assert desk.console.screen is screen
+        assert set(states(memory)) == {State.PENDING}
+
+        await desk.press("space")
+        await desk.sees("1 excluded: younger than 15 minutes")
+        await desk.press("3")
+        await desk.sees("3 purged", "1 excluded", "3 purged + 1 excluded = 4")
+    assert states(memory).count(State.TRASH) == 3
+    (path,) = await off(lambda: list(Path().glob("spooldeck-plan-purge-*.jsonl")))
+    written = [json.loads(line) for line in (await off(path.read_text)).splitlines()]
+    assert [(re.split("[,:]", row["outcome"])[0], row["odd"]) for row in written] == [
+        *[("purged", "")] * 2,
+        *[("excluded", "younger than 15 minutes")] * 2,
+    ]
+
+
+async def test_a_large_plan_is_counted_without_a_comparison_of_its_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While the index is unchanged, a plan is not compared with it, and each count of a large one
+    comes at once, also after one task is excluded; a change is then seen.
+    """
+    monkeypatch.setattr("tui.plan.plan_facts.MAX_INLINE_COUNT_ROWS", 3)
+    monkeypatch.setattr("tui.plan.plan_facts.DRIFT_CHECK_SECONDS", 3600.0)
+    memory = a_memory([a_task(number) for number in range(7)])
+    async with a_desk(locked(memory), size=(100, 30)) as desk:
+        inspector = desk.console.sessions[0].inspector
+        queries = inspector.queries
+        compared, compare = [], queries.changed_rows
+
+        async def note_call(plan: Plan) -> tuple[tuple[Row, str], ...]:
+            compared.append(plan)
+            return await compare(plan)
+
+        monkeypatch.setattr(queries, "changed_rows", note_call)
+        screen = await desk.opens(PlanScreen, "*", "X")
+        await desk.sees("type 7 to purge 7")
+        await desk.press("space")
+        await desk.sees("type 6 to purge 6")
+        assert not compared
+        with memory.condition:
+            memory.put(("", a_task(5).id), None)
+        await desk.until(lambda: inspector.latest.counts[State.PENDING] == 6)
+        screen.facts.recount()
+        await desk.sees("type 5 to purge 5")
+
+
+async def test_a_young_task_that_was_picked_is_purged() -> None:
+    """One young task under the cursor is purged by y, and the screen says that it is young; the
+    command that does the same names it, too.
+    """
+    young = a_task(1)._replace(created=NOW - 60)
+    async with a_desk(locked(a_memory([young, a_task(2)])), size=(100, 30)) as desk:
+        screen = await desk.opens(PlanScreen, "X")
+        await desk.sees("though younger than 15 minutes", "y to purge this task")
+        assert screen.facts.counts is not None
+        words = planning.equivalent_command(screen.facts.counts, screen._live, "why not")
+        await desk.press("y")
+        await desk.sees("1 purged")
+    told = f"--state pending --id {young.id} --include {young.id} --reason 'why not' --apply 1"
+    assert words == f"spooldeck purge {told}"
+
+
+@pytest.mark.parametrize(("tasks", "named"), [(4, "--id"), (5, "")])
+async def test_a_filter_that_is_too_long_is_not_in_the_command(tasks: int, named: str) -> None:
+    """The filter of a list and a cluster together may be longer than one may be: then a few tasks
+    are named by their ids, and for more there is no command.
+    """
+    async with a_desk(locked(a_memory(some_tasks(tasks, 0, 0))), size=(100, 30)) as desk:
+        screen = await desk.opens(PlanScreen, "*", "H")
+        await desk.sees(f"type {tasks} to hold {tasks}")
+        counts = screen.facts.counts
+        assert counts is not None
+        for length, words in ((1_000, "--filter"), (1_001, named)):
+            long = counts._replace(plan=counts.plan._replace(filter="a" * length))
+            command = planning.equivalent_command(long, screen._live, "")
+            assert words in command
+            assert bool(words) == bool(command)
+            assert ("--filter" in command) == (length == 1_000)
+
+
+async def test_a_task_is_excluded_by_hand_and_a_reason_is_written(tmp_path: Path) -> None:
+    """Space excludes a task, and it is accounted for as such; the reason that Tab asks for is
+    shown, and written to the journal.
+    """
+    memory = a_memory(some_tasks(3, 0, 0))
+    place = locked(memory, journal=Journal(str(tmp_path / "journal")))
+    async with a_desk(place, size=(100, 30)) as desk:
+        await desk.opens(PlanScreen, "*", "H")
+        await desk.sees("type 3 to hold 3")
+        first = desk.picker.key
+        await desk.press("space")
+        await desk.sees("1 excluded: excluded by the operator", "type 2 to hold 2")
+        await desk.press("tab")
+        await desk.sees("reason (journal)")
+        await desk.press(*"why", "enter")
+        await desk.sees("reason why", "type 2 to hold 2")
+        await desk.press("2")
+        await desk.sees("2 held", "2 held + 1 excluded = 3", "recorded as")
+        (operation,) = await desk.console.navigator.session.inspector.history.operations()
+    assert [t.id for t in memory.tasks.values() if t.state is State.PENDING] == [first]
+    assert (operation.intent.reason, operation.intent.verb) == ("why", "hold")
+
+
+@pytest.mark.parametrize(
+    ("key", "verdict", "end"),
+    [
+        ("H", Verdict.FREE, State.HELD),
+        ("L", Verdict.STALE, State.PENDING),
+        ("K", Verdict.FREE, State.DEAD),
+        ("HLK", Verdict.HELD, State.ACTIVE),
+        ("HLK", Verdict.STUCK, State.ACTIVE),
+        ("HLK", Verdict.UNKNOWN, State.ACTIVE),
+    ],
+)
+async def test_work_is_touched_only_when_no_worker_has_the_lock(
+    key: str, verdict: Verdict, end: State
+) -> None:
+    """Hold, release and kill are for tasks in work whose worker is gone: each other verdict on the
+    lock refuses them.
+    """
+    memory = a_memory(some_tasks(0, 1, 0))
+    async with a_desk(locked(memory, lambda: LockEvidence(verdict, 4711, reason="-"))) as desk:
+        await on_work(desk)
+        if end is State.ACTIVE:
+            await desk.press(*key)
+            assert isinstance(desk.console.screen, QueueScreen)
+        else:
+            await desk.opens(PlanScreen, key)
+            await desk.press("y")
+            await desk.sees("= 1")
+    assert set(states(memory)) == {end}
+
+
+@pytest.mark.parametrize(("verdict", "hint"), [(Verdict.FREE, True), (Verdict.HELD, False)])
+async def test_a_result_says_that_no_worker_is_running(verdict: Verdict, hint: bool) -> None:
+    """After a retry without a worker the result names the next step; with one it does not. Closing
+    the result withdraws its message: no later plan shows it.
+    """
+    lock = LockEvidence(verdict, since=NOW)
+    async with a_desk(locked(a_memory([a_task(1, State.DEAD)]), lambda: lock)) as desk:
+        await desk.opens(PlanScreen, "4", "R")
+        await desk.press("y")
+        await desk.sees("1 retried = 1")
+        assert (NO_WORKER_HINT in desk.page) is hint
+        news = desk.console.sessions[0].messages
+        await desk.until(lambda: news)
+        await desk.press("escape")
+        assert not news
+
+
+async def test_a_plan_shows_no_result_of_another_operation() -> None:
+    """The result of an earlier operation waits until the plan that is open is closed."""
+    hands = Clock(0.0)
+    async with a_desk(locked(a_memory(some_tasks())), size=(100, 30)) as desk:
+        desk.console.bandwidth = BandwidthBudget(lambda: 0, hands)
+        await desk.opens(PlanScreen, "X")
+        desk.console.sessions[0].messages.append("1 purged, 0 gone, 0 failed; u shows it")
+        hands.now += ANSWER_SECONDS
+        show_result(desk.console)
+        assert "1 purged" not in desk.page
+        await desk.press("escape")
+        hands.now += ANSWER_SECONDS
+        show_result(desk.console)
+        await desk.sees("1 purged, 0 gone, 0 failed; u shows it")

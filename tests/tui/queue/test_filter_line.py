@@ -1,0 +1,302 @@
+"""Filtering: on the screen while it is typed, and command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from pytest import MonkeyPatch
+
+from engine.config.saved_filters import save_filter
+from engine.index.filter_language import parse_filter
+from engine.index.schema import Query
+from engine.model import State
+from tests.console_operator import Desk, a_desk, clock_of
+from tests.console_places import (
+    NOW,
+    a_memory,
+    a_place,
+    a_task,
+    disk_place,
+    make_spool,
+    put_file,
+    queue_of,
+    some_tasks,
+    task_list,
+)
+from tests.nftban_queues import Run
+from tui.groups.clusters_screen import ClustersScreen
+from tui.plan.screen import PlanScreen
+from tui.queue.filter_line import FilterLine
+from tui.widgets.lines import Lines
+
+
+class FilterDesk(Desk):
+    """An operator who filters the dead tasks of a queue."""
+
+    @property
+    def filter(self) -> FilterLine:
+        """The line that is typed into."""
+        return queue_of(self.console).query_one(FilterLine)
+
+    @property
+    def count(self) -> str:
+        """What is shown behind the words."""
+        return self.line("filter-count").strip()
+
+    @property
+    def look(self) -> str:
+        """How it is styled."""
+        return self.filter.query_one("#filter-count", Lines).lines[0][0][1]
+
+    async def left(self, total: int) -> None:
+        """Wait until so many tasks are left."""
+        rows = task_list(self.console).rows
+        await self.until(lambda: rows.view.loaded and rows.view.total == total)
+        await self.pilot.pause()
+
+    async def counts(self, text: str) -> None:
+        """Wait until this is shown behind the words."""
+        await self.until(lambda: self.count == text)
+
+
+@asynccontextmanager
+async def filtering(root: Path) -> AsyncIterator[FilterDesk]:
+    """A console on a spool with twelve dead tasks, ready to be typed into."""
+    make_spool(root, some_tasks())
+    async with a_desk(disk_place(root, "here")) as made:
+        desk = FilterDesk(made.console, made.pilot)
+        await desk.press("4")
+        await desk.left(12)
+        await desk.press("slash")
+        yield desk
+
+
+async def test_the_count_is_live(tmp_path: Path) -> None:
+    """With each clause the tasks left are counted, and again when the spool changes; where none is
+    left, the clause that did it is named beside the count.
+    """
+    async with filtering(tmp_path) as desk:
+        await desk.types("code=550")
+        await desk.left(4)
+        assert desk.count == "4 of 12"
+        await desk.types(" !id:00000007")
+        await desk.left(3)
+        put_file(tmp_path, a_task(301, State.DEAD))
+        await desk.left(4)
+        assert desk.count == "4 of 13"
+
+        await desk.types(" tries>9")
+        await desk.counts('0 of 13 ("tries>9" matches none; 4 without it)')
+
+
+async def test_what_is_not_finished_leaves_the_list_as_it_was(tmp_path: Path) -> None:
+    """Half a clause is an error with its place, in warning; the last whole filter stays. An error
+    that is deleted again is gone, though the filter is the one of before.
+    """
+    async with filtering(tmp_path) as desk:
+        await desk.types("code=550")
+        await desk.left(4)
+        await desk.types(" fo=")
+        assert desk.count.startswith('no field "fo" at 10; known: id kind')
+        await desk.press(*["backspace"] * 4)
+        await desk.counts("4 of 12")
+        await desk.left(4)  # the rows come after the count
+
+        await desk.types(" tries>")
+        assert desk.count.startswith("expected a value after tries> at 16")
+        assert desk.look == "warn"
+        assert (desk.filter.words, desk.filter.filter.text) == ("code=550 tries>", "code=550")
+        await desk.left(4)
+        await desk.types("3")
+        await desk.counts("4 of 12")
+        assert desk.look == "strong"
+
+
+async def test_words_stay_as_they_were_typed(tmp_path: Path) -> None:
+    """Enter keeps what was typed, letter by letter, and Esc clears it; what becomes old enough
+    comes into a list that is filtered by age.
+    """
+    async with filtering(tmp_path) as desk:
+        await desk.types("  CODE=550   ")
+        await desk.press("enter")
+        await desk.left(4)
+        assert desk.filter.words == "  CODE=550   "
+        await desk.press("escape")
+        await desk.left(12)
+        assert not desk.filter.is_visible
+
+        await desk.press("slash")
+        await desk.types("age>1d")
+        await desk.left(0)
+        await desk.press("enter")
+        clock_of(desk).now = NOW + 5 * 60 - NOW % 5 + 5
+        await desk.left(6)
+
+
+async def test_a_filter_is_saved_by_name(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    """`:save` keeps the filter of the list; `@name` then means it, alone and beside other words, in
+    the filter line and in the palette of another screen. A name without a filter is an error.
+    """
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    async with filtering(tmp_path / "spool") as desk:
+        await desk.types("@late")
+        await desk.until(lambda: desk.count.startswith("@late at 1: no such saved filter; :save"))
+        await desk.press("escape", "escape", "colon", *"save @late", "enter")
+        await desk.sees("no filter to save: / opens one")
+        await desk.press("slash")
+        await desk.types("code=550")
+        await desk.left(4)
+        await desk.press("enter", "colon", *"save @la.te", "enter")
+        await desk.sees("not saved: expected a name of letters, digits, - and _")
+        await desk.press("colon", *"save @late", "enter")
+        await desk.sees("@late saved: code=550")
+
+        await desk.press("escape")
+        await desk.left(12)
+        await desk.press("slash")
+        await desk.types("@late !id:00000007")
+        await desk.left(3)
+        await desk.counts("3 of 12")
+        assert desk.filter.words == "@late !id:00000007"
+        assert desk.filter.filter.text == "code=550 !id:00000007"
+        copies = {copy.name: copy.text for copy in queue_of(desk.console).copies()}
+        assert any("--filter 'code=550 !id:00000007'" in text for text in copies.values())
+
+        await desk.press("enter", "5")
+        await desk.press("colon", *"save short", "enter")
+        await desk.sees("@short saved: code=550 !id:00000007")
+        (tmp_path / "state" / "spooldeck" / "filters.yaml").write_text("late: code=421\n")
+        await desk.press("5", "colon", *"filter @late", "enter")
+        await desk.until(lambda: desk.filter.filter.text == "code=421")
+
+
+async def test_text_of_filters_cannot_control_the_terminal(tmp_path: Path) -> None:
+    """Beside the filter line, unprintable characters of a clause and of an error are replaced."""
+    async with filtering(tmp_path) as desk:
+        desk.filter.set_text("dest=\x9b31m")
+        desk.filter.post_message(FilterLine.Changed(desk.filter.filter))
+        await desk.counts('0 of 12 ("dest=\ufffd31m" matches none; 12 without it)')
+        desk.filter.set_text("@\x9b31m")
+        desk.filter.post_message(FilterLine.Changed(desk.filter.filter))
+        await desk.until(lambda: desk.count.startswith("@\ufffd31m at 1: "))
+
+
+async def test_clusters_of_the_longest_filter(tmp_path: Path) -> None:
+    """`c` on a list with the longest filter shows its clusters and their tasks, and a verb acts on
+    them; Enter, whose list would have a longer filter, says so.
+    """
+    async with filtering(tmp_path) as desk:
+        desk.filter.set_text(f"code=550 !{'x' * 990}")
+        desk.filter.post_message(FilterLine.Changed(desk.filter.filter))
+        await desk.left(4)
+        await desk.press("enter")
+        await desk.opens(ClustersScreen, "c")
+        await desk.sees("1, failed 4", "00000007")
+        await desk.press("enter")
+        await desk.sees("list not opened: expected at most 1,000 characters with the cluster")
+        await desk.opens(PlanScreen, "R")
+        await desk.sees("REPLAY 4 TASKS")
+
+
+async def test_an_order_goes_with_a_filter() -> None:
+    """What is filtered is ordered as the tab is."""
+    memory = a_memory([task._replace(attempts=n) for n, task in enumerate(some_tasks(9, 0, 0))])
+    async with a_desk(a_place(memory)) as desk:
+        queue_of(desk.console)._orders[State.PENDING] = ("attempts", True)
+        await desk.press("slash", *"tries", "greater_than_sign", "3")
+        rows = task_list(desk.console).rows
+        await desk.until(lambda: rows.view.loaded and rows.view.total == 5)
+
+        ids = [rows.view.held_ids(0, 4)[at] for at in range(5)]
+        assert [memory.tasks["", id].attempts for id in ids] == [8, 7, 6, 5, 4]
+
+
+# ---- the command line
+
+FILTERS = ("code=550", "feeds|geoban !state=dlq", "kind~^mail tries>=1 err:timeout", "id:0000001")
+
+
+async def test_the_command_line_finds_the_same(tmp_path: Path, spooldeck: Run) -> None:
+    """`queue list --filter` prints the tasks that the console shows."""
+    shown = {}
+    async with filtering(tmp_path) as desk:
+        inspector = queue_of(desk.console).inspector
+        for text in FILTERS:
+            query = Query(filter=parse_filter(text, inspector.states, NOW))
+            shown[text] = [
+                task.id for task in (await inspector.queries.window(query, 0, 100)).tasks
+            ]
+
+    listed = partial(spooldeck, "--root", tmp_path, "queue", "list", "--json", "--filter")
+    for text in FILTERS:
+        run = listed(text)
+        assert run.returncode == 0, run.stderr
+        ids = [json.loads(line)["id"] for line in run.stdout.splitlines()]
+        assert sorted(ids) == shown[text]
+        assert 0 < len(ids) < 53
+
+
+def without_times(text: str) -> str:
+    """What a command printed, without clock times: two runs may be in different seconds."""
+    return re.sub(r"\d\d:\d\d:\d\dZ|\d+[smh]\b", "", text)
+
+
+def test_the_command_line_knows_saved_filters(tmp_path: Path, spooldeck: Run) -> None:
+    """`--filter @name` means the saved filter in each command that has it; a name without one is a
+    usage error of one line, and so is an unusable file.
+    """
+    environ = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    root = tmp_path / "spool"
+    make_spool(root, some_tasks())
+    save_filter(environ, "user", "code=550")
+    ask = partial(spooldeck, **environ)
+    place = ("--root", str(root))
+    commands: tuple[tuple[str, ...], ...] = (
+        (*place, "queue", "list", "--state", "dlq"),
+        (*place, "replay", "--state", "dlq", "--dry-run"),
+        ("clusters", str(root)),
+    )
+    for command in commands:
+        said = ask(*command, "--filter", "@user")
+        assert said.stderr == ""
+        same = said.stdout.replace("--filter @user", "--filter code=550")
+        assert without_times(same) == without_times(ask(*command, "--filter", "code=550").stdout)
+        assert said.stdout != ask(*command).stdout
+        said = ask(*command, "--filter", "@x")
+        assert (said.returncode, said.stdout) == (64, "")
+        assert said.stderr.endswith("--filter: @x at 1: no such saved filter; @user\n")
+
+    path = tmp_path / "state" / "spooldeck" / "filters.yaml"
+    path.write_text("- no\n")
+    for command in commands:
+        said = ask(*command, "--filter", "@user")
+        assert said.returncode == 64
+        assert f"@user at 1: {path}: expected lines such as name:" in said.stderr
+        assert said.stderr.count("\n") == 1
+        said = ask(*command, "--filter", "@\x1bc")
+        assert "--filter: @\ufffdc at 1: " in said.stderr
+
+
+def test_queue_list_takes_a_filter_and_a_state(tmp_path: Path, spooldeck: Run) -> None:
+    """With --state only tasks there that match are printed; of a bad filter one line says where and
+    what was expected, with nothing in it that a terminal obeys.
+    """
+    make_spool(tmp_path, some_tasks())
+    listed = partial(spooldeck, "--root", tmp_path, "queue", "list", "--filter")
+
+    run = listed("code=550", "--state", "dlq")
+    assert len(run.stdout.splitlines()) == 4
+    assert all(line.startswith("dlq | ") for line in run.stdout.splitlines())
+
+    for text in ("code=550 fo=1", "age>", '"\x1b[31m', "state=nowhere"):
+        run = listed(text)
+        assert (run.returncode, run.stdout) == (64, "")
+        (line,) = run.stderr.splitlines()
+        assert "--filter: " in line
+        assert " at " in line or "expected" in line
+        assert "\x1b" not in line

@@ -1,0 +1,134 @@
+"""A queue at the limits of its format, and an index whose disk is full: each answer is right."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from contextvars import Context
+from pathlib import Path
+
+import pytest
+
+from engine.index.schema import MAX_TEXT_CHARS
+from engine.index.writer import Writer
+from engine.live import index_sync
+from engine.model import State
+from tests.console_operator import a_desk
+from tests.console_places import (
+    Clock,
+    a_memory,
+    a_place,
+    a_task,
+    disk_place,
+    is_done,
+    queue_of,
+    task_list,
+)
+from tests.examples import IS_DEEP
+from tests.nftban_queues import Run
+from tests.tui.queue.odd_tasks import CREATED, OddTasks, ident_of, write_odd_tasks
+from tui.plan.screen import PlanScreen
+from tui.screens.help import HelpScreen
+
+COUNT = int(os.environ.get("SPOOLDECK_ODD_TASKS", "20000" if IS_DEEP else "5000"))
+"""Files of the deep test; `SPOOLDECK_ODD_TASKS=1000000` for a million."""
+HUGE = 10
+"""One of so many tasks has an error of 60,000 bytes."""
+LATER = float(CREATED + 3600)
+
+AMOUNTS = [300, pytest.param(COUNT, marks=pytest.mark.deep)]
+
+
+@pytest.fixture
+def odd(root: str, request: pytest.FixtureRequest) -> OddTasks:
+    """What was put into the queue at `root`."""
+    return write_odd_tasks(Path(root, "queue", "pending"), request.param, HUGE)
+
+
+@pytest.mark.parametrize("odd", AMOUNTS, indirect=True)
+def test_commands_count_odd_tasks_right(root: str, odd: OddTasks, spooldeck: Run) -> None:
+    """`status`, `queue list`, `clusters` and `overview` show each task once, whole, and each
+    problem, however long names and errors are and how many tasks are due in one second."""
+    status = json.loads(spooldeck("--root", root, "status", "--json").stdout)
+    assert status["tasks"]["pending"] >= odd.tasks
+    listed = [
+        json.loads(line)
+        for line in spooldeck("--root", root, "queue", "list", "--json").stdout.splitlines()
+    ]
+    assert len({task["id"] for task in listed}) == len(listed) == odd.tasks
+    assert {len(task["error"]) > MAX_TEXT_CHARS for task in listed} == {True, False}
+    clusters = spooldeck("clusters", root, "--json").stdout.splitlines()
+    assert sum(json.loads(line)["count"] for line in clusters) == odd.tasks
+    overview = json.loads(spooldeck("overview", root, "--json").stdout)
+    (place,) = overview["places"]
+    assert place["tasks"]["pending"] == odd.tasks
+    assert f"{odd.broken + odd.misnamed:,} problems" in json.dumps(overview)
+
+
+@pytest.mark.parametrize("odd", AMOUNTS, indirect=True)
+async def test_a_console_of_odd_tasks_filters_and_plans(root: str, odd: OddTasks) -> None:
+    """The list opens, a filter finds one task by its host, and a plan of all has each task; rows
+    have the beginning of a huge error and its length."""
+    async with a_desk(disk_place(Path(root), clock=Clock(LATER)), clock=Clock(LATER)) as desk:
+        list_ = task_list(desk.console)
+        inspector = queue_of(desk.console).live.inspector
+        latest = inspector.latest
+        assert latest.counts[State.PENDING] == odd.tasks
+        assert latest.problems == odd.broken + odd.misnamed
+        huge = await inspector.queries.task(ident_of(HUGE))
+        assert huge is not None and huge.error.endswith("... (60,000 characters)")
+        assert len(huge.error) < MAX_TEXT_CHARS + 50
+        plan = await inspector.queries.make_plan("hold", None, list_.rows.view.query)
+        ids = await asyncio.to_thread(lambda: {row.id for row in plan.rows})
+        assert len(ids) == len(plan.rows) == odd.tasks
+        screen = await desk.opens(PlanScreen, "*", "H")
+        await desk.sees(f"{odd.tasks:,}")
+        await desk.press("escape")
+        await desk.until(lambda: not screen.is_attached and is_done(desk.console))
+        Context().run(screen._facts_changed)  # as the thread does that measures a large plan
+        await desk.press("slash")
+        await desk.until(lambda: is_done(desk.console))
+        await desk.types("mx77.example")
+        await desk.until(lambda: list_.rows.view.total == 1)
+        await desk.sees("report 77")
+
+
+async def test_each_task_with_its_own_destination() -> None:
+    """Of ten thousand destinations with a task each, the age table names some and sums up the
+    others: none is lost."""
+    tasks = [a_task(n, destination=f"user{n}@host{n}.example.net", due=0.0) for n in range(10_000)]
+    async with a_desk(a_place(a_memory(tasks))) as desk:
+        live = queue_of(desk.console).live
+        query = task_list(desk.console).rows.view.query
+        ages = await live.inspector.tallies.ages(query, "destination", live.clock())
+        assert ages.total.total == len(ages.rows) + ages.others == len(tasks)
+        assert ages.rest.total == ages.others
+
+
+async def test_a_full_disk_for_the_index_is_one_line(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the index cannot grow, the list shows why in one line and keys work; once there is space,
+    it is filled."""
+    write_odd_tasks(Path(root, "queue", "pending"), 3000, 3001)
+    pages = [30]
+
+    class SmallWriter(Writer):
+        def __init__(self, path: str) -> None:
+            super().__init__(path)
+            if pages:
+                self._db.execute(f"PRAGMA max_page_count={pages[0]}").fetchall()
+
+    monkeypatch.setattr(index_sync, "Writer", SmallWriter)
+    monkeypatch.setattr(index_sync, "RETRY_SECONDS", 0.2)
+    place = disk_place(Path(root), clock=Clock(LATER))
+    async with a_desk(place, clock=Clock(LATER), early=True) as desk:
+        await desk.sees("database or disk is full")
+        assert desk.text.count("is full") == 1
+        await desk.opens(HelpScreen, "question_mark")
+        await desk.press("escape")
+        await desk.until(lambda: desk.console.screen is queue_of(desk.console))
+        pages.clear()
+        await desk.until(lambda: task_list(desk.console).rows.view.total == 2940)
+        await desk.until(lambda: "is full" not in desk.text)

@@ -1,0 +1,255 @@
+"""Keys between the rows of a list, its details, and what its rows open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.geometry import Size
+from textual.screen import Screen
+
+from engine.model import State
+from engine.replay.progress import Phase, ReplayProgress
+from tests.console_operator import a_desk, words
+from tests.console_places import (
+    a_memory,
+    a_place,
+    a_stuck_lock,
+    a_task,
+    disk_place,
+    make_spool,
+    some_tasks,
+    until,
+)
+from tui.format import keys
+from tui.groups.clusters_screen import ClustersScreen
+from tui.locks.list_screen import LocksScreen
+from tui.locks.screen import LockScreen
+from tui.log.screen import LogScreen
+from tui.operations.replay_lines import step_lines
+from tui.plan.screen import PlanScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.target import Target
+from tui.screens.two_panes import TwoPanes
+from tui.task.screen import TaskScreen
+from tui.widgets.lines import Lines, LongText
+
+
+async def test_tab_goes_to_the_details_and_back() -> None:
+    """After Tab, j scrolls the details, whose title is the focused one; Tab returns to the rows."""
+    places = [
+        a_place(a_memory(some_tasks()), name=name, lock=a_stuck_lock) for name in ("one", "two")
+    ]
+    async with a_desk(*places, first=keys.OVERVIEW, size=(80, 16)) as desk:
+        board = await desk.opens(TwoPanes, "5")
+        await desk.until(lambda: board.query_one(LongText).below)
+        await desk.press("g")
+        at = desk.picker.key
+
+        await desk.press("tab", "j")
+        assert board.query_one(LongText).top == 1
+        assert board.query_one(LongText).has_class("-focused")
+        assert desk.picker.key == at
+
+        await desk.press("tab", "j")
+        assert desk.picker.key != at
+        assert desk.picker.has_class("-focused")
+
+
+async def test_tab_goes_to_the_details_of_a_queue() -> None:
+    """In a queue Tab leads to the details of the task, and back to the list."""
+    task = a_task(1, State.DEAD)._replace(description="a long story " * 40)
+    place = a_place(a_memory([task, a_task(2, State.DEAD)]))
+    async with a_desk(place, size=(80, 24)) as desk:
+        screen = await desk.opens(QueueScreen, "4")
+        await desk.until(lambda: screen._details.lines and screen.rows.view.task_here)
+        here = screen.rows.view.cursor.id
+        await desk.press("tab", "j")
+        assert screen._details.has_focus
+        assert screen.rows.view.cursor.id == here
+        await desk.press("tab", "j")
+        assert screen.rows.view.cursor.id != here
+
+
+async def test_the_next_task_is_opened_from_a_task() -> None:
+    """On a task `]` opens the next row of its list and `[` the previous one; the header has its
+    position; Esc leads back to the row that was shown last.
+    """
+    place = a_place(a_memory([a_task(number, State.DEAD) for number in range(3)]))
+    async with a_desk(place) as desk:
+        queue = await desk.opens(QueueScreen, "4")
+        await desk.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+        await desk.opens(TaskScreen, "enter")
+        await desk.sees("00000000 row 1 of 3")
+        await desk.press("right_square_bracket")
+        await desk.sees("00000001 row 2 of 3")
+        await desk.press("right_square_bracket", "right_square_bracket")
+        await desk.sees("00000002 row 3 of 3", "no next row in the list")
+        await desk.press("left_square_bracket")
+        await desk.sees("00000001 row 2 of 3")
+        assert await desk.opens(QueueScreen, "escape") is queue
+        assert queue.list.row_words == "row 2 of 3"
+
+
+async def test_the_next_lock_is_opened_from_a_lock() -> None:
+    """On a lock `]` opens the next one of the list of locks."""
+    places = [
+        a_place(a_memory(some_tasks()), name=name, lock=a_stuck_lock, recovery_command=("true",))
+        for name in ("one", "two")
+    ]
+    async with a_desk(*places, first=keys.OVERVIEW) as desk:
+        await desk.opens(LocksScreen, "5")
+        await desk.until(lambda: desk.picker.key == "1")
+        await desk.opens(LockScreen, "enter")
+        await desk.sees("one > lock STUCK row 1 of 2")
+        await desk.press("right_square_bracket")
+        await desk.sees("two > lock STUCK row 2 of 2")
+
+
+async def test_a_plan_at_80x24_has_its_stop_rule_and_eight_tasks() -> None:
+    """A replay plan shows the stop rule beside its rate, its command on one line, the next step,
+    and at least eight tasks; plain text has the whole command.
+    """
+    dead = [a_task(number, State.DEAD) for number in range(12)]
+    place = a_place(a_memory(dead), command=("spooldeck", "--root", "/a/rather/long/path" * 3))
+    async with a_desk(place) as desk:
+        queue = await desk.opens(QueueScreen, "4")
+        await desk.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+        plan = await desk.opens(PlanScreen, "asterisk", "R")
+        await desk.sees(
+            "then 2 per second: 6s; stop at 2 x one error (p)", "next type 12 applies it"
+        )
+        lines = desk.text.splitlines()
+        assert sum(" canary  " in line or " batch  " in line for line in lines) >= 8
+        assert sum("--apply" in line or "/a/rather" in line for line in lines) == 1
+        (copy,) = plan.copies()
+        assert copy.text.endswith("--apply 12")
+
+
+async def test_full_ids_and_a_wide_error_column() -> None:
+    """`i` shows whole ids, `w` gives the error the room of the other columns; again: as before."""
+    task = a_task(1, State.DEAD)._replace(error="550 5.1.1 " + "no such user " * 3 + "END")
+    async with a_desk(a_place(a_memory([task]))) as desk:
+        queue = await desk.opens(QueueScreen, "4")
+        await desk.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+
+        def listed() -> str:
+            lines = (line for line in desk.text.splitlines() if line.startswith(">"))
+            return next(lines, "")
+
+        await desk.until(listed)
+        before = listed()
+        assert task.id not in before
+        await desk.press("i")
+        await desk.until(lambda: task.id in listed())
+        await desk.press("i", "w")
+        await desk.until(lambda: listed().rstrip().endswith("END"))
+        await desk.press("w")
+        await desk.until(lambda: listed() == before)
+
+
+async def test_t_on_a_transport_and_c_in_the_log(tmp_path: Path) -> None:
+    """`t` on a transport opens the log lines with its name; `c` there the clusters of its place."""
+    make_spool(tmp_path, some_tasks())
+    async with a_desk(disk_place(tmp_path), first=keys.TRANSPORTS) as desk:
+        await desk.until(lambda: desk.picker.key)
+        name = desk.picker.key
+        await desk.opens(LogScreen, "t")
+        await desk.sees(f'"{name}"')
+        await desk.opens(ClustersScreen, "c")
+        await desk.sees("failed 12")
+
+
+@pytest.mark.parametrize(
+    ("typed", "kind", "seen"),
+    [("sort age", QueueScreen, "order: age"), ("purge", PlanScreen, "PURGE 1 TASK")],
+)
+async def test_the_palette_acts_on_tasks_from_the_overview(
+    typed: str, kind: type[Screen[Any]], seen: str
+) -> None:
+    """`:sort age` on the overview opens the list in that order, `:purge` the plan for the row
+    under its cursor.
+    """
+    place = a_place(a_memory([a_task(number, State.PENDING) for number in range(3)]))
+    async with a_desk(place, first=keys.OVERVIEW) as desk:
+        await desk.press(":")
+        await desk.types(typed)
+        await desk.opens(kind, "enter")
+        await desk.sees(seen)
+
+
+async def test_clusters_open_on_the_one_that_stopped_a_replay() -> None:
+    """A target with the name of a cluster puts the cursor on it once the clusters are read."""
+    place = a_place(a_memory(some_tasks()))
+    async with a_desk(place, first=keys.OVERVIEW) as desk:
+        await desk.opens(ClustersScreen, "c")
+        await desk.until(lambda: len(desk.picker.rows) == 3)
+        last = desk.picker.rows[-1].key
+        await desk.press("escape")
+        desk.console.navigator.goto(Target(keys.CLUSTERS, state=State.DEAD, id=last))
+        await desk.opens(ClustersScreen)
+        await desk.until(lambda: desk.picker.key == last)
+
+
+def test_skipped_tasks_have_a_column_of_their_own() -> None:
+    """The steps of a replay count the tasks that were skipped beside those done and failed."""
+    now = ReplayProgress(Phase.OVER, planned=12, skipped=3)
+    head, *_, last = step_lines(now, 80)
+    at = words([head]).index("SKIPPED") + len("SKIPPED")
+    assert words([last])[:at].split()[-1] == "3"
+
+
+async def test_an_empty_log_and_a_task_that_is_gone_name_the_next_step(tmp_path: Path) -> None:
+    """Also where there is nothing to act on, the line above the keys has a next step."""
+    make_spool(tmp_path, some_tasks(dead=2))
+    (tmp_path / "log" / "queue.log").write_text("")
+    async with a_desk(disk_place(tmp_path)) as desk:
+        queue = await desk.opens(QueueScreen, "4")
+        await desk.until(lambda: queue.state is State.DEAD and queue.rows.view.task_here)
+        await desk.opens(TaskScreen, "enter")
+        for path in (tmp_path / "queue" / "dlq").iterdir():
+            path.unlink()
+        await desk.sees("task is gone", "next t shows its log lines")
+        await desk.opens(LogScreen, "7")
+        await desk.sees("nothing logged yet", "next Esc goes back; new lines appear here")
+
+
+# Sizes
+
+
+class NotingPane(Lines):
+    """Notes the sizes that `on_resize` is called for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[Size] = []
+
+    def on_resize(self) -> None:
+        """Note it."""
+        self.sizes.append(self.size)
+
+
+class OnePane(App[None]):
+    """An app with that pane alone."""
+
+    def compose(self) -> ComposeResult:
+        """Compose it."""
+        yield NotingPane()
+
+
+async def test_a_size_that_was_read_before_the_layout_reaches_the_pane() -> None:
+    """Textual compares the sizes of a layout with those of its last look at the regions: a look
+    between the change of a style and the layout leaves no difference.
+    """
+    async with OnePane().run_test(size=(80, 24)) as pilot:
+        pane = pilot.app.query_one(NotingPane)
+        await until(pilot, lambda: pane.sizes)
+        compositor = pane.screen._compositor
+        pane.styles.height = 5
+        pane.screen._clear_arrangement_cache()
+        compositor._full_map_invalidated = True
+        assert compositor.full_map[pane].region.height == 5
+
+        await until(pilot, lambda: pane.sizes[-1] == Size(80, 5))

@@ -1,0 +1,135 @@
+"""What was done at a place, as it is followed: what a crash left open is found out in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from engine.live.inspector import Inspector
+from engine.model import State
+from engine.operations import undo
+from engine.operations.execute import RowResult
+from engine.operations.journal import Intent
+from tests.console_places import NOW, Clock, make_spool, some_tasks
+from tests.journaled_places import a_journaled_place, interrupt, kept, seen
+from tui.session.history import SETTLE_RETRY_SECONDS, History
+from tui.session.place import Place
+
+off = asyncio.to_thread
+"""Nothing of ours may block the loop, that of a test no more than a console's."""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A spool with twelve dead tasks, and a journal."""
+    make_spool(tmp_path, some_tasks(pending=4))
+    return a_journaled_place(tmp_path)
+
+
+@asynccontextmanager
+async def a_history(place: Place, clock: Clock) -> AsyncIterator[tuple[History, Inspector]]:
+    """What was done there, with what it is asked from."""
+    inspector = Inspector(place.open, clock=clock, journal=place.journal)
+    try:
+        await inspector.start()
+        await inspector.scan_now()
+        yield History(place, inspector, clock, settles=True), inspector
+    finally:
+        await inspector.close()
+
+
+def left_moving(place: Place) -> tuple[str, str]:
+    """A replay that was killed with its first task taken away and not put back; both names."""
+    first = seen(place, State.DEAD)[0]
+    op = interrupt(place, 4, 0)
+    path = Path(place.root, "queue", "dlq", f"{first.id}.task")
+    crc = zlib.crc32(path.read_bytes())
+    desk = Path(place.root, "queue", ".spooldeck")
+    path.rename(desk / f"D.{first.id}.dlq.pending.{crc:08x}.1-0-1")
+    return op, first.id
+
+
+def recover(place: Place) -> None:
+    """As a worker does at its start."""
+    with closing(place.open()) as store:
+        store.recover()  # type: ignore[attr-defined]
+
+
+async def test_what_was_moving_is_settled_once_it_lies_still(place: Place) -> None:
+    """A task on the desk leaves its row open; once it has been recovered, that is found out."""
+    op, ident = await off(left_moving, place)
+    clock = Clock()
+    async with a_history(place, clock) as (history, inspector):
+        fresh = await history.refresh()
+        before = history.interrupted
+        again = await history.refresh()
+        generation = inspector.latest.generation
+        await off(recover, place)
+        await inspector.scan_now()
+        await inspector.wait_for_change(generation)
+        clock.now += SETTLE_RETRY_SECONDS
+        await history.refresh()
+        after = history.interrupted
+
+    gone = [e.row.id for e in await off(lambda: list(kept(place).entries(op))) if e.outcome]
+    assert [one.op for one in fresh] == [op]
+    assert again == ()
+    assert (before[0].open_rows, after[0].open_rows, after[0].counts[RowResult.GONE]) == (4, 3, 1)
+    assert gone == [ident]
+
+
+async def test_why_nothing_can_be_found_out_is_said_until_it_can(place: Place) -> None:
+    """While the queue cannot be looked at that is said each time; then it is found out."""
+    op = await off(interrupt, place, 4, 1)
+    await off(forget_outcomes, place, op)
+    dlq = Path(place.root, "queue", "dlq")
+    async with a_history(place, Clock()) as (history, _):
+        await off(dlq.rename, dlq.with_name("away"))
+        await history.refresh()
+        first = history.error
+        await history.refresh()
+        second = history.error
+        await off(dlq.with_name("away").rename, dlq)
+        await history.refresh()
+
+        assert "dlq" in first
+        assert (second, history.error) == (first, "")
+        assert (history.operations[0].counts[RowResult.DONE], history.operations[0].open_rows) == (
+            1,
+            3,
+        )
+
+
+def forget_outcomes(place: Place, op: str) -> None:
+    """As if it was killed between the moves and the line that says so."""
+    path = Path(kept(place).folder, f"{op}.jsonl")
+    lines = [line for line in path.read_text().splitlines(True) if '"line": "ends"' not in line]
+    path.write_text("".join(lines))
+
+
+async def test_what_is_gone_on_with_elsewhere_is_ended(place: Place) -> None:
+    """Once another operation resumes one that was interrupted, this one is over."""
+    op = await off(interrupt, place, 4, 1)
+    async with a_history(place, Clock()) as (history, _):
+        await history.refresh()
+        before = history.interrupted
+        await off(go_on, place, op)
+        await history.refresh()
+        assert [one.op for one in before] == [op]
+        assert [one.op for one in history.interrupted] != [op]
+        assert {one.op: one.ended for one in history.operations}[op] is not None
+
+
+def go_on(place: Place, op: str) -> None:
+    """As another console does, that is killed before it writes that the first one is over."""
+    journal = kept(place)
+    operation = journal.operation(op)
+    assert operation is not None
+    with closing(place.open()) as store:
+        plan = undo.plan_rest(store, journal, operation, NOW)
+        journal.begin(Intent("retry", place.who, follows=op), plan).close()

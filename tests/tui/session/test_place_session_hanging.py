@@ -1,0 +1,192 @@
+"""A place whose file system never answers: it is seen, and delays no other place and no exit."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from engine.config import queue_config
+from engine.live.call_thread import DaemonExecutor
+from engine.model import LockEvidence
+from engine.monitor.alerts import AlertKind
+from engine.store import Unavailable
+from tests.console_operator import a_desk
+from tests.console_places import a_memory, a_place, free, make_spool, some_tasks
+from tests.engine.monitor.test_alerts import write_task
+from tests.tui.session.hanging_mount import can_mount, hanging_mount
+from tui.cli.setup import places as opening
+from tui.cli.setup.place_formats import setup_for
+from tui.format import keys
+from tui.overview.screen import OverviewScreen
+from tui.queue.screen import QueueScreen
+from tui.session import place_session
+from tui.session.place import Place
+
+
+@pytest.fixture
+def answers() -> Iterator[threading.Event]:
+    """Set when the file system answers; at the end it does, so that threads end."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+async def test_a_hang_is_an_alert_with_its_age_and_ends(
+    answers: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a read hangs, the place has no numbers but the reason with the seconds, in its row, as
+    an alert and in the totals; once it answers, the numbers are back."""
+    monkeypatch.setattr(place_session, "HANG_SECONDS", 0.2)
+    answers.set()
+
+    def lock() -> LockEvidence:
+        answers.wait()
+        return free()
+
+    hung = a_place(a_memory(some_tasks()), name="hung", lock=lock)
+    well = a_place(a_memory(some_tasks(dead=3)), name="well", lock=free)
+    async with a_desk(hung, well, first=keys.OVERVIEW, size=(120, 40)) as desk:
+        await desk.opens(OverviewScreen)
+        await desk.until(lambda: "dead 15 " in desk.line("top-line"))
+        live = desk.console.sessions[0]
+
+        answers.clear()
+        await desk.sees("no answer for 0s")
+        await desk.until(lambda: AlertKind.UNREADABLE in [alert.kind for alert in live.alerts])
+        await desk.until(lambda: "dead 3+ " in desk.line("top-line"))
+        assert live.inspector.latest.unavailable
+
+        answers.set()
+        await desk.until(lambda: "dead 15 " in desk.line("top-line"))
+        assert not live.inspector.latest.unavailable
+
+
+@pytest.fixture
+def two_places(tmp_path: Path) -> list[Place]:
+    """Two spools without tasks, `hung` and `well`."""
+    config = queue_config.load_config(None, {})
+    names = [str(tmp_path / name) for name in ("hung", "well")]
+    for name in names:
+        make_spool(Path(name), [])
+    return [opening.make_place(setup_for(config, name, {}), name) for name in names]
+
+
+@pytest.mark.skipif(not can_mount(), reason="no FUSE, or no right to mount")
+async def test_a_file_system_that_hangs_is_seen_and_delays_nothing(
+    tmp_path: Path, two_places: list[Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While each call on the folder of one place waits in the kernel, its row has the reason with
+    the seconds, tasks of another place come and its screen opens; then the place is back."""
+    monkeypatch.setattr(place_session, "HANG_SECONDS", 0.2)
+    stack = ExitStack()
+    async with a_desk(*two_places, first=keys.OVERVIEW, size=(120, 40)) as desk:
+        await desk.opens(OverviewScreen)
+        await desk.until(lambda: all(each.has_readings for each in desk.console.sessions))
+        await asyncio.to_thread(stack.enter_context, hanging_mount(tmp_path / "hung"))
+        try:
+            await desk.sees("no answer for 0s")
+            await asyncio.to_thread(write_task, tmp_path / "well", "dlq", 1)
+            await desk.until(lambda: "dead 1+ " in desk.line("top-line"))
+            await desk.press("2")
+            await desk.opens(QueueScreen)
+            await desk.press("escape")
+            await desk.opens(OverviewScreen)
+        finally:
+            await asyncio.to_thread(stack.close)
+        await desk.until(lambda: "dead 1 " in desk.line("top-line"))
+
+
+def test_a_hung_place_delays_no_other_at_the_start(
+    tmp_path: Path, answers: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Places that answer are opened; the one that does not is shown with the reason."""
+    for name in ("hung", "well"):
+        make_spool(tmp_path / name, [])
+    names = [str(tmp_path / "hung"), str(tmp_path / "well")]
+    setup = setup_for(queue_config.load_config(None, {}), names[1], os.environ)
+    detect = setup_for
+
+    def slow(config: queue_config.Config, place: str, *more: object) -> object:
+        if place == names[0]:
+            answers.wait()
+        return detect(config, place, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("tui.cli.setup.places.setup_for", slow)
+    monkeypatch.setattr(opening, "OPEN_SECONDS", 0.5)
+    hung, well = opening.make_places(setup, names)
+    with pytest.raises(Unavailable, match="no answer when opened"):
+        hung.open()
+    well.open().close()
+
+
+def test_a_hung_call_delays_no_other_and_not_the_end(answers: threading.Event) -> None:
+    """Calls off the event loop have a thread each; the loop ends while one of them hangs."""
+
+    async def work() -> list[str]:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(DaemonExecutor())
+        hanging = [asyncio.create_task(asyncio.to_thread(answers.wait)) for _ in range(99)]
+        found = await asyncio.to_thread(lambda: "answer")
+        return [found, *("done" for task in hanging if task.done())]
+
+    began = time.monotonic()
+    assert asyncio.run(work()) == ["answer"]
+    assert not answers.is_set()
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.skipif(not can_mount(), reason="no FUSE, or no right to mount")
+def test_a_place_on_a_hanging_file_system_is_opened_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place whose folder is on a file system that hangs says so; one beside it opens."""
+    for name in ("hung", "well"):
+        make_spool(tmp_path / name, [])
+    names = [str(tmp_path / "hung"), str(tmp_path / "well")]
+    setup = setup_for(queue_config.load_config(None, {}), names[1], os.environ)
+    monkeypatch.setattr(opening, "OPEN_SECONDS", 0.5)
+    with hanging_mount(tmp_path / "hung"):
+        hung, well = opening.make_places(setup, names)
+        with pytest.raises(Unavailable, match="no answer when opened"):
+            hung.open()
+        well.open().close()
+
+
+def test_a_place_that_has_gone_is_not_to_be_made_again(tmp_path: Path) -> None:
+    """Before the first opening the missing folder names the command that makes it; once it was
+    open, the reason asks for its volume."""
+    make_spool(tmp_path / "spool", [])
+    setup = setup_for(queue_config.load_config(None, {}), str(tmp_path), os.environ)
+    place = opening.make_place(setup, str(tmp_path / "spool"))
+    (tmp_path / "spool").rename(tmp_path / "elsewhere")
+    with pytest.raises(Unavailable, match=r"spooldeck init .* makes it"):
+        place.open()
+    (tmp_path / "elsewhere").rename(tmp_path / "spool")
+    place.open().close()
+    shutil.rmtree(tmp_path / "spool" / "queue")
+    with pytest.raises(Unavailable) as gone:
+        place.open()
+    assert str(gone.value).endswith("; it was there before: is its volume mounted?")
+    assert "spooldeck init" not in str(gone.value)
+
+
+def test_no_queue_is_offered_to_be_made_in_a_folder_of_another_program(tmp_path: Path) -> None:
+    """The command that makes a queue is named for an empty folder, not for one with files."""
+    for name, words in (
+        ("postfix", r"\(the folder has other files\)"),
+        ("empty", "spooldeck init"),
+    ):
+        (tmp_path / name).mkdir()
+        if name == "postfix":
+            (tmp_path / name / "maildrop").mkdir()
+        setup = setup_for(queue_config.load_config(None, {}), str(tmp_path / name), os.environ)
+        with pytest.raises(Unavailable, match=words):
+            opening.make_place(setup, str(tmp_path / name)).open()

@@ -1,0 +1,156 @@
+"""What is looked at first when a place is opened: its tasks, then all that is beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from engine import verbs
+from engine.model import LockEvidence, Verdict
+from engine.store import Store, Unavailable
+from engine.system import mounts
+from tests.console_places import PATIENCE, disk_place, make_spool, some_tasks
+from tui.session import place_session as live_module
+from tui.session.place import Place
+from tui.session.place_session import PlaceSession, follow_places
+
+
+@asynccontextmanager
+async def followed(
+    place: Place, is_shown: Callable[[], bool] = lambda: True
+) -> AsyncIterator[PlaceSession]:
+    """A place that is followed as the console follows it."""
+    live = PlaceSession(place, time.time)
+    following = asyncio.create_task(
+        follow_places([live], lambda: 0.01, 0.001, lambda _: is_shown())
+    )
+    try:
+        yield live
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await live.close(keep_worker=False)
+
+
+def test_places_take_turns_in_a_period() -> None:
+    """Places have four turns in the first second of a period of 5 s, the same for each fourth."""
+    for now in (100.0, 101.5, 104.875):
+        turns = [live_module.next_turn(now, 5.0, number) for number in range(1, 21)]
+        assert {turn % 5.0 for turn in turns} == {0.0, 0.25, 0.5, 0.75}
+        assert all(now < turn <= now + 5.0 for turn in turns)
+        assert turns[:16] == turns[4:]
+
+
+async def test_tasks_are_known_before_the_lock_is_examined(tmp_path: Path) -> None:
+    """The first scan of lock, figures and logs is made when there are tasks to show."""
+    make_spool(tmp_path, some_tasks())
+    known: list[bool] = []
+    lives: list[PlaceSession] = []
+
+    def look() -> LockEvidence:
+        known.append(any(lives[0].inspector.latest.counts.values()))
+        return LockEvidence(Verdict.FREE)
+
+    async with followed(disk_place(tmp_path)._replace(lock=look)) as live:
+        lives.append(live)
+        await asyncio.wait_for(live.wait_for_readings(), PATIENCE)
+    assert known[0]
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_without_tasks_the_rest_is_examined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hangs: bool
+) -> None:
+    """A place that cannot be reached, or whose disk hangs, has its lock and logs examined."""
+    monkeypatch.setattr(live_module, "FIRST_TASKS_SECONDS", 0.01)
+    make_spool(tmp_path, some_tasks())
+    place, moved = disk_place(tmp_path), threading.Event()
+
+    def fail() -> Store:
+        if not hangs:
+            raise Unavailable("no such place")
+        moved.wait(PATIENCE)
+        return place.open()
+
+    async with followed(place._replace(open=fail)) as live:
+        await asyncio.wait_for(live.wait_for_readings(), PATIENCE)
+        without = live.has_readings and not live.inspector.latest.is_complete
+        moved.set()
+    assert without
+
+
+async def eventually(true: Callable[[], bool]) -> None:
+    """Let the place work until `true()` is."""
+    while not true():  # noqa: ASYNC110 - the numbers of reads have no event
+        await asyncio.sleep(0.01)
+
+
+async def test_a_place_that_is_not_open_is_read_less_often(tmp_path: Path) -> None:
+    """Its tasks are counted each time, also new ones; lock, metrics and logs are read only when
+    that is due, a caller waits for it, or the place is opened."""
+    make_spool(tmp_path, some_tasks())
+    reads, shown = 0, False
+
+    def look() -> LockEvidence:
+        nonlocal reads
+        reads += 1
+        return LockEvidence(Verdict.FREE)
+
+    def add() -> None:
+        with contextlib.closing(place.open()) as store:
+            store.swap(None, verbs.enqueue("report", time.time(), "00000abc"))
+
+    place = disk_place(tmp_path)._replace(lock=look)
+    async with asyncio.timeout(PATIENCE), followed(place, lambda: shown) as live:
+        await eventually(lambda: len(live.count_samples) >= 5)
+        unopened = reads
+        before = sum(live.count_samples[-1][1].values())
+        await asyncio.to_thread(add)
+        await eventually(lambda: sum(live.count_samples[-1][1].values()) > before)
+        await live.wait_for_readings()
+        waited = reads
+        shown = True
+        await eventually(lambda: reads >= waited + 3)
+    assert unopened <= 2
+    assert waited >= 2
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+async def test_a_quiet_place_is_read_less_often_where_changes_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_watched: bool
+) -> None:
+    """Without changes of its tasks it is read at the longer interval, but not on a file system of
+    another host; after a change at the shorter one."""
+    monkeypatch.setattr(live_module, "HIDDEN_READ_SECONDS", 0.01)
+    monkeypatch.setattr(live_module, "QUIET_READ_SECONDS", 1000.0)
+    monkeypatch.setattr(mounts, "may_hang", lambda path: not is_watched)
+    make_spool(tmp_path, some_tasks())
+    place, turns = disk_place(tmp_path)._replace(location=str(tmp_path)), 0
+
+    def add() -> None:
+        with contextlib.closing(place.open()) as store:
+            store.swap(None, verbs.enqueue("report", time.time(), "00000abc"))
+
+    def take_turn() -> bool:
+        nonlocal turns
+        turns += 1
+        return False
+
+    async with asyncio.timeout(PATIENCE), followed(place, take_turn) as live:
+        await eventually(lambda: live.has_readings and live.inspector.latest.is_complete)
+        before, generation = live.readings, live.inspector.latest.generation
+        if is_watched:
+            await live.wait_for_readings()
+            before, enough = live.readings, turns + 50
+            await eventually(lambda: turns >= enough)
+            assert live.readings is before
+            assert live.inspector.latest.generation == generation
+            await asyncio.to_thread(add)
+        await eventually(lambda: live.readings is not before)

@@ -1,0 +1,636 @@
+"""A task in full, from real spools: its parts, its payload, and how it changes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import os
+import warnings
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from textual.geometry import Region
+
+from engine import verbs
+from engine.config import queue_config
+from engine.formats.base.memory import MemoryStore, MemoryTasks
+from engine.formats.bullmq.moves import EDGES
+from engine.locks.token_buckets import BucketState
+from engine.logs.log_tail import format_log_line
+from engine.model import ATTEMPTS_ALLOWED_KEY, Edges, Relative, Relatives, State, Task
+from tests.console_operator import Desk, a_desk, clock_of
+from tests.console_places import (
+    NOW,
+    Clock,
+    a_memory,
+    a_place,
+    a_task,
+    disk_place,
+    make_spool,
+    put_file,
+    queue_of,
+    some_tasks,
+)
+from tests.mail_transports import Mailroom
+from tests.nftban_queues import Run, store_at
+from tests.tui.drawn_screens import AT_WORK
+from tui.cli.setup.place_formats import setup_for
+from tui.cli.setup.places import open_places
+from tui.format import keys
+from tui.plan import planning
+from tui.queue.painter import list_hints
+from tui.queue.problems_screen import ProblemsScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.target import Target
+from tui.task import reader
+from tui.task.lines import show_command
+from tui.task.page import TABS
+from tui.task.screen import TaskScreen
+from tui.widgets.lines import Lines, LongText
+
+ERROR = "550 5.1.1 user unknown"
+
+
+class TaskDesk(Desk):
+    """An operator who looks at tasks of a spool."""
+
+    root: Path
+
+    async def show(self, task: Task) -> None:
+        """Open the screen of a task."""
+        if isinstance(self.console.screen, TaskScreen):
+            await self.opens(QueueScreen, "escape")
+        self.console.navigator.goto(Target(keys.TASK, id=task.id))
+        screen = await self.opens(TaskScreen)
+        lines = screen.query(Lines)
+        await self.until(lambda: sum(len(pane.lines) for pane in lines) > 7)
+
+    @property
+    def part(self) -> LongText:
+        """The pane with the part that is looked at."""
+        return self.console.screen.query_one("#text", LongText)
+
+    async def turns_to(self, title: str, *texts: str) -> None:
+        """Go on to a part, and wait until it shows these."""
+        await self.until(lambda: f" {title}" in self.line("parts"))
+        page = self.console.screen
+        assert isinstance(page, TaskScreen)
+        for _ in TABS:  # at most once around; the name on screen may still be that before
+            if page.part != title:
+                await self.press("l")
+                await self.pilot.pause()
+        await self.on_part(title, *texts)
+
+    def log(self, level: str, text: str, ago: float = 0.0) -> None:
+        """One more line in the queue's log."""
+        with (self.root / "log" / "queue.log").open("ab") as file:
+            file.write(format_log_line(level, text, NOW - ago))
+
+
+@asynccontextmanager
+async def a_spool(
+    root: Path, *tasks: Task, size: tuple[int, int] = (80, 24), **place: object
+) -> AsyncIterator[TaskDesk]:
+    """A console on a spool with these tasks."""
+    make_spool(root, list(tasks))
+    for task in tasks:
+        put_file(root, task).chmod(0o640)
+    clock = Clock()
+    here = disk_place(root, "here", clock)._replace(command=("spooldeck", "--root", "/q"))
+    here = here._replace(**place)  # type: ignore[arg-type]
+    async with a_desk(here, clock=clock, size=size, start_armed=False) as made:
+        desk = TaskDesk(made.console, made.pilot)
+        desk.root = root
+        yield desk
+
+
+def a_dead_task(number: int = 902, **fields: object) -> Task:
+    """A mail that was given up on two hours ago."""
+    fields = {"kind": "mail_send", "error": ERROR, "attempts": 3, **fields}
+    fields |= {"extra": {"dead_since": str(int(NOW - 7260))}}
+    return a_task(number, State.DEAD, **fields)
+
+
+def spooled(root: Path, meta: str, number: int = 0, **files: str) -> str:
+    """A mail in the spool as the contract has it; answers with the path of its meta.sh."""
+    folder = root / "mailspool" / f"mail-20261120T094604Z-a96ebf{number:02x}"
+    folder.mkdir(parents=True)
+    for name, text in {"meta.sh": meta, **files}.items():
+        (folder / name.replace("_", ".")).write_text(text)
+    return str(folder / "meta.sh")
+
+
+def a_mail(root: Path) -> str:
+    """A spooled mail with encoded words and a page in base64; answers with its meta.sh."""
+    page = base64.encodebytes(b"<h1>Disk <b>full</b></h1><script>evil()</script>").decode()
+    return spooled(
+        root,
+        'MAIL_TO="a@b.example"\nMAIL_SUBJECT="$(touch ran)"\n',
+        body_eml="From: =?utf-8?q?J=C3=BCrgen?= <a@b.example>\nSubject: =?utf-8?b?R3LDvMOfZQ==?=\n"
+        f"Content-Type: text/html\nContent-Transfer-Encoding: base64\n\n{page}",
+    )
+
+
+async def test_the_summary_of_a_dead_task(tmp_path: Path) -> None:
+    """Since when, why, how many share the error, what would show it: on the reference screen. The
+    fields that the contract does not name are shown as well, and the id, the row, JSON and the
+    command of the task can be copied.
+    """
+    task = a_dead_task()
+    others = [a_task(number, State.DEAD, error=ERROR) for number in range(3)]
+    async with a_spool(
+        tmp_path, task, *others, max_attempts=lambda task: 4, has_handler=lambda kind: True
+    ) as desk:
+        with (tmp_path / "queue" / "dlq" / f"{task.id}.task").open("a") as file:
+            file.write('TASK_NOTE="from the night shift"\n')
+        await desk.show(task)
+        await desk.sees(
+            "died 07:41:08Z (2h01m ago), after 4 attempts",
+            "stays here until retried (attempts reset)",
+            f"error {ERROR}",
+            ", 3 others",
+            "still? ",
+            "description mail_send for feed 902",
+            "attempts 4 of 4",
+            f"cli spooldeck --root /q queue dlq show {task.id}",
+            "revision ",
+        )
+        await desk.sees("TASK NOTE from the night shift", "revision", "dead since")
+
+        screen = desk.console.screen
+        assert isinstance(screen, TaskScreen)
+        copies = {copy.name: copy.text for copy in screen.copies()}
+        assert copies["id"] == task.id
+        assert ERROR in copies["row"]
+        assert f'"id": "{task.id}"' in copies["JSON"]
+        assert copies["command"] == f"spooldeck --root /q queue dlq show {task.id}"
+
+
+async def test_a_waiting_task_says_why(tmp_path: Path) -> None:
+    """What keeps it is the same that the rules of waiting say, and it goes with the clock. A task
+    that no log names has no attempts, until a line comes.
+    """
+    task, other = a_task(5, due=NOW + 600, attempts=1), a_task(8)
+    async with a_spool(tmp_path, task, other, max_attempts=lambda task: 4) as desk:
+        await desk.show(task)
+        await desk.sees("waits backoff until 09:52:08Z (in 10m)")
+        await desk.sees("attempts 1 of 4", f"--filter id={task.id}", "O runs it now")
+        clock_of(desk).now = NOW + 660
+        await desk.sees("waits due for 1m", "next t shows its log lines")
+
+        await desk.show(other)
+        await desk.until(lambda: "files" in desk.line("parts"))
+        assert "attempts" not in desk.line("parts")
+        assert "log" not in desk.line("parts")
+        desk.log("INFO", f"Processing task: {other.id} ({other.kind}: x)")
+        await desk.turns_to("log", "I Processing task")
+
+
+async def test_the_timeline_has_the_attempt_of_the_summary(tmp_path: Path) -> None:
+    """The file of a task that was given up counts retries, one less than the attempts."""
+    dead = a_dead_task()
+    task = dead._replace(attempts=3, extra={**dead.extra, "dead_reason": "max_retries_exceeded"})
+    place = {"max_attempts": lambda task: 4}
+    async with a_spool(tmp_path, task, size=(120, 40), **place) as desk:
+        await desk.show(task)
+        await desk.sees("after 4 attempts", "attempts 4 of 4", "failed, given up, attempt 4")
+
+
+async def test_a_frame_has_one_countdown_for_one_moment(tmp_path: Path) -> None:
+    """The end of a backoff and the expected start count down together, also between two reads of
+    the reasons, and the tokens of the rate limit are beside them.
+    """
+    task, limit = a_task(5, due=NOW + 45, attempts=1), BucketState("mail_send", 0, 5, NOW, 720)
+    place = {"tokens": lambda: (limit,), "lock": lambda: AT_WORK}
+    async with a_spool(tmp_path, task, size=(80, 24), **place) as desk:
+        await desk.show(task)
+        await desk.sees("backoff until 09:42:53Z (in 45s)", "rate limit 0 of 5 tokens, 720/h")
+        with patch.object(reader, "REASONS_SECONDS", 3600.0):
+            clock_of(desk).now = NOW + 18
+            await desk.sees("backoff until 09:42:53Z (in 27s)", "at about 09:42:53Z (in 27s)")
+        assert "shows the rate limit" not in desk.line("word")
+
+
+async def test_mail_that_is_kept_back_is_not_said_to_be_ready(tmp_path: Path) -> None:
+    """Who suspended what would send it is named, with the reason and how to resume it; a verb for
+    other states is not offered.
+    """
+    room = Mailroom(tmp_path, lambda: NOW, here=("curl",))
+    task = a_task(5, due=NOW - 60, kind="mail_send")
+    shut = "no mail transport: curl suspended by operator"
+    async with a_spool(tmp_path, task, claim_obstacle=lambda kind: shut, mail=room.desk()) as desk:
+        suspend = room.suspensions.suspend
+        await asyncio.to_thread(suspend, "curl", NOW - 300, "ana", "the relay moves")
+        await desk.show(task)
+
+        await desk.sees("waits no mail transport: curl suspended by", "runs ? start unknown: ")
+        await desk.sees("by ana since 09:37:08Z (5m ago): the relay moves (`mail resume curl`")
+        hints = desk.console.screen.query_one("#hints", Lines).lines
+        offered = "".join(text for line in hints for text, _ in line)
+        assert "retry" not in offered
+        assert "hold" in offered
+
+
+async def test_a_spooled_mail_is_decoded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its headers and its page are text; what meta.sh contains is shown and never run. Of the task
+    and each file of its payload size, times, inode, mode and owner are shown.
+    """
+    monkeypatch.chdir(tmp_path)
+    task = a_dead_task(payload=a_mail(tmp_path))
+    file, meta = tmp_path / "queue" / "dlq" / f"{task.id}.task", Path(task.payload)
+    async with a_spool(tmp_path, task) as desk:
+        await desk.show(task)
+        await desk.turns_to("payload", "From: Jürgen <a@b.example>", "Subject: Grüße", "Disk full")
+        assert "Subject $(touch ran)" in desk.page
+        assert "evil()" not in desk.page
+        await desk.turns_to(
+            "files", "TASK_ID=", "=?utf-8?q?J=C3=BCrgen?=", "Content-Transfer-Encoding"
+        )
+
+        inodes = [f"inode {path.stat().st_ino}" for path in (file, meta)]
+        await desk.turns_to("files", *inodes, f"{file.stat().st_size} bytes", "mode -rw-r-----")
+        await desk.sees("mail/body.eml", "modified ")
+        assert not (tmp_path / "ran").exists()
+
+
+META = """\
+MAIL_TO="admin@example.com"
+MAIL_SUBJECT="=?utf-8?b?R3LDvMOfZQ==?= from mx1"
+MAIL_BODY_FILE="/elsewhere/body.html"
+MAIL_CREATED_EPOCH="1795167964"
+"""
+PAGE = "3 bans &lt;today&gt;<script>evil()</script><p>bye"
+SINCE = 'SINCE="1795167668"\n'
+MAILS: tuple[tuple[dict[str, str], tuple[str, ...]], ...] = (
+    ({"body_txt": "<b>no tag here</b>\n"}, ("mail/body.txt: text", "<b>no tag here</b>")),
+    ({"body_html": PAGE}, ("mail/body.html: HTML", "3 bans <today>", "bye")),
+    (
+        {"body_txt": "x", "trying": f'TRANSPORT="curl"\n{SINCE}'},
+        ("mail/trying", "being sent by curl since 09:41:08Z"),
+    ),
+    (
+        {"body_txt": "x", "sent": f'TRANSPORT="postfix"\n{SINCE}'},
+        ("mail/sent", "sent by postfix since 09:41:08Z"),
+    ),
+    (
+        {"body_txt": "x", "refused": f'WHY="{ERROR}"\n'},
+        ("mail/refused", f"refused: {ERROR}"),
+    ),
+    (
+        {"body_txt": "x", "sent": ""},
+        ("sent (marker not readable: empty: a write was interrupted)",),
+    ),
+)
+HOSTILE_META = (
+    ('MAIL_TO="$(touch ran)"\n', 'MAIL_TO="$(touch ran)"'),
+    ("MAIL_TO=`touch ran`\n", "expected KEY"),
+    ('MAIL_TO="a@b.example"\nMAIL_TO="c@d.example"\n', "MAIL_TO is repeated"),
+    ('MAIL_TO="a@b.example', "no newline at its end"),
+    ('MAIL_TO="\x1b[31m"\n', "\ufffd[31m"),
+    ("", "empty"),
+)
+
+
+async def test_a_spooled_mail_is_read_as_one_does(tmp_path: Path) -> None:
+    """Whom it is for, about what and since when; then its body; then how far it has come. Of one
+    that a shell would run something of, the text is shown with the reason, and the body.
+    """
+    mails = [spooled(tmp_path, META, n, **files) for n, (files, _) in enumerate(MAILS)]
+    for n, (meta, _) in enumerate(HOSTILE_META):
+        mails.append(spooled(tmp_path, meta, 16 + n, body_txt="the body\n"))
+    tasks = [a_dead_task(900 + n, payload=path) for n, path in enumerate(mails)]
+    async with a_spool(tmp_path, *tasks, size=(80, 50)) as desk:
+        for task, (_, texts) in zip(tasks, MAILS, strict=False):
+            await desk.show(task)
+            await desk.turns_to("payload", "To admin@example.com", "Subject Grüße from mx1")
+            await desk.sees("created 09:46:04Z", *texts)
+            assert "evil()" not in desk.page
+            await desk.turns_to("files", 'MAIL_TO="admin@example.com"')
+
+        unread = "not parsed: "
+        for task, (_, why) in zip(tasks[len(MAILS) :], HOSTILE_META, strict=True):
+            await desk.show(task)
+            await desk.turns_to("payload", unread, "not executed", why, "the body")
+            assert "\x1b" not in desk.page
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_attempts_come_from_the_log(tmp_path: Path) -> None:
+    """When each began, how it ended, and that the logs do not tell of all. From 120x30 on attempts
+    and log are to the right of the summary.
+    """
+    task = a_dead_task()
+    async with a_spool(tmp_path, task) as desk:
+        for number, ago in ((1, 7500.0), (2, 7400.0)):
+            desk.log("INFO", f"Processing task: {task.id} (mail_send: x)", ago)
+            sending = (
+                f"MAIL_SEND_ATTEMPT task_id={task.id} attempt={number} transport=curl to=a@b.c"
+            )
+            desk.log("INFO", sending, ago - 1)
+            desk.log("ERROR", f"Task failed: {task.id} (mail_send): {ERROR}", ago - 2)
+            desk.log("WARN", f"Task {task.id} failed (attempt {number}/3), retry in 60s", ago - 2)
+        await desk.show(task)
+        failed, missing = "failed after 2s, will retry", "2 of 3 attempts in the logs"
+        await desk.turns_to("attempts", "1 07:37:08Z", failed, "2 07:38:48Z")
+        await desk.sees(f"{missing}: the logs do not")
+        await desk.turns_to("log", "07:37:08 I Processing task", "07:38:50 W")
+
+        await desk.turns_to("summary")
+        await desk.pilot.resize_terminal(120, 40)
+        await desk.sees("- Attempts 2 -", "- t Log 8 -", "- Timeline -", "Processing task")
+        assert desk.page.count(" started") == 2
+        assert desk.line("waits").split()[0] == "died"
+
+
+async def test_arrows_turn_the_parts(tmp_path: Path) -> None:
+    """`l` goes on and around, `h` back; each part is where it was left; `t` asks for the log,
+    searched for the task.
+    """
+    task = a_dead_task(payload=a_mail(tmp_path))
+    asked: list[Target] = []
+    async with a_spool(tmp_path, task, size=(80, 12)) as desk:
+        await desk.show(task)
+        await desk.until(lambda: desk.line("parts").split() == ["summary", "payload", "files", "3"])
+        for title in ("payload", "files", "summary"):
+            await desk.press("l")
+            await desk.on_part(title)
+        await desk.press("left")
+        await desk.sees("TASK_ID")
+        await desk.press("j", "j", "j")
+        assert desk.part.top == 3
+        await desk.turns_to("summary", "died")
+        assert desk.part.top == 0
+        await desk.turns_to("files", "TASK_ID")
+        await desk.until(lambda: desk.part.top == 3)
+
+        desk.console.navigator.goto = asked.append  # type: ignore[method-assign, assignment]
+        await desk.press("t")
+        assert asked == [Target(keys.LOG, id=task.id)]
+
+
+@pytest.mark.parametrize("state", [State.DEAD, State.PENDING])
+def test_the_command_shows_the_task(tmp_path: Path, state: State, spooldeck: Run) -> None:
+    """What the summary names as its twin on the command line prints the task."""
+    task = a_task(7, state)
+    make_spool(tmp_path, [task])
+    put_file(tmp_path, task).chmod(0o640)
+    loaded = queue_config.load_config(None, {"HOME": str(tmp_path)}, ())
+    setup = setup_for(loaded, str(tmp_path), {})
+    (place,) = open_places(setup, [str(tmp_path)])
+
+    program, *argv = show_command(place.command, task)
+    ran = spooldeck(*argv)
+
+    assert program == "spooldeck"
+    assert ran.returncode == 0, ran.stderr
+    assert task.id in ran.stdout
+    assert place.max_attempts(task) == 4
+
+
+def test_a_kind_with_its_own_schedule_has_its_own_maximum(tmp_path: Path) -> None:
+    """The maximum of attempts is that of the task, else of its kind, else of the queue."""
+    make_spool(tmp_path, [])
+    config = tmp_path / "config.yml"
+    config.write_text("handlers: {own: {command: [x], retry: fixed 5s limit 1}}\n")
+    loaded = queue_config.load_config(str(config), {"HOME": str(tmp_path)}, ())
+    (place,) = open_places(setup_for(loaded, str(tmp_path), {}), [str(tmp_path)])
+    own = a_task(1, kind="own")
+
+    assert place.max_attempts(a_task(2)) == 4
+    assert place.max_attempts(own) == 2
+    assert place.max_attempts(own._replace(extra={ATTEMPTS_ALLOWED_KEY: "3"})) == 3
+
+
+# While it is looked at
+
+
+async def test_the_hints_of_a_task_in_the_trash_are_those_of_the_list() -> None:
+    """In the trash R restores and X expunges, on the task screen as in the list."""
+    task = a_task(1, State.TRASH)
+    async with a_desk(a_place(a_memory([task])), size=(120, 40)) as desk:
+        desk.console.navigator.goto(Target(keys.TASK, id=task.id))
+        await desk.opens(TaskScreen)
+        await desk.sees("R restore X expunge")
+
+
+async def test_enter_goes_to_a_child_and_back_to_its_parent() -> None:
+    """Parent and children are below the text: j moves between them, Enter opens the task, and says
+    so of one that is gone; without any there is no list. A text of control bytes is shown as text.
+    """
+    parent, child = a_task(1), a_task(2)
+
+    class FamilyStore(MemoryStore):
+        """A store with one parent, a child, and a child that is gone."""
+
+        def relatives(self, task: Task, limit: int) -> Relatives:
+            if task.id == child.id:
+                return Relatives(Relative(parent.id, "pending"))
+            if task.id != parent.id:
+                return Relatives()
+            found = (Relative("x/9", "done", "\x1b[2J 42", False), Relative(child.id, "pending"))
+            return Relatives(None, found, 250)
+
+    memory = MemoryTasks()
+    opened = a_place(memory)._replace(open=lambda: FamilyStore(memory))
+    for task in (parent, child, a_task(3)):
+        FamilyStore(memory).swap(None, task)
+    async with a_desk(opened) as desk:
+        desk.console.navigator.goto(Target(keys.TASK, id=parent.id))
+        await desk.sees("Children 250, first 2", "x/9", "done", "[2J 42", "child")
+        assert "\x1b" not in desk.text
+        await desk.press("enter")
+        await desk.until(lambda: "x/9 is not in this place" in desk.line("word"))
+        await desk.press("j", "enter")
+        await desk.sees("Parent", "> parent 00000001 pending")
+        await desk.press("enter")
+        await desk.sees("Children 250, first 2")
+        desk.console.navigator.goto(Target(keys.TASK, id=a_task(3).id))
+        await desk.until(lambda: "Children" not in desk.text and "Enter relative" not in desk.text)
+
+
+def test_a_task_offers_the_verbs_that_its_store_has_for_its_state() -> None:
+    """Of an active job only what its store has an edge for."""
+    actions = {key.action for key in keys.keys_on(keys.TASK) if key.verb}
+    offered = actions - planning.verbs_elsewhere(EDGES, State.ACTIVE)
+    assert offered == {"plan('release')", "plan('kill')"}
+
+
+async def test_a_verb_that_the_server_does_not_permit_is_grey_with_its_reason() -> None:
+    """Its hint stays in the footer; its reason is in the help, and in the message when pressed."""
+    way, why = (State.DEAD, State.TRASH), "the server does not permit COPY"
+    edges = {**EDGES, way: EDGES[way]._replace(refusal=why)}
+    closed = planning.closed_verbs(edges, State.DEAD)
+    assert closed == {"plan('purge')"}
+    (purge,) = (hint for hint in list_hints(closed, set(), {}, closed) if hint.shown == "X")
+    assert (purge.is_refused, purge.is_minor) == (True, False)
+
+    class StrictStore(MemoryStore):
+        """A store that does not permit a purge."""
+
+        edges: Edges = {**MemoryStore.edges, way: MemoryStore.edges[way]._replace(refusal=why)}
+
+    memory = a_memory([a_task(1, State.DEAD)])
+    opened = a_place(memory)._replace(open=lambda: StrictStore(memory))
+    async with a_desk(opened, size=(80, 24)) as desk:
+        await desk.press("4")
+        await desk.sees("R retry X purge H hold")
+        await desk.press("X")
+        await desk.sees(f"purge: {why}")
+        await desk.press("question_mark")
+        await desk.sees("Refused now", f"X purge: {why}")
+
+
+async def test_a_task_that_changes_is_followed(tmp_path: Path) -> None:
+    """What became another is said, and the text stays where it was; a task that is retried goes
+    from dlq to pending on screen.
+    """
+    task = a_dead_task()
+
+    def retry() -> None:
+        with store_at(tmp_path, lambda: NOW) as store:
+            (seen,) = (t for t in store.scan({task.id}) if isinstance(t, Task))
+            store.swap(seen, verbs.retry(seen, NOW))
+
+    async with a_spool(tmp_path, task, size=(80, 10)) as desk:
+        await desk.show(task)
+        await desk.turns_to("files", "TASK_ID")
+        await desk.press("j", "j")
+        put_file(tmp_path, task._replace(error="421 4.7.0 try later")).chmod(0o640)
+        await desk.sees("09:42:08Z new error", '="421 4.7.0 try later"')
+        assert desk.part.top == 2
+
+        await desk.turns_to("summary")
+        await asyncio.to_thread(retry)
+        await desk.sees("moved DLQ -> pending", "state pending", "waits ")
+
+
+async def test_a_task_that_is_done_is_kept_on_screen(tmp_path: Path) -> None:
+    """It is said that it left, where to, and what was seen last stays; a screen that was asked for
+    one that is nowhere says so.
+    """
+    task = a_task(4)
+    async with a_spool(tmp_path, task) as desk:
+        await desk.show(task)
+        await desk.sees("waits due")
+        desk.log("SUCCESS", f"Task completed: {task.id} ({task.kind})")
+        (tmp_path / "queue" / "pending" / f"{task.id}.task").unlink()
+        await desk.sees("task is gone: log: succeeded at 09:42:08Z")
+        assert task.kind in desk.page
+
+        await desk.opens(QueueScreen, "escape")
+        desk.console.navigator.goto(Target(keys.TASK, id="20261120T094115Z-job-ffffffff"))
+        screen = await desk.opens(TaskScreen)
+        await desk.sees("task not found")
+        assert screen.copies() == ()
+
+
+# What others put there
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202e\u2066[@click=app.quit]x[/]\0\r\x7f"
+
+PAYLOADS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "escapes": (lambda path: path.write_text(HOSTILE * 20), "payload"),
+    "text with escapes": (lambda path: path.write_text("words " * 80 + HOSTILE), "@click=app.quit"),
+    "five megabytes": (lambda path: path.write_bytes(b"x" * 5_000_000), "first 1,048,576"),
+    "a FIFO": (lambda path: os.mkfifo(path), "not read: is a FIFO"),
+    "a link": (lambda path: path.symlink_to("/etc/passwd"), "is a symbolic link, not followed"),
+    "nothing": (lambda path: None, "not read: is not there"),
+    "bytes": (lambda path: path.write_bytes(bytes(range(256)) * 4), "00000010"),
+}
+
+
+@pytest.mark.parametrize("kind", PAYLOADS)
+async def test_a_payload_is_inert(tmp_path: Path, kind: str) -> None:
+    """Whatever a payload is or holds, each part of the task is shown, and nothing acts."""
+    make, text = PAYLOADS[kind]
+    folder = tmp_path / "mailspool" / "mail-1"
+    folder.mkdir(parents=True)
+    make(folder / "meta.sh")
+    task = a_dead_task(payload=str(folder / "meta.sh"))
+    async with a_spool(tmp_path, task) as desk:
+        await desk.show(task)
+        await desk.turns_to("payload", text)
+        desk.assert_inert()
+        for title in ("summary", "payload", "files"):
+            await desk.turns_to(title)
+            desk.assert_inert()
+
+
+async def test_a_payload_outside_is_not_shown(tmp_path: Path) -> None:
+    """A task that names any file of the system shows nothing of it."""
+    (tmp_path / "secret").write_text("do not tell")
+    task = a_dead_task(payload=str(tmp_path / "secret"))
+    async with a_spool(tmp_path, task) as desk:
+        await desk.show(task)
+        await desk.turns_to("payload", "not read: is not a plain path below")
+        for title in ("summary", "payload", "files"):
+            await desk.turns_to(title)
+            assert "do not tell" not in desk.page
+
+
+async def test_every_part_fits_every_width(tmp_path: Path) -> None:
+    """Each line is as wide as its pane, whatever the names."""
+    task = a_dead_task(payload=a_mail(tmp_path), description="\u6f22" * 90, error="e" * 200)
+
+    def fits(width: int) -> bool:
+        panes = [pane for pane in desk.console.screen.query(Lines) if pane.region]
+        fit = all(
+            strip.cell_length == p.outer_size.width
+            for p in panes
+            for strip in p.render_lines(Region(0, 0, *p.outer_size))
+        )
+        lengths = [len("".join(text for text, _ in line)) for line in desk.part.lines]
+        return fit and max(lengths, default=0) <= width + 1
+
+    async with a_spool(tmp_path, task) as desk:
+        desk.log("ERROR", f"Task failed: {task.id} (mail_send): " + "x" * 500)
+        await desk.show(task)
+        for size in ((40, 10), (80, 24), (200, 60)):
+            await desk.pilot.resize_terminal(*size)
+            for _ in TABS:
+                await desk.press("l")
+                await desk.until(partial(fits, size[0]))
+
+
+async def test_the_bytes_of_a_problem(tmp_path: Path) -> None:
+    """A broken file is shown with how it begins, a link with why it is not read; nothing acts."""
+    async with a_spool(tmp_path, *some_tasks(2, 0, 2)) as desk:
+        dlq = tmp_path / "queue" / "dlq"
+        (dlq / "broken.task").write_bytes(b"TASK_ID=\0" + HOSTILE.encode())
+        (dlq / "link.task").symlink_to("/etc/passwd")
+        await desk.until(lambda: queue_of(desk.console).inspector.latest.problems == 2)
+        await desk.opens(ProblemsScreen, "h", "enter")
+
+        await desk.sees("00000000 54 41 53 4b 5f 49 44 3d 00 1b", "TASK_ID=", "not read: link.task")
+        assert "root:" not in desk.page
+        desk.assert_inert()
+
+
+async def test_a_long_payload_is_moved_through(tmp_path: Path) -> None:
+    """A megabyte without an end of line is folded, and its end is one key away."""
+    task = a_dead_task(payload=spooled(tmp_path, "word " * 200_000))
+    async with a_spool(tmp_path, task) as desk:
+        await desk.show(task)
+        await desk.turns_to("payload", "word word")
+        await desk.press("G")
+
+        assert desk.part.top > 10_000
+
+
+async def test_a_reading_that_is_cancelled_before_it_begins_leaves_no_warning() -> None:
+    """When the console closes, or a second tick follows, the reading of a tick may never begin."""
+    async with a_desk(a_place(a_memory(some_tasks()))) as desk:
+        screen = await desk.opens(TaskScreen, "enter")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            screen._tick()
+            screen._tick()
+            await desk.press("r")
+            await desk.pilot.pause()
+            gc.collect()
+        assert [str(warning.message) for warning in caught] == []

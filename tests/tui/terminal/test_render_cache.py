@@ -1,0 +1,71 @@
+"""What is kept between two paintings is never shown once something else holds."""
+
+from __future__ import annotations
+
+import pytest
+from textual.geometry import Region
+from textual.pilot import Pilot
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tests.console_places import Clock, a_console, a_memory, a_place, loaded, queue_of, some_tasks
+from tui.format import present
+from tui.queue.screen import QueueScreen
+from tui.terminal.render_cache import CachedLines
+
+
+def hints_made_anew(screen: QueueScreen) -> tuple[present.Line, ...]:
+    """What the hints are when nothing is kept."""
+    screen._hinted = ((), [])
+    return tuple(screen._hint_rows())
+
+
+async def test_hints_are_those_of_this_moment() -> None:
+    """After each key the hints and what is grey are what they would be if made for it alone."""
+    clock = Clock()
+    console = a_console(a_place(a_memory(some_tasks())), clock=clock)
+    async with console.run_test(size=(160, 24)) as pilot:
+        await loaded(pilot)
+        screen, seen = queue_of(console), set()
+        for pressed in ("j", "4", "j", "!", "j", "2", "h", "4", "k", "!", "k", "space"):
+            await pilot.press(pressed)
+            await pilot.pause()
+            on_screen = screen._hint_rows()
+            assert tuple(on_screen) == hints_made_anew(screen), pressed
+            seen.add(tuple(on_screen))
+        assert len(seen) >= 4, "the keys have changed nothing"
+
+
+def cells(strips: list[Strip]) -> list[list[tuple[str, object]]]:
+    """Each cell of each line, and its style."""
+    return [[(char, run.style) for run in strip for char in run.text] for strip in strips]
+
+
+async def strips_differ(pilot: Pilot[None]) -> list[str]:
+    """Whose kept lines are not those that an empty cache makes of the widget now."""
+    await pilot.pause()
+    wrong = []
+    for widget in pilot.app.screen.walk_children(Widget, with_self=True):
+        if isinstance(widget._styles_cache, CachedLines) and widget.display and widget.size:
+            crop = Region(0, 0, *widget.outer_size)
+            kept = widget._styles_cache.render_widget(widget, crop)
+            if cells(kept) != cells(CachedLines().render_widget(widget, crop)):
+                wrong.append(str(widget))
+    return wrong
+
+
+@pytest.mark.parametrize("theme", ["paper", "mono"])
+async def test_kept_lines_are_those_of_now(theme: str) -> None:
+    """After keys, another size, another theme: each widget's kept lines are what it would paint."""
+    console = a_console(a_place(a_memory(some_tasks())))
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        assert any(
+            isinstance(w._styles_cache, CachedLines) for w in console.screen.walk_children(Widget)
+        )
+        for pressed in ("j", "pagedown", "space", "4", "v", "j", "h", "2"):
+            await pilot.press(pressed)
+            assert await strips_differ(pilot) == [], pressed
+        for size in ((120, 40), None, (60, 15)):
+            await (pilot.resize_terminal(*size) if size else console.theme_loader.use_theme(theme))
+            assert await strips_differ(pilot) == []

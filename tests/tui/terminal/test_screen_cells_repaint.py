@@ -1,0 +1,136 @@
+"""Whatever states follow each other at whatever sizes, the terminal shows the last one."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+from typing import Any
+
+import pytest
+from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual.app import ComposeResult
+from textual.screen import Screen
+from textual.widget import Widget
+
+import tui
+from tests.console_operator import a_desk
+from tests.console_places import a_memory, a_place
+from tui.format.table import Choice
+from tui.terminal.paste_detector import Confirming
+from tui.terminal.safe_app import SafeApp
+from tui.terminal.screen_cells import _pieces
+from tui.terminal.sized_screen import SizedScreen
+from tui.widgets.lines import Frame, Lines
+from tui.widgets.picker import Picker
+
+SIZES = ((60, 15), (80, 24), (100, 30), (110, 34), (120, 40), (200, 60))
+
+
+class Panes(SizedScreen[None]):
+    """A screen of the panes that all screens are made of."""
+
+    def compose(self) -> ComposeResult:
+        """Panes whose height follows their lines, around a list that takes the rest."""
+        yield Lines(id="top-line")
+        yield Lines(id="state", classes="pane")
+        yield Lines(id="steps", classes="pane")
+        yield Picker(id="rows")
+        yield Lines(id="flow", classes="pane")
+        yield Lines(id="word")
+        yield Lines(id="hints")
+
+    def show(self, numbers: random.Random) -> None:
+        """A random state: other lines, other heights, panes that come and go."""
+        for name in ("top-line", "word", "hints"):
+            self.query_one(f"#{name}", Lines).show([((f"{name} {numbers.random()}", ""),)])
+        for name in ("state", "steps", "flow"):
+            pane = self.query_one(f"#{name}", Lines)
+            lines = [
+                ((f"{name} {n} {numbers.randrange(3)}", ""),) for n in range(numbers.randrange(7))
+            ]
+            pane.display = bool(lines)
+            pane.show(lines)
+            pane.show_frame(Frame(name, amount=f"{numbers.randrange(3)}"))
+        picker = self.query_one(Picker)
+        rows = [
+            Choice(f"{n}", ((f"row {n} {numbers.randrange(3)}", ""),))
+            for n in range(numbers.randrange(40))
+        ]
+        picker.show_rows(rows, [(("HEAD", ""),)] if numbers.randrange(2) else [])
+        picker.show_frame(Frame("Results", amount=f"{len(rows)}"))
+
+
+class Shown:
+    """What a terminal shows after all frames that were sent to it."""
+
+    def __init__(self, app: SafeApp) -> None:
+        self.cells: dict[tuple[int, int], str] = {}
+        self._app, self._display = app, app._display
+        app._display = self.display  # type: ignore[method-assign]
+
+    def display(self, screen: Screen[Any], renderable: Any) -> None:
+        """Note a frame before it is shown."""
+        if isinstance(renderable, ChopsUpdate | LayoutUpdate):
+            put(self.cells, renderable)
+        self._display(screen, renderable)
+
+    def lines(self) -> list[str]:
+        """The screen, line by line."""
+        width, height = self._app.size
+        return ["".join(self.cells.get((y, x), " ") for x in range(width)) for y in range(height)]
+
+
+def put(cells: dict[tuple[int, int], str], update: ChopsUpdate | LayoutUpdate) -> None:
+    """Put the characters of a frame into cells."""
+    for y, x, strip in _pieces(update):
+        for at, letter in enumerate(strip.text, x):
+            cells[y, at] = letter
+
+
+def whole(app: SafeApp) -> list[str]:
+    """A full repaint, line by line."""
+    screen, cells = app.screen, dict[tuple[int, int], str]()
+    for widget in screen.walk_children(Widget):
+        widget._styles_cache.clear()
+    update = screen._compositor.render_update(full=True)
+    assert isinstance(update, LayoutUpdate)
+    put(cells, update)
+    width, height = app.size
+    return ["".join(cells.get((y, x), " ") for x in range(width)) for y in range(height)]
+
+
+DEEP = [pytest.param(seed, 60, marks=pytest.mark.deep) for seed in range(2, 12)]
+
+
+@pytest.mark.parametrize(("seed", "states"), [(0, 12), (1, 12), *DEEP])
+async def test_random_states_at_random_sizes_equal_a_full_repaint(seed: int, states: int) -> None:
+    """After each state, what was sent in parts is what a full repaint would show."""
+    numbers = random.Random(seed)
+    async with a_desk(a_place(a_memory([])), size=numbers.choice(SIZES)) as desk:
+        shown = Shown(desk.console)
+        screen = Panes()
+        await desk.console.push_screen(screen)
+        for state in range(states):
+            if not numbers.randrange(8):
+                shown.cells.clear()
+                await desk.pilot.resize_terminal(*numbers.choice(SIZES))
+            screen.show(numbers)
+            await desk.pilot.pause()
+            await desk.until(lambda: not screen._layout_required and not screen._dirty_widgets)
+            assert shown.lines() == whole(desk.console), (seed, state)
+
+
+def test_every_screen_is_painted_so() -> None:
+    """All screens of the console share the base whose layouts are painted."""
+    for module in pkgutil.walk_packages(tui.__path__, "tui."):
+        if not module.name.startswith(("tui.cli", "tui.packaging")):
+            importlib.import_module(module.name)
+    waiting: list[type] = [Screen]
+    found: set[type] = set()
+    while waiting:
+        found.add(here := waiting.pop())
+        waiting += here.__subclasses__()
+    ours = [one for one in found if one.__module__.startswith("tui.") and one is not Confirming]
+    assert len(ours) > 20
+    assert [one for one in ours if not issubclass(one, SizedScreen)] == []

@@ -1,0 +1,219 @@
+"""The jobs that the console is for, key by key, on a real spool with a real worker."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.logs.log_tail import format_log_line
+from engine.model import State, Task
+from engine.operations.execute import RowResult
+from engine.operations.journal import Journal
+from tests.console_operator import Desk, a_desk, key_of
+from tests.console_places import make_spool
+from tests.tui.workers_with_lock import wired
+from tui.format import keys
+from tui.log.screen import LogScreen
+from tui.operations.screen import OperationsScreen
+from tui.plan.screen import PlanScreen
+from tui.session.place import Place
+from tui.task.screen import TaskScreen
+
+GONE, STILL = "421 4.7.0 try again later", "550 5.1.1 user unknown"
+CONFIG = """\
+handlers:
+  job: {{command: [sh, {handler}], timeout: 60}}
+queue: {{max_retries: 0}}
+"""
+HANDLER = """\
+case $TASK_DESCRIPTION in
+  still*) echo "550 5.1.1 user unknown"; exit 1 ;;
+esac
+"""
+off = asyncio.to_thread
+
+
+def dead_tasks(many: int, word: str, error: str, first: int) -> Iterator[Task]:
+    """So many tasks that died an hour ago of one error."""
+    died = time.time() - 3600
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(died - 600))
+    for number in range(first, first + many):
+        task = Task(f"{stamp}-job-{number:08x}", "job", State.DEAD, float(int(died - 600)))
+        extra = {"dead_since": str(int(died))}
+        yield task._replace(attempts=1, description=f"{word} {number}", error=error, extra=extra)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A spool with 14 tasks that would run now and 5 that would not, as the command opens it."""
+    make_spool(tmp_path, [*dead_tasks(14, "gone", GONE, 0), *dead_tasks(5, "still", STILL, 100)])
+    for old in ("log/queue.log", "metrics/queue.prom", "metrics/mail.prom"):
+        (tmp_path / old).unlink()
+    (tmp_path / "handler.sh").write_text(HANDLER)
+    return wired(tmp_path, CONFIG.format(handler=tmp_path / "handler.sh"))
+
+
+@contextmanager
+def a_worker(place: Place) -> Iterator[None]:
+    """The place's own worker, in a process of its own."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(place.worker_command, **quiet) as worker:  # type: ignore[call-overload]
+        try:
+            yield
+        finally:
+            worker.send_signal(signal.SIGTERM)
+
+
+@asynccontextmanager
+async def opened(place: Place) -> AsyncIterator[Desk]:
+    """The console as it opens, and then its dead-letter queue."""
+    first = keys.OVERVIEW
+    async with a_desk(place, start_armed=False, clock=time.time, first=first) as desk:
+        await desk.press("4")
+        await desk.sees("[DLQ 19]")
+        yield desk
+
+
+async def plan(desk: Desk, key: str, words: str) -> None:
+    """Press a key that leads to a plan, arm, and type the count that it asks for."""
+    screen = await desk.opens(PlanScreen, key)
+    if not desk.console.around.arming.is_armed:
+        await desk.press("!")
+    await desk.sees(words)
+    await desk.press(*screen.expected_digits)
+
+
+def dead_in(root: Path) -> list[str]:
+    """The ends of the ids in the dead-letter queue."""
+    return sorted(path.stem[-8:] for path in (root / "queue/dlq").iterdir())
+
+
+async def test_why_a_task_does_not_run_is_beside_its_row(place: Place) -> None:
+    """Without a key the details under the list say why it stays and whether its error still
+    happens; one key shows all of it.
+    """
+    async with opened(place) as desk:
+        await desk.sees("stays here until retried", "cluster F-", "still?")
+        await desk.press("enter")
+        await desk.sees("died", "after 1 attempt", "stays here until retried")
+
+
+@pytest.mark.deep
+async def test_a_cluster_is_replayed_in_four_keys_and_its_count(
+    place: Place, tmp_path: Path
+) -> None:
+    """From the overview by 4, c, R, ! and 14 to a replay whose tasks were all really delivered."""
+    with a_worker(place):
+        async with opened(place) as desk:
+            await desk.press("c")
+            await desk.sees("try again later")
+            await plan(desk, "R", "type 14 to replay 14")
+            await desk.sees("DONE 14/14 100%", "14 done = 14")
+    assert await off(dead_in, tmp_path) == [f"{number:08x}" for number in range(100, 105)]
+    (operation,) = await off(Journal(f"{tmp_path}/queue/.spooldeck/journal").operations)
+    assert (operation.intent.verb, operation.counts[RowResult.DONE]) == ("retry", 14)
+
+
+async def test_a_replay_stops_when_its_error_comes_back(place: Place, tmp_path: Path) -> None:
+    """Where the cause of the errors is still there, the canaries fail, and the rest stays."""
+
+    def make_all_fail() -> None:
+        for path in (tmp_path / "queue/dlq").iterdir():
+            path.write_text(path.read_text().replace("gone", "still").replace(GONE, STILL))
+
+    await off(make_all_fail)
+    with a_worker(place):
+        async with opened(place) as desk:
+            await desk.press("*")
+            await plan(desk, "R", "type 19 to replay 19")
+            await desk.sees("STOPPED", "not sent (still in DLQ) = 19")
+    assert len(await off(dead_in, tmp_path)) == 19
+
+
+async def test_a_purge_is_undone_byte_for_byte(place: Place, tmp_path: Path) -> None:
+    """By a filter into the trash, and back: names, bytes, modes and owners are as they were."""
+
+    def change_modes() -> None:
+        for number, path in enumerate(sorted((tmp_path / "queue/dlq").iterdir())):
+            path.chmod((0o600, 0o640, 0o644)[number % 3])
+
+    def files() -> dict[str, tuple[bytes, int, int, int]]:
+        found = ((path, path.stat()) for path in (tmp_path / "queue").rglob("*.task"))
+        return {str(p): (p.read_bytes(), s.st_mode, s.st_uid, s.st_gid) for p, s in found}
+
+    await off(change_modes)
+    before = await off(files)
+    async with opened(place) as desk:
+        await desk.press("/", *"unknown", "enter")
+        await desk.sees("5 of 19")
+        await desk.press("*")
+        await plan(desk, "X", "type 5 to purge 5")
+        await desk.sees("5 purged = 5")
+        assert await off(files) != before
+        await desk.press("u")
+        await desk.sees("kept 24 h", "DONE", "u undo")
+        await plan(desk, key_of("plan_undo"), "type 5 to undo 5")
+        await desk.sees("5 undone = 5")
+    assert await off(files) == before
+
+
+async def test_the_last_error_of_a_transport_is_its_log_line_in_three_keys(
+    place: Place, tmp_path: Path
+) -> None:
+    """From the overview by 6, Enter and Enter to the very line, with the server's reply in full."""
+    now, reply = time.time(), "550 5.1.1 user unknown u14"
+    identity = "20261120T092929Z-mail_send-261c374b"
+    said = (
+        f"MAIL_SEND_RESULT task_id={identity} status=failed transport=curl retries=1 "
+        f"last_error={{}}"
+    )
+    lines = [
+        format_log_line(
+            "INFO", f"MAIL_SEND_RESULT task_id=a status=success transport=curl n={n}", at
+        )
+        for n, at in enumerate(range(int(now) - 900, int(now) - 1))
+    ]
+    lines[500] = format_log_line("ERROR", said.format("421 too busy"), now - 400)
+    lines[600] = format_log_line("ERROR", said.format(reply), now - 300)
+    await off((tmp_path / "log/mail.log").write_bytes, b"".join(lines))
+    async with a_desk(place, start_armed=False, clock=time.time, first=keys.OVERVIEW) as desk:
+        await desk.press("6")
+        await desk.sees("curl", "550 5.1.1")
+        await desk.press("enter")
+        await desk.sees("421 too busy")
+        log = await desk.opens(LogScreen, "enter")
+        await desk.until(lambda: log.loaded and "\n> " in desk.text)
+        (here,) = [text for text in desk.text.splitlines() if text.startswith("> ")]
+        assert f" E mail  261c374b {reply} " in here
+
+
+async def test_a_purge_and_its_undo_take_six_keys_and_their_counts(
+    place: Place, tmp_path: Path
+) -> None:
+    """4, *, X, ! and the count purge all dead tasks; u, u and the count bring them back."""
+    before = await off(dead_in, tmp_path)
+    async with opened(place) as desk:
+        await desk.press("*")
+        await plan(desk, "X", "type 19 to purge 19")
+        await desk.sees("19 purged")
+        assert await off(dead_in, tmp_path) == []
+        await desk.opens(OperationsScreen, "u")
+        await desk.sees("purge", "DONE", "u undo")
+        await plan(desk, "u", "type 19 to undo 19")
+        await desk.sees("19 undone")
+    assert await off(dead_in, tmp_path) == before
+
+
+async def test_why_a_task_does_not_run_is_one_key_away(place: Place) -> None:
+    """From its list Enter shows why a task does not run, its error, and the key that helps."""
+    async with opened(place) as desk:
+        await desk.opens(TaskScreen, "enter")
+        await desk.sees("died ", "stays here until retried (attempts reset)")
+        await desk.sees("cluster F-", "next R retries it, attempts reset")

@@ -1,0 +1,682 @@
+"""What every screen has besides its own keys: command line, help, copies, exports, plain text."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import csv
+import itertools
+import json
+import re
+import shlex
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from engine.formats.base.memory import MemoryStore
+from engine.live import index_sync
+from engine.model import Missing, Problem, State, Task
+from engine.operations.journal import Intent
+from engine.operations.plans import Plan
+from engine.replay.settings import ReplayPace
+from engine.store import Control, Store
+from tests.console_places import (
+    NOW,
+    PATIENCE,
+    Clock,
+    a_console,
+    a_memory,
+    a_place,
+    a_task,
+    disk_place,
+    is_done,
+    loaded,
+    make_spool,
+    queue_of,
+    some_tasks,
+    task_list,
+    until,
+)
+from tests.examples import deep_but
+from tests.journaled_places import a_journaled_place, interrupt
+from tests.mail_transports import Mailroom
+from tests.pseudo_terminals import Terminal
+from tests.pseudo_terminals import console as on_a_terminal
+from tui.app import Console
+from tui.format import keys
+from tui.format.export import ExportTable, RowSink
+from tui.locks.list_screen import LocksScreen
+from tui.log.screen import LogScreen
+from tui.operations.controls_screen import ControlsScreen
+from tui.operations.screen import OperationsScreen
+from tui.overview.screen import OverviewScreen
+from tui.plan.screen import PlanScreen
+from tui.screens.help import SCREEN_TITLES, HelpScreen
+from tui.screens.palette import PaletteScreen
+from tui.screens.palette_commands import (
+    PaletteCommand,
+    PaletteScope,
+    list_commands,
+    match_commands,
+)
+from tui.screens.target import Target
+from tui.session.place import Place
+from tui.terminal.plain_text import screen_text
+from tui.transports.screen import TransportsScreen
+from tui.widgets.picker import Picker
+from tui.widgets.task_list import TaskList
+
+
+async def shows(pilot: Pilot[None], *texts: str) -> None:
+    """Wait until the whole screen shows these."""
+    app = pilot.app
+    await until(
+        pilot,
+        lambda: all(text in screen_text(app.screen) for text in texts),
+        lambda: f"{texts} are not all in\n{screen_text(app.screen)}",
+    )
+
+
+async def say(pilot: Pilot[None], words: str, key: str = ":") -> None:
+    """Type something on the command line, and Enter."""
+    await pilot.press(key)
+    await until(pilot, lambda: isinstance(pilot.app.screen, PaletteScreen))
+    await pilot.press(*words)
+    await shows(pilot, f" : {words}")
+    await pilot.press("enter")
+
+
+# The command line
+
+
+SAYS = (
+    *(("clusters", "STILL?"), ("transp", "> transports"), ("and their holders", "> locks")),
+    *(("overview", "Ages:"), ("queue", "order: id")),
+    *(("theme paper", "theme paper"), ("help", "Keys of the task list")),
+)
+"""Words typed one after the other, and the text that is on screen then."""
+
+
+async def test_the_command_line_goes_everywhere(tmp_path: Path) -> None:
+    """Some words of a key, a screen, a log line or a place are enough, on any screen."""
+    make_spool(tmp_path, some_tasks())
+    other = a_place(a_memory(some_tasks()), name="/srv/other")
+    console = a_console(disk_place(tmp_path), other)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        for words, then in SAYS:
+            assert then not in screen_text(console.screen)
+            await say(pilot, words)
+            await until(pilot, lambda: not isinstance(console.screen, PaletteScreen))
+            await shows(pilot, then)
+        await pilot.press("escape")
+
+        await say(pilot, "log moving to DLQ")
+        await until(pilot, lambda: isinstance(console.screen, LogScreen))
+        await shows(pilot, "moving to DLQ")
+        await until(pilot, lambda: "Task completed" not in screen_text(console.screen))
+
+        await say(pilot, "place other")
+        await until(pilot, lambda: console.navigator.session.place.name == "/srv/other")
+
+
+async def test_the_command_line_takes_words_of_a_key() -> None:
+    """Ctrl-p opens it too; unknown words do nothing; a key without its words asks for them."""
+    console = a_console(a_place(a_memory(some_tasks())))
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        before = console.theme_loader.name
+        await say(pilot, "theme nowhere")
+        await shows(pilot, "no such command; Esc closes")
+        await pilot.press("escape")
+        await until(pilot, lambda: console.screen is queue_of(console))
+        assert console.theme_loader.name == before
+
+        await say(pilot, "filt")
+        await pilot.press(*"nowhere", "enter")
+        await shows(pilot, "filter nowhere", "0 of 40")
+        await pilot.press("4")
+        await say(pilot, "filter unknown", key="ctrl+p")
+        await shows(pilot, "filter unknown", "4 of 12")
+
+
+COMMANDS = {
+    **{"dlq": "failed", "dead": "failed", "held": "held"},
+    **{"undo": "operations", "lo": "log", "log x": "log"},
+    **{"retry": "retry", "purge": "purge", "sort age": "sort age", "paper": "theme paper"},
+    **{"transp": "transports", "worker": "workers", "q": "quit", "their holders": "locks"},
+    **{"failed": "failed", "start": "start or stop worker", "pause": "pause queue"},
+}
+"""What is typed into the palette of a queue, and the command that is found first."""
+
+
+@pytest.mark.parametrize("typed", COMMANDS)
+def test_the_palette_finds_names_first(typed: str) -> None:
+    """States, screens, verbs, orders and themes are found by the begin of their name, then by a
+    part of it, then by words of their description; the DLQ by the word of the place, too.
+    """
+    states = {**{state: str(state) for state in State}, State.DEAD: "failed"}
+    sorts = [PaletteCommand(f"sort {name}", "") for name in ("id", "age")]
+    scope = PaletteScope(keys.LIST, (), sorts, states, (), ("night", "paper"))
+    found = match_commands(list_commands(scope), typed)
+    assert found[0].name == COMMANDS[typed]
+    if typed in ("dlq", "undo"):
+        assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        *(("suspend", "suspend"), ("resume", "suspend"), ("test", "test mail")),
+        *(("sort", "order"), ("unlock", "unlock"), ("worker", "workers")),
+        *(("pause", "pause queue"), ("stop", "start or stop worker")),
+    ],
+)
+def test_the_palette_of_the_overview_leads_to_every_action(typed: str, name: str) -> None:
+    """What needs a row of another screen opens that screen; nothing is listed twice."""
+    offered = list_commands(PaletteScope(keys.OVERVIEW, (), (), {}, (), ("night",)))
+    assert match_commands(offered, typed)[0].name == name
+    assert len({command.name for command in offered}) == len(offered)
+
+
+async def test_the_palette_opens_on_a_plan_and_orders_the_list() -> None:
+    """On a plan the palette leads elsewhere and never applies it; a verb without a task opens the
+    list and the plan for its row; an order is that of the list.
+    """
+    console = a_console(a_place(a_memory(some_tasks())), start_armed=True)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await say(pilot, "dlq")
+        await until(pilot, lambda: queue_of(console).state is State.DEAD)
+        await say(pilot, "sort tries")
+        await until(pilot, lambda: queue_of(console).tab_query.order == "attempts")
+        await pilot.press("R")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+        await pilot.press(":", *"apply")
+        await shows(pilot, "no such command")
+        await pilot.press("escape")
+        await say(pilot, "locks")
+        await until(pilot, lambda: isinstance(console.screen, LocksScreen))
+        await say(pilot, "purge")
+        await until(pilot, lambda: isinstance(console.screen, PlanScreen))
+
+
+# Help
+
+BEGIN = "begin"
+"""No key: something is begun that takes a while."""
+
+TO: dict[str, tuple[str, ...]] = {
+    **{keys.OVERVIEW: ("q",), keys.LIST: (), keys.TASK: ("enter",), keys.PROBLEMS: ("h", "enter")},
+    **{keys.CLUSTERS: ("c",), keys.GROUPS: ("b",), keys.WORKERS: ("3",), keys.LOCKS: ("q", "5")},
+    **{keys.TRANSPORTS: ("q", "6")},
+    **{keys.LOG: ("q", "7"), keys.PLAN: ("4", "R"), keys.LOCK: ("U",), keys.OPERATIONS: ("u",)},
+    **{
+        keys.RUNNING_OPERATION: (BEGIN,),
+        keys.RECORDED_OPERATION: ("u", "enter"),
+        keys.ABANDON: ("u", "D"),
+    },
+    **{keys.FAILURES: ("q", "6", "enter"), keys.SUSPEND: ("q", "6", "S")},
+    **{keys.TEST_MAIL: ("q", "6", "M"), keys.CONTROLS: ("C",), keys.CONTROL: ("C", "enter")},
+}
+"""The keys that lead from the list to each screen."""
+
+
+HELPS = {keys.OVERVIEW, keys.LIST, keys.TASK, keys.PLAN, keys.LOG, keys.TRANSPORTS, keys.CONTROL}
+"""Boards, lists, plans and questions; `make test-all` asks for the help of all."""
+
+
+def test_each_screen_has_a_title_in_the_help() -> None:
+    """The help knows every screen that has a key for it, by a name of its own."""
+    with_help = {screen for key in keys.KEYS if key.action == "help" for screen in key.screens}
+    assert (
+        set(SCREEN_TITLES) == with_help == {*TO, keys.WORKER}
+    )  # the last needs a place with a worker
+    assert len(set(SCREEN_TITLES.values())) == len(SCREEN_TITLES)
+
+
+NO_ANSWER: dict[str, tuple[object, ...]] = {"_message": ("", "", 0.0), "_said": ("", 0.0)}
+"""The message of a page and that of a list, before a key is answered."""
+
+
+async def press_on(pilot: Pilot[None], console: Console, key: str) -> None:
+    """Press a key that leads elsewhere, again if the list refused it as its row had changed."""
+    before = console.screen
+    while console.screen is before:
+        for tasks in before.query(TaskList):
+            await until(
+                pilot, partial(lambda each: not (each.is_unseen or each.is_altered), tasks.rows)
+            )
+        for name, nothing in NO_ANSWER.items():
+            if hasattr(before, name):
+                setattr(before, name, nothing)  # a key may be refused twice with the same text
+        await pilot.press(key)
+
+        def answered() -> bool:
+            said = (getattr(before, name, nothing) for name, nothing in NO_ANSWER.items())
+            return console.screen is not before or any(text for text, *_ in said)
+
+        await until(pilot, answered, lambda: screen_text(console.screen))
+
+
+async def lead(pilot: Pilot[None], console: Console, screen: str) -> None:
+    """From the overview to a screen, as an operator goes."""
+    await pilot.press("2")
+    await loaded(pilot)
+    for key in TO[screen]:
+        before = console.screen
+        if key == BEGIN:  # nothing is sent, and its outcome awaited, as without a worker
+            live = console.navigator.session
+            live.start_plan(Plan("retry", (), NOW), Intent("retry", live.place.who), ReplayPace())
+            console.navigator.goto(Target(keys.RUNNING_OPERATION))
+        elif getattr(before, "KIND", "") == keys.LIST and key in ("4", "h"):
+            await pilot.press(key)
+            await until(pilot, lambda: is_done(console))
+        else:
+            await press_on(pilot, console, key)
+        there = console.screen
+        if isinstance(there, OperationsScreen):
+            await until(pilot, partial(lambda board: board.here is not None, there))
+        if isinstance(there, TransportsScreen | ControlsScreen):
+            await until(pilot, partial(lambda board: board.query_one(Picker).rows, there))
+    await until(pilot, lambda: getattr(console.screen, "KIND", "") == screen)
+    await pilot.pause()
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    """A queue on an ordinary day, with one file that cannot be read."""
+    make_spool(tmp_path, some_tasks())
+    (tmp_path / "queue/dlq/20261120T094208Z-mail_send-0badf00d.task").write_bytes(b"")
+    failed = '"transport":"postfix","recipient":"a@","result":"failed","reason":"450 later"'
+    (tmp_path / "delivery.jsonl").write_text(f'{{"ts":"2026-11-20T09:40:00Z",{failed}}}\n')
+    return tmp_path
+
+
+def flushed(place: Place) -> Place:
+    """The same place, with something that can be done to it as a whole."""
+
+    def opened() -> Store:
+        store = place.open()
+        store.controls = {"flush": Control("send what waits")}
+        return store
+
+    return place._replace(open=opened)
+
+
+@pytest.mark.parametrize("screen", deep_but(HELPS, TO))
+async def test_help_of_each_screen(spool: Path, screen: str) -> None:
+    """`?` on each screen lists its keys under its name; a search finds some, or says so."""
+    place = a_journaled_place(spool)._replace(recovery_command=("spooldeck", "queue", "recover"))
+    place = flushed(place._replace(mail=Mailroom(spool, Clock()).desk()))
+    await asyncio.to_thread(interrupt, place)
+    console = a_console(place, first=keys.OVERVIEW)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(console.screen, OverviewScreen))
+        await lead(pilot, console, screen)
+        await pilot.press("?")
+        await shows(pilot, f"Keys of {SCREEN_TITLES[screen]} ")
+        await pilot.press(*"this page")
+        await shows(
+            pilot, *(key.description for key in keys.keys_on(screen) if key.action == "help")
+        )
+        assert screen_text(console.screen).count("  ?  ") == 1
+        await pilot.press(*" z")
+        await shows(pilot, "no matching keys; Esc closes")
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(console.screen, HelpScreen))
+
+
+# Copies
+
+OSC52 = re.compile(rb"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07")
+
+
+def copied(terminal: Terminal) -> list[str]:
+    """The texts that the terminal got for its clipboard, in order."""
+    return [base64.b64decode(text).decode() for text in OSC52.findall(bytes(terminal.said))]
+
+
+def test_copies_reach_the_terminal(spool: Path) -> None:
+    """On each screen `y` and a letter send exactly that to the clipboard of a real terminal."""
+    first = min(path.stem for path in (spool / "queue/pending").iterdir())
+    root, row_shown = str(spool), "order: id"
+    with on_a_terminal(root, size=(100, 30)) as terminal:
+
+        def copy(letter: str) -> str:
+            before = len(copied(terminal))
+            terminal.send("y")
+            terminal.shows(" Copy ")
+            terminal.send(letter)
+            terminal.until(lambda: len(copied(terminal)) > before)
+            terminal.shows("sent to the clipboard")
+            return copied(terminal)[-1]
+
+        def go(key: str, *texts: str) -> None:
+            terminal.send(key)
+            terminal.shows(*texts)
+
+        terminal.shows("PEND", "Ages:", " 40 ")
+        assert copy("i") == root
+        assert shlex.split(copy("c"))[:3] == ["spooldeck", "overview", root]
+        assert "40" in copy("r").split()
+
+        go("5", "> locks", "FREE")
+        assert copy("i") == root
+        assert "no lock file" in copy("e")
+        go("6", "> transports", "postfix")
+        assert copy("n") in ("postfix", "sendmail", "curl")
+        go("7", "> log", "Queue processor completed")
+        assert "Queue processor completed in 1s" in copy("l")
+        go("q", "Ages:")
+
+        go("2", row_shown, first[-8:])
+        assert copy("i") == first
+        row = json.loads(copy("j"))
+        assert (row["id"], row["state"]) == (first, "pending")
+        assert copy("r").startswith(first[-8:])
+        words = shlex.split(copy("c"))
+        assert words[words.index("queue") :] == ["queue", "list", "--state", "pending"]
+        go("c", "STILL?", "F-")
+        mark = copy("i")
+        assert re.fullmatch(r"F-[0-9A-F]{4}", mark)
+        assert json.loads(copy("j"))["mark"] == mark
+        assert copy("r").startswith(mark)
+        go("q", row_shown)
+        go("\r", "summary", "Esc back")
+        assert copy("i") == first
+        assert first in copy("c")
+        go("q", row_shown)
+        go("h", "Problems ")
+        go("\r", "problem 1 of")
+        assert copy("i") == "dlq/20261120T094208Z-mail_send-0badf00d.task"
+        terminal.process.terminate()
+        assert terminal.end() == 143
+
+
+# Plain text
+
+
+def test_the_screen_as_plain_text(spool: Path) -> None:
+    """`=` leaves the full screen, prints what it showed, and Enter comes back to it."""
+    with on_a_terminal("--open", "queue", str(spool)) as terminal:
+        terminal.opens()
+        terminal.shows("acts on")
+        ends = [id[-8:] for id in sorted(p.stem for p in (spool / "queue/pending").iterdir())[:5]]
+        terminal.until(lambda: [line[3:11] for line in terminal.screen.lines[5:10]] == ends)
+        shown = terminal.screen.lines[5:10]
+        before = len(terminal.said)
+        terminal.send("=")
+        terminal.until(lambda: b"-- plain text; Enter returns --" in terminal.said)
+        printed = bytes(terminal.said[before:])
+        outside = printed[printed.index(b"\x1b[?1049l") :]
+        text = outside.decode().replace("\r", "")
+        assert all(f"\n{line}\n" in text for line in shown)
+        assert b"\x1b[3" not in outside.partition(b"tasks")[2]
+
+        there = len(terminal.said)
+        terminal.send("\r")
+        terminal.until(lambda: b"\x1b[?1049h" in terminal.said[there:])
+        terminal.shows("acts on", "pending 40")
+        terminal.send("\x03\x03")
+        assert terminal.end() == 0 and terminal.restored
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
+)
+def test_a_signal_ends_the_console_that_shows_plain_text(
+    number: signal.Signals, code: int, spool: Path
+) -> None:
+    """It waits for Enter and for signals, not for Enter alone."""
+    with on_a_terminal("--open", "queue", str(spool)) as terminal:
+        terminal.opens()
+        terminal.shows("acts on")
+        terminal.send("=")
+        terminal.until(lambda: b"-- plain text; Enter returns --" in terminal.said)
+        terminal.process.send_signal(number)
+        assert terminal.end() == code and terminal.restored
+
+
+# Exports
+
+
+async def export(pilot: Pilot[None], form: str = "csv") -> Path:
+    """Export with the keys, to the usual path in that form; where it is."""
+    await pilot.press("e")
+    await shows(pilot, "export to", ".csv", "Enter OK")
+    if form != "csv":
+        await pilot.press(*["backspace"] * 3, "x")
+        await shows(pilot, "expected a name ending in .csv or .jsonl")
+        await pilot.press("enter", "backspace", *form)
+    await pilot.press("enter")
+    await shows(pilot, "rows in spooldeck-")
+    (path,) = await asyncio.to_thread(lambda: list(Path().glob(f"spooldeck-*.{form}")))
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+async def test_a_queue_is_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """`e` asks where to, and writes all that the tab and its filter show, in its order."""
+    monkeypatch.chdir(tmp_path)
+    memory = a_memory(some_tasks(dead=90))
+    console = a_console(a_place(memory))
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await pilot.press("4", "/", *"unknown", "enter", "o", "a")
+        await until(
+            pilot,
+            lambda: (
+                task_list(console).rows.view.loaded and task_list(console).rows.view.total == 30
+            ),
+        )
+        path = await export(pilot, form)
+        lines = (await asyncio.to_thread(path.read_text)).splitlines()
+    read = list(csv.DictReader(lines)) if form == "csv" else [json.loads(line) for line in lines]
+    wanted = [t for t in memory.tasks.values() if t.state is State.DEAD and "unknown" in t.error]
+    wanted.sort(key=lambda task: task.created)
+    assert [row["id"] for row in read] == [task.id for task in wanted]
+    assert {row["state"] for row in read} == {"dead"}
+
+
+async def test_the_overview_is_exported(
+    spool: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`e` on the overview writes a row for each queue."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))
+    console = a_console(disk_place(spool), disk_place(spool, "twin"), first=keys.OVERVIEW)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await until(
+            pilot, lambda: all(live.inspector.latest.is_complete for live in console.sessions)
+        )
+        text = await asyncio.to_thread((await export(pilot, "jsonl")).read_text)
+    rows = [json.loads(line) for line in text.splitlines()]
+    pending = [(row["place"], row["tasks"]["pending"]) for row in rows]
+    assert pending == [(str(spool), 40), ("twin", 40)]
+
+
+class Slow(OverviewScreen):
+    """An overview whose export has 40,000 rows, 10,000 for each release of the gate."""
+
+    gate: asyncio.Semaphore
+
+    def export_table(self) -> ExportTable | None:
+        """Its rows."""
+
+        async def hand(take: RowSink) -> int:
+            for rows in range(10_000, 50_000, 10_000):
+                await self.gate.acquire()
+                values = [{"n": n} for n in range(10_000)]
+                if not await asyncio.to_thread(take, values, rows, 40_000):
+                    return rows - 10_000
+            return 40_000
+
+        return ExportTable("slow", ("n",), hand)
+
+
+async def test_a_long_export_is_told_of_and_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An export that takes long says how far it is; Esc stops it, and nothing is left of it."""
+    monkeypatch.chdir(tmp_path)
+    console = a_console(a_place(a_memory(some_tasks())), first=keys.OVERVIEW)
+    async with console.run_test(size=(80, 24)) as pilot:
+        slow = Slow(console.sessions, console.around)
+        slow.gate = asyncio.Semaphore(0)
+        console.push_screen(slow)
+        await until(pilot, lambda: console.screen is slow)
+        await pilot.press("e")
+        await shows(pilot, "export to")
+        await pilot.press("enter")
+        slow.gate.release()
+        await shows(pilot, "10,000 of 40,000 rows  25%", "[###", "Esc stop")
+        slow.gate.release()
+        await shows(pilot, "20,000 of 40,000 rows  50%")
+        assert await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+
+        await pilot.press("escape")
+        slow.gate.release()
+        await shows(pilot, "stopped; nothing written")
+        assert not await asyncio.to_thread(lambda: list(tmp_path.iterdir()))
+
+
+# The first look
+
+
+class Long(MemoryStore):
+    """A store whose first scan would never end; the second has the tasks of its memory."""
+
+    scans = 0
+
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """One task after another."""
+        type(self).scans += touched is None
+        if touched is not None or self.scans > 1:
+            yield from super().scan(touched)
+            return
+        self.expected_tasks = 10_000_000
+        for number in itertools.count():
+            yield a_task(number, rev="1")
+
+
+async def test_a_long_first_look_is_told_of_and_stopped() -> None:
+    """The progress of the first scan is below the list; Esc stops it, and `r` scans again."""
+    Long.scans = 0
+    memory, clock = a_memory(some_tasks()), Clock()
+    console = a_console(a_place(memory)._replace(open=lambda: Long(memory)), clock=clock)
+    async with console.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "of 10,000,000 tasks", "[....", "Esc stops")
+        clock.now += 10
+        await until(pilot, lambda: re.search(r"\d left  Esc stops", screen_text(console.screen)))
+        await pilot.press("escape")
+        await shows(pilot, "stopped at ", "; r continues")
+        assert queue_of(console).inspector.latest.is_stopped
+        assert "Esc stops" not in screen_text(console.screen)
+        await pilot.press("r")
+        await shows(pilot, "pending 40")
+        await until(pilot, lambda: "r continues" not in screen_text(console.screen))
+
+
+class Backwards(MemoryStore):
+    """A store whose first scan has the latest first, a hundred, and more as the gate opens."""
+
+    gate = threading.Semaphore(0)
+
+    def scan(self, touched: Collection[str] | None = None) -> Iterator[Task | Missing | Problem]:
+        """The tasks."""
+        found = list(super().scan(touched))
+        for number, item in enumerate(found if touched is not None else reversed(found)):
+            if touched is None and number and not number % 100:
+                self.gate.acquire(timeout=PATIENCE)
+            yield item
+
+
+@pytest.mark.parametrize(("key", "at"), [("", 0), ("enter", 200)])
+async def test_a_list_is_opened_at_its_top(
+    key: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is found first, the cursor is at the top in the end, unless a key meant its task."""
+    # A batch that is shown early, on a slow machine, would leave a part of the hundred for later.
+    monkeypatch.setattr(index_sync, "MAX_BATCH_SECONDS", PATIENCE)
+    Backwards.gate = threading.Semaphore(0)
+    memory = a_memory([a_task(number, rev="1") for number in range(300)])
+    console = a_console(a_place(memory)._replace(open=lambda: Backwards(memory)))
+    async with console.run_test(size=(80, 24)) as pilot:
+        try:
+            await shows(pilot, "row 1 of 100", a_task(200).id[-8:])
+            if key:
+                await pilot.press(key)
+                await until(pilot, lambda: console.screen is not queue_of(console))
+                await pilot.press("escape")
+        finally:
+            Backwards.gate.release(2)
+        await loaded(pilot)
+        await shows(pilot, f"row {at + 1} of 300")
+        assert task_list(console).rows.view.cursor.id == a_task(at).id
+
+
+# Order and range
+
+
+ORDERS = (
+    ("k", "^KIND", "vKIND", lambda task: task.kind),
+    ("a", "vAGE", "^AGE", lambda task: task.created),
+    ("t", "^TRI", "vTRI", lambda task: task.attempts),
+    ("w", "vDIED", "^DIED", lambda task: task.extra["dead_since"]),
+    ("e", "^ERROR", "vERROR", lambda task: task.error),
+)
+
+
+@pytest.mark.parametrize(("letter", "up", "down", "value"), ORDERS, ids=[o[0] for o in ORDERS])
+async def test_each_order(letter: str, up: str, down: str, value: Callable[[Task], Any]) -> None:
+    """`o` and a letter order by a column, again the other way; the title of it says so."""
+    memory = a_memory([a_task(n, State.DEAD, attempts=n * 7 % 5, rev="1") for n in range(12)])
+    console = a_console(a_place(memory))
+    async with console.run_test(size=(80, 24)) as pilot:
+        await loaded(pilot)
+        await pilot.press("4")
+        for mark, falls in ((up, False), (down, True)):
+            await pilot.press("o")
+            await shows(pilot, "Order by")
+            again = re.search(rf" {letter} [a-z ]+\(reverse\)", screen_text(console.screen))
+            assert bool(again) is falls
+            await pilot.press(letter)
+            await shows(pilot, mark)
+            await until(pilot, lambda: task_list(console).rows.view.loaded)
+            values = [
+                value(memory.tasks["", t.id]) for t in task_list(console).rows.view.window.tasks
+            ]
+            assert values == sorted(values, reverse=falls)
+
+
+async def test_a_range_is_marked() -> None:
+    """`v`, a motion and `v` mark all rows between; Esc drops a range, and a verb waits for it."""
+    console = a_console(a_place(a_memory(some_tasks())))
+
+    def marked() -> int:
+        return len(re.findall(r"^\|?[> ]\* \d", screen_text(console.screen), re.MULTILINE))
+
+    async with console.run_test(size=(100, 40)) as pilot:
+        await loaded(pilot)
+        await pilot.press("4")
+        await until(pilot, lambda: is_done(console))
+        await pilot.press("j", "v", "j", "j")
+        await shows(pilot, "3 ")
+        assert marked() == 3
+        await pilot.press("R")
+        await shows(pilot, "range open: v marks it, Esc cancels")
+        await pilot.press("v")
+        await shows(pilot, "acts on 3 marked")
+        await pilot.press("v", "k", "escape")
+        await shows(pilot, "acts on 3 marked")
+        assert marked() == 3
+        await pilot.press("\\")
+        await shows(pilot, "acts on")

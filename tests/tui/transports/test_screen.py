@@ -1,0 +1,688 @@
+"""The transports' screen and its plain twin; S suspends a transport, M sends a test mail by it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.logs.task_events import NO_TRANSPORT
+from engine.mail.send.suspensions import Suspensions
+from engine.monitor.transport_health import (
+    CountWindow,
+    DeliveryCounts,
+    MailBacklog,
+    MailHealth,
+    MailRoutes,
+    TransportHealth,
+    TransportSuspension,
+    TransportUse,
+    mark_explained,
+)
+from tests.console_operator import Desk, a_desk, clock_of, words
+from tests.console_places import Clock, a_task, disk_place, make_spool
+from tests.engine.monitor.test_transport_health import attempt, given_up, missed, prom, sent
+from tests.mail_transports import SAYS, Mailroom
+from tests.nftban_queues import Run
+from tests.tui.workers_with_lock import wired
+from tui.format import keys
+from tui.format.task_row import time_fields
+from tui.log.log_widget import LogLines
+from tui.log.screen import LogScreen
+from tui.overview import side_panes
+from tui.overview.screen import OverviewScreen
+from tui.screens.target import Target
+from tui.screens.text_prompt import AskScreen
+from tui.session.background_command import address_error
+from tui.transports import board, detail_lines
+from tui.transports import lines as view
+from tui.transports import suspend_lines as suspend_view
+from tui.transports.board import TransportBoard
+from tui.transports.failures_screen import FailuresScreen
+from tui.transports.screen import TransportsScreen
+from tui.transports.suspend_screen import SuspendScreen
+from tui.transports.test_mail_screen import SendTestMailScreen
+from tui.widgets.lines import Lines, LongText
+
+NOW = 1_795_167_600.0
+RED = "\x1b[31mred"
+
+
+class Mail:
+    """A spool that sends mail; `routes` says whether it is known by which transports."""
+
+    def __init__(self, root: Path, *, routes: bool = True) -> None:
+        make_spool(root, [a_task(number, kind="mail_send") for number in range(3)])
+        self.root, self.routes, self.clock = root, routes, Clock(NOW)
+        self.log, self.prom = root / "log" / "mail.log", root / "metrics" / "mail.prom"
+        self.prom.unlink()
+        self.room = Mailroom(root, self.clock)
+
+    def say(self, *lines: str) -> None:
+        """Add lines to the log."""
+        with self.log.open("a") as log:
+            log.writelines(lines)
+
+    def count(self, figures: dict[str, tuple[int, int, int]], ago: float = 0) -> None:
+        """Put other metrics in place of those before."""
+        new = self.prom.with_suffix(".tmp")
+        new.write_text(prom(figures))
+        os.utime(new, (NOW - ago, NOW - ago))
+        new.rename(self.prom)
+
+    def record(self, ago: float, transport: str, reason: str, result: str = "failed") -> None:
+        """Add a delivery record."""
+        ts = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(NOW - ago))
+        said = {"ts": ts, "transport": transport, "recipient": "admin@\u2026"}
+        with self.room.records.open("a") as file:
+            file.write(json.dumps({**said, "result": result, "reason": reason}) + "\n")
+
+    @asynccontextmanager
+    async def screen(
+        self, *keys_pressed: str, on: str = "", says: str = SAYS, **fields: Any
+    ) -> AsyncIterator[Desk]:
+        """The transports' screen, with the cursor `on` one of them; then keys are pressed."""
+        place = disk_place(self.root, "here", self.clock)
+        place = place._replace(logs=(*place.logs, str(self.log)), command=("spooldeck",))
+        if self.routes:
+            place = place._replace(mail=self.room.desk(says))
+        async with a_desk(place, clock=self.clock, **fields) as desk:
+            await desk.until(lambda: desk.console.sessions[0].has_readings)
+            desk.console.navigator.goto(Target(keys.TRANSPORTS))
+            screen = await desk.opens(TransportsScreen)
+            await desk.until(lambda: screen.query(LongText) and below(desk).strip())
+            if on:
+                await desk.until(lambda: on in desk.rows)
+                desk.picker.select_key(on)
+            await desk.press(*keys_pressed)
+            yield desk
+
+
+@pytest.fixture
+def mail(tmp_path: Path) -> Mail:
+    """Postfix sends; curl fails."""
+    return failing(Mail(tmp_path))
+
+
+@pytest.fixture
+def unrouted(tmp_path: Path) -> Mail:
+    """The same, and it is not known by which transports mail goes."""
+    return failing(Mail(tmp_path, routes=False))
+
+
+def failing(made: Mail) -> Mail:
+    """Let postfix send, and curl fail."""
+    made.say(attempt(300), sent(300), attempt(20), sent(20))
+    lost = attempt(200, "curl") + given_up(199, "connect_timeout mx7.example.net 25", "curl")
+    made.say(*[lost] * 5)
+    return made
+
+
+def below(desk: Desk) -> str:
+    """The detail of the one under the cursor, in one text or in panes."""
+    panes = desk.console.screen.query_one("#body").query(Lines)
+    return "\n".join(words(pane.lines) for pane in panes if pane.display)
+
+
+# ---- the screen
+
+
+async def test_each_transport_is_a_row_with_a_detail(unrouted: Mail) -> None:
+    """Right after the start the windows are there, from the log; the cursor decides of which one,
+    and stays with it when rows come above or below. A long detail is reached by PgDn.
+    """
+    unrouted.count({"postfix": (120, 118, 2), "sendmail": (0, 0, 0)})
+    async with unrouted.screen() as desk:
+        assert [row.key for row in desk.picker.rows] == ["curl", "postfix", "sendmail"]
+        assert "state       failing, 100% failed in 10m" in below(desk)
+        assert "100%  connect_timeout <host> #" in below(desk)
+        assert "failing: curl" in desk.text
+        assert "next  Enter shows its errors; S" not in desk.line("word")  # no routes, no plan
+
+        await desk.press("j")
+        await desk.until(lambda: "state       ok" in below(desk))
+        assert " 10m       2      2      0    0%     -     -   0.2  mail.log" in below(desk)
+        assert " all     120    118      ?" in below(desk)
+        assert "last sent   09:39:40Z (20s ago)" in below(desk)
+
+        unrouted.say(attempt(0, "alpha"), given_up(0, "550 no", "alpha"))
+        await desk.until(lambda: "alpha" in desk.rows)
+        assert [row.key for row in desk.picker.rows] == ["curl", "alpha", "postfix", "sendmail"]
+        assert desk.picker.key == "postfix"
+
+        unrouted.say(*(attempt(5) + given_up(5, f"{c * 9} is down") for c in "abcdefghij"))
+        await desk.until(lambda: "PgDn" in desk.text)
+        await desk.press("pagedown", "pagedown")
+        await desk.until(lambda: "PgDn" not in desk.text)
+        assert desk.console.screen.query_one(LongText).below == 0
+        assert desk.picker.key == "postfix"
+
+
+async def test_the_screen_changes_when_a_file_does(unrouted: Mail) -> None:
+    """A mail that is sent heals; counters that begin again and a log that rotates lose nothing."""
+    mail = unrouted
+    async with mail.screen() as desk:
+        assert " ! curl           FAILING          5     0  100%" in desk.rows
+        mail.log.rename(mail.log.with_suffix(".log.1"))
+        mail.say(*(attempt(0, "curl") + sent(0, "curl") for _ in range(6)), attempt(0, "msmtp"))
+        healed = "  curl           OK              11     6   45%"
+        await desk.until(lambda: healed in desk.rows and "msmtp" in desk.rows)
+
+        mail.count({"exim": (9, 9, 0)}, ago=1)
+        await desk.until(lambda: "exim" in desk.rows)
+        mail.count({"exim": (1, 0, 1)})
+        await desk.until(lambda: "exim           idle             0" in desk.rows)
+        await desk.press("G")
+        await desk.until(lambda: " all       1      0      ?" in below(desk))
+
+
+async def test_each_says_whether_it_is_used_and_why_not(mail: Mail) -> None:
+    """Transports never used have a row, too; a suspended one keeps its figures, and its detail says
+    by whom, and why. The spool has so many mails, or why that is not known.
+    """
+    halted = ("postfix", NOW - 7200, "ben", f"relay {RED} moves")
+    await asyncio.to_thread(mail.room.suspensions.suspend, *halted)
+    async with mail.screen(size=(80, 40)) as desk:
+        await desk.until(lambda: "SUSPENDED" in desk.rows)
+        listed = {row.split()[0]: row for row in desk.rows.replace("!", " ").splitlines()}
+        assert [*listed] == ["curl", "postfix", "sendmail", "exim", "msmtp", "mailx"]
+        assert listed["curl"].split()[1:3] == ["FAILING", "now"]
+        assert listed["postfix"].split()[1:5] == ["SUSPENDED", "2", "2", "0%"]
+        assert listed["sendmail"].split()[1:3] == ["idle", "0"]
+        assert "transport: curl; failing: curl" in desk.text
+        assert "in use" in below(desk)
+        await desk.press("j")
+        said = "07:40:00Z (2h00m ago) by ben\n   reason      relay \ufffd[31mred moves"
+        await desk.until(lambda: said in below(desk))
+        await desk.press("j")
+        await desk.until(lambda: "not used: no sendmail is installed" in below(desk))
+
+        await desk.until(lambda: "mail spool  empty" in below(desk))
+        mail.room.heap = MailBacklog(3000, 7200)
+        await desk.until(lambda: "mail spool  3,000 mails, oldest 2h00m" in below(desk))
+        mail.room.fails = "spool: Permission denied"
+        await desk.until(lambda: "mail spool  ? spool: Permission denied" in below(desk))
+
+
+async def test_a_large_screen_shows_all_parts_of_a_transport(mail: Mail) -> None:
+    """Its state is in the frame, its errors name their tasks, the graph has a mark where it was
+    suspended, and its log lines are below.
+    """
+    mail.say(attempt(60, "curl"), given_up(59, "421 later", "curl").replace("inline", "x-7687a66e"))
+    halted = ("curl", NOW - 1200, "ben", "relay moves")
+    await asyncio.to_thread(mail.room.suspensions.suspend, *halted)
+    async with mail.screen(size=(120, 40), on="curl") as desk:
+        await desk.sees("suspended 09:20:00Z │")
+        assert desk.line("about").startswith("   since       09:20:00Z (20m ago) by ben")
+        assert "- [SUSPENDED] -++- curl over time" in desk.text
+        assert "421 later" in desk.line("latest")
+        assert "7687a66e" in desk.line("latest")
+        assert "last_error=421 later" in desk.line("mentions")
+        await desk.press("tab", "pagedown")
+        assert desk.picker.key != "curl"  # the page key moves the cursor: panes do not scroll
+
+
+@pytest.mark.parametrize(
+    ("ago", "said"),
+    [
+        (1800, f"{'':16}suspended 09:10:00Z │"),
+        (3540, f"{'':7}│ suspended 08:41:00Z"),
+        (7200, f"{'':6}suspended 07:40:00Z"),
+    ],
+)
+def test_the_mark_of_a_suspension_is_at_its_time(ago: float, said: str) -> None:
+    """The words are left of the mark, or right of it where there is no room; without the mark if it
+    was before the range of the graph.
+    """
+    counts = (DeliveryCounts(5, 5, 0),) * 60
+    way = a_way(*[DeliveryCounts(2, 2, 0)] * 3)._replace(minutes=counts)
+    stopped = {"curl": TransportSuspension("curl", NOW - ago, "ana")}
+    routes = MailRoutes(("curl",), "", {}, stopped)
+    shown = board.Shown(way, MailHealth(), routes, 0.5, NOW, (), 60)
+    assert words(board.graph_lines(shown, 66, 8)).splitlines()[-1] == said
+
+
+async def test_z_changes_the_range_of_the_graph(mail: Mail) -> None:
+    """The graph of a transport shows the last hour, then ten minutes minute by minute."""
+    async with mail.screen(size=(120, 40)) as desk:
+        await desk.sees(", last 1h")
+        await desk.press("z")
+        await desk.sees(", last 10m", "per minute")
+        await desk.press("z")
+        await desk.sees(", last 1h")
+
+
+async def test_unreadable_suspensions_are_not_guessed(mail: Mail) -> None:
+    """A list of suspensions that cannot be read suspends nothing by guess: it is `?`, and why."""
+    mail.room.fails = "suspended: Permission denied"
+    async with mail.screen() as desk:
+        await desk.until(lambda: "unknown: suspended: Permission" in desk.page)
+        assert "FAILING" in desk.rows
+        await desk.press("S")
+        await desk.until(lambda: "transport unknown" in desk.line("word"))
+
+
+@pytest.mark.parametrize(
+    ("forced", "here", "said", "why"),
+    [
+        ("", (), "no mail sent: no transport is available", "not used: no curl is installed"),
+        ("none", (), "mail disabled (mail.method none)", "disabled (mail.method none)"),
+        ("exim", (), "no mail sent: exim is forced but unusable", "disabled: exim is forced"),
+        ("", ("curl", "mailx"), "transport: curl;", "in use"),
+        ("", ("postfix", "curl"), "transport: postfix;", "not used: postfix comes first"),
+    ],
+)
+async def test_it_is_said_why_mail_goes_by_none(
+    mail: Mail, forced: str, here: tuple[str, ...], said: str, why: str
+) -> None:
+    """No transport that could be used, or one that is forced: both are said, not guessed."""
+    mail.room.forced, mail.room.here = forced, here
+    async with mail.screen(size=(120, 40)) as desk:
+        await desk.until(lambda: why in below(desk))
+        assert said.rstrip(";") in desk.text
+
+
+async def test_bad_addresses_are_counted_apart_in_column_and_share(mail: Mail) -> None:
+    """FAILED and FAIL% agree, 5 of 13 that ended; the details say how many addresses were bad."""
+    mail.say(*[attempt(80, "curl") + given_up(79, "550 5.1.1 user unknown", "curl")] * 8)
+    async with mail.screen(size=(120, 40)) as desk:
+        await desk.press("j")
+        await desk.sees("bad addr. 8 in 10m, not counted as failed")
+        (row,) = [
+            line.split() for line in desk.text.splitlines() if " curl " in line and "%" in line
+        ]
+        at = row.index("38%")
+        assert row[at - 1 : at + 1] == ["5", "38%"]
+
+
+async def test_the_last_errors_lead_to_their_lines_in_the_log(mail: Mail) -> None:
+    """The log has their words, the delivery records those of the server; each is listed once. Enter
+    opens the log with the cursor on the line of that very error, also where others were written in
+    the same second; Esc leads back.
+    """
+    server = "550 5.1.1 <x> user \u202e unknown " + "and more " * 15
+    mail.log.write_text("".join(sent(3000 - n) for n in range(600)))
+    mail.say(attempt(199, "curl"), sent(199), given_up(199, "421 too busy", "postfix"), sent(199))
+    mail.say(given_up(199, "connect_timeout mx7", "curl"), sent(199), sent(95))
+    mail.say(attempt(90, "curl"), missed(88, "connect_refused"), attempt(80, "curl"))
+    mail.say(missed(70, "rejected_550"), given_up(70, "rejected_550", "curl"), sent(5))
+    mail.record(70, "curl", f"rejected_550: {server}")
+    mail.record(70, "curl", "after_1_retries", "spooled")
+    mail.record(9000, "curl", "421 4.7.0 try later")
+
+    def line_under_cursor(log: LogScreen) -> str:
+        here = log.query_one(LogLines).here
+        return "" if here is None else here.line.text
+
+    async with mail.screen(size=(100, 50)) as desk:
+        await desk.until(lambda: "Latest errors" in below(desk))
+        assert "09:38:50Z  rejected_550" in below(desk)
+        failures = await desk.opens(FailuresScreen, "enter")
+        await desk.until(lambda: len(desk.picker.rows) == 4)
+        listed = [words([row.line]).split()[1] for row in desk.picker.rows]
+        assert listed == ["rejected_550", "connect_refused", "connect_timeout", "421"]
+        told = " ".join(below(desk).split())
+        assert told.count("and more") == 15
+        assert told.isprintable()
+
+        await desk.press("j", "j")
+        log = await desk.opens(LogScreen, "enter")
+        await desk.until(lambda: "last_error=connect_timeout mx7" in line_under_cursor(log))
+        await desk.press("escape")
+        await desk.until(lambda: desk.console.screen is failures)
+
+
+async def test_without_mail_it_says_why(tmp_path: Path) -> None:
+    """Where there is neither metrics nor log, that is what is shown, not zeros."""
+    async with Mail(tmp_path, routes=False).screen() as desk:
+        await desk.until(lambda: "mail.prom   ?" in below(desk))
+        assert "no transport in mail.prom" in below(desk)
+        assert "mail.log    ? No such file or directory" in below(desk)
+
+
+async def test_hostile_rows_and_detail_both_have_room(unrouted: Mail) -> None:
+    """With many transports of hostile names rows and detail share each size, inert."""
+    for number in range(80):
+        name = f"{RED}{number}"
+        unrouted.say(attempt(5, name) + given_up(5, RED * 40, name))
+    async with unrouted.screen(size=(200, 60)) as desk:
+        await desk.until(lambda: len(desk.picker.rows) > 20)
+        for size in ((200, 60), (120, 40), (80, 24), (60, 15), (40, 12)):
+            await desk.pilot.resize_terminal(*size)
+            await desk.until(lambda: desk.picker.outer_size.width == desk.console.size.width)
+            screen, is_board = desk.console.screen, size[0] >= 120
+            text = screen.query_one(TransportBoard if is_board else LongText)
+            lines = [line for pane in screen.query(Lines) for line in pane.lines]
+            lines += [row.line for row in desk.picker.rows]
+            least = size[1] // 4  # the heights follow the width in a layout of their own
+            await desk.until(lambda: text.size.height >= least)  # noqa: B023
+            assert desk.picker.size.height >= 2
+            assert words(lines).replace("\n", "").isprintable()
+
+
+# ---- its lines
+
+
+def a_way(*tallies: DeliveryCounts | None, name: str = "curl") -> TransportHealth:
+    """A transport with that tally in each window; None is not known."""
+    why = "mail.log: Permission denied; mail.prom: only 20s of data"
+    shapes = (("1m", 60.0), ("10m", 600.0), ("1h", 3600.0))
+    known = [
+        CountWindow(*shape, tally, reason="" if tally else why)
+        for shape, tally in zip(shapes, tallies, strict=True)
+    ]
+    return TransportHealth(name, None, tuple(known))
+
+
+def test_an_unknown_figure_has_its_reason_and_no_number_is_cut() -> None:
+    """Where no source tells, there is a question mark and why, not a zero; at no width does a part
+    of a number stand for the number.
+    """
+    lines = detail_lines.window_lines(a_way(None, None, DeliveryCounts(1204, 1200, 4)), 80)
+    assert words(lines).splitlines()[1:] == [
+        "   1m    ?  mail.log: Permission denied; mail.prom: only 20s of data",
+        "   10m   ?  mail.log: Permission denied; mail.prom: only 20s of data",
+        "   1h    1,204  1,200      4    0%     -     -  20.1",
+    ]
+    counted = a_way(None, None, DeliveryCounts(9, 7, 2))._replace(totals=DeliveryCounts(30, 20, 10))
+    assert words(detail_lines.window_lines(counted, 80)).splitlines()[-2:] == [
+        "   all      30     20      ?     ?     -     -     -  mail.prom",
+        "   all   ?  10 given up, with mails to bad addresses",
+    ]
+    wide = a_way(*[DeliveryCounts(31_753, 31_753, 31_753)] * 3)
+    for width in range(20, 161, 7):
+        row = words([view.transport_line(wide, 0.5, NOW, width)])
+        assert row.count("31,753") == row.count("31,")
+
+
+def test_mail_that_found_no_transport_is_no_transport() -> None:
+    """It has a row, which says what it is, but no figures of a transport, and is not counted."""
+    nobody = a_way(None, DeliveryCounts(0, 0, 1), DeliveryCounts(0, 0, 3))._replace(
+        name=NO_TRANSPORT, settled=True
+    )
+    row = words([view.transport_line(nobody, 0.5, NOW, 120)])
+    assert row.strip() == "none           mail without a transport: 1 in 10m, 3 in 1h"
+    curl = a_way(*[DeliveryCounts(2, 2, 0)] * 3)
+    said = words([view.summary_line(MailHealth(transports=(curl, nobody)), 0.5)])
+    assert said.strip() == "none failing"
+
+
+def test_suspended_wins_over_failing_and_the_figures_stay() -> None:
+    """In the table, on the overview and in the detail; so it is seen whether it still sends."""
+    stopped = {"curl": TransportSuspension("curl", NOW, "ana", "the relay moves")}
+    routes = MailRoutes(("curl",), "", {}, stopped, "", "")
+    (curl,) = mark_explained(
+        MailHealth((a_way(*[DeliveryCounts(20, 1, 19)] * 3),)), routes
+    ).transports
+
+    table = words([view.transport_line(curl, 0.5, NOW, 80, routes)]).split()
+    assert table[:6] == ["curl", "SUSPENDED", "20", "1", "95%", "-"]
+    panel = side_panes.transport_lines(MailHealth((curl,)), 0.5, NOW, 60, 4, has_mail=True)
+    assert "curl  SUSPENDED  19/20 failed" in words(panel)
+    about = words(detail_lines.detail_lines(curl, MailHealth(), 0.5, NOW, 100, routes))
+    assert "failing, 95% failed in 10m" in about
+    assert "none failing" in words([view.summary_line(MailHealth((curl,)), 0.5)])
+
+
+# ---- suspend and resume
+
+
+async def test_it_is_suspended_with_a_reason_and_resumed(mail: Mail) -> None:
+    """The plan says who takes over; then the row says since when, by whom and why; S resumes. A
+    transport that only metrics know cannot be suspended.
+    """
+    async with mail.screen("S", on="postfix") as desk:
+        await desk.sees("mail uses curl, the next", "3 tasks that send mail are pending")
+        await desk.sees("spooldeck mail suspend postfix", "y to suspend postfix")
+        await desk.press("tab", *"relay", "space", *"moves", "enter")
+        await desk.sees("mail suspend postfix 'relay moves'")
+        await desk.opens(TransportsScreen, "y")
+        assert mail.room.noted == ["suspended postfix: relay moves"]
+        await desk.sees("postfix is suspended: mail uses curl", "S resume")
+        assert "postfix        SUSPENDED" in desk.rows
+        await desk.sees("09:40:00Z (0s ago) by ana", "relay moves")
+
+        await desk.opens(SuspendScreen, "S")
+        await desk.sees("mail uses it again", "by ana since", "y to resume postfix")
+        await desk.press("y")
+        await desk.sees("postfix is resumed: mail uses postfix", "S suspend")
+        assert await asyncio.to_thread(mail.room.suspensions.read) == {}
+
+        mail.count({"pigeon": (1, 0, 0)})
+        await desk.until(lambda: "pigeon" in desk.rows)
+        desk.picker.select_key("pigeon")
+        await desk.until(lambda: "not configured" in desk.page)
+        await desk.press("S")
+        await desk.sees("pigeon: not configured")
+
+
+async def test_without_another_mail_waits(mail: Mail) -> None:
+    """Where none takes over, the plan says what becomes of mail, and the overview that it waits."""
+    mail.room.here = ("postfix",)
+    async with mail.screen("S", on="postfix") as desk:
+        await desk.sees("no other usable transport, so mail waits", "y to suspend")
+        await desk.press("y")
+        await desk.sees("postfix is suspended: mail waits")
+        clock_of(desk).now += 7200
+        desk.console.navigator.goto(Target(keys.OVERVIEW))
+        await desk.opens(OverviewScreen)
+        said = "postfix suspended by ana for 2h00m, mail waits"
+        await desk.until(
+            lambda: said in [alert.text for alert in desk.console.navigator.session.alerts]
+        )
+
+
+async def test_of_two_that_suspend_it_the_first_wins(
+    mail: Mail, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Suspended by another process since the last scan: its reason stays, and that is said."""
+    suspend = mail.room.suspend
+
+    def suspend_second(name: str, why: str) -> str:
+        mail.room.suspensions.suspend(name, NOW, "ben", "mine")
+        return suspend(name, why)
+
+    monkeypatch.setattr(mail.room, "suspend", suspend_second)
+    async with mail.screen("S", on="postfix") as desk:
+        await desk.sees("y to suspend postfix")
+        await desk.press("y")
+        await desk.sees("not done: another operator suspended postfix first")
+        left = await asyncio.to_thread(mail.room.suspensions.read)
+        assert left["postfix"].why == "mine"
+
+
+PROGRAM = "mail_send tasks run the configured program, which selects its own transport"
+
+
+@pytest.mark.parametrize(
+    ("delivers", "said", "unsaid", "waits"),
+    [
+        (True, "mail waits: its tasks stay", "spooldeck sends", "mail waits"),
+        (False, PROGRAM, "mail waits", "mail that spooldeck sends waits"),
+    ],
+)
+def test_the_plan_promises_only_what_spooldeck_decides(
+    delivers: bool, said: str, unsaid: str, waits: str
+) -> None:
+    """Of tasks that a configured program sends, it says that they are that program's; one task is
+    counted in the singular.
+    """
+    before = MailRoutes(("postfix",), "postfix")
+    after = MailRoutes(
+        ("postfix",), stopped={"postfix": TransportSuspension("postfix", NOW, "ana")}
+    )
+    lines = suspend_view.plan_lines("postfix", before, after, delivers, 1, NOW, 100)
+    plan = " ".join(words(lines).split())
+    assert ("not affected" in plan) is not delivers
+    assert said in plan
+    assert unsaid not in plan
+    assert "1 task that sends mail is pending now" in plan
+    assert (
+        suspend_view.describe_result("postfix", after, delivers) == f"postfix is suspended: {waits}"
+    )
+
+
+# ---- test mails
+
+FAILS = "import sys; print('\x1b[31mconnect_refused'); sys.exit(1)"
+HANGS = "import time; print('connecting', flush=True); time.sleep(60)"
+
+
+async def test_a_test_mail_shows_what_its_command_says(mail: Mail) -> None:
+    """It goes to the configured recipient, by the transport under the cursor and no other; with
+    that transport suspended as well, and only once.
+    """
+    await asyncio.to_thread(mail.room.suspensions.suspend, "postfix", NOW, "ben", "")
+    async with mail.screen("M", on="postfix") as desk:
+        await desk.sees(
+            "Test mail via postfix only. Recipient: admin@example.com",
+            "postfix is suspended: this mail uses it anyway",
+            "mail test --transport postfix admin@example.com",
+        )
+        await desk.press("y")
+        await desk.sees("asking --transport postfix admin@example.com")
+        await desk.sees("accepted by postfix; delivery not confirmed")
+        await desk.sees("next Esc back; M there sends another")
+        await desk.press("y")
+        await desk.sees("already sent: Esc, then M for another")
+
+
+async def test_another_address_is_named(mail: Mail) -> None:
+    """Without a configured recipient it is asked for, and used again for the next mail; what is no
+    address is not taken. An exit code decides how it ended, and what the command said is inert.
+    """
+    mail.room.recipient = ""
+    async with mail.screen("M", on="postfix", says=FAILS) as desk:
+        await desk.opens(AskScreen, *"eva", "enter")
+        await desk.opens(SendTestMailScreen, "@", *"x.example", "enter")
+        await desk.sees("Recipient: eva@x.example")
+        await desk.press("y")
+        said = "not sent by postfix: the command ended with exit code 1"
+        await desk.sees(said, "\ufffd[31mconnect_refused")
+        await desk.press("escape")
+        await desk.sees("test mail: not sent by postfix")
+        await desk.opens(SendTestMailScreen, "M")
+        await desk.sees("Recipient: eva@x.example")
+
+
+async def test_the_console_does_not_wait_for_a_test_mail(mail: Mail) -> None:
+    """While it runs the screen can be left, and M shows how it goes; no second one is begun."""
+    async with mail.screen("M", on="postfix", says=HANGS) as desk:
+        await desk.opens(SendTestMailScreen)
+        await desk.press("y")
+        await desk.sees("connecting", "sending ...")
+        await desk.opens(TransportsScreen, "escape")
+        await desk.opens(SendTestMailScreen, "j", "M")
+        await desk.sees("TEST MAIL postfix", "sending, ", "connecting")
+        await desk.press("y")
+        await desk.sees("a test mail is running: wait")
+
+
+@pytest.mark.parametrize("here", [("postfix", "curl"), ("curl",)])
+async def test_a_transport_that_is_not_used_can_be_tried(mail: Mail, here: tuple[str, ...]) -> None:
+    """The configuration forces curl: postfix is only not chosen, or it is not installed either."""
+    mail.room.forced, mail.room.here = "curl", here
+    async with mail.screen("M", on="postfix") as desk:
+        await desk.opens(SendTestMailScreen)
+        await desk.sees("postfix is disabled, curl is forced", "uses it anyway")
+        absent = "Likely to fail: no postfix is installed" in desk.page
+        assert absent is ("postfix" not in here)
+
+
+def test_only_one_address_is_taken() -> None:
+    """Neither an option nor two addresses become words of a command."""
+    wrong = ["", "  ", "-oX/tmp/x@example.com", "a b@example.com", "admin", "a@example.com\x1b"]
+    assert all(map(address_error, wrong))
+    assert not any(map(address_error, ["admin@example.com", "root@mx1"]))
+
+
+# ---- the plain twin
+
+
+def test_the_plain_twin_prints_the_same(tmp_path: Path, spooldeck: Run) -> None:
+    """`spooldeck transports` prints the screen's lines, safely, and ends with 1 where one fails."""
+    mail = Mail(tmp_path / "spool")
+    shift = NOW - time.time()
+    mail.say(*[attempt(shift + 50, RED) + given_up(shift + 49, "554 refused", RED)] * 5)
+    mail.count({RED: (7, 5, 2)})
+    plain, told = (spooldeck("transports", str(mail.root), *words) for words in ([], ["--json"]))
+
+    assert (plain.returncode, told.returncode) == (1, 1), plain.stderr
+    assert "state       failing, 100% failed in 10m" in plain.stdout
+    assert "\x1b" not in plain.stdout + told.stdout
+    ways = json.loads(told.stdout)["transports"]
+    (way,) = [way for way in ways if way["transport"] == RED]
+    assert {other["used"] for other in ways if other != way} == {"barred"}
+    assert (way["state"], way["used"]) == ("failing", "-")
+    assert way["totals"] == {"attempts": 7, "success": 5, "failures": 2, "refused": 0}
+    assert way["windows"]["1h"]["failed_share"] == 1.0
+    assert way["errors"][0]["pattern"] == "554 refused"
+
+
+def test_the_plain_twin_says_by_which_transport_mail_goes(tmp_path: Path, spooldeck: Run) -> None:
+    """In words and in JSON: nothing here is forced but `none`, and postfix is suspended. Nothing
+    fails: 0; and what is not known is null, with its reason. Where the suspensions cannot be read
+    that is the first line, and the exit code is 1.
+    """
+    mail = Mail(tmp_path / "spool")
+    mail.count({"postfix": (7, 7, 0)})
+    suspended = mail.root / "queue" / ".spooldeck" / "suspended"
+    suspended.parent.mkdir()
+    Suspensions(str(suspended)).suspend("postfix", NOW - 60, "ben", RED)
+    plain, ended = (spooldeck("transports", str(mail.root), *words) for words in ([], ["--json"]))
+
+    assert (plain.returncode, ended.returncode) == (0, 0), plain.stderr
+    assert "suspended by ben since" in plain.stdout
+    assert ": \ufffd[31mred" in plain.stdout
+    assert "\x1b" not in plain.stdout
+    told = json.loads(ended.stdout)
+    ways = {way["transport"]: way for way in told["transports"]}
+    assert told["selected"] == ""
+    assert ways["postfix"]["used"] == "suspended"
+    assert ways["postfix"]["suspended"] == {
+        **time_fields("since", NOW - 60),
+        **{"who": "ben", "why": RED},
+    }
+    assert (ways["exim"]["used"], ways["exim"]["suspended"]) == ("barred", None)
+    unknown = ways["postfix"]["windows"]["10m"]["unknown"]
+    assert "mail.log: No such file or directory" in unknown
+
+    for since in ("9" * 400, "NaN", "1e300"):
+        suspended.write_text(f'{{"postfix": {{"since": {since}, "who": "ben", "why": ""}}}}')
+        plain = spooldeck("transports", str(mail.root))
+        assert plain.returncode == 1
+        assert plain.stdout.startswith("   transport unknown:")
+
+
+def test_where_a_handler_sends_no_transport_is_disabled() -> None:
+    """A transport that mail.method excludes, or the suspension of the forced one, says nothing
+    about mail that a handler sends.
+    """
+    stop = {"sendmail": TransportSuspension("sendmail", NOW, "ana")}
+    routes = MailRoutes(("sendmail", "curl"), "", {}, stop, "sendmail", by_handler=True)
+    assert routes.use("curl") is TransportUse.HANDLER
+    assert routes.use("sendmail") is TransportUse.SUSPENDED
+    assert not routes.is_waiting
+    assert routes._replace(by_handler=False).is_waiting
+    assert view.describe_route(routes) == ("mail tasks are sent by a handler", "ok")
+
+
+HANDLED = "handlers: {mail_send: {command: [/bin/true]}}\n"
+
+
+@pytest.mark.parametrize(("handlers", "by_handler"), [("{}\n", False), (HANDLED, True)])
+def test_a_handler_for_mail_is_in_the_routes(
+    tmp_path: Path, handlers: str, by_handler: bool
+) -> None:
+    """A handler with a command for `mail_send` sends the mail tasks of a spool."""
+    make_spool(tmp_path, [])
+    place = wired(tmp_path, handlers)
+    assert place.mail is not None
+    assert place.mail.routes({}).by_handler is by_handler

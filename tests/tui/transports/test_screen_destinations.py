@@ -1,0 +1,402 @@
+"""Destinations on screen and in `destinations`: their state and tasks; retry, block and probe."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine.config.place_address import parse_address
+from engine.config.queue_config import Config
+from engine.destinations.destination import Destination
+from engine.destinations.sql_registry import SqlRegistry
+from engine.destinations.watch import NO_TASKS, DestinationState, SeenDestination
+from engine.formats.bullmq.federation.jobs import POST, delivery_job
+from engine.formats.bullmq.place import parse_place
+from engine.formats.bullmq.store import BullmqStore
+from engine.model import State, Task
+from engine.operations.journal import Journal
+from engine.store import Unavailable
+from tests.bullmq_jobs import write_failed
+from tests.console_operator import Desk, a_desk
+from tests.console_places import NOW, a_memory, a_place, a_task
+from tests.nftban_queues import Run
+from tests.redis_server import TestServer
+from tui.cli.setup.destination_controls import place_destinations
+from tui.cli.setup.place_formats import setup_for
+from tui.format import keys
+from tui.operations.screen import OperationsScreen
+from tui.overview.screen import OverviewScreen
+from tui.plan.screen import PlanScreen
+from tui.queue.screen import QueueScreen
+from tui.screens.target import Target
+from tui.task.screen import TaskScreen
+from tui.transports.destination_lines import detail_lines
+from tui.transports.mixed_table import MAX_ROWS
+from tui.transports.screen import TransportsScreen
+from tui.transports.suspend_screen import SuspendScreen
+
+DOWN, FINE, SHUT, NEW = (f"https://{name}.example" for name in ("down", "fine", "shut", "new"))
+KEY = "A" * 43 + "="
+SHA = "66687aadf862bd776c8fc18b8e9f8e20089714856ee233b3902a591d0d5f2925"
+
+KNOWN = (
+    Destination(DOWN, "", None, False, "REFUSED", NOW - 720, 2, NOW + 480, last_failure=NOW - 60),
+    Destination(
+        FINE, since=NOW - 300, last_success=NOW - 7, extra={"publicKey": KEY, "x": {"publicKey": 1}}
+    ),
+    Destination(SHUT, "spam \x1b[31m", NOW - 7200),
+)
+
+
+def delivery(number: int, to: str, state: State = State.PENDING, error: str = "") -> Task:
+    """A task that is a delivery."""
+    return a_task(number, state, destination=to, error=error, kind="deliver")
+
+
+TASKS = [
+    *(delivery(n, DOWN) for n in range(3)),
+    *(delivery(n, DOWN, State.DEAD, "[REFUSED] down.example: Connection refused") for n in (3, 4)),
+    delivery(5, DOWN, State.DEAD, "no code"),
+    *(delivery(n, FINE, State.DEAD, "[TIMEOUT] fine.example") for n in (6, 7)),
+    delivery(8, FINE, State.DEAD, "[HTTP_404] fine.example: Not Found"),
+    delivery(9, NEW),
+    delivery(10, "ann@fine.example"),
+]
+
+
+class Deliveries:
+    """A place with deliveries in memory, and a registry in SQLite."""
+
+    def __init__(self, folder: Path, known: tuple[Destination, ...] = KNOWN) -> None:
+        self.memory = a_memory(TASKS)
+        address = parse_address(f"sqlite://{folder}/destinations.db")
+        self.registry = SqlRegistry(address, creates=True)
+        for one in known:
+            self.registry.swap(None, one)
+        spool = folder / "spool"
+        (spool / "queue" / "pending").mkdir(parents=True)
+        setup = setup_for(Config(destinations=address), str(spool), {})
+        self.journal = Journal(f"{setup.state_folder}/journal", setup.queue.root)
+        desk = place_destinations(setup, lambda: NOW)
+        assert desk is not None
+        self.desk = desk._replace(tasks_unknown="")
+
+    async def now(self, origin: str) -> Destination:
+        """What the registry has of a destination."""
+        return await asyncio.to_thread(self.registry.get, origin)
+
+    @asynccontextmanager
+    async def screen(
+        self, on: str, read_only: bool = False, size: tuple[int, int] = (80, 24), **fields: Any
+    ) -> AsyncIterator[Desk]:
+        """The transports screen, with the cursor on a destination."""
+        place = a_place(self.memory, destinations=self.desk, journal=self.journal, **fields)
+        async with a_desk(place, size=size, read_only=read_only) as desk:
+            desk.console.navigator.goto(Target(keys.TRANSPORTS))
+            await desk.opens(TransportsScreen)
+            await desk.until(lambda: on.partition("://")[2] in desk.rows)
+            desk.picker.select_key(on)
+            yield desk
+
+
+@pytest.fixture
+def deliveries(tmp_path: Path) -> Iterator[Deliveries]:
+    """One destination each that is down, healthy again, blocked and new."""
+    found = Deliveries(tmp_path)
+    yield found
+    found.registry.close()
+    found.desk.close()
+
+
+async def test_each_destination_is_a_row_with_its_tasks(deliveries: Deliveries) -> None:
+    """What needs an operator is first; each row has state, waiting and failed tasks, the age of the
+    oldest, the next probe and the reason; details have the codes and the keys' fingerprints."""
+    async with deliveries.screen(DOWN, size=(120, 40)) as desk:
+        rows = [line.replace("!", " ").split() for line in desk.rows.splitlines()]
+        assert rows[0][:3] == ["down.example", "UNHEALTHY", "3"]
+        assert rows[0][3] == "3"
+        assert "8m" in rows[0]
+        assert " ".join(rows[0]).endswith("12m: REFUSED REFUSED 2, other 1")
+        assert [row[:2] for row in rows[1:]] == [
+            ["fine.example", "OK"],
+            ["shut.example", "BLOCKED"],
+            ["new.example", "unused"],
+        ]
+        await desk.sees("next probe", "after 2 probes", "3 need attention")
+        desk.picker.select_key(FINE)
+        await desk.sees(SHA, "3: TIMEOUT 2, HTTP_404 1", "R plans to send its 3 failed again")
+        desk.picker.select_key(SHUT)
+        await desk.sees("spam \ufffd[31m", "S unblocks it")
+        desk.assert_inert()
+
+
+async def test_all_failed_tasks_of_a_destination_are_one_plan(deliveries: Deliveries) -> None:
+    """R plans exactly the dead tasks of the destination, paced; Enter lists them."""
+    async with deliveries.screen(DOWN) as desk:
+        screen = await desk.opens(PlanScreen, "R")
+        await desk.sees("3", "dest=https://down.example")
+        await desk.press("escape")
+        assert screen is not desk.console.screen
+        await desk.opens(QueueScreen, "enter")
+        await desk.until(lambda: "of 6" in desk.text, told=lambda: desk.text)
+        assert "https://down.example" in desk.text, desk.text
+
+
+async def test_a_block_is_journaled_and_undone(deliveries: Deliveries) -> None:
+    """S blocks with a reason; u on the operation plans the unblock."""
+    async with deliveries.screen(FINE) as desk:
+        await desk.opens(SuspendScreen, "S")
+        await desk.sees("nothing is delivered to it until it is unblocked", "not blocked")
+        await desk.press("tab")
+        await desk.types("moved")
+        await desk.press("enter")
+        await desk.opens(TransportsScreen, "y")
+        await desk.until(lambda: "BLOCKED" in desk.rows.splitlines()[1])
+        assert (await deliveries.now(FINE)).blocked == "moved"
+        await desk.opens(OperationsScreen, "u")
+        await desk.sees(f"block {FINE}")
+        await desk.opens(SuspendScreen, "u")
+        await desk.sees("deliveries go to it again", "blocked: moved")
+        await desk.opens(OperationsScreen, "y")
+        await desk.sees(f"unblock {FINE}", "u undo")
+        assert not (await deliveries.now(FINE)).blocked
+
+
+async def test_a_probe_is_due_now(deliveries: Deliveries) -> None:
+    """O sets the next probe of an unhealthy destination to now; a healthy one has nothing to
+    probe."""
+    async with deliveries.screen(FINE) as desk:
+        await desk.press("O")
+        await desk.sees("is healthy: nothing to probe")
+        desk.picker.select_key(DOWN)
+        await desk.opens(SuspendScreen, "O")
+        await desk.sees("unhealthy: REFUSED; probe at", "it cannot be undone")
+        await desk.opens(TransportsScreen, "y")
+        await desk.until(lambda: " now " in desk.rows)
+        assert (await deliveries.now(DOWN)).next_probe == NOW
+
+
+async def test_the_overview_lists_destinations(deliveries: Deliveries) -> None:
+    """Below the mail transports, what needs an operator first; Enter opens one. They stay while
+    time is frozen."""
+    place = a_place(deliveries.memory, destinations=deliveries.desk)
+    async with a_desk(place, size=(120, 40)) as desk:
+        desk.console.navigator.goto(Target(keys.OVERVIEW))
+        await desk.opens(OverviewScreen)
+        await desk.sees("Transports and destinations", "!", "3 wait, 3 failed")
+        rows = [line for line in desk.text.splitlines() if " wait, " in line]
+        names = [row.partition(".example")[0].split()[-1] for row in rows]
+        assert names == ["down", "fine", "shut", "new"]
+        await desk.press("p")
+        await desk.until(lambda: "3 wait, 3 failed" in desk.text)
+        await desk.press("p")
+        screen = desk.console.screen
+        assert isinstance(screen, OverviewScreen)
+        while screen._pane != "transports":
+            await desk.press("tab")
+        await desk.opens(TransportsScreen, "enter")
+        await desk.sees("acts on down.example")
+
+
+def test_what_workers_record_meanwhile_is_kept(deliveries: Deliveries) -> None:
+    """A block of a destination that had a success since it was seen keeps that success."""
+    one = deliveries.registry.get(FINE)
+    deliveries.registry.swap(one, one._replace(last_success=NOW))
+
+    assert deliveries.desk.change("block", one, "mine") == ""
+
+    now = deliveries.registry.get(FINE)
+    assert (now.last_success, now.blocked) == (NOW, "mine")
+
+
+async def test_what_others_changed_is_said_in_one_line(deliveries: Deliveries) -> None:
+    """A destination that another operator blocked meanwhile is left as it is."""
+    async with deliveries.screen(DOWN) as desk:
+        await desk.opens(SuspendScreen, "S")
+        old = await deliveries.now(DOWN)
+        new = old._replace(blocked="theirs")
+        await asyncio.to_thread(deliveries.registry.swap, old, new)
+        await desk.press("y")
+        await desk.until(lambda: "theirs" in desk.text)
+        assert (await deliveries.now(DOWN)).blocked == "theirs"
+
+
+async def test_without_a_registry_the_tasks_stay(deliveries: Deliveries) -> None:
+    """While the registry cannot be read its rows are unknown, with one line; nothing is planned
+    for it, but failed tasks can be retried."""
+
+    def fail() -> Any:
+        raise Unavailable("sqlite:///d.db: locked by another process for 1 s")
+
+    deliveries.desk = deliveries.desk._replace(read=fail)
+    async with deliveries.screen(DOWN) as desk:
+        assert "down.example" in desk.rows
+        assert " ? " in desk.rows
+        await desk.press("S")
+        await desk.sees("destinations unknown: sqlite:///d.db: locked by another process for 1 s")
+        await desk.opens(PlanScreen, "R")
+
+
+async def test_a_read_only_console_hides_the_keys(deliveries: Deliveries) -> None:
+    """With --read-only no key acts, and the line says so."""
+    async with deliveries.screen(DOWN, read_only=True) as desk:
+        await desk.sees("read only: this console was started")
+        for key in ("S", "O", "R"):
+            await desk.press(key)
+            assert isinstance(desk.console.screen, TransportsScreen)
+
+
+async def test_jobs_of_a_federation_name_their_destination(
+    redis_url: str, redis_server: TestServer, deliveries: Deliveries
+) -> None:
+    """Failed jobs on a server are counted for the server that they go to; the task screen shows
+    URL, method and size of the delivery."""
+    job = delivery_job(POST, DOWN, f"{DOWN}/in", '{"method":"FEDERATE_POST"}')
+    with redis_server.client() as client:
+        for number in ("1", "2"):
+            error = "[REFUSED] down.example: Connection refused"
+            write_failed(client, number, job.queue, data=job.data, failedReason=error)
+    place = parse_place(parse_address(redis_url))
+    fields: dict[str, Any] = {"open": lambda: BullmqStore(place), "lock": None, "has_leases": True}
+    async with deliveries.screen(DOWN, **fields) as desk:
+        await desk.sees("failed 2: REFUSED 2")
+        await desk.opens(QueueScreen, "enter")
+        await desk.until(lambda: "2 of 2" in desk.text)
+        await desk.opens(TaskScreen, "enter")
+        await desk.sees(f"url {DOWN}/in", "method POST", "body 26 bytes", f"destination {DOWN}")
+
+
+# ---- the command
+
+
+@pytest.fixture
+def config(deliveries: Deliveries, tmp_path: Path, root: str) -> list[str]:
+    """The options of a place with this registry."""
+    path = tmp_path / "config.yaml"
+    registry = f"destinations: sqlite://{tmp_path}/destinations.db\n"
+    path.write_text(f"{registry}handlers: {{deliver: {{deliver: {{}}}}}}\n")
+    return ["--config", str(path), "--root", root]
+
+
+def test_destinations_are_listed(config: list[str], spooldeck: Run, root: str) -> None:
+    """Exit 1 if one is unhealthy. A delivery of an NFTBan queue counts for the destination in its
+    payload."""
+    payload = Path(root, "mailspool", "request.json")
+    payload.parent.mkdir(exist_ok=True)
+    payload.write_text(json.dumps({"url": f"{DOWN}/in", "method": "POST"}))
+    assert spooldeck("queue", *config, "add", "deliver", "a request", payload).returncode == 0
+    ended = spooldeck("destinations", *config, COLUMNS="100")
+    told = json.loads(spooldeck("destinations", *config, "--json").stdout)
+
+    assert (ended.returncode, ended.stderr) == (1, "")
+    first, second, *_ = ended.stdout.splitlines()[1:]
+    assert first.split()[:3] == ["!", "down.example", "UNHEALTHY"]
+    assert second.split()[:2] == ["shut.example", "BLOCKED"]
+    rows = {row["destination"]: row for row in told["destinations"]}
+    assert (rows[DOWN]["state"], rows[DOWN]["reason"]) == ("unhealthy", "REFUSED")
+    assert (rows[DOWN]["waiting"], rows[FINE]["waiting"]) == (1, 0)
+    assert "down.example unhealthy" in spooldeck("status", *config).stdout
+    assert rows[FINE]["fingerprints"] == {"signing key": SHA}
+    assert rows[SHUT]["blocked_since"] == NOW - 7200
+
+
+def test_tasks_that_name_no_destination_are_unknown() -> None:
+    """A format whose tasks name none says so, instead of 0 tasks."""
+    one = SeenDestination(Destination(FINE), NO_TASKS, DestinationState.OK)
+    lines = detail_lines(one, "tasks of this format do not", NOW, 80)
+    assert "? tasks of this format do not" in "".join(text for line in lines for text, _ in line)
+
+
+def test_all_destinations_are_listed(
+    deliveries: Deliveries, config: list[str], spooldeck: Run
+) -> None:
+    """The screen has 200 rows and names this command; the command has one for each."""
+    for number in range(MAX_ROWS + 1):
+        deliveries.registry.swap(None, Destination(f"https://p{number}.example"))
+    listed = spooldeck("destinations", *config).stdout
+    assert len(re.findall(r"^ *p\d+\.example ", listed, re.MULTILINE)) == MAX_ROWS + 1
+
+
+def test_a_destination_is_blocked_after_a_preview(
+    deliveries: Deliveries, config: list[str], spooldeck: Run
+) -> None:
+    """Without --apply nothing changes, and the command that applies it is named; the journal
+    records it. What is done already is refused."""
+    words = ("destinations", "block", f"{FINE}:443/inbox", *config, "--reason", "spam")
+
+    shown = spooldeck(*words)
+
+    assert (shown.returncode, shown.stderr) == (0, "")
+    twin = f"destinations block {FINE} --reason spam --apply 1"
+    assert twin in shown.stdout.splitlines()[-1]
+    assert deliveries.registry.get(FINE).blocked == ""
+
+    assert json.loads(spooldeck(*words, "--json").stdout)["destination"] == FINE
+
+    done = spooldeck(*words, "--apply", "1")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"Destination {FINE} blocked by " in done.stdout
+    assert deliveries.registry.get(FINE).blocked == "spam"
+    assert f"| block {FINE} | done | reason spam" in spooldeck("journal", *config).stdout
+    freed = spooldeck("destinations", "unblock", FINE, *config, "--apply", "1", "--json")
+    assert json.loads(freed.stdout)["destination"] == FINE
+    spooldeck(*words, "--apply", "1")
+    again = spooldeck(*words, "--apply", "1")
+    assert again.returncode == 1
+    assert "is blocked already; nothing was changed" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("block", "example"), "expected a URL that begins with http://HOST"),
+        (("block",), "expected block ORIGIN"),
+        (("unblock", FINE), "is not blocked"),
+        (("probe", FINE), "is healthy: nothing to probe"),
+        (("a", "b"), "expected block, unblock, probe and an ORIGIN"),
+        (("block", FINE, "--apply", "2"), "1 destination, not 2"),
+    ],
+)
+def test_a_wrong_change_is_refused(
+    words: tuple[str, ...], said: str, config: list[str], spooldeck: Run
+) -> None:
+    """The line says what was expected."""
+    ended = spooldeck("destinations", *words, *config)
+
+    assert ended.returncode != 0
+    assert said in ended.stderr
+
+
+def test_an_unreadable_registry_is_not_an_empty_one(
+    tmp_path: Path, config: list[str], spooldeck: Run
+) -> None:
+    """The reason is the only line: standard output does not say that nothing was delivered."""
+    (tmp_path / "destinations.db").write_bytes(b"no database\n" * 200)
+    ended = spooldeck("destinations", *config)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "destinations.db: not a SQLite database" in ended.stderr
+
+
+def test_without_a_registry_there_are_no_destinations(
+    root: str, tmp_path: Path, spooldeck: Run
+) -> None:
+    """The line names the setting; it says so too if nothing is delivered at the place."""
+    path = tmp_path / "idle.yaml"
+    path.write_text(f"destinations: sqlite://{tmp_path}/destinations.db\n")
+    ended = spooldeck("destinations", root)
+    idle = spooldeck("--config", path, "destinations", root)
+    changed = spooldeck("destinations", "block", FINE, root)
+
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "no registry: set destinations" in ended.stdout
+    assert "nothing is delivered here" in idle.stdout
+    assert changed.returncode == 78
+    assert "no registry: set destinations" in changed.stderr

@@ -1,0 +1,342 @@
+"""Themes: their files, errors, contrast and NO_COLOR, on screen and in the style sheet."""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from rich.color import Color as RichColor
+from textual.color import Color
+from textual.css.stylesheet import StylesheetParseError
+
+from tests.console_places import (
+    a_console,
+    a_memory,
+    a_place,
+    loaded,
+    queue_of,
+    some_tasks,
+    task_list,
+    until,
+)
+from tui.app import Console
+from tui.format import keys
+from tui.format.present import mark_words
+from tui.terminal.stylesheet_cache import CachedStylesheet
+from tui.widgets import theme as themes
+
+SHIPPED = ("high-contrast", "mono", "night", "paper", "terminal", "terminal-light")
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The operator's own folder of themes."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    folder = tmp_path / "spooldeck" / "themes"
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_theme_has_every_look(name: str) -> None:
+    """Each look has a colour, a background and a weight; those that mean something else differ."""
+    theme = themes.load_theme(name, {}).theme
+    wanted = {
+        f"{look}-{part}" for look in themes.STYLE_NAMES for part in ("color", "background", "text")
+    }
+    assert wanted <= set(theme.variables)
+
+    looks = themes.theme_styles(theme)
+    apart = ("cursor", "tab", "chip-warn", "error", "warn", "muted", "unknown", "ghost")
+    same = {("cursor", "error"), ("chip-warn", "warn")} if name == "mono" else set()
+    assert all(looks[one].render("x") != "x" for one in apart)
+    assert {pair for pair in combinations(apart, 2) if looks[pair[0]] == looks[pair[1]]} <= same
+
+
+@pytest.mark.parametrize(("name", "least"), [("night", 4.5), ("paper", 4.5), ("high-contrast", 7)])
+def test_every_text_can_be_read(name: str, least: float) -> None:
+    """Each look has at least this contrast (WCAG 2) with its ground, on the row under the cursor
+    and on the bar of a confirmation too.
+    """
+
+    def luminance(colour: RichColor | None) -> float:
+        assert colour is not None and colour.triplet is not None
+        parts = (value / 255 for value in colour.triplet)
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    found = themes.theme_styles(themes.load_theme(name, {}).theme)
+    for look, style in found.items():
+        if look.partition("@")[0] != "line":  # it has no words
+            lighter, darker = sorted(map(luminance, (style.color, style.bgcolor)), reverse=True)
+            assert (lighter + 0.05) / (darker + 0.05) >= least, look
+
+
+@pytest.mark.parametrize("ground", ["", "@cursor", "@bar"])
+def test_without_colours_only_words_stand_out(ground: str) -> None:
+    """Without colours a wrong state differs from a right one, but blanks and graphs never do."""
+    styles = themes.theme_styles(themes.load_theme("mono", {}).theme)
+    row = ((" ! ", f"error{ground}"), ("STUCK", f"error{ground}"), (" ⠤⠤", ground))
+    marked = mark_words((*row, ("     ?  ", f"unknown{ground}"), ("⠤⠤", f"error{ground}")), styles)
+
+    assert "".join(text for text, _ in marked) == " ! STUCK ⠤⠤     ?  ⠤⠤"
+    plain = bool(styles[ground].reverse)
+    stand_out = {
+        look for look, style in styles.items() if style.underline or bool(style.reverse) != plain
+    }
+    seen = [text for text, look in marked if look in stand_out]
+    assert seen == ["! STUCK", "?"]
+
+
+@pytest.mark.parametrize(
+    ("reported", "name"),
+    [("", "terminal"), ("15;0", "terminal"), ("0;15", "terminal-light"), ("0;7", "terminal-light")],
+)
+def test_the_default_heeds_a_light_background(reported: str, name: str) -> None:
+    """A terminal that reports a light background gets colours that can be read on it."""
+    assert themes.load_theme("", {"COLORFGBG": reported}).name == name
+    assert themes.load_theme("night", {"COLORFGBG": reported}).name == "night"
+
+
+def test_the_default_is_the_palette_of_the_terminal() -> None:
+    """Six themes come with the console; the default has the terminal's colours and background."""
+    assert themes.theme_names({}) == SHIPPED
+    theme = themes.load_theme("", {}).theme
+    assert theme.ansi and theme.background == "ansi_default"
+    for old, new in themes.FORMER_NAMES.items():
+        assert (
+            themes.load_theme(old, {}).theme.variables == themes.load_theme(new, {}).theme.variables
+        )
+
+
+@pytest.mark.parametrize("name", ["", *SHIPPED])
+def test_no_color_is_heeded(name: str) -> None:
+    """Under NO_COLOR a theme without colours is used, as only `mono` is, for any name."""
+    assert themes.is_colourless(themes.load_theme(name, {"NO_COLOR": "1"}).theme)
+    theme = themes.load_theme(name, {"NO_COLOR": ""}).theme
+    assert theme.name == (name or themes.DEFAULT_THEME)
+    assert themes.is_colourless(theme) is (name == "mono")
+
+
+def test_a_theme_of_ones_own(own: Path) -> None:
+    """It is a YAML file by path or name; its other looks are those of the theme it is based on."""
+    red = "looks: {error: {color: '#ff0000'}}"
+    (own / "mine.yaml").write_text(f"foreground: '#ffffff'\n{red}\n")
+    for name in (str(own / "mine.yaml"), "mine"):
+        assert themes.load_theme(name).theme.variables["error-color"] == "#ff0000"
+    assert "mine" in themes.theme_names()
+
+    shipped = themes.load_theme("night", {}).theme
+    for name in ("mine", "night"):  # one's own may replace the theme that it is based on
+        (own / f"{name}.yaml").write_text(f"{{based_on: night, {red}}}")
+        theme = themes.load_theme(name).theme
+        before = shipped.variables
+        changed = {key for key, value in theme.variables.items() if before[key] != value}
+        assert changed == {"error-color", "chip-error-background"}
+        assert theme.background == shipped.background
+        assert theme.variables["error-color"] == "#ff0000"
+        (own / f"{name}.yaml").unlink()
+
+    (own / "mine.yaml").write_text("{based_on: mono, looks: {ok: {style: italic}}}")
+    dress = themes.load_theme("mine", {**os.environ, "NO_COLOR": "1"})
+    assert dress.theme.variables["ok-text"] == "italic"
+
+
+def test_a_theme_with_former_names_is_read(own: Path) -> None:
+    """Each former name is read as the present one, and a note says so."""
+    (own / "mine.yaml").write_text("looks: {bad: {color: '#ff0000'}, dim: {style: italic}}")
+    loaded = themes.load_theme("mine", {"XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"]})
+    assert loaded.theme.variables["error-color"] == "#ff0000"
+    assert loaded.theme.variables["muted-text"] == "italic"
+    assert loaded.note == "theme mine: bad is now error, dim is now muted"
+    assert themes.load_theme("night", {}).note == ""
+
+
+@pytest.mark.parametrize("name", ["night", "paper", "high-contrast", "terminal", "terminal-light"])
+def test_the_row_under_the_cursor_keeps_its_colours(name: str) -> None:
+    """On the ground of the cursor; where that is shown by reversing, it has none."""
+    styles = themes.theme_styles(themes.load_theme(name, {}).theme)
+    plain, error = styles["@cursor"], styles["error@cursor"]
+    if styles["cursor"].reverse:
+        assert plain.reverse and error.reverse and error.color is None
+    else:
+        assert error.color == styles["error"].color
+        assert error.bgcolor == plain.bgcolor == styles["cursor"].bgcolor
+        assert styles["chip-error@cursor"].bgcolor == styles["chip-error"].bgcolor
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("looks: {worse: {color: red}}", "unknown worse"),
+        ("looks: {error: {colour: red}}", "unknown colour"),
+        ("color: red", "unknown color"),
+        ("[1, 2]", "expected a mapping"),
+        ("looks: 3", "expected a mapping"),
+        ("looks: {error: red}", "looks, error: expected a mapping"),
+        ("a: [", "expected YAML"),
+        ("about: \udcff", "theme mine: expected YAML"),
+        ("looks: {error: {color: reddish}}", "looks, error, color: expected a colour"),
+        ("looks: {error: {color: 3}}", "looks, error, color: expected a colour"),
+        ("background: greenish", "background: expected"),
+        ("looks: {error: {style: bold blink}}", "looks, error, style: expected words of bold"),
+        ("looks: {error: {style: [bold]}}", "looks, error, style: expected words of bold"),
+        ("ansi: maybe", "ansi: expected true or false"),
+        (
+            "based_on: nowhere",
+            "based_on nowhere: no such theme; available: high-contrast, mine, mo",
+        ),
+        ("based_on: mine", "is based on itself"),
+        ("looks: {error: {color: '\\e]52;c;eA==\\a'}}", "expected a colour"),
+        ("#" * (themes.MAX_THEME_BYTES + 1), "expected at most 65,536 bytes"),
+    ],
+)
+def test_a_wrong_theme_is_refused_in_one_line(own: Path, text: str, words: str) -> None:
+    """The error has the theme's name and the expected value; escape codes of it are not shown."""
+    (own / "mine.yaml").write_bytes(text.encode(errors="surrogateescape"))
+    with pytest.raises(themes.BadTheme, match=re.escape(words)) as said:
+        themes.load_theme("mine")
+    assert str(said.value).startswith("theme mine") and str(said.value).isprintable()
+
+
+def test_a_missing_theme_or_a_pipe(own: Path) -> None:
+    """The error of an unknown name lists the known ones; a pipe without a writer does not block."""
+    with pytest.raises(themes.BadTheme, match=", ".join(SHIPPED)):
+        themes.load_theme("nowhere", {})
+    os.mkfifo(own / "mine.yaml")
+    assert themes.load_theme("mine").theme.variables["error-color"] == "ansi_default"
+
+
+@pytest.mark.parametrize("change", ["looks: {error: {style: bold}}", "", None])
+def test_a_file_that_changed_has_another_stamp(own: Path, change: str | None) -> None:
+    """The stamp changes when the file or the one that it is based on is written or removed."""
+    mine, base = own / "mine.yaml", own / "base.yaml"
+    mine.write_text("based_on: base")
+    base.write_text("ansi: true")
+    before = themes.load_theme("mine").files
+    if change is None:
+        base.unlink()
+    else:
+        base.write_text(change)
+    assert [path for path, _ in before] == [str(mine), str(base)]
+    assert themes.file_stamps([Path(path) for path, _ in before]) != before
+
+
+# While the console runs
+
+
+def a_dressed(theme: str) -> Console:
+    """A console in that theme, on a queue of an ordinary day."""
+    return a_console(a_place(a_memory(some_tasks())), theme=theme, first=keys.LIST)
+
+
+def colour_of_cursor(console: Console) -> tuple[str, str]:
+    """The colours of the row under the cursor as it is painted, and of the screen behind."""
+    style = next(s.style for s in task_list(console).render_line(1) if s.style and s.text.strip())
+    assert style.bgcolor is not None
+    return style.bgcolor.name, console.screen.styles.background.hex.lower()
+
+
+async def test_a_changed_theme_is_shown_and_a_wrong_one_explained(
+    own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A changed file is on screen a moment later; a wrong or missing one is reported once."""
+    monkeypatch.setattr("tui.widgets.theme_loader.CHECK_SECONDS", 0.05)
+
+    def look(based_on: str, colour: str) -> str:
+        return f"{{based_on: {based_on}, looks: {{cursor: {{background: '{colour}'}}}}}}"
+
+    file = own / "mine.yaml"
+
+    def write(text: str) -> None:
+        """Replace the file at once, so that no look finds a half of it."""
+        (own / "new").write_text(text)
+        (own / "new").replace(file)
+
+    write(look("night", "#010203"))
+    console = a_dressed("mine")
+    async with console.run_test() as pilot:
+        await loaded(pilot)
+        assert colour_of_cursor(console) == ("#010203", "#10141b")
+        write(look("paper", "#040506"))
+        await until(pilot, lambda: "reloaded" in said(console))
+        await pilot.pause()
+        assert colour_of_cursor(console) == ("#040506", "#faf9f5")
+
+        for words in ("expected a colour", "no such theme"):
+            if words == "no such theme":
+                file.unlink()
+            else:
+                write(look("night", "nocolour"))
+            await until(pilot, lambda words=words: words in said(console))  # type: ignore[misc]
+            assert "theme mine" in said(console)
+            assert await console.theme_loader.reload_if_changed() == ""
+            assert colour_of_cursor(console)[1] == "#faf9f5"
+            write(look("paper", "#070809"))
+            await until(pilot, lambda: colour_of_cursor(console)[0] == "#070809")
+            write(look("paper", "#040506"))
+            await until(pilot, lambda: colour_of_cursor(console)[0] == "#040506")
+
+
+async def test_another_theme_is_put_on(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A theme is used when asked for; with an unknown name or NO_COLOR the old one stays."""
+    console = a_dressed("night")
+    async with console.run_test() as pilot:
+        await loaded(pilot)
+        assert await console.theme_loader.use_theme("paper") == "theme paper"
+        await pilot.pause()
+        assert colour_of_cursor(console) == ("#d9e6f2", "#faf9f5")
+        words = await console.theme_loader.use_theme("nowhere")
+        assert words.startswith("theme nowhere: no such theme; available: high-contrast")
+        assert words.endswith("; paper unchanged")
+        assert colour_of_cursor(console) == ("#d9e6f2", "#faf9f5")
+
+    monkeypatch.setenv("NO_COLOR", "1")
+    console = a_dressed("night")
+    async with console.run_test() as pilot:
+        await loaded(pilot)
+        assert "NO_COLOR is set" in await console.theme_loader.use_theme("paper")
+        assert console.theme_loader.name == "mono"
+
+
+def said(console: Console) -> str:
+    """The message to the operator on the screen."""
+    return queue_of(console)._said[0]
+
+
+# The style sheet
+
+
+def test_the_style_sheet_is_parsed_only_for_new_values() -> None:
+    """The same variables and a new source keep the parsed rules, a new value makes others."""
+    sheet = CachedStylesheet(variables={"look": "#ff0000"})
+    sheet.add_source("Label { color: $look; }", ("here", ""))
+    (first,) = sheet.rules
+    assert first.styles.color == Color.parse("#ff0000")
+    sheet.set_variables({"look": "#ff0000"})
+    sheet.reparse()
+    (same,) = sheet.rules
+    assert same is first
+
+    sheet.add_source("Input { color: $look; }", ("there", ""))
+    before, added = sheet.rules
+    assert before is first and added.styles.color == Color.parse("#ff0000")
+    sheet.set_variables({"look": "#0000ff"})
+    sheet.reparse()
+    assert [rule.styles.color for rule in sheet.rules] == [Color.parse("#0000ff")] * 2
+
+
+def test_an_error_leaves_the_rules_as_they_were() -> None:
+    """A source that is no style sheet is refused, and no rule is lost by it."""
+    sheet = CachedStylesheet()
+    sheet.add_source("Label { color: red; }", ("here", ""))
+    (first,) = sheet.rules
+    sheet.add_source("Input { colour: red; }", ("there", ""))
+    with pytest.raises(StylesheetParseError):
+        sheet.reparse()
+    (rule,) = sheet.rules
+    assert rule is first
