@@ -84,7 +84,7 @@ def free_lock(
     claimed (see `check_claims`).
 
     Raises:
-        Busy: a live holder has the lock; it is not signalled.
+        LockBusy: a live holder has the lock; it is not signalled.
         UnsafeToSignal: the holder cannot be proven; no further process is signalled.
         OSError: the lock file cannot be created.
     """

@@ -350,7 +350,7 @@ class PidLock:
         """Write a heartbeat if the last one is older than `HEARTBEAT_SECONDS` seconds.
 
         Raises:
-            Lost: the lock is no longer ours.
+            LockLost: the lock is no longer ours.
         """
         now = self._clock()
         if abs(now - self._renewed) < HEARTBEAT_SECONDS:
@@ -366,7 +366,7 @@ class PidLock:
         """Verify that the lock file at the path is the one we hold.
 
         Raises:
-            Lost: it was replaced or removed.
+            LockLost: it was replaced or removed.
         """
         # While it is open, no other file gets its inode number.
         if not _is_at(self.path, self._file):
@@ -414,7 +414,7 @@ def acquire_lock(
     `seen`: take over only the lock with this identity (`LockEvidence.seen`); "" for any.
 
     Raises:
-        Busy: another process holds it, active or stuck, or it is not the lock `seen`.
+        LockBusy: another process holds it, active or stuck, or it is not the lock `seen`.
         OSError: the lock file cannot be created.
     """
     for _ in range(100):

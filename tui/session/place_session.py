@@ -552,7 +552,7 @@ class PlaceSession:
         added at its end.
 
         Raises:
-            Unreadable: nothing was recorded, or it cannot be read.
+            UnreadableRecording: nothing was recorded, or it cannot be read.
             Unavailable: the place was closed.
         """
         spot = self.place.recording

@@ -27,7 +27,7 @@ def osc52_sequence(text: str, environ: Mapping[str, str]) -> str:
     outer terminal (`allow-passthrough`).
 
     Raises:
-        TooLong: the text is longer than the limit.
+        ClipboardTooLong: the text is longer than the limit.
     """
     encoded = base64.b64encode(text.encode("utf-8", "replace")).decode("ascii")
     cap = _limit_bytes(environ.get(LIMIT_VARIABLE, ""))

@@ -216,7 +216,7 @@ class KannaderSpool:
         """Open the folder of a recipient; yield its descriptor.
 
         Raises:
-            Dangling: it does not exist.
+            DanglingLink: it does not exist.
             Refused: a component of the path is not a folder.
             OSError: it cannot be opened now.
         """
@@ -228,7 +228,7 @@ class KannaderSpool:
         """Open the folders of a mail and of one recipient; yield both descriptors.
 
         Raises:
-            Dangling, Refused, OSError: as `dest`.
+            DanglingLink, Refused, OSError: as `open_dest`.
         """
         fd = self._open(target.mail, self.data.fd, f"data/{target.mail}")
         try:

@@ -224,7 +224,7 @@ def take_stuck_lock(
 
     Raises:
         UnsafeToSignal: the holder is not signalled, or does not end; logged as ALERT once per lock.
-        Busy: another process has the lock now.
+        LockBusy: another process has the lock now.
     """
     # A timer meets the same lock every few minutes: alert only once.
     told = _alert_marker(setup)

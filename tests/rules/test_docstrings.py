@@ -1,0 +1,80 @@
+"""What a docstring names exists."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator
+from functools import cache
+
+from tests.rules.test_layers import FUNCTIONS, MODULES, tree
+
+FOREIGN_WORDS = {
+    "mail_queue",
+    "run_end",
+    "already_sent",
+    "in_doubt",
+    "mail_open",
+    "mail_close",
+    "rejected_550",
+    "nftban_mail_send",
+    "nftban_mail_send_with_retry",
+    "journal_task",
+    "_HTTP_503_",
+    "sun_path",
+    "pypandoc_binary",
+    "__notes__",
+    "found_inflight_check_delay",
+    "package_script",
+    "action_NAME",
+}
+"""Words of formats, of other programs and of Lua, in backticks although no Python code has them."""
+
+
+@cache
+def defined_names() -> frozenset[str]:
+    """Every name that the code has: of modules, packages, functions, classes, variables,
+    parameters and attributes.
+    """
+    names = {*dir(builtins), *(part for module in MODULES for part in module.split("."))}
+    for module in MODULES:
+        for node in ast.walk(tree(module)):
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+                names.add(node.name)
+            elif isinstance(node, ast.Name):
+                names.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                names.add(node.attr)
+            elif isinstance(node, ast.arg | ast.keyword):
+                names.add(node.arg or "")
+            elif isinstance(node, ast.alias):
+                names.update((node.asname or node.name).split("."))
+    return frozenset(names)
+
+
+def named_in(text: str) -> Iterator[str]:
+    """The identifiers in backticks that can be nothing else, and the errors below `Raises:`."""
+    for name in re.findall(r"`([a-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(\))?`", text):
+        last = name.rpartition(".")[2]
+        if "_" in last:
+            yield last
+    for names in re.findall(r"^\s+([A-Z]\w+(?:, [A-Z]\w+)*): ", text.partition("Raises:")[2], re.M):
+        yield from names.split(", ")
+
+
+def test_what_a_docstring_names_exists() -> None:
+    """A renamed function, parameter or error is renamed in the docstrings too."""
+    known = defined_names() | FOREIGN_WORDS
+    wrong = [
+        f"{module}:{node.lineno}: {name}"
+        for module in MODULES
+        for node in ast.walk(tree(module))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for name in named_in(node.value.value)
+        if name not in known
+    ]
+
+    assert not wrong
