@@ -6,7 +6,6 @@ import ast
 import builtins
 import re
 from collections.abc import Iterator
-from functools import cache
 
 from tests.rules.test_layers import FUNCTIONS, MODULES, tree
 
@@ -32,25 +31,18 @@ FOREIGN_WORDS = {
 """Words of formats, of other programs and of Lua, in backticks although no Python code has them."""
 
 
-@cache
-def defined_names() -> frozenset[str]:
-    """Every name that the code has: of modules, packages, functions, classes, variables,
-    parameters and attributes.
-    """
-    names = {*dir(builtins), *(part for module in MODULES for part in module.split("."))}
-    for module in MODULES:
-        for node in ast.walk(tree(module)):
-            if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
-                names.add(node.name)
-            elif isinstance(node, ast.Name):
-                names.add(node.id)
-            elif isinstance(node, ast.Attribute):
-                names.add(node.attr)
-            elif isinstance(node, ast.arg | ast.keyword):
-                names.add(node.arg or "")
-            elif isinstance(node, ast.alias):
-                names.update((node.asname or node.name).split("."))
-    return frozenset(names)
+def names_of(node: ast.AST) -> Iterator[str]:
+    """The names in a node: of a function, class, variable, parameter, attribute or import."""
+    if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.arg | ast.keyword):
+        yield node.arg or ""
+    elif isinstance(node, ast.alias):
+        yield from (node.asname or node.name).split(".")
 
 
 def named_in(text: str) -> Iterator[str]:
@@ -65,16 +57,18 @@ def named_in(text: str) -> Iterator[str]:
 
 def test_what_a_docstring_names_exists() -> None:
     """A renamed function, parameter or error is renamed in the docstrings too."""
-    known = defined_names() | FOREIGN_WORDS
-    wrong = [
-        f"{module}:{node.lineno}: {name}"
-        for module in MODULES
-        for node in ast.walk(tree(module))
-        if isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-        for name in named_in(node.value.value)
-        if name not in known
-    ]
+    known = {
+        *dir(builtins),
+        *FOREIGN_WORDS,
+        *(part for name in MODULES for part in name.split(".")),
+    }
+    texts = list[tuple[str, str]]()
+    for module in MODULES:
+        for node in ast.walk(tree(module)):
+            known.update(names_of(node))
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                texts.append((f"{module}:{node.lineno}", str(node.value.value)))
+
+    wrong = [(where, name) for where, text in texts for name in named_in(text) if name not in known]
 
     assert not wrong
