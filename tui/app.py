@@ -116,7 +116,7 @@ class Console(SafeApp, inherit_bindings=False):
             is_operating=lambda: any(live.is_operating for live in self.sessions),
             waited=lambda: self.output.take_wait() if self.output else OutputWait(),
         )
-        self.around = ConsoleContext(
+        self.context = ConsoleContext(
             host or platform.node(),
             arming,
             clock,
@@ -134,7 +134,7 @@ class Console(SafeApp, inherit_bindings=False):
             PlaceSession(place, clock, number, records=not read_only, name=name, shared=shared)
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
-        self.navigator = Navigator(self, self.around, self.sessions)
+        self.navigator = Navigator(self, self.context, self.sessions)
         self.leaving = ConsoleExit(self, self.sessions)
         self._first = first
         self._trouble, self._shown_trouble = trouble, ""
@@ -287,7 +287,7 @@ def _services(console: Console) -> AppServices:
         console.theme_loader.use_theme,
         console.leaving.close_screen,
         console.send,
-        console.around,
+        console.context,
         console.navigator.session.inspector.states,
         tuple(live.place.name for live in console.sessions),
         _describe_terminal(console),

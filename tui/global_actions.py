@@ -43,7 +43,7 @@ class AppServices(NamedTuple):
     """Close a screen; the last one quits the console if the flag is set."""
     send: Callable[[str], None]
     """Write a control sequence to the terminal."""
-    around: ConsoleContext
+    context: ConsoleContext
     states: Mapping[State, str]
     """States of the open place, in its own words."""
     places: tuple[str, ...]
@@ -60,7 +60,7 @@ def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
     refusals: Mapping[str, str] = {}
     words: Mapping[str, str] = {}
     if isinstance(screen, PlanningScreen):
-        refusals, words = screen.refusals(), planning.help_words(screen.live.inspector.edges)
+        refusals, words = screen.refusals(), planning.help_words(screen.session.inspector.edges)
     without = screen.without()
     app.push_screen(HelpScreen(screen.KIND, without, services.terminal, refusals, words))
 
@@ -73,7 +73,7 @@ async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> 
         services.states,
         services.places,
         await asyncio.to_thread(theme_names),
-        services.around.arming.read_only,
+        services.context.arming.read_only,
     )
     offered = palette_commands.list_commands(scope)
 
@@ -144,7 +144,7 @@ def _export(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
         if path:
             app.run_worker(_write_export(app, screen, sheet, path), name="export", group="export")
 
-    usual = export.default_path(sheet, services.around.clock())
+    usual = export.default_path(sheet, services.context.clock())
     app.push_screen(AskScreen("export to", usual, export.path_error), begin)
 
 

@@ -28,14 +28,14 @@ class ClustersScreen(GroupActions[CheckedCluster]):
 
     async def read_groups(self) -> Sequence[CheckedCluster]:
         """The clusters of the query, checked against the logs."""
-        return await check_clusters(self.live, self._query)
+        return await check_clusters(self.session, self._query)
 
     async def read_more(self, group: CheckedCluster) -> None:
         """Count the deaths in a cluster over time."""
-        query, now = self.query_of(group), self.around.clock()
+        query, now = self.query_of(group), self.context.clock()
         none: tuple[int, ...] = ()
         key = ("deaths", query, int(now // 60))
-        self._deaths = await self.live.inspector.tallies.ask(
+        self._deaths = await self.session.inspector.tallies.ask(
             key, lambda reader: count_deaths(reader, query, now, view.DEATHS_MINUTES), none
         )
 
@@ -64,7 +64,7 @@ class ClustersScreen(GroupActions[CheckedCluster]):
 
     def lay_out(self, width: int) -> None:
         """One row per cluster, and the evidence of the one under the cursor."""
-        now, width = self.around.clock(), self.rows_width
+        now, width = self.context.clock(), self.rows_width
         self.show_rows(view.head_line(width), view.cluster_rows(self._groups, now, width))
         here, text = self.here, self.query_one(LongText)
         if here is None:
@@ -73,7 +73,7 @@ class ClustersScreen(GroupActions[CheckedCluster]):
         mark, tasks = self._tasks
         is_read = mark == here.cluster.mark
         deaths = self._deaths if is_read else ()
-        limit = self.live.place.max_attempts
+        limit = self.session.place.max_attempts
         shown = tasks if is_read else ()
         text.show(view.evidence_lines(here, shown, now, self.text_width, limit, deaths))
 
@@ -100,4 +100,4 @@ class ClustersScreen(GroupActions[CheckedCluster]):
 
     def row_of(self, group: CheckedCluster) -> Line:
         """The row of a cluster, for copying."""
-        return view.cluster_line(group, self.around.clock(), 160)
+        return view.cluster_line(group, self.context.clock(), 160)

@@ -99,21 +99,21 @@ class GroupReader(PlanningScreen, ListScreen, Generic[G]):
                     self._groups = await self.read_groups()
                 except Unavailable:
                     return  # closed: the console is being left
-                self.is_known = not self.live.inspector.latest.unavailable
+                self.is_known = not self.session.inspector.latest.unavailable
                 self.paint()
                 self._read_tasks()
                 await asyncio.sleep(READ_COST_FACTOR * (asyncio.get_running_loop().time() - began))
-            await self.live.wait_for_readings()
+            await self.session.wait_for_readings()
 
     def input_version(self) -> tuple[object, ...]:
         """What the groups depend on: index generation, log events, minute, reachability."""
-        live, latest = self.live, self.live.inspector.latest
+        live, latest = self.session, self.session.inspector.latest
         minute = int(live.clock() // 60)
         return latest.generation, live.events(), minute, latest.unavailable
 
     def empty_words(self, otherwise: str) -> Line:
         """Why no group is under the cursor; `otherwise` if none."""
-        if why := self.live.inspector.latest.unavailable:
+        if why := self.session.inspector.latest.unavailable:
             return (("   ? ", "unknown"), (f"unavailable: {safe_line(why)}", "error"))
         return (
             (f"   {self.no_row_reason(otherwise) if self.is_known else 'loading ...'}", "muted"),
@@ -133,7 +133,7 @@ class GroupReader(PlanningScreen, ListScreen, Generic[G]):
         order = "died" if state is State.DEAD else "created"
         query = self.query_of(here)._replace(state=state, order=order, descending=True)
         try:
-            window = await self.live.inspector.queries.window(query, 0, MAX_TASKS)
+            window = await self.session.inspector.queries.window(query, 0, MAX_TASKS)
             await self.read_more(here)
         except Unavailable:
             return  # its line says why
@@ -183,13 +183,13 @@ class GroupActions(GroupReader[G]):
 
     def trail(self) -> tuple[str, ...]:
         """The place, the state that verbs act on, and the screen."""
-        return (self.live.name, self.state_word, self.KIND)
+        return (self.session.name, self.state_word, self.KIND)
 
     @property
     def state_word(self) -> str:
         """Word for the state that verbs act on."""
         state = self._query.state
-        return present.state_name(self.live.inspector.states.get(state, "") if state else "all")
+        return present.state_name(self.session.inspector.states.get(state, "") if state else "all")
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the hints of the verbs of these tasks; those that are refused now are grey."""
@@ -199,7 +199,7 @@ class GroupActions(GroupReader[G]):
 
     def without(self) -> set[str]:
         """Hide the verbs for tasks in other states."""
-        state, edges = self._query.state, self.live.inspector.edges
+        state, edges = self._query.state, self.session.inspector.edges
         elsewhere = set() if state is None else verbs_elsewhere(edges, state)
         return super().without() | elsewhere
 
@@ -213,7 +213,7 @@ class GroupActions(GroupReader[G]):
         if not self.count_of(here):
             return f"no task of this {self.NOUN} in {self.state_word}"
         words = self.scope_words(here)
-        verb = verb_in_state(verb, state, self.live.inspector.edges)
+        verb = verb_in_state(verb, state, self.session.inspector.edges)
         return VerbRequest(verb, None, self.query_of(here), lambda _: words)
 
     def action_open(self) -> None:
@@ -222,12 +222,12 @@ class GroupActions(GroupReader[G]):
         if here is None:
             self.say(self.no_row_reason(f"no {self.NOUN} to open"))
             return
-        known, text = self.live.inspector, self.query_of(here).filter.text
+        known, text = self.session.inspector, self.query_of(here).filter.text
         if safe_line(text) != text:
             self.say("list not opened: no filter can be typed for control characters")
             return
         try:
-            filter_language.parse_filter(text, known.states, self.around.clock(), known.words)
+            filter_language.parse_filter(text, known.states, self.context.clock(), known.words)
         except BadFilter as error:
             self.say(f"list not opened: {error.message} with the {self.NOUN}")
             return

@@ -78,7 +78,7 @@ class LockExaminer:
     """Examines one place's lock; `case` is the last report."""
 
     def __init__(self, live: PlaceSession) -> None:
-        self.live = live
+        self.session = live
         self.report: LockReport | None = None
         self._lives: dict[int, deque[ProcessStats]] = {}
         self._told: dict[tuple[str, str], TaskLogSummary] = {}
@@ -86,14 +86,14 @@ class LockExaminer:
 
     def first_report(self) -> LockReport | None:
         """What the session has read of the lock, without its processes; None if nothing."""
-        evidence, active = self.live.readings.lock, self.live.active[:MAX_ACTIVE_TASKS]
+        evidence, active = self.session.readings.lock, self.session.active[:MAX_ACTIVE_TASKS]
         if evidence is None:
             return None
-        count = self.live.inspector.latest.counts.get(State.ACTIVE, len(active))
+        count = self.session.inspector.latest.counts.get(State.ACTIVE, len(active))
         finding = lock_diagnosis.diagnose_lock(evidence)
         tasks = tuple(map(ActiveTask, active))
         return LockReport(
-            evidence, finding, (), tasks, count, self.live.backlog, None, is_examined=False
+            evidence, finding, (), tasks, count, self.session.backlog, None, is_examined=False
         )
 
     async def examine(self) -> LockReport:
@@ -107,19 +107,21 @@ class LockExaminer:
             lives,
             works,
             amount,
-            self.live.backlog,
+            self.session.backlog,
             before,
         )
         return self.report
 
     def _examine_lock(self) -> tuple[LockEvidence, tuple[ProcessSample, ...], float | None]:
-        place = self.live.place
+        place = self.session.place
         evidence = read_lock(place) or LockEvidence(
             Verdict.UNKNOWN, reason="this place has no lock", is_proven=False
         )
         since = evidence.since
         before = (
-            None if since is None else lock_diagnosis.start_rate_before(self.live.events(), since)
+            None
+            if since is None
+            else lock_diagnosis.start_rate_before(self.session.events(), since)
         )
         return evidence, self._sample_holders(place, evidence.holders[:MAX_HOLDERS]), before
 
@@ -140,7 +142,7 @@ class LockExaminer:
     async def _list_active_tasks(self) -> tuple[int, tuple[ActiveTask, ...]]:
         query = Query(State.ACTIVE)
         try:
-            window = await self.live.inspector.queries.window(query, 0, MAX_ACTIVE_TASKS)
+            window = await self.session.inspector.queries.window(query, 0, MAX_ACTIVE_TASKS)
         except Unavailable:
             return 0, ()  # its counts show the error
         self._drop_outdated(window.tasks)
@@ -153,7 +155,7 @@ class LockExaminer:
 
     def _drop_outdated(self, tasks: Sequence[Task]) -> None:
         """Drop log results of tasks that left, or that new log lines mention."""
-        log, seen = self.live.readings.log, self._log
+        log, seen = self.session.readings.log, self._log
         new = set(log).difference(seen) if log is not seen else set()
         self._log = log
         stay = {
@@ -169,7 +171,7 @@ class LockExaminer:
         tasks = [work.task for work in self.report.active_tasks] if self.report is not None else []
         missing = [task for task in tasks if (task.id, task.rev) not in self._told]
         for task in missing:
-            told = await asyncio.to_thread(_search_task_logs, self.live.place.logs, task)
+            told = await asyncio.to_thread(_search_task_logs, self.session.place.logs, task)
             self._told[task.id, task.rev] = told
         return bool(missing)
 

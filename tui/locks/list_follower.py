@@ -41,7 +41,7 @@ class LocksFollower(GraphScreen, ListScreen):
         """Put the cursor on its place; start counting and examining."""
         super().begin()
         self.paint()
-        self.query_one(Picker).select_key(str(self.live.number))
+        self.query_one(Picker).select_key(str(self.session.number))
         self.run_worker(self._count(), name="what waits")
         self.run_worker(self._examine(), name="examination")
 

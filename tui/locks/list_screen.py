@@ -50,7 +50,7 @@ class LocksScreen(LocksFollower):
         self.query_one("#left").styles.height = "1fr" if self.is_wide else "auto"
         if self.is_wide and here is not None:
             picker.styles.height = present.BOX + 1 + len(picker.rows)
-            self.graph_pane.show(part, here, self.around.clock(), self.rows_width)
+            self.graph_pane.show(part, here, self.context.clock(), self.rows_width)
 
     def trail(self) -> tuple[str, ...]:
         """All locks, independent of the place."""
@@ -58,7 +58,7 @@ class LocksScreen(LocksFollower):
 
     def lay_out(self, width: int) -> None:
         """One line per place, and details of the one under the cursor."""
-        now = self.around.clock()
+        now = self.context.clock()
         locks = view.worst_first([view.place_lock(live) for live in self._lives])
         head, lines = view.lock_table(locks, now, self.rows_width)
         rows = [Choice(str(k.number), line) for k, line in zip(locks, lines, strict=True)]
@@ -92,7 +92,7 @@ class LocksScreen(LocksFollower):
         here = self._here
         if here is None:
             return ()
-        refusal = here.place.why_no_unlock(self.around.arming.read_only)
+        refusal = here.place.why_no_unlock(self.context.arming.read_only)
         key, does = view.next_step(view.place_lock(here), refusal)
         return present.next_line(key, does, f"lock of {here.name}", self.size.width)
 
@@ -100,11 +100,11 @@ class LocksScreen(LocksFollower):
         """Actions that are hidden now."""
         none = bool(self._lives) and all(live.place.has_leases for live in self._lives)
         without = ({"unlock"} if none else set()) | (set() if self.is_wide else {"graph_range"})
-        return without | ({"worker"} if self.around.arming.read_only else set())
+        return without | ({"worker"} if self.context.arming.read_only else set())
 
     def neighbor(self, by: int) -> Target | None:
         """Move to the next lock that can be examined."""
-        read_only = self.around.arming.read_only
+        read_only = self.context.arming.read_only
         while self.query_one(Picker).move("down" if by > 0 else "up"):
             if (here := self._here) is not None and not here.place.why_no_unlock(read_only):
                 return Target(keys.LOCK, place=here.number)
@@ -121,7 +121,7 @@ class LocksScreen(LocksFollower):
         here = self._here
         if here is None:
             self.say("no place has a lock")
-        elif refusal := here.place.why_no_unlock(self.around.arming.read_only):
+        elif refusal := here.place.why_no_unlock(self.context.arming.read_only):
             self.say(refusal)
         else:
             self.go(Target(keys.LOCK, place=here.number))
@@ -133,7 +133,7 @@ class LocksScreen(LocksFollower):
         if (here := self._here) is None:
             self.say("no place has a lock")
         else:
-            show_worker_plan(self, here, self.around)
+            show_worker_plan(self, here, self.context)
 
     def action_screen(self, digit: str) -> None:
         """Open the screen with that digit for the place under the cursor."""
@@ -145,7 +145,7 @@ class LocksScreen(LocksFollower):
         here = self._here
         if here is None:
             return ()
-        lock, now = view.place_lock(here), self.around.clock()
+        lock, now = view.place_lock(here), self.context.clock()
         lines = self._about(here, now, 100)
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
         pid = lock.evidence.pid if lock.evidence is not None else None

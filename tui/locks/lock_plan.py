@@ -20,7 +20,7 @@ class LockPlan:
     """A plan for the lock as first seen, and the recovery that it starts."""
 
     def __init__(self, live: PlaceSession) -> None:
-        self._live, self._recovery = live, live.recovery
+        self._session, self._recovery = live, live.recovery
         self.planned: LockEvidence | None = None
         """The lock that the plan is for; None until it was examined."""
         self.withdrawn = ""
@@ -62,13 +62,13 @@ class LockPlan:
         return hold
 
     def _steps_for(self, case: LockReport, hold: list[str]) -> tuple[RecoveryStep, ...]:
-        returns = recovery_steps.task_steps(self._live.inspector.states, len(hold))
+        returns = recovery_steps.task_steps(self._session.inspector.states, len(hold))
         return recovery_steps.lock_steps(case.evidence, returns)
 
     async def read_task_results(self) -> None:
         """Read the present states of the tasks that were in work, once the recovery has ended."""
         if self.is_begun and not self._recovery.running:
-            queries = self._live.inspector.queries
+            queries = self._session.inspector.queries
             try:
                 self._now_are = {task.id: await queries.task(task.id) for task in self._were}
             except Unavailable:
@@ -86,7 +86,7 @@ class LockPlan:
             return recovery_steps.progress_lines(at, width)
         if not self._why_no_steps(case):
             hold = view.accepted_ids(case)
-            twin = recovery_steps.equivalent_command(self._live.place.recovery_command, hold)
+            twin = recovery_steps.equivalent_command(self._session.place.recovery_command, hold)
             return recovery_steps.plan_lines(self._steps_for(case, hold), twin, width, with_notes)
         if case.evidence.verdict in present.ALARMING_VERDICTS and not self.withdrawn:
             return view.fold_lines(lock_breaker.manual_advice(case.evidence), width)

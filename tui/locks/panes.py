@@ -44,7 +44,7 @@ class LockPanes(GraphScreen, LockQuestion):
 
     def graph_place(self) -> PlaceSession:
         """The place with the lock."""
-        return self._live
+        return self._session
 
     def compose(self) -> ComposeResult:
         """The verdict; steps and tasks in work beside the evidence; question, next step, hints."""
@@ -101,10 +101,12 @@ class LockPanes(GraphScreen, LockQuestion):
         self._acts_on, self._was_armed = acts_on, self._arming.is_armed
         case = self._exam.report
         step = "lock" if case is None else f"lock {case.evidence.verdict.upper()}"
-        below, here = opened_from(self), Target(keys.LOCK, place=self._live.number)
+        below, here = opened_from(self), Target(keys.LOCK, place=self._session.number)
         if below is not None and (words := below.row_words(here)):
             step = f"{step}  {words}"
-        self.query_one("#title", TopLine).update_line(self._around, (self._live.name, step))
+        self.query_one("#title", TopLine).update_line(
+            self._console_context, (self._session.name, step)
+        )
         self._frame_text()
         self._show_foot()
 
@@ -118,7 +120,7 @@ class LockPanes(GraphScreen, LockQuestion):
         lines = view.verdict_lines(case, now, room)
         part.show([*lines, *(view.timeline_lines(case, now, room) if self.is_wide else [])])
         nothing = "plan, nothing done yet" if self._has_plan else ""
-        name = f"UNLOCK {self._live.name}" if nothing else f"Lock of {self._live.name}"
+        name = f"UNLOCK {self._session.name}" if nothing else f"Lock of {self._session.name}"
         part.show_frame(Frame(name, right=((nothing, "muted"),) if nothing else ()))
 
     def _show_steps(self, case: LockReport, width: int) -> None:
@@ -148,7 +150,7 @@ class LockPanes(GraphScreen, LockQuestion):
         part, room = self.query_one("#graph", Lines), self._inside(width)
         part.display = self.is_wide
         if self.is_wide:
-            self.graph_pane.show(part, self._live, now, room)
+            self.graph_pane.show(part, self._session, now, room)
 
     def _text(self, case: LockReport, now: float, width: int) -> list[Line]:
         """What scrolls: evidence and logs, or the output; on small screens all of it."""

@@ -42,12 +42,12 @@ class LockQuestion(ConfirmScreen):
         return super().describe()._replace(key=key, does=does)
 
     def _next_step(self) -> tuple[str, str]:
-        if self._live.recovery.running:
+        if self._session.recovery.running:
             return "Esc", "leaves; the recovery continues"
         if self._plan.is_begun:
             return (
                 ("W", "starts a worker: no worker running")
-                if self._live.lacks_worker
+                if self._session.lacks_worker
                 else ("Esc", "closes the result")
             )
         if self._plan.withdrawn:
@@ -72,10 +72,10 @@ class LockQuestion(ConfirmScreen):
     def prompt_line(self) -> Line:
         """The question, the result, or why no question is asked."""
         now = self._exam.report and self._exam.report.evidence
-        if self._live.recovery.running:
+        if self._session.recovery.running:
             return ((" freeing the lock ...", "strong"),)
         if self._plan.is_begun:
-            words, look = self._live.recovery.outcome
+            words, look = self._session.recovery.outcome
             return ((f" {safe_line(words)}", look),)
         if not self._has_plan:
             alarms = now is not None and now.verdict in present.ALARMING_VERDICTS

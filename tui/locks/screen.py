@@ -77,7 +77,7 @@ class LockFollower(LockPanes):
         self.lay_out(self.size.width)
 
     async def _follow(self) -> None:
-        recovery, painted = self._live.recovery, None
+        recovery, painted = self._session.recovery, None
         while True:
             said = (recovery.running, recovery.lines)
             if self._plan.is_begun and said != painted:
@@ -129,7 +129,7 @@ class LockScreen(LockFollower):
 
     def action_digit(self, digit: str) -> None:
         """Type the PID; once the recovery has ended, open the screen of that digit."""
-        is_ended = self._plan.is_begun and not self._live.recovery.running
+        is_ended = self._plan.is_begun and not self._session.recovery.running
         if is_ended and digit in SCREEN_TARGETS:
             self.go(SCREEN_TARGETS[digit])
         else:
@@ -151,7 +151,7 @@ class LockScreen(LockFollower):
 
     def without(self) -> set[str]:
         """Keys without a function; arming is available if there are tasks to act on."""
-        without = super().without() | (set() if self._live.lacks_worker else {"worker"})
+        without = super().without() | (set() if self._session.lacks_worker else {"worker"})
         without |= set() if self.is_wide else {"graph_range"}
         verbs = {key.action for key in keys.keys_on(keys.LOCK) if key.verb}
         if self.verbs_refusal():
@@ -165,13 +165,13 @@ class LockScreen(LockFollower):
             return "read only: started with --read-only"
         if case is None or not case.is_examined:
             return "lock not examined yet"
-        if self._live.recovery.running:
+        if self._session.recovery.running:
             return "freeing the lock: wait for the result"
         return why_not_abandoned(case.evidence) or ("" if case.active_tasks else "no active task")
 
     def action_worker(self) -> None:
         """Plan to start a worker, once the lock is free."""
-        show_worker_plan(self, self._live, self._around)
+        show_worker_plan(self, self._session, self._console_context)
 
     def action_plan(self, verb: str) -> None:
         """Open a plan for the active task under the cursor."""
@@ -202,7 +202,7 @@ class LockScreen(LockFollower):
         )
         scope = f"row {id}, in work, no worker. Recommended: {advice}"
         asked = planning.VerbRequest(verb, {id}, Query(State.ACTIVE), lambda _: scope)
-        await show_plan(self, self._live, self._around, asked, self._applied)
+        await show_plan(self, self._session, self._console_context, asked, self._applied)
 
     def _applied(self, report: Report) -> None:
         past = VERBS[report.plan.verb].past

@@ -107,7 +107,7 @@ class LogBase(ListScreen):
             while True:
                 await self.counter.count(self.reader)
                 entries = self.reader.window.entries[-1:]
-                self.bars.set_period(self.around.clock(), entries, self.lines.here)
+                self.bars.set_period(self.context.clock(), entries, self.lines.here)
                 await self.bars.count(self.reader)
                 self.paint_status()
         except (OSError, Unavailable):
@@ -166,7 +166,7 @@ class LogBase(ListScreen):
         is_searching = is_searching or reader.job is not None
         troubles, width = reader.book.troubles, self.lines.size.width
         notice = view.empty_lines(
-            self.live.place.logs, self.log_status(), is_searching, width, troubles
+            self.session.place.logs, self.log_status(), is_searching, width, troubles
         )
         self.style = self.style.with_columns_for(entries)
         self.lines.show(entries, cursor, self.style, line, notice)
@@ -174,7 +174,7 @@ class LogBase(ListScreen):
 
     def lay_out(self, width: int) -> None:
         """Repaint all that is not a line."""
-        frame = files_frame(self.live.place.logs, self.reader.book.troubles)
+        frame = files_frame(self.session.place.logs, self.reader.book.troubles)
         self.lines.show_frame(frame, focused=True)
         self.paint_status()
         reader = self.reader
@@ -217,7 +217,7 @@ class LogBase(ListScreen):
 
     def trail(self) -> tuple[str, ...]:
         """The place and the screen."""
-        return (self.live.name, "log")
+        return (self.session.name, "log")
 
 
 def files_frame(paths: Sequence[str], troubles: Mapping[str, str]) -> Frame:

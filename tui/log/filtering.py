@@ -131,7 +131,7 @@ class FilteredLog(LogBase):
 
     async def _open(self, entry: FileEntry) -> None:
         for name in view.possible_ids(entry.line.text):
-            if await self.live.inspector.queries.task(name) is not None:
+            if await self.session.inspector.queries.task(name) is not None:
                 self.go(Target(keys.TASK, id=name))
                 return
         named = view.labelled_ids(entry.line.text)
@@ -149,7 +149,7 @@ class FilteredLog(LogBase):
 
     def action_clusters(self) -> None:
         """Open the error clusters of the place."""
-        self.go(Target(keys.CLUSTERS, place=self.live.number, state=State.DEAD))
+        self.go(Target(keys.CLUSTERS, place=self.session.number, state=State.DEAD))
 
     def action_wrap(self) -> None:
         """Wrap or cut long lines."""

@@ -16,7 +16,7 @@ class LineTask:
     """The task of the line under the cursor, as the index has it."""
 
     def __init__(self, live: PlaceSession) -> None:
-        self._live = live
+        self._session = live
         self.id = ""
         """Its id; "" if the line names none."""
         self._task: Task | None = None
@@ -35,7 +35,7 @@ class LineTask:
         """Read the task from the index."""
         wanted = self.id
         try:
-            task = await self._live.inspector.queries.task(wanted)
+            task = await self._session.inspector.queries.task(wanted)
         except Unavailable:
             return  # the place cannot be read: its header shows that
         if wanted == self.id:
@@ -51,9 +51,9 @@ class LineTask:
         task = self._task
         if task is None:
             return ""
-        names = self._live.inspector.states
+        names = self._session.inspector.states
         parts = [safe_line(names.get(task.state, task.state.value))]
-        if runs := present.count_runs(task, self._live.place.max_attempts(task)):
+        if runs := present.count_runs(task, self._session.place.max_attempts(task)):
             parts.append(present.format_count(runs, "attempt"))
         if task.error and task.state is State.DEAD:
             parts.append(f"cluster {pattern_name(fold_error(task.error))}")

@@ -163,7 +163,7 @@ class LogScreen(FilteredLog):
 
     def action_goto_time(self) -> None:
         """Prompt for a time to go to."""
-        now = self.around.clock()
+        now = self.context.clock()
 
         def wrong(text: str) -> str:
             try:

@@ -93,7 +93,7 @@ class BaseScreen(CachedRender, SizedScreen[None]):
     @property
     def badge(self) -> Line:
         """Running operations, for screens with a title of their own."""
-        around = getattr(self.app, "around", None)
+        around = getattr(self.app, "context", None)
         return () if around is None else around.operations()
 
     def go(self, target: Target) -> None:

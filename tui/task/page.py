@@ -68,7 +68,7 @@ class TaskPage(PlanningScreen, Page):
 
     def __init__(self, id: str, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__()
-        self.live, self.around = live, around
+        self.session, self.context = live, around
         self.reader = TaskReader(id, live, self.repaint)
         self.part = self.shown_part = "summary"
         """The part to show, and the one that is on screen."""
@@ -115,7 +115,7 @@ class TaskPage(PlanningScreen, Page):
         is_board = part == "summary" and width >= WIDE_COLUMNS and height >= WIDE_LINES
         if reader.scene is not None and (is_board or part in _WITH_CONTENT):
             await reader.open_parts()
-        scene, opened, now = reader.scene, reader.opened, self.around.clock()
+        scene, opened, now = reader.scene, reader.opened, self.context.clock()
         if scene is None or (part in _WITH_CONTENT and not opened):
             is_board = False
             text: list[Line] = [((f" {_empty_text(reader)}", "muted"),)]
@@ -162,16 +162,16 @@ class TaskPage(PlanningScreen, Page):
         below, here = opened_from(self), Target(keys.TASK, id=self.reader.id)
         position = "" if below is None else below.row_words(here)
         row = f"  {position}" if position else ""
-        trail = (self.live.name, f"{present.short_id(self.reader.id)}{row}")
-        self.query_one(TopLine).update_line(self.around, trail)
+        trail = (self.session.name, f"{present.short_id(self.reader.id)}{row}")
+        self.query_one(TopLine).update_line(self.context, trail)
         titles = view.part_titles(self.reader.scene, self.part, TABS)
         self.query_one("#parts", Lines).show([view.tab_line(titles, self.part, width)])
         self.query_one("#word", Lines).show([present.cut_line(self._foot(width), width)])
         task = None if self.reader.gone else self.selected_task()
         state = None if task is None else task.state
         grey = {key.action for key in keys.verb_keys() if self.verb_refusal(key.verb, state, task)}
-        edges = self.live.inspector.edges
-        words = {"arm": keys.arm_hint(self.around.arming.is_armed)} | planning.hint_words(
+        edges = self.session.inspector.edges
+        words = {"arm": keys.arm_hint(self.context.arming.is_armed)} | planning.hint_words(
             edges, state
         )
         elsewhere = planning.verbs_elsewhere(edges, state)
@@ -179,7 +179,7 @@ class TaskPage(PlanningScreen, Page):
 
     def _foot(self, width: int) -> Line:
         """A message, that the task is gone or has changed, or the next step."""
-        reader, now = self.reader, self.around.clock()
+        reader, now = self.reader, self.context.clock()
         text, look, when = self._said
         if text and 0 <= now - when < MESSAGE_SECONDS:
             return ((f" {safe_line(text)}", look),)
@@ -194,8 +194,8 @@ class TaskPage(PlanningScreen, Page):
             return ((f" {reader.changed}", "warn"),)
         if (
             task.state is State.PENDING
-            and self.live.lacks_worker
-            and self.live.place.worker_command
+            and self.session.lacks_worker
+            and self.session.place.worker_command
         ):
             step = "3", "opens the workers: W there starts one"
             return present.next_line(*step, present.short_id(task.id), width)
@@ -211,12 +211,12 @@ class TaskPage(PlanningScreen, Page):
             check = reader.scene.cluster.now.answer if reader.scene.cluster is not None else None
             if key == "R" and check is StillHappens.YES:
                 does += "; its error still happens"
-            does += "" if self.around.arming.is_armed else " (! arms first)"
+            does += "" if self.context.arming.is_armed else " (! arms first)"
         return present.next_line(key, does, present.short_id(task.id), width)
 
     def say(self, text: str, look: str = "warn") -> None:
         """Show a message for some seconds."""
-        self._said = (text, look, self.around.clock())
+        self._said = (text, look, self.context.clock())
         self._paint_frame()
 
     def action_move(self, how: str) -> None:

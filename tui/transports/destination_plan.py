@@ -18,14 +18,14 @@ class DestinationPlan:
 
     def __init__(self, name: str, verb: str, live: PlaceSession, desk: PlaceDestinations) -> None:
         """Without a verb it blocks, or unblocks what is blocked."""
-        self.name, self._live, self._desk = name, live, desk
+        self.name, self._session, self._desk = name, live, desk
         seen = self._now()
         self._seen = Destination(name) if seen is None else seen.destination
         self._action = ACTIONS[verb or ("unblock" if self._seen.blocked else "block")]
 
     def _now(self) -> SeenDestination | None:
         return next(
-            (o for o in seen_destinations(self._live) if o.destination.origin == self.name), None
+            (o for o in seen_destinations(self._session) if o.destination.origin == self.name), None
         )
 
     @property
@@ -46,7 +46,7 @@ class DestinationPlan:
     @property
     def unknown(self) -> str:
         """Why the registry cannot be read; "" if it can."""
-        return self._live.readings.destinations.unknown
+        return self._session.readings.destinations.unknown
 
     async def load_effect(self, now: float) -> None:
         """Nothing: it is known."""
@@ -65,7 +65,7 @@ class DestinationPlan:
     def equivalent_command(self, reason: str) -> tuple[str, ...]:
         """See `SwitchPlan`."""
         words = ("--reason", reason) if reason else ()
-        command = self._live.place.command
+        command = self._session.place.command
         return (*command, "destinations", self.verb, self.name, *words, "--apply", "1")
 
     def effect_lines(self, now: float, width: int) -> list[Line]:
@@ -89,7 +89,7 @@ class DestinationPlan:
         Raises:
             StoreError: it cannot be applied, or others have changed the destination.
         """
-        live, desk, verb, seen = self._live, self._desk, self.verb, self._seen
+        live, desk, verb, seen = self._session, self._desk, self.verb, self._seen
 
         def act() -> str:
             return desk.change(verb, seen, reason)

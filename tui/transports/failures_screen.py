@@ -30,12 +30,12 @@ class FailuresScreen(ListScreen):
 
     def trail(self) -> tuple[str, ...]:
         """The place and the transport."""
-        return (self.live.name, keys.TRANSPORTS, f"{safe_line(self._way)}: errors")
+        return (self.session.name, keys.TRANSPORTS, f"{safe_line(self._way)}: errors")
 
     @property
     def _failures(self) -> dict[str, Failure]:
         """Errors by keys that stay the same when new errors arrive."""
-        ways = self.live.readings.sending.transports
+        ways = self.session.readings.sending.transports
         found = next((way.failures for way in ways if way.name == self._way), ())
         keyed: dict[str, Failure] = {}
         for failure in reversed(found):  # equal errors are numbered from the oldest
@@ -51,7 +51,7 @@ class FailuresScreen(ListScreen):
 
     def lay_out(self, width: int) -> None:
         """One row per error, and the one under the cursor in full."""
-        now, failures = self.around.clock(), self._failures
+        now, failures = self.context.clock(), self._failures
         picker = self.query_one(Picker)
         rows = [
             Choice(key, view.failure_row(f, now, self.rows_width)) for key, f in failures.items()
@@ -70,7 +70,7 @@ class FailuresScreen(ListScreen):
 
     def text_frame(self) -> Frame:
         """The error under the cursor."""
-        here, now = self._here, self.around.clock()
+        here, now = self._here, self.context.clock()
         when = None if here is None else here.when
         return Frame("time unknown" if when is None else present.format_time(when, now))
 

@@ -21,7 +21,7 @@ class RoutePlan:
 
     def __init__(self, name: str, live: PlaceSession, desk: PlaceMail) -> None:
         assert live.readings.routes is not None
-        self.name, self._live, self._desk = name, live, desk
+        self.name, self._session, self._desk = name, live, desk
         self.seen: MailRoutes = live.readings.routes
         """The routes when the plan was made."""
         self.after: MailRoutes | None = None
@@ -48,7 +48,7 @@ class RoutePlan:
 
     async def load_effect(self, now: float) -> None:
         """Find the routes after the plan, on a thread."""
-        stop = TransportSuspension(self.name, now, self._live.place.who.name)
+        stop = TransportSuspension(self.name, now, self._session.place.who.name)
         then = view.stopped_after(self.seen, self.name, stop if self.takes_reason else None)
         try:
             self.after = await asyncio.to_thread(self._desk.routes, then)
@@ -61,13 +61,13 @@ class RoutePlan:
             return
         query = Query(State.PENDING, filter_language.parse_filter("kind=mail_send"))
         try:
-            self.waiting = await self._live.inspector.queries.count(query)
+            self.waiting = await self._session.inspector.queries.count(query)
         except Unavailable:
             return  # the number of waiting tasks is optional
 
     def why_outdated(self) -> str:
         """Why the plan is outdated; "" if it is not."""
-        seen, now = self.seen, self._live.readings.routes
+        seen, now = self.seen, self._session.readings.routes
         if now is None or now.unknown:
             return f"transports unknown: {now.unknown if now else 'no data'}"
         before, after = ((r.selected, r.stopped, set(r.why_not)) for r in (seen, now))
@@ -76,7 +76,7 @@ class RoutePlan:
     def equivalent_command(self, reason: str) -> tuple[str, ...]:
         """The command line that does the same."""
         words = (reason,) if reason and self.takes_reason else ()
-        return (*self._live.place.command, "mail", self.verb, self.name, *words)
+        return (*self._session.place.command, "mail", self.verb, self.name, *words)
 
     def effect_lines(self, now: float, width: int) -> list[Line]:
         """What it changes for mail."""
@@ -89,7 +89,7 @@ class RoutePlan:
 
     def figure_lines(self, now: float, width: int) -> list[Line]:
         """The figures of the transport."""
-        return figure_lines(self._live, self.name, now, width)
+        return figure_lines(self._session, self.name, now, width)
 
     async def apply(self, reason: str) -> str:
         """Apply it; return the result in words.
@@ -99,8 +99,8 @@ class RoutePlan:
         """
         name, desk = self.name, self._desk
         stops = self.takes_reason
-        trouble = await self._live.change_routes(
+        trouble = await self._session.change_routes(
             (lambda: desk.suspend(name, reason)) if stops else (lambda: desk.resume(name))
         )
-        done = view.describe_result(name, self._live.readings.routes, desk.uses_transports)
+        done = view.describe_result(name, self._session.readings.routes, desk.uses_transports)
         return done + (f"; {trouble}" if trouble else "")

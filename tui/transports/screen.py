@@ -41,7 +41,7 @@ class TransportsScreen(PlanningScreen, TransportTable):
             key, does = destination_lines.next_step(one)
         elif (way := self.way) is not None:
             name, refusal = way.name, self._refusal("suspend")
-            key, does = view.next_step(way, self.live.place.alerts.transport_failures)
+            key, does = view.next_step(way, self.session.place.alerts.transport_failures)
         else:
             return ()
         if refusal:
@@ -60,17 +60,17 @@ class TransportsScreen(PlanningScreen, TransportTable):
         is_destination = self.destination is not None
         hidden = {"graph_range"} if self.board is None or is_destination else {"pane(1)"}
         hidden |= {"trial", "log"} if is_destination else {RETRY, "probe"}
-        place, read_only = self.live.place, self.around.arming.read_only
+        place, read_only = self.session.place, self.context.arming.read_only
         is_fixed = place.why_no_mail(read_only) and place.why_no_destinations(read_only)
         return hidden | ({"suspend", "trial", "probe", RETRY, "arm"} if is_fixed else set())
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """S suspends or resumes, blocks or unblocks; keys that are refused are grey."""
-        way, one, routes = self.way, self.destination, self.live.readings.routes
+        way, one, routes = self.way, self.destination, self.session.readings.routes
         is_suspended = way is not None and routes is not None and way.name in routes.stopped
         words = {
             "suspend": "resume" if is_suspended else "suspend",
-            "arm": keys.arm_hint(self.around.arming.is_armed),
+            "arm": keys.arm_hint(self.context.arming.is_armed),
         }
         refused = {a for a in ("suspend", "trial") if self._refusal(a)}
         if one is not None:
@@ -82,8 +82,8 @@ class TransportsScreen(PlanningScreen, TransportTable):
 
     def _refusal(self, action: str) -> str:
         """Why an action is refused for the transport under the cursor; "" if it is not."""
-        way, routes, place = self.way, self.live.readings.routes, self.live.place
-        if refusal := place.why_no_mail(self.around.arming.read_only):
+        way, routes, place = self.way, self.session.readings.routes, self.session.place
+        if refusal := place.why_no_mail(self.context.arming.read_only):
             return refusal
         if way is None or routes is None:
             return self.no_row_reason("no transport here")
@@ -97,12 +97,12 @@ class TransportsScreen(PlanningScreen, TransportTable):
 
     def _destination_refusal(self, action: str = "suspend") -> str:
         """Why an action is refused for the destination under the cursor; "" if it is not."""
-        one, place = self.destination, self.live.place
-        if refusal := place.why_no_destinations(self.around.arming.read_only):
+        one, place = self.destination, self.session.place
+        if refusal := place.why_no_destinations(self.context.arming.read_only):
             return refusal
         if one is None:
             return self.no_row_reason("no destination here")
-        if unknown := self.live.readings.destinations.unknown:
+        if unknown := self.session.readings.destinations.unknown:
             return f"destinations unknown: {unknown}"
         return ACTIONS["probe"].refusal(one.destination) if action == "probe" else ""
 
@@ -114,7 +114,7 @@ class TransportsScreen(PlanningScreen, TransportTable):
         if refusal := self.verb_refusal(verb, State.DEAD):
             return refusal
         if one.tasks is None or not one.tasks.all_failed:
-            desk = self.live.place.destinations
+            desk = self.session.place.destinations
             unknown = desk.tasks_unknown if desk is not None else ""
             return unknown or "no failed task for this destination"
         origin = one.destination.origin
@@ -179,7 +179,7 @@ class TransportsScreen(PlanningScreen, TransportTable):
         words = (Copy("w", "server reply", told),) if told else ()
         if self._refusal("suspend"):
             return (Copy("n", "name", way.name), *errors, *words)
-        routes = self.live.readings.routes
+        routes = self.session.readings.routes
         verb = "resume" if routes and way.name in routes.stopped else "suspend"
-        command = safe_line(shlex.join((*self.live.place.command, "mail", verb, way.name)))
+        command = safe_line(shlex.join((*self.session.place.command, "mail", verb, way.name)))
         return (Copy("n", "name", way.name), *errors, *words, Copy("c", "command", command))

@@ -157,7 +157,11 @@ class SuspendScreen(ConfirmScreen):
             return f"effect unknown: {self._plan.unknown}"
         if loading := self._plan.why_loading:
             return loading
-        if self._plan.takes_reason and self._around.require_reason and not self._reason.strip():
+        if (
+            self._plan.takes_reason
+            and self._console_context.require_reason
+            and not self._reason.strip()
+        ):
             return "reason required: Tab"
         return ""
 

@@ -43,7 +43,7 @@ class TransportTable(ListScreen):
     def way(self) -> TransportHealth | None:
         """The transport under the cursor; None if it is a destination."""
         key = self.selected_key
-        return next((t for t in self.live.readings.sending.transports if t.name == key), None)
+        return next((t for t in self.session.readings.sending.transports if t.name == key), None)
 
     @property
     def destination(self) -> SeenDestination | None:
@@ -57,12 +57,12 @@ class TransportTable(ListScreen):
         way, one, room = self.way, self.destination, self.text_width
         board, pane = self.board if way is not None else None, self.query_one(LongText)
         self.query_one(TransportBoard).display, pane.display = board is not None, board is None
-        sending, now = self.live.readings.sending, self.around.clock()
-        routes = self.live.readings.routes
-        limit = self.live.place.alerts.transport_failures
+        sending, now = self.session.readings.sending, self.context.clock()
+        routes = self.session.readings.routes
+        limit = self.session.place.alerts.transport_failures
         if board is not None and way is not None:
             height = self.size.height - FIXED_LINES - self.rows_height
-            log = self.live.readings.log
+            log = self.session.readings.log
             shown = Shown(way, sending, routes, limit, now, log, self._minutes)
             board.show(panels(shown, width, height))
             return
@@ -76,9 +76,9 @@ class TransportTable(ListScreen):
         self.call_after_refresh(self.show_frames)  # the lines below are known then
 
     def _show_rows(self) -> None:
-        sending, now = self.live.readings.sending, self.around.clock()
-        routes, limit = self.live.readings.routes, self.live.place.alerts.transport_failures
-        self._seen = seen_destinations(self.live)
+        sending, now = self.session.readings.sending, self.context.clock()
+        routes, limit = self.session.readings.routes, self.session.place.alerts.transport_failures
+        self._seen = seen_destinations(self.session)
         foot: Sequence[Line] = ()
         if self._seen:
             rows = mixed_table.sending_rows(sending, self._seen, limit, now, routes)
@@ -94,37 +94,37 @@ class TransportTable(ListScreen):
             self.aim = ""
 
     def _destination_lines(self, one: SeenDestination, now: float, width: int) -> list[Line]:
-        desk, registry = self.live.place.destinations, self.live.readings.destinations
+        desk, registry = self.session.place.destinations, self.session.readings.destinations
         unknown = "" if desk is None else desk.tasks_unknown
         text = destination_lines.detail_lines(one, unknown, now, width, registry.unknown)
         host = one.destination.origin.partition("://")[2]
-        words = [line for line in self.live.readings.log if host in line.text]
+        words = [line for line in self.session.readings.log if host in line.text]
         if not words:
             return text
         log = log_lines(words, width, min(len(words), MAX_LOG_LINES))
         return [*text, BLANK_LINE, *detail_lines.section("Log", log)]
 
     def _nothing_lines(self, now: float, width: int) -> list[Line]:
-        sending, registry = self.live.readings.sending, self.live.readings.destinations
+        sending, registry = self.session.readings.sending, self.session.readings.destinations
         text: list[Line] = []
         if registry.unknown:
             said = f"   destinations: ? {safe_line(registry.unknown)}"
             text += [((piece, "unknown"),) for piece in present.fold_text(said, width)]
         elif registry.is_configured:
             text.append((("   no destinations yet: nothing was delivered", "muted"),))
-        if self.live.has_readings and not sending.transports:
-            has_mail = self.live.place.mail is not None
+        if self.session.has_readings and not sending.transports:
+            has_mail = self.session.place.mail is not None
             text.append(view.no_transports_line(sending, has_mail=has_mail))
         return text + detail_lines.source_lines(sending, now, width)
 
     def rows_frame(self) -> Frame:
         """All transports and destinations, and which transport is used."""
-        sending, routes = self.live.readings.sending, self.live.readings.routes
-        limit = self.live.place.alerts.transport_failures
+        sending, routes = self.session.readings.sending, self.session.readings.routes
+        limit = self.session.place.alerts.transport_failures
         about = view.summary_line(sending, limit, routes)
         if not self._seen:
             return Frame("Transports", "6", f"{len(sending.transports)}", about)
-        now = self.around.clock()
+        now = self.context.clock()
         rows = mixed_table.sending_rows(sending, self._seen, limit, now, routes)
         is_wide = self.size.width >= view.USE_MIN_WIDTH
         lead = about if sending.transports and is_wide else ()
@@ -140,7 +140,7 @@ class TransportTable(ListScreen):
             state = destination_lines.state_run(one)
             name = safe_line(one.destination.origin)
         elif way is not None:
-            state = view.state_run(way, self.live.place.alerts.transport_failures)
+            state = view.state_run(way, self.session.place.alerts.transport_failures)
             name = safe_line(way.name)
         else:
             return Frame("details")

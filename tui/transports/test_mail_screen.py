@@ -82,7 +82,7 @@ class SendTestMailScreen(ConfirmScreen):
             ("mail", f"Test mail via {name} only. Recipient: {to}", "strong"),
             ("shows", "each step and the server's reply; continues if this screen is closed", ""),
         ]
-        routes = self._live.readings.routes
+        routes = self._session.readings.routes
         use = TransportUse.UNKNOWN if routes is None else routes.use(self._way)
         if use is TransportUse.SUSPENDED:
             words.append(("note", f"{name} is suspended: this mail uses it anyway", "warn"))
@@ -92,11 +92,11 @@ class SendTestMailScreen(ConfirmScreen):
             words.append(("note", note, "warn"))
         if routes is not None and (why := safe_line(routes.why_not.get(self._way, ""))):
             words.append(("note", f"Likely to fail: {why}", "warn"))
-        command = self._live.place.command
+        command = self._session.place.command
         argv = (*command, "mail", "test", "--transport", self._way, self._to or "EMAIL")
         words.append(("cli", safe_line(shlex.join(argv)), "muted"))
         text = [line for row in words for line in labelled_lines(*row, width)]
-        return [*text, *figure_lines(self._live, self._way, self._clock(), width)]
+        return [*text, *figure_lines(self._session, self._way, self._clock(), width)]
 
     def _output_lines(self, width: int) -> list[Line]:
         trial = self._trial
@@ -158,7 +158,7 @@ class SendTestMailScreen(ConfirmScreen):
         self._begun = True
         # Started now, because the screen shows its output.
         sending = self._trial.run(self._way, self._to)
-        news = self._live.messages
+        news = self._session.messages
 
         async def tell() -> None:
             news.append(await sending)
