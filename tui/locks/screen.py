@@ -41,12 +41,15 @@ class LockFollower(LockPanes):
     """Examines the lock again and again, and follows the recovery."""
 
     def __init__(
-        self, live: PlaceSession, free: Callable[[str, Sequence[str]], None], around: ConsoleContext
+        self,
+        session: PlaceSession,
+        free: Callable[[str, Sequence[str]], None],
+        context: ConsoleContext,
     ) -> None:
         """`free` starts the recovery: it takes what was seen of the lock, and ids of tasks to
         hold.
         """
-        super().__init__(live, around)
+        super().__init__(session, context)
         self._free = free
         self._opened = float("-inf")
 
@@ -79,9 +82,9 @@ class LockFollower(LockPanes):
     async def _follow(self) -> None:
         recovery, painted = self._session.recovery, None
         while True:
-            said = (recovery.running, recovery.lines)
-            if self._plan.is_begun and said != painted:
-                painted = said
+            progress = (recovery.running, recovery.lines)
+            if self._plan.is_begun and progress != painted:
+                painted = progress
                 await self._examine()
             await asyncio.sleep(OUTPUT_READ_SECONDS)
 
@@ -98,9 +101,9 @@ class LockFollower(LockPanes):
 
     def why_wait(self) -> str:
         """Wait for the logs: without them, tasks that already finished would run again."""
-        case = self._exam.report
-        unread = case is not None and any(
-            work.log_summary.unknown == READING_LOGS for work in case.active_tasks
+        report = self._exam.report
+        unread = report is not None and any(
+            work.log_summary.unknown == READING_LOGS for work in report.active_tasks
         )
         if unread and asyncio.get_running_loop().time() - self._opened < LOG_READ_TIMEOUT_SECONDS:
             return f"still {READING_LOGS}: type it again in a moment"
@@ -108,10 +111,10 @@ class LockFollower(LockPanes):
 
     def apply_plan(self) -> None:
         """Start the recovery process for the planned lock only."""
-        case, planned = self._exam.report, self._plan.planned
-        assert case is not None
+        report, planned = self._exam.report, self._plan.planned
+        assert report is not None
         assert planned is not None
-        hold = self._plan.begin(case)
+        hold = self._plan.begin(report)
         self.query_one(LongText).move("first")
         self._free(planned.identity, hold)
 
@@ -160,14 +163,16 @@ class LockScreen(LockFollower):
 
     def verbs_refusal(self) -> str:
         """Why active tasks cannot be changed, for any verb; "" if they can."""
-        case = self._exam.report
+        report = self._exam.report
         if self._arming.read_only:
             return "read only: started with --read-only"
-        if case is None or not case.is_examined:
+        if report is None or not report.is_examined:
             return "lock not examined yet"
         if self._session.recovery.running:
             return "freeing the lock: wait for the result"
-        return why_not_abandoned(case.evidence) or ("" if case.active_tasks else "no active task")
+        return why_not_abandoned(report.evidence) or (
+            "" if report.active_tasks else "no active task"
+        )
 
     def action_worker(self) -> None:
         """Plan to start a worker, once the lock is free."""
@@ -190,8 +195,8 @@ class LockScreen(LockFollower):
     async def _show_plan(self, verb: str, id: str) -> None:
         from tui.plan.screen import show_plan
 
-        case = self._exam.report
-        work = next((w for w in case.active_tasks if w.task.id == id), None) if case else None
+        report = self._exam.report
+        work = next((w for w in report.active_tasks if w.task.id == id), None) if report else None
         if work is None:
             self.say("no plan: the task is no longer active")
             return
