@@ -15,8 +15,8 @@ from tui.session.place_session import PlaceSession
 class LineTask:
     """The task of the line under the cursor, as the index has it."""
 
-    def __init__(self, live: PlaceSession) -> None:
-        self._session = live
+    def __init__(self, session: PlaceSession) -> None:
+        self._session = session
         self.id = ""
         """Its id; "" if the line names none."""
         self._task: Task | None = None
@@ -33,12 +33,12 @@ class LineTask:
 
     async def look_up(self) -> None:
         """Read the task from the index."""
-        wanted = self.id
+        asked_id = self.id
         try:
-            task = await self._session.inspector.queries.task(wanted)
+            task = await self._session.inspector.queries.task(asked_id)
         except Unavailable:
             return  # the place cannot be read: its header shows that
-        if wanted == self.id:
+        if asked_id == self.id:
             self._task, self._is_known = task, True
 
     @property
