@@ -57,34 +57,36 @@ class ClustersScreen(GroupActions[CheckedCluster]):
 
     def text_frame(self) -> Frame:
         """The frame of the evidence, with the answer."""
-        if (here := self.here) is None:
+        if (selected := self.selected_group) is None:
             return Frame("Evidence")
-        still = (here.now.text, present.STILL_LOOKS[here.now.answer])
-        return Frame(here.cluster.mark, right=(("STILL? ", "muted"), still))
+        still = (selected.now.text, present.STILL_LOOKS[selected.now.answer])
+        return Frame(selected.cluster.mark, right=(("STILL? ", "muted"), still))
 
     def lay_out(self, width: int) -> None:
         """One row per cluster, and the evidence of the one under the cursor."""
         now, width = self.context.clock(), self.rows_width
         self.show_rows(view.head_line(width), view.cluster_rows(self._groups, now, width))
-        here, text = self.here, self.query_one(LongText)
-        if here is None:
+        selected, text = self.selected_group, self.query_one(LongText)
+        if selected is None:
             text.show([self.empty_words("no failed tasks")])
             return
         mark, tasks = self._tasks
-        is_read = mark == here.cluster.mark
+        is_read = mark == selected.cluster.mark
         deaths = self._deaths if is_read else ()
         limit = self.session.place.max_attempts
-        shown = tasks if is_read else ()
-        text.show(view.evidence_lines(here, shown, now, self.text_width, limit, deaths))
+        cluster_tasks = tasks if is_read else ()
+        text.show(view.evidence_lines(selected, cluster_tasks, now, self.text_width, limit, deaths))
 
     def default_message(self) -> Line:
         """The next step for the cluster under the cursor, and what a key acts on."""
-        here, width = self.here, self.size.width
-        if here is None:
+        selected, width = self.selected_group, self.size.width
+        if selected is None:
             return present.next_line("Esc", "back to the tasks", "nothing", width)
         refused = self.verb_refusal("retry", self._query.state)
-        key, does = view.next_step(here, read_only=bool(refused))
-        return present.next_line(key, does, f"{here.cluster.count:,} in {here.cluster.mark}", width)
+        key, does = view.next_step(selected, read_only=bool(refused))
+        return present.next_line(
+            key, does, f"{selected.cluster.count:,} in {selected.cluster.mark}", width
+        )
 
     def scope_words(self, group: CheckedCluster) -> str:
         """The scope of a plan for a cluster."""

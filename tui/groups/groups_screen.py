@@ -32,12 +32,12 @@ class GroupsScreen(GroupActions[TaskGroup]):
     async def read_groups(self) -> Sequence[TaskGroup]:
         """The groups of all tasks that match the filter, in any state."""
         query = self._query._replace(state=None, order="id", descending=False)
-        found = await read_groups(self.session, query, self.by, self._query.state)
-        if found.table.by not in found.table.groupings:
-            found = await read_groups(self.session, query, "", self._query.state)
-            self.say(f"{view.no_values(self.by)}: by {found.table.by}")
-        self._read, self.by = found, found.table.by
-        return found.table.groups
+        groups_read = await read_groups(self.session, query, self.by, self._query.state)
+        if groups_read.table.by not in groups_read.table.groupings:
+            groups_read = await read_groups(self.session, query, "", self._query.state)
+            self.say(f"{view.no_values(self.by)}: by {groups_read.table.by}")
+        self._read, self.by = groups_read, groups_read.table.by
+        return groups_read.table.groups
 
     def input_version(self) -> tuple[object, ...]:
         """Also the grouping; the logs do not matter."""
@@ -75,13 +75,15 @@ class GroupsScreen(GroupActions[TaskGroup]):
 
     def text_frame(self) -> Frame:
         """The frame of the details, with the name of the group."""
-        return Frame("Group" if (here := self.here) is None else view.name_of(here.name))
+        return Frame(
+            "Group" if (selected := self.selected_group) is None else view.name_of(selected.name)
+        )
 
     def lay_out(self, width: int) -> None:
         """One row per group, and the details of the one under the cursor."""
         now, states = self.context.clock(), self.session.inspector.states
         title = self.session.place.group_titles.get(self._read.table.by, "")
-        shown = (
+        layout = (
             self._read.table,
             states,
             self._query.state,
@@ -89,32 +91,32 @@ class GroupsScreen(GroupActions[TaskGroup]):
             title,
             self._read.facts,
         )
-        columns = view.GroupColumns(*shown)
+        columns = view.GroupColumns(*layout)
         rows = [Choice(self.key_of(group), columns.row(group, now)) for group in self._groups]
         self.show_rows(columns.head(), rows, view.others_line(self._read.table, self.rows_width))
-        here, text, width = self.here, self.query_one(LongText), self.text_width
-        if here is None:
+        selected, text, width = self.selected_group, self.query_one(LongText), self.text_width
+        if selected is None:
             text.show([self.empty_words("no tasks match")])
             return
-        lines = view.detail_lines(here, states, now, width, self._read.facts.get(here.name))
+        lines = view.detail_lines(selected, states, now, width, self._read.facts.get(selected.name))
         key, tasks = self._tasks
-        if key == self.key_of(here) and tasks:
+        if key == self.key_of(selected) and tasks:
             state = tasks[0].state
-            title = f"{present.state_name(states[state])} {here.count(state):,}"
+            title = f"{present.state_name(states[state])} {selected.count(state):,}"
             limit = self.session.place.max_attempts
             lines += view.task_lines(title, tasks, state, now, width, limit)
         text.show(lines)
 
     def default_message(self) -> Line:
         """The next step for the group under the cursor, and what a key acts on."""
-        here, width = self.here, self.size.width
-        if here is None:
+        selected, width = self.selected_group, self.size.width
+        if selected is None:
             return present.next_line("Esc", "back to the tasks", "nothing", width)
         states = self.session.inspector.states
-        state = self.target_state(here)
+        state = self.target_state(selected)
         word = present.state_name(states.get(state, "")) if state else ""
-        amount = present.format_count(here.count(state), "task")
-        scope = f"{self.count_of(here):,} {self.state_word} in {view.name_of(here.name)}"
+        amount = present.format_count(selected.count(state), "task")
+        scope = f"{self.count_of(selected):,} {self.state_word} in {view.name_of(selected.name)}"
         return present.next_line("Enter", f"shows {amount} in {word}", scope, width)
 
     def scope_words(self, group: TaskGroup) -> str:
