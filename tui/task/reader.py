@@ -32,9 +32,9 @@ MAX_CHILDREN = 100
 class TaskReader:
     """The facts about one task, as last read."""
 
-    def __init__(self, id: str, live: PlaceSession, changed: Callable[[], None]) -> None:
+    def __init__(self, id: str, session: PlaceSession, changed: Callable[[], None]) -> None:
         """`changed` is called after each change of the facts."""
-        self.id, self.session, self._notify = id, live, changed
+        self.id, self.session, self._notify = id, session, changed
         self.scene: TaskScene | None = None
         """None until the task was found."""
         self.gone = False
@@ -54,7 +54,7 @@ class TaskReader:
         """Read the task, and again after each change; `say` gets the errors."""
         inspector = self.session.inspector
         while True:
-            seen = inspector.latest.generation
+            generation = inspector.latest.generation
             try:
                 task = await inspector.queries.task(self.id)
                 if self.scene is None or self.gone or task != self.scene.task:
@@ -63,7 +63,7 @@ class TaskReader:
             except Unavailable as error:
                 say(str(error))  # from the index; the next change may succeed
             try:
-                await inspector.wait_for_change(seen)
+                await inspector.wait_for_change(generation)
             except Unavailable:
                 return  # closed: the console is being left
 
@@ -78,10 +78,10 @@ class TaskReader:
             self.scene = before and replace(before, gone=True)
         else:
             now, place = self.session.clock(), self.session.place
-            said = view.describe_changes(before.task, task, states, now) if before else ""
+            change = view.describe_changes(before.task, task, states, now) if before else ""
             if before is not None:
                 self.altered_at = asyncio.get_running_loop().time()
-            self.changed, self.is_fresh = said or self.changed, False
+            self.changed, self.is_fresh = change or self.changed, False
             mark = error_pattern.pattern_name(error_pattern.fold_error(task.error))
             self.scene = replace(
                 before or TaskScene(task, states),
@@ -107,9 +107,9 @@ class TaskReader:
             return
         task, now = self.scene.task, self.session.clock()
         self._asked = now
-        found = await outlook(self.session, task, now)
+        new_outlook = await outlook(self.session, task, now)
         if self.scene.task == task:
-            self.scene = replace(self.scene, outlook=found)
+            self.scene = replace(self.scene, outlook=new_outlook)
 
     async def _check_cluster(self) -> None:
         """Count the tasks with the same error, and check whether it still happens."""
@@ -120,8 +120,8 @@ class TaskReader:
         self._counted, cluster = (generation, scene.task), None
         if scene.mark:
             same = filter_language.parse_filter(f"cluster={scene.mark}")
-            found = await check_clusters(self.session, Query(scene.task.state, same))
-            cluster = found[0] if found else None
+            clusters = await check_clusters(self.session, Query(scene.task.state, same))
+            cluster = clusters[0] if clusters else None
         if self.scene is not None and self.scene.task == scene.task:
             self.scene = replace(self.scene, cluster=cluster)
             self._notify()
@@ -131,14 +131,14 @@ class TaskReader:
         if self.gone:
             return
         try:
-            found = await self.session.inspector.actions.parts(task)
+            parts = await self.session.inspector.actions.parts(task)
         except StoreError:
             return  # it moved: the next read reports that
         request = self.scene.request if self.scene is not None else ()
         if "://" in task.destination and not request:
-            request = await lookup.read_request(self.session.inspector, task, found)
+            request = await lookup.read_request(self.session.inspector, task, parts)
         if self.scene is not None and self.scene.task == task:
-            self.scene = replace(self.scene, parts=found, request=request)
+            self.scene = replace(self.scene, parts=parts, request=request)
 
     async def _read_relatives(self) -> None:
         """Read the parent and the children of the task; the last ones stay if that fails."""
@@ -146,11 +146,11 @@ class TaskReader:
         if scene is None or self.gone:
             return
         try:
-            found = await self.session.inspector.actions.relatives(scene.task, MAX_CHILDREN)
+            relatives = await self.session.inspector.actions.relatives(scene.task, MAX_CHILDREN)
         except StoreError:
             return  # the place is unavailable, which the header shows
         if self.scene is not None and self.scene.task == scene.task:
-            self.scene = replace(self.scene, relatives=found)
+            self.scene = replace(self.scene, relatives=relatives)
 
     async def open_parts(self) -> None:
         """Read the content of the parts, if it may have changed."""
@@ -171,9 +171,9 @@ class TaskReader:
             return
         self._log_seen = self.session.readings.log
         task = self.scene.task
-        told = await asyncio.to_thread(lookup.search_logs, self.session.place.logs, task)
+        findings = await asyncio.to_thread(lookup.search_logs, self.session.place.logs, task)
         if self.scene is not None:
-            self.scene = replace(self.scene, findings=told)
+            self.scene = replace(self.scene, findings=findings)
 
     async def refresh(self) -> None:
         """Read again what other processes change: new log lines, and the reasons."""
@@ -193,11 +193,11 @@ class TaskReader:
 
     def take_notes(self) -> bool:
         """Take the operators' notes as last read; True if there are others."""
-        scene, signs = self.scene, self.session.readings
+        scene, readings = self.scene, self.session.readings
         if scene is None:
             return False
-        notes = notes_of(signs.notes, scene.task, self.session.clock())
-        if (notes, signs.notes_error) == (scene.notes, scene.notes_error):
+        notes = notes_of(readings.notes, scene.task, self.session.clock())
+        if (notes, readings.notes_error) == (scene.notes, scene.notes_error):
             return False
-        self.scene = replace(scene, notes=notes, notes_error=signs.notes_error)
+        self.scene = replace(scene, notes=notes, notes_error=readings.notes_error)
         return True

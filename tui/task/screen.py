@@ -66,10 +66,10 @@ class TaskScreen(TaskPage):
         """Open the parent or the child under the cursor."""
         scene, id = self.reader.scene, self.query_one("#relatives", Picker).key
         family = () if scene is None else (scene.relatives.parent, *scene.relatives.children)
-        found = next((one for one in family if one is not None and one.id == id), None)
-        if found is None:
+        relative = next((one for one in family if one is not None and one.id == id), None)
+        if relative is None:
             self.say("no parent and no children")
-        elif not found.is_here:
+        elif not relative.is_here:
             self.say(f"{id} is not in this place, or no longer")
         else:
             self.go(Target(keys.TASK, id=id))
