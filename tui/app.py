@@ -212,7 +212,7 @@ class Console(SafeApp, inherit_bindings=False):
         """Run a global action for a screen."""
         from tui.global_actions import GLOBAL_ACTIONS
 
-        answer = GLOBAL_ACTIONS[event.what](self, event.face, _services(self))
+        answer = GLOBAL_ACTIONS[event.what](self, event.screen, _services(self))
         if answer is not None:
             await answer
 

@@ -86,11 +86,11 @@ class Page(BaseScreen):
         hints = keys.hints_of(self.KIND, grey, without, words)
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
-    def say(self, text: str, look: str = "warn") -> None:
+    def say(self, text: str, style: str = "warn") -> None:
         """Show a message to the operator."""
         word = self.query_one_optional("#word", Lines)
         if word is not None:  # it is missing while the screen is removed
-            word.show([present.cut_line(((f" {safe_line(text)}", look),), self.size.width)])
+            word.show([present.cut_line(((f" {safe_line(text)}", style),), self.size.width)])
 
     def action_move(self, how: str) -> None:
         """Scroll the text."""
@@ -107,9 +107,9 @@ class ListPage(TwoPanes):
     hint_words: Mapping[str, str] = {}
     """Words that replace those of the hints, by action."""
 
-    def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
+    def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
-        self.session, self.context = live, around
+        self.session, self.context = session, context
         self._message: tuple[str, str, float] = ("", "", 0.0)
         self._composed = False
 
@@ -175,9 +175,9 @@ class ListPage(TwoPanes):
         hints = keys.hints_of(self.KIND, grey, self.without(), {**words, **self.hint_words})
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
-    def say(self, text: str, look: str = "warn") -> None:
+    def say(self, text: str, style: str = "warn") -> None:
         """Show a message to the operator for `MESSAGE_SECONDS`."""
-        self._message = (text, look, self.context.clock())
+        self._message = (text, style, self.context.clock())
         self._show_message_line()
 
     def _clear_message(self) -> None:
@@ -185,13 +185,13 @@ class ListPage(TwoPanes):
         self._message = ("", "", 0.0)
 
     def _show_message_line(self) -> None:
-        text, look, when = self._message
+        text, style, when = self._message
         if text and not 0 <= self.context.clock() - when < MESSAGE_SECONDS:
             self._message = ("", "", 0.0)
         if not self._composed:
             return  # the first paint will show it
         line: Line = (
-            ((f" {safe_line(self._message[0])}", look),)
+            ((f" {safe_line(self._message[0])}", style),)
             if self._message[0]
             else self.default_message()
         )
