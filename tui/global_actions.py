@@ -77,9 +77,9 @@ async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> 
     )
     offered = palette_commands.list_commands(scope)
 
-    async def act(said: PaletteInput | None) -> None:
-        if said is not None:
-            await _run_command(screen, services, said.command, said.argument)
+    async def act(palette_input: PaletteInput | None) -> None:
+        if palette_input is not None:
+            await _run_command(screen, services, palette_input.command, palette_input.argument)
 
     app.push_screen(PaletteScreen(offered), act)
 
@@ -160,15 +160,15 @@ async def _write_export(app: App[Any], screen: BaseScreen, sheet: ExportTable, p
         amount = await sheet.pass_rows(file.write_rows)
         await asyncio.to_thread(file.discard if file.is_stopped else file.finish)
         rows = present.format_count(amount, "row")
-        said = "stopped; nothing written" if file.is_stopped else f"{rows} in {path}"
+        message = "stopped; nothing written" if file.is_stopped else f"{rows} in {path}"
     except (ExportRefused, StoreError) as error:
         await asyncio.to_thread(file.discard)
-        said = f"not exported: {error}"
+        message = f"not exported: {error}"
     except asyncio.CancelledError:
         stop()  # the console is closing: the writer deletes its draft
         raise
     progress.dismiss()
-    screen.say(said)
+    screen.say(message)
 
 
 async def _leave(app: App[Any], screen: BaseScreen, services: AppServices) -> None:

@@ -29,23 +29,23 @@ class Navigator:
     """The open place, its queue screens, and the stack of screens."""
 
     def __init__(
-        self, app: App[Any], around: ConsoleContext, sessions: Sequence[PlaceSession]
+        self, app: App[Any], context: ConsoleContext, sessions: Sequence[PlaceSession]
     ) -> None:
-        self.app, self.context, self.sessions = app, around, sessions
+        self.app, self.context, self.sessions = app, context, sessions
         self.queues: dict[int, QueueScreen] = {}
         """The queue screens made so far, by the number of their place."""
-        self._here = 1
+        self._place_number = 1
 
     @property
     def session(self) -> PlaceSession:
         """The place that is open now."""
-        return self.sessions[self._here - 1]
+        return self.sessions[self._place_number - 1]
 
     def queue_screen(self, place: int = CURRENT_PLACE) -> QueueScreen:
         """The queue screen of a place; it keeps its state."""
         from tui.queue.screen import QueueScreen
 
-        number = place or self._here
+        number = place or self._place_number
         if number not in self.queues:
             screen = self.queues[number] = QueueScreen(self.sessions[number - 1], self.context)
             self.app.install_screen(screen, f"queue {number}")  # keeps the screen when it is closed
@@ -53,7 +53,7 @@ class Navigator:
 
     def goto(self, target: Target) -> None:
         """Open a screen: close the screens above it, and open those it needs below it."""
-        self._here = target.place or self._here
+        self._place_number = target.place or self._place_number
         OPENERS[target.pane](self, target)
 
     def push(self, screen: BaseScreen) -> None:
@@ -94,8 +94,8 @@ class Navigator:
 def _open_overview(to: Navigator, target: Target) -> None:
     from tui.overview.screen import OverviewScreen
 
-    if (found := to.find(OverviewScreen)) is not None:
-        to.close_above(found)
+    if (screen := to.find(OverviewScreen)) is not None:
+        to.close_above(screen)
     else:
         to.push(OverviewScreen(to.sessions, to.context))
 
@@ -168,17 +168,17 @@ def _open_suspend(to: Navigator, target: Target) -> None:
     from tui.transports.route_plan import RoutePlan
     from tui.transports.suspend_screen import SuspendScreen, SwitchPlan
 
-    below, live = to.app.screen, to.session
+    below, session = to.app.screen, to.session
     if not isinstance(below, ListScreen):
         return
     plan: SwitchPlan
-    if live.place.destinations is not None and "://" in target.id:
-        plan = DestinationPlan(target.id, target.action, live, live.place.destinations)
-    elif live.place.mail is not None and live.readings.routes is not None:
-        plan = RoutePlan(target.id, live, live.place.mail)
+    if session.place.destinations is not None and "://" in target.id:
+        plan = DestinationPlan(target.id, target.action, session, session.place.destinations)
+    elif session.place.mail is not None and session.readings.routes is not None:
+        plan = RoutePlan(target.id, session, session.place.mail)
     else:
         return
-    screen = SuspendScreen(plan, live, to.context)
+    screen = SuspendScreen(plan, session, to.context)
 
     def back(_: None) -> None:
         below.paint()
@@ -207,10 +207,10 @@ def _open_groups(to: Navigator, target: Target) -> None:
 def _open_operations(to: Navigator, target: Target) -> None:
     from tui.operations.screen import OperationsScreen
 
-    found = to.find(OperationsScreen)
-    if found is not None and found.session is to.session:
-        found.aim(target.id)
-        to.close_above(found)
+    screen = to.find(OperationsScreen)
+    if screen is not None and screen.session is to.session:
+        screen.aim(target.id)
+        to.close_above(screen)
     else:
         to.push(OperationsScreen(to.session, to.context, target.id))
 
@@ -236,19 +236,19 @@ def _open_task(to: Navigator, target: Target) -> None:
 def _open_lock(to: Navigator, target: Target) -> None:
     from tui.locks.screen import LockScreen
 
-    live = to.session
+    session = to.session
 
-    def begin(seen: str, hold: Sequence[str]) -> None:
-        freeing = live.recovery.run(seen, hold)  # started first: the screen shows its output
+    def begin(identity: str, hold: Sequence[str]) -> None:
+        freeing = session.recovery.run(identity, hold)  # started first: the screen shows its output
 
-        async def tell() -> None:
-            said = await freeing
-            faces = [screen for screen in to.app.screen_stack if isinstance(screen, BaseScreen)]
-            next(face for face in reversed(faces) if face.KIND != keys.LOCK).say(said)
+        async def show_outcome() -> None:
+            outcome = await freeing
+            screens = [screen for screen in to.app.screen_stack if isinstance(screen, BaseScreen)]
+            next(screen for screen in reversed(screens) if screen.KIND != keys.LOCK).say(outcome)
 
-        to.app.run_worker(tell(), name="recovery", group="recovery")
+        to.app.run_worker(show_outcome(), name="recovery", group="recovery")
 
-    to.push_or_switch(LockScreen(live, begin, to.context))
+    to.push_or_switch(LockScreen(session, begin, to.context))
 
 
 OPENERS: Mapping[str, Callable[[Navigator, Target], None]] = {

@@ -27,11 +27,11 @@ class LocksFollower(GraphScreen, ListScreen):
     """Examines the lock under the cursor and counts the tasks behind it."""
 
     def __init__(
-        self, session: PlaceSession, context: ConsoleContext, lives: Sequence[PlaceSession]
+        self, session: PlaceSession, context: ConsoleContext, sessions: Sequence[PlaceSession]
     ) -> None:
         """`session` is the place that the cursor starts on."""
         super().__init__(session, context)
-        self._lives = [n for n in lives if n.place.lock is not None or n.place.has_leases]
+        self._sessions = [n for n in sessions if n.place.lock is not None or n.place.has_leases]
         self._kinds: dict[int, Ages] = {}
         self._exams: dict[int, LockExaminer] = {}
         self._moved = asyncio.Event()
@@ -96,7 +96,7 @@ class LocksFollower(GraphScreen, ListScreen):
     @property
     def _selected_session(self) -> PlaceSession | None:
         key = self.selected_key
-        return next((session for session in self._lives if str(session.number) == key), None)
+        return next((session for session in self._sessions if str(session.number) == key), None)
 
     def on_picker_cursor_moved(self) -> None:
         """Another lock is under the cursor."""

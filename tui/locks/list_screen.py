@@ -63,7 +63,7 @@ class LocksScreen(LocksFollower):
     def lay_out(self, width: int) -> None:
         """One line per place, and details of the one under the cursor."""
         now = self.context.clock()
-        locks = view.worst_first([view.place_lock(session) for session in self._lives])
+        locks = view.worst_first([view.place_lock(session) for session in self._sessions])
         head, lines = view.lock_table(locks, now, self.rows_width)
         rows = [Choice(str(k.number), line) for k, line in zip(locks, lines, strict=True)]
         self.query_one(Picker).show_rows(rows, [head])
@@ -83,7 +83,7 @@ class LocksScreen(LocksFollower):
 
     def rows_frame(self) -> Frame:
         """All locks."""
-        return Frame("Locks", "5", f"{len(self._lives)}")
+        return Frame("Locks", "5", f"{len(self._sessions)}")
 
     def text_frame(self) -> Frame:
         """The lock under the cursor, and how many lines are below."""
@@ -102,7 +102,7 @@ class LocksScreen(LocksFollower):
 
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""
-        none = bool(self._lives) and all(session.place.has_leases for session in self._lives)
+        none = bool(self._sessions) and all(session.place.has_leases for session in self._sessions)
         without = ({"unlock"} if none else set()) | (set() if self.is_wide else {"graph_range"})
         return without | ({"worker"} if self.context.arming.read_only else set())
 
