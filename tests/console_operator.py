@@ -208,6 +208,6 @@ async def a_desk(
 
 def clock_of(desk: Desk) -> Clock:
     """The clock of its console, which a test sets."""
-    clock = desk.console.around.clock
+    clock = desk.console.context.clock
     assert isinstance(clock, Clock)
     return clock

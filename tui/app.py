@@ -113,10 +113,10 @@ class Console(SafeApp, inherit_bindings=False):
         self.bandwidth = BandwidthBudget(
             lambda: self.output.bytes_written if self.output else 0,
             limit=limit,
-            is_operating=lambda: any(live.is_operating for live in self.sessions),
+            is_operating=lambda: any(session.is_operating for session in self.sessions),
             waited=lambda: self.output.take_wait() if self.output else OutputWait(),
         )
-        self.around = ConsoleContext(
+        self.context = ConsoleContext(
             host or platform.node(),
             arming,
             clock,
@@ -134,7 +134,7 @@ class Console(SafeApp, inherit_bindings=False):
             PlaceSession(place, clock, number, records=not read_only, name=name, shared=shared)
             for number, (place, name) in enumerate(zip(places, names, strict=True), 1)
         ]
-        self.navigator = Navigator(self, self.around, self.sessions)
+        self.navigator = Navigator(self, self.context, self.sessions)
         self.leaving = ConsoleExit(self, self.sessions)
         self._first = first
         self._trouble, self._shown_trouble = trouble, ""
@@ -212,7 +212,7 @@ class Console(SafeApp, inherit_bindings=False):
         """Run a global action for a screen."""
         from tui.global_actions import GLOBAL_ACTIONS
 
-        answer = GLOBAL_ACTIONS[event.what](self, event.face, _services(self))
+        answer = GLOBAL_ACTIONS[event.what](self, event.screen, _services(self))
         if answer is not None:
             await answer
 
@@ -243,14 +243,14 @@ class Console(SafeApp, inherit_bindings=False):
         await self.leaving.close_places(keep_worker=False)
 
 
-def _is_shown(console: Console, live: PlaceSession) -> bool:
+def _is_shown(console: Console, session: PlaceSession) -> bool:
     """True if a place is read each second: a screen shows it alone, or there are few."""
     if len(console.sessions) <= MAX_CLOSELY_FOLLOWED:
         return True
     is_overview = any(
         getattr(top, "KIND", "") == keys.OVERVIEW for top in console.screen_stack[-1:]
     )
-    return console.navigator.session is live and not is_overview
+    return console.navigator.session is session and not is_overview
 
 
 def show_result(console: Console) -> None:
@@ -264,15 +264,19 @@ def show_result(console: Console) -> None:
         return
     if console.bandwidth.is_answering or isinstance(console.screen, Confirming):
         return
-    for live in console.sessions:
-        if live.messages and isinstance(console.screen, BaseScreen) and console.screen.is_mounted:
-            console.say(live.messages.popleft())
+    for session in console.sessions:
+        if (
+            session.messages
+            and isinstance(console.screen, BaseScreen)
+            and console.screen.is_mounted
+        ):
+            console.say(session.messages.popleft())
             return
 
 
 def _operations_line(sessions: Sequence[PlaceSession]) -> Line:
     """Progress of the operations of all places; () if there are none."""
-    if works := [work for live in sessions for work in live.operations]:
+    if works := [work for session in sessions for work in session.operations]:
         from tui.session.running_operations import operations_line
 
         return operations_line(works)
@@ -287,9 +291,9 @@ def _services(console: Console) -> AppServices:
         console.theme_loader.use_theme,
         console.leaving.close_screen,
         console.send,
-        console.around,
+        console.context,
         console.navigator.session.inspector.states,
-        tuple(live.place.name for live in console.sessions),
+        tuple(session.place.name for session in console.sessions),
         _describe_terminal(console),
     )
 
@@ -297,10 +301,10 @@ def _services(console: Console) -> AppServices:
 def _describe_terminal(console: Console) -> tuple[str, ...]:
     """Facts about the terminal for the help: they answer most questions about colours and signs."""
     size, environ = console.size, os.environ
-    signs = "ASCII" if console.glyphs == ASCII else "UTF-8"
+    charset = "ASCII" if console.glyphs == ASCII else "UTF-8"
     theme = "none (NO_COLOR)" if environ.get("NO_COLOR") else console.theme_loader.name
     rate = console.bandwidth.describe_rate()
     return (
-        f"{size.width}x{size.height}  TERM={environ.get('TERM', '')}  signs {signs}",
+        f"{size.width}x{size.height}  TERM={environ.get('TERM', '')}  signs {charset}",
         f"theme {theme}  colours {console.console.color_system or 'none'}  output {rate}",
     )

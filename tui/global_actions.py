@@ -43,7 +43,7 @@ class AppServices(NamedTuple):
     """Close a screen; the last one quits the console if the flag is set."""
     send: Callable[[str], None]
     """Write a control sequence to the terminal."""
-    around: ConsoleContext
+    context: ConsoleContext
     states: Mapping[State, str]
     """States of the open place, in its own words."""
     places: tuple[str, ...]
@@ -60,7 +60,7 @@ def _help(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
     refusals: Mapping[str, str] = {}
     words: Mapping[str, str] = {}
     if isinstance(screen, PlanningScreen):
-        refusals, words = screen.refusals(), planning.help_words(screen.live.inspector.edges)
+        refusals, words = screen.refusals(), planning.help_words(screen.session.inspector.edges)
     without = screen.without()
     app.push_screen(HelpScreen(screen.KIND, without, services.terminal, refusals, words))
 
@@ -73,13 +73,13 @@ async def _palette(app: App[Any], screen: BaseScreen, services: AppServices) -> 
         services.states,
         services.places,
         await asyncio.to_thread(theme_names),
-        services.around.arming.read_only,
+        services.context.arming.read_only,
     )
     offered = palette_commands.list_commands(scope)
 
-    async def act(said: PaletteInput | None) -> None:
-        if said is not None:
-            await _run_command(screen, services, said.command, said.argument)
+    async def act(palette_input: PaletteInput | None) -> None:
+        if palette_input is not None:
+            await _run_command(screen, services, palette_input.command, palette_input.argument)
 
     app.push_screen(PaletteScreen(offered), act)
 
@@ -144,7 +144,7 @@ def _export(app: App[Any], screen: BaseScreen, services: AppServices) -> None:
         if path:
             app.run_worker(_write_export(app, screen, sheet, path), name="export", group="export")
 
-    usual = export.default_path(sheet, services.around.clock())
+    usual = export.default_path(sheet, services.context.clock())
     app.push_screen(AskScreen("export to", usual, export.path_error), begin)
 
 
@@ -160,15 +160,15 @@ async def _write_export(app: App[Any], screen: BaseScreen, sheet: ExportTable, p
         amount = await sheet.pass_rows(file.write_rows)
         await asyncio.to_thread(file.discard if file.is_stopped else file.finish)
         rows = present.format_count(amount, "row")
-        said = "stopped; nothing written" if file.is_stopped else f"{rows} in {path}"
+        message = "stopped; nothing written" if file.is_stopped else f"{rows} in {path}"
     except (ExportRefused, StoreError) as error:
         await asyncio.to_thread(file.discard)
-        said = f"not exported: {error}"
+        message = f"not exported: {error}"
     except asyncio.CancelledError:
         stop()  # the console is closing: the writer deletes its draft
         raise
     progress.dismiss()
-    screen.say(said)
+    screen.say(message)
 
 
 async def _leave(app: App[Any], screen: BaseScreen, services: AppServices) -> None:

@@ -27,11 +27,13 @@ class ConsoleExit:
 
     def quit(self) -> None:
         """Quit; ask first if a worker or an operation of this console is running."""
-        pids = tuple(live.worker.pid for live in self._sessions if live.worker.pid is not None)
+        pids = tuple(
+            session.worker.pid for session in self._sessions if session.worker.pid is not None
+        )
         works = [
-            (work, live.inspector.states)
-            for live in self._sessions
-            for work in live.operations
+            (work, session.inspector.states)
+            for session in self._sessions
+            for work in session.operations
             if work.ended is None
         ]
         if not pids and not works:
@@ -47,7 +49,7 @@ class ConsoleExit:
 
     async def close_places(self, keep_worker: bool) -> None:
         """Close the places: their threads and temporary files are gone afterwards."""
-        await asyncio.gather(*(live.close(keep_worker) for live in self._sessions))
+        await asyncio.gather(*(session.close(keep_worker) for session in self._sessions))
 
     def _leave(self, answer: str | None) -> None:
         if answer:

@@ -54,8 +54,8 @@ def click(app: App[Any], event: events.Click) -> None:
     elif isinstance(widget, Lines) and 0 <= y < len(widget.lines):
         if widget.id in TAB_ACTIONS:
             _switch_tab(screen, widget, tab_at(widget.lines[y], x))
-        elif shown := hint_at(widget.lines[y], x):
-            press(app, key_of(getattr(screen, "KIND", ""), shown))
+        elif hint := hint_at(widget.lines[y], x):
+            press(app, key_of(getattr(screen, "KIND", ""), hint))
 
 
 def press(app: App[Any], key: str) -> None:
@@ -115,7 +115,7 @@ def _switch_tab(screen: Screen[Any], widget: Lines, name: str) -> None:
     """Go on from tab to tab until the one of that name is the current one."""
     go_on = getattr(screen, TAB_ACTIONS[widget.id or ""])
     for _ in range(MAX_TABS if name else 0):
-        current = [text for text, look in widget.lines[0] if look in CURRENT_TAB_LOOKS]
+        current = [text for text, style in widget.lines[0] if style in CURRENT_TAB_LOOKS]
         if any(text.strip(" []").startswith(name) for text in current):
             return
         go_on("right")
@@ -135,19 +135,19 @@ def tab_at(line: Line, x: int) -> str:
 
 def hint_at(line: Line, x: int) -> str:
     """The key of the hint at a column, as shown; "" if none, or if it is refused."""
-    shown = ""
-    for text, look in line:
+    hint = ""
+    for text, style in line:
         x -= cells_of(text)
-        if look == "key":
-            shown = text.strip()
+        if style == "key":
+            hint = text.strip()
         if x < 0:
-            return shown if look in ("key", "") and text.strip() else ""
+            return hint if style in ("key", "") and text.strip() else ""
     return ""
 
 
-def key_of(screen: str, shown: str) -> str:
+def key_of(screen: str, hint: str) -> str:
     """The Textual name of a key that a hint shows; "" if the hint names several keys."""
     for key in keys.keys_on(screen):
-        if key.shown == shown:
+        if key.shown == hint:
             return "" if key.passes_key else key.keys[0]
-    return _NAMED_KEYS.get(shown, shown if len(shown) == 1 else "")
+    return _NAMED_KEYS.get(hint, hint if len(hint) == 1 else "")

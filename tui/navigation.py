@@ -29,31 +29,31 @@ class Navigator:
     """The open place, its queue screens, and the stack of screens."""
 
     def __init__(
-        self, app: App[Any], around: ConsoleContext, sessions: Sequence[PlaceSession]
+        self, app: App[Any], context: ConsoleContext, sessions: Sequence[PlaceSession]
     ) -> None:
-        self.app, self.around, self.sessions = app, around, sessions
+        self.app, self.context, self.sessions = app, context, sessions
         self.queues: dict[int, QueueScreen] = {}
         """The queue screens made so far, by the number of their place."""
-        self._here = 1
+        self._place_number = 1
 
     @property
     def session(self) -> PlaceSession:
         """The place that is open now."""
-        return self.sessions[self._here - 1]
+        return self.sessions[self._place_number - 1]
 
     def queue_screen(self, place: int = CURRENT_PLACE) -> QueueScreen:
         """The queue screen of a place; it keeps its state."""
         from tui.queue.screen import QueueScreen
 
-        number = place or self._here
+        number = place or self._place_number
         if number not in self.queues:
-            screen = self.queues[number] = QueueScreen(self.sessions[number - 1], self.around)
+            screen = self.queues[number] = QueueScreen(self.sessions[number - 1], self.context)
             self.app.install_screen(screen, f"queue {number}")  # keeps the screen when it is closed
         return self.queues[number]
 
     def goto(self, target: Target) -> None:
         """Open a screen: close the screens above it, and open those it needs below it."""
-        self._here = target.place or self._here
+        self._place_number = target.place or self._place_number
         OPENERS[target.pane](self, target)
 
     def push(self, screen: BaseScreen) -> None:
@@ -94,10 +94,10 @@ class Navigator:
 def _open_overview(to: Navigator, target: Target) -> None:
     from tui.overview.screen import OverviewScreen
 
-    if (found := to.find(OverviewScreen)) is not None:
-        to.close_above(found)
+    if (screen := to.find(OverviewScreen)) is not None:
+        to.close_above(screen)
     else:
-        to.push(OverviewScreen(to.sessions, to.around))
+        to.push(OverviewScreen(to.sessions, to.context))
 
 
 def _open_list(to: Navigator, target: Target) -> None:
@@ -115,19 +115,19 @@ def _open_list(to: Navigator, target: Target) -> None:
 def _open_workers(to: Navigator, target: Target) -> None:
     from tui.operations.workers_screen import WorkersScreen
 
-    to.show_board(WorkersScreen(to.session, to.around, to.sessions))
+    to.show_board(WorkersScreen(to.session, to.context, to.sessions))
 
 
 def _open_locks(to: Navigator, target: Target) -> None:
     from tui.locks.list_screen import LocksScreen
 
-    to.show_board(LocksScreen(to.session, to.around, to.sessions))
+    to.show_board(LocksScreen(to.session, to.context, to.sessions))
 
 
 def _open_transports(to: Navigator, target: Target) -> None:
     from tui.transports.screen import TransportsScreen
 
-    screen = TransportsScreen(to.session, to.around)
+    screen = TransportsScreen(to.session, to.context)
     screen.aim = target.id
     to.show_board(screen)
 
@@ -135,13 +135,13 @@ def _open_transports(to: Navigator, target: Target) -> None:
 def _open_controls(to: Navigator, target: Target) -> None:
     from tui.operations.controls_screen import ControlsScreen
 
-    to.show_board(ControlsScreen(to.session, to.around))
+    to.show_board(ControlsScreen(to.session, to.context))
 
 
 def _open_log(to: Navigator, target: Target) -> None:
     from tui.log.screen import LogScreen
 
-    screen = LogScreen(to.session, to.around, find=target.id, at=target.at, line=target.line)
+    screen = LogScreen(to.session, to.context, find=target.id, at=target.at, line=target.line)
     if target.id or target.at is not None:
         to.push(screen)  # Esc leads back to the task or the error
     else:
@@ -151,13 +151,13 @@ def _open_log(to: Navigator, target: Target) -> None:
 def _open_failures(to: Navigator, target: Target) -> None:
     from tui.transports.failures_screen import FailuresScreen
 
-    to.push(FailuresScreen(to.session, to.around, target.id))
+    to.push(FailuresScreen(to.session, to.context, target.id))
 
 
 def _open_test_mail(to: Navigator, target: Target) -> None:
     from tui.transports.test_mail_screen import SendTestMailScreen
 
-    to.push(SendTestMailScreen(target.id, to.session, to.around))
+    to.push(SendTestMailScreen(target.id, to.session, to.context))
 
 
 def _open_suspend(to: Navigator, target: Target) -> None:
@@ -168,17 +168,17 @@ def _open_suspend(to: Navigator, target: Target) -> None:
     from tui.transports.route_plan import RoutePlan
     from tui.transports.suspend_screen import SuspendScreen, SwitchPlan
 
-    below, live = to.app.screen, to.session
+    below, session = to.app.screen, to.session
     if not isinstance(below, ListScreen):
         return
     plan: SwitchPlan
-    if live.place.destinations is not None and "://" in target.id:
-        plan = DestinationPlan(target.id, target.action, live, live.place.destinations)
-    elif live.place.mail is not None and live.readings.routes is not None:
-        plan = RoutePlan(target.id, live, live.place.mail)
+    if session.place.destinations is not None and "://" in target.id:
+        plan = DestinationPlan(target.id, target.action, session, session.place.destinations)
+    elif session.place.mail is not None and session.readings.routes is not None:
+        plan = RoutePlan(target.id, session, session.place.mail)
     else:
         return
-    screen = SuspendScreen(plan, live, to.around)
+    screen = SuspendScreen(plan, session, to.context)
 
     def back(_: None) -> None:
         below.paint()
@@ -192,7 +192,7 @@ def _open_clusters(to: Navigator, target: Target) -> None:
     from tui.groups.clusters_screen import ClustersScreen
 
     query = to.queue_screen().tab_query if target.state is None else Query(target.state)
-    screen = ClustersScreen(to.session, to.around, query)
+    screen = ClustersScreen(to.session, to.context, query)
     screen.aim = target.id
     to.push(screen)
 
@@ -201,18 +201,18 @@ def _open_groups(to: Navigator, target: Target) -> None:
     from tui.groups.groups_screen import GroupsScreen
 
     query = to.queue_screen().tab_query if target.state is None else Query(target.state)
-    to.push_or_switch(GroupsScreen(to.session, to.around, query))
+    to.push_or_switch(GroupsScreen(to.session, to.context, query))
 
 
 def _open_operations(to: Navigator, target: Target) -> None:
     from tui.operations.screen import OperationsScreen
 
-    found = to.find(OperationsScreen)
-    if found is not None and found.live is to.session:
-        found.aim(target.id)
-        to.close_above(found)
+    screen = to.find(OperationsScreen)
+    if screen is not None and screen.session is to.session:
+        screen.aim(target.id)
+        to.close_above(screen)
     else:
-        to.push(OperationsScreen(to.session, to.around, target.id))
+        to.push(OperationsScreen(to.session, to.context, target.id))
 
 
 def _open_operation(to: Navigator, target: Target) -> None:
@@ -222,7 +222,7 @@ def _open_operation(to: Navigator, target: Target) -> None:
 
     operations = to.session.operations
     if works := [work for work in operations if work.op == target.id] or operations:
-        screen = ReplayScreen(works[-1], to.session, to.around)
+        screen = ReplayScreen(works[-1], to.session, to.context)
         is_plan = isinstance(to.app.screen, PlanScreen)
         (to.app.switch_screen if is_plan else to.app.push_screen)(screen)
 
@@ -230,25 +230,25 @@ def _open_operation(to: Navigator, target: Target) -> None:
 def _open_task(to: Navigator, target: Target) -> None:
     from tui.task.screen import TaskScreen
 
-    to.push_or_switch(TaskScreen(target.id, to.session, to.around))
+    to.push_or_switch(TaskScreen(target.id, to.session, to.context))
 
 
 def _open_lock(to: Navigator, target: Target) -> None:
     from tui.locks.screen import LockScreen
 
-    live = to.session
+    session = to.session
 
-    def begin(seen: str, hold: Sequence[str]) -> None:
-        freeing = live.recovery.run(seen, hold)  # started first: the screen shows its output
+    def begin(identity: str, hold: Sequence[str]) -> None:
+        freeing = session.recovery.run(identity, hold)  # started first: the screen shows its output
 
-        async def tell() -> None:
-            said = await freeing
-            faces = [screen for screen in to.app.screen_stack if isinstance(screen, BaseScreen)]
-            next(face for face in reversed(faces) if face.KIND != keys.LOCK).say(said)
+        async def show_outcome() -> None:
+            outcome = await freeing
+            screens = [screen for screen in to.app.screen_stack if isinstance(screen, BaseScreen)]
+            next(screen for screen in reversed(screens) if screen.KIND != keys.LOCK).say(outcome)
 
-        to.app.run_worker(tell(), name="recovery", group="recovery")
+        to.app.run_worker(show_outcome(), name="recovery", group="recovery")
 
-    to.push_or_switch(LockScreen(live, begin, to.around))
+    to.push_or_switch(LockScreen(session, begin, to.context))
 
 
 OPENERS: Mapping[str, Callable[[Navigator, Target], None]] = {

@@ -84,7 +84,7 @@ async def opened(place: Place) -> AsyncIterator[Desk]:
 async def plan(desk: Desk, key: str, words: str) -> None:
     """Press a key that leads to a plan, arm, and type the count that it asks for."""
     screen = await desk.opens(PlanScreen, key)
-    if not desk.console.around.arming.is_armed:
+    if not desk.console.context.arming.is_armed:
         await desk.press("!")
     await desk.sees(words)
     await desk.press(*screen.expected_digits)

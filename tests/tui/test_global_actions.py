@@ -529,7 +529,7 @@ async def test_a_long_export_is_told_of_and_stopped(
     monkeypatch.chdir(tmp_path)
     console = a_console(a_place(a_memory(some_tasks())), first=keys.OVERVIEW)
     async with console.run_test(size=(80, 24)) as pilot:
-        slow = Slow(console.sessions, console.around)
+        slow = Slow(console.sessions, console.context)
         slow.gate = asyncio.Semaphore(0)
         console.push_screen(slow)
         await until(pilot, lambda: console.screen is slow)

@@ -43,8 +43,8 @@ def head_line(width: int) -> Line:
 def cluster_rows(clusters: Sequence[CheckedCluster], now: float, width: int) -> list[Choice]:
     """One row per cluster, largest first."""
     counts = [each.cluster.count for each in clusters]
-    about = now, width, sum(counts), max(counts, default=0)
-    return [Choice(each.cluster.mark, cluster_line(each, *about)) for each in clusters]
+    measures = now, width, sum(counts), max(counts, default=0)
+    return [Choice(each.cluster.mark, cluster_line(each, *measures)) for each in clusters]
 
 
 def cluster_line(
@@ -95,15 +95,15 @@ def evidence_lines(
     cluster, answer = judged
     first, last = cluster.first, judged.last
     since = "" if first is None else present.format_time(first, now)
-    lately = "" if last is None else f"last {present.format_time(last, now)}"
-    about = [
+    last_text = "" if last is None else f"last {present.format_time(last, now)}"
+    fields = [
         ("error", safe_line(cluster.pattern)),
         *(("" if at else "now", sentence) for at, sentence in enumerate(answer.evidence)),
-        ("since", "; ".join(filter(None, [since, lately]))),
+        ("since", "; ".join(filter(None, [since, last_text]))),
         ("kind", safe_line(", ".join(cluster.kinds))),
         ("example", "" if tasks else safe_line(cluster.example)),
     ]
-    rows = [row for row in about if row[1]]
+    rows = [row for row in fields if row[1]]
     lines = present.fact_lines(rows, width, EVIDENCE_NAME_CELLS)
     if any(deaths):
         lines.append(_deaths_line(deaths, now, width))
@@ -116,8 +116,8 @@ def evidence_lines(
 def _deaths_line(deaths: Sequence[int], now: float, width: int) -> Line:
     """The deaths over time as one line of braille, with its range and the largest number."""
     times = now - 60 * DEATHS_MINUTES, now
-    ends = "-".join(time.strftime("%H:%M", time.gmtime(when)) for when in times)
-    text: Line = ((f"  {ends}, max ", "muted"), (f"{max(deaths):,}/min", ""))
+    period = "-".join(time.strftime("%H:%M", time.gmtime(when)) for when in times)
+    text: Line = ((f"  {period}, max ", "muted"), (f"{max(deaths):,}/min", ""))
     names = present.MARGIN_CELLS + EVIDENCE_NAME_CELLS
     cells = max(8, min(60, width - names - 3 - present.width_of(text)))
     (graph,) = braille_line(resample(deaths, 2 * cells), 0, max(deaths), 1)

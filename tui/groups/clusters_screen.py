@@ -28,14 +28,14 @@ class ClustersScreen(GroupActions[CheckedCluster]):
 
     async def read_groups(self) -> Sequence[CheckedCluster]:
         """The clusters of the query, checked against the logs."""
-        return await check_clusters(self.live, self._query)
+        return await check_clusters(self.session, self._query)
 
     async def read_more(self, group: CheckedCluster) -> None:
         """Count the deaths in a cluster over time."""
-        query, now = self.query_of(group), self.around.clock()
+        query, now = self.query_of(group), self.context.clock()
         none: tuple[int, ...] = ()
         key = ("deaths", query, int(now // 60))
-        self._deaths = await self.live.inspector.tallies.ask(
+        self._deaths = await self.session.inspector.tallies.ask(
             key, lambda reader: count_deaths(reader, query, now, view.DEATHS_MINUTES), none
         )
 
@@ -57,34 +57,36 @@ class ClustersScreen(GroupActions[CheckedCluster]):
 
     def text_frame(self) -> Frame:
         """The frame of the evidence, with the answer."""
-        if (here := self.here) is None:
+        if (selected := self.selected_group) is None:
             return Frame("Evidence")
-        still = (here.now.text, present.STILL_LOOKS[here.now.answer])
-        return Frame(here.cluster.mark, right=(("STILL? ", "muted"), still))
+        still = (selected.now.text, present.STILL_LOOKS[selected.now.answer])
+        return Frame(selected.cluster.mark, right=(("STILL? ", "muted"), still))
 
     def lay_out(self, width: int) -> None:
         """One row per cluster, and the evidence of the one under the cursor."""
-        now, width = self.around.clock(), self.rows_width
+        now, width = self.context.clock(), self.rows_width
         self.show_rows(view.head_line(width), view.cluster_rows(self._groups, now, width))
-        here, text = self.here, self.query_one(LongText)
-        if here is None:
+        selected, text = self.selected_group, self.query_one(LongText)
+        if selected is None:
             text.show([self.empty_words("no failed tasks")])
             return
         mark, tasks = self._tasks
-        is_read = mark == here.cluster.mark
+        is_read = mark == selected.cluster.mark
         deaths = self._deaths if is_read else ()
-        limit = self.live.place.max_attempts
-        shown = tasks if is_read else ()
-        text.show(view.evidence_lines(here, shown, now, self.text_width, limit, deaths))
+        limit = self.session.place.max_attempts
+        cluster_tasks = tasks if is_read else ()
+        text.show(view.evidence_lines(selected, cluster_tasks, now, self.text_width, limit, deaths))
 
     def default_message(self) -> Line:
         """The next step for the cluster under the cursor, and what a key acts on."""
-        here, width = self.here, self.size.width
-        if here is None:
+        selected, width = self.selected_group, self.size.width
+        if selected is None:
             return present.next_line("Esc", "back to the tasks", "nothing", width)
         refused = self.verb_refusal("retry", self._query.state)
-        key, does = view.next_step(here, read_only=bool(refused))
-        return present.next_line(key, does, f"{here.cluster.count:,} in {here.cluster.mark}", width)
+        key, does = view.next_step(selected, read_only=bool(refused))
+        return present.next_line(
+            key, does, f"{selected.cluster.count:,} in {selected.cluster.mark}", width
+        )
 
     def scope_words(self, group: CheckedCluster) -> str:
         """The scope of a plan for a cluster."""
@@ -100,4 +102,4 @@ class ClustersScreen(GroupActions[CheckedCluster]):
 
     def row_of(self, group: CheckedCluster) -> Line:
         """The row of a cluster, for copying."""
-        return view.cluster_line(group, self.around.clock(), 160)
+        return view.cluster_line(group, self.context.clock(), 160)

@@ -72,10 +72,12 @@ class GroupColumns:
         room = width // 5 if has_errors else 3 * width // 10
         self._name = Column(title.upper(), max(len(title), min(longest, room)))
         self._times = TIMES if width >= present.NARROW_COLUMNS else ()
-        shown = [state for state in states if any(group.count(state) for group in table.groups)]
-        shown.sort(key=lambda state: state is not first)
+        used_states = [
+            state for state in states if any(group.count(state) for group in table.groups)
+        ]
+        used_states.sort(key=lambda state: state is not first)
         self.states: list[State] = []
-        for state in shown if self._times else ():
+        for state in used_states if self._times else ():
             self.states.append(state)
             if free_cells(self._fixed(states), width) < WIDE_ERROR_CELLS:
                 self.states.pop()
@@ -112,7 +114,7 @@ class GroupColumns:
             (name_of(group.name), "accent" if group.name else "muted"),
             (format_amount(group.total, COUNT.width), "strong"),
         ]
-        rest = [*counts, *more, *times, (error, "warn" if facts.pending else "")]
+        other_cells = [*counts, *more, *times, (error, "warn" if facts.pending else "")]
         gap: Run = (" " * COLUMN_GAP_CELLS, "")
         return present.cut_line(
             (
@@ -121,7 +123,7 @@ class GroupColumns:
                 gap,
                 *state_bar(group, self._most, BAR_CELLS),
                 gap,
-                *fitted_cells(self._titles[3:], rest),
+                *fitted_cells(self._titles[3:], other_cells),
             ),
             self.width,
         )
@@ -164,19 +166,19 @@ def _next_due(group: TaskGroup, now: float) -> Run:
         return ".", "muted"
     if group.next_due is None:
         return UNKNOWN_RUN
-    left = group.next_due - now
-    return ("now", "") if left <= 0 else (present.format_duration(left), "")
+    until_due = group.next_due - now
+    return ("now", "") if until_due <= 0 else (present.format_duration(until_due), "")
 
 
 def state_bar(group: TaskGroup, most: int, width: int) -> Line:
     """A bar as long as the group's share of the largest one, divided between its states."""
     text = bar(group.total / most if most else 0.0, width)
-    filled, seen = len(text.rstrip()), 0
+    filled, counted = len(text.rstrip()), 0
     runs: list[Run] = []
     for at, state in enumerate(STATES):
-        begin = round(filled * seen / group.total)
-        seen += group.counts[at]
-        end = round(filled * seen / group.total)
+        begin = round(filled * counted / group.total)
+        counted += group.counts[at]
+        end = round(filled * counted / group.total)
         if end > begin:
             fill = STATE_FILLS.get(state, OTHER_FILL)
             part = text[begin:end] if fill == FULL_CELL else fill * (end - begin)
@@ -244,8 +246,8 @@ def others_line(table: GroupTable, width: int) -> list[Line]:
 
 def tabs_line(table: GroupTable, titles: Mapping[str, str] = {}) -> Line:
     """The groupings by their titles, the open one marked."""
-    looks = {table.by: "chip-accent"}
-    return tuple((f" {titles.get(by, by)} ", looks.get(by, "muted")) for by in table.groupings)
+    styles = {table.by: "chip-accent"}
+    return tuple((f" {titles.get(by, by)} ", styles.get(by, "muted")) for by in table.groupings)
 
 
 def merge_rings(table: GroupTable, facts: Mapping[str, GroupFacts], ring: str) -> GroupTable:

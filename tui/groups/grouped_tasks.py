@@ -47,11 +47,11 @@ class GroupReader(PlanningScreen, ListScreen, Generic[G]):
     aim = ""
     """Key of the group on which the cursor is put when it appears."""
 
-    def __init__(self, live: PlaceSession, around: ConsoleContext, query: Query) -> None:
+    def __init__(self, session: PlaceSession, context: ConsoleContext, query: Query) -> None:
         """`query` is the state and filter of the task list."""
-        super().__init__(live, around)
+        super().__init__(session, context)
         self._query = query
-        self.hint_words = hint_words(live.inspector.edges, query.state)
+        self.hint_words = hint_words(session.inspector.edges, query.state)
         self._groups: Sequence[G] = ()
         self._tasks: tuple[str, tuple[Task, ...]] = ("", ())
         """The key of a group, and some of its tasks."""
@@ -99,21 +99,21 @@ class GroupReader(PlanningScreen, ListScreen, Generic[G]):
                     self._groups = await self.read_groups()
                 except Unavailable:
                     return  # closed: the console is being left
-                self.is_known = not self.live.inspector.latest.unavailable
+                self.is_known = not self.session.inspector.latest.unavailable
                 self.paint()
                 self._read_tasks()
                 await asyncio.sleep(READ_COST_FACTOR * (asyncio.get_running_loop().time() - began))
-            await self.live.wait_for_readings()
+            await self.session.wait_for_readings()
 
     def input_version(self) -> tuple[object, ...]:
         """What the groups depend on: index generation, log events, minute, reachability."""
-        live, latest = self.live, self.live.inspector.latest
-        minute = int(live.clock() // 60)
-        return latest.generation, live.events(), minute, latest.unavailable
+        session, latest = self.session, self.session.inspector.latest
+        minute = int(session.clock() // 60)
+        return latest.generation, session.events(), minute, latest.unavailable
 
     def empty_words(self, otherwise: str) -> Line:
         """Why no group is under the cursor; `otherwise` if none."""
-        if why := self.live.inspector.latest.unavailable:
+        if why := self.session.inspector.latest.unavailable:
             return (("   ? ", "unknown"), (f"unavailable: {safe_line(why)}", "error"))
         return (
             (f"   {self.no_row_reason(otherwise) if self.is_known else 'loading ...'}", "muted"),
@@ -127,21 +127,21 @@ class GroupReader(PlanningScreen, ListScreen, Generic[G]):
     async def _read_tasks(self) -> None:
         """Read the latest tasks of the group under the cursor."""
         await asyncio.sleep(CURSOR_REST_SECONDS)
-        if (here := self.here) is None:
+        if (selected := self.selected_group) is None:
             return
-        state = self.target_state(here)
+        state = self.target_state(selected)
         order = "died" if state is State.DEAD else "created"
-        query = self.query_of(here)._replace(state=state, order=order, descending=True)
+        query = self.query_of(selected)._replace(state=state, order=order, descending=True)
         try:
-            window = await self.live.inspector.queries.window(query, 0, MAX_TASKS)
-            await self.read_more(here)
+            window = await self.session.inspector.queries.window(query, 0, MAX_TASKS)
+            await self.read_more(selected)
         except Unavailable:
             return  # its line says why
-        self._tasks = self.key_of(here), window.tasks
+        self._tasks = self.key_of(selected), window.tasks
         self.paint()
 
     @property
-    def here(self) -> G | None:
+    def selected_group(self) -> G | None:
         """The group under the cursor."""
         key = self.selected_key
         return next((group for group in self._groups if self.key_of(group) == key), None)
@@ -183,13 +183,13 @@ class GroupActions(GroupReader[G]):
 
     def trail(self) -> tuple[str, ...]:
         """The place, the state that verbs act on, and the screen."""
-        return (self.live.name, self.state_word, self.KIND)
+        return (self.session.name, self.state_word, self.KIND)
 
     @property
     def state_word(self) -> str:
         """Word for the state that verbs act on."""
         state = self._query.state
-        return present.state_name(self.live.inspector.states.get(state, "") if state else "all")
+        return present.state_name(self.session.inspector.states.get(state, "") if state else "all")
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the hints of the verbs of these tasks; those that are refused now are grey."""
@@ -199,49 +199,49 @@ class GroupActions(GroupReader[G]):
 
     def without(self) -> set[str]:
         """Hide the verbs for tasks in other states."""
-        state, edges = self._query.state, self.live.inspector.edges
+        state, edges = self._query.state, self.session.inspector.edges
         elsewhere = set() if state is None else verbs_elsewhere(edges, state)
         return super().without() | elsewhere
 
     def requested_verb(self, verb: str) -> VerbRequest | str:
         """All tasks of the group under the cursor."""
-        here, state = self.here, self._query.state
-        if here is None:
+        selected, state = self.selected_group, self._query.state
+        if selected is None:
             return self.no_row_reason(f"no {self.NOUN} selected")
         if refusal := self.verb_refusal(verb, state):
             return refusal + self.other_verbs(state)
-        if not self.count_of(here):
+        if not self.count_of(selected):
             return f"no task of this {self.NOUN} in {self.state_word}"
-        words = self.scope_words(here)
-        verb = verb_in_state(verb, state, self.live.inspector.edges)
-        return VerbRequest(verb, None, self.query_of(here), lambda _: words)
+        words = self.scope_words(selected)
+        verb = verb_in_state(verb, state, self.session.inspector.edges)
+        return VerbRequest(verb, None, self.query_of(selected), lambda _: words)
 
     def action_open(self) -> None:
         """Open the task list filtered for the group under the cursor."""
-        here = self.here
-        if here is None:
+        selected = self.selected_group
+        if selected is None:
             self.say(self.no_row_reason(f"no {self.NOUN} to open"))
             return
-        known, text = self.live.inspector, self.query_of(here).filter.text
+        known, text = self.session.inspector, self.query_of(selected).filter.text
         if safe_line(text) != text:
             self.say("list not opened: no filter can be typed for control characters")
             return
         try:
-            filter_language.parse_filter(text, known.states, self.around.clock(), known.words)
+            filter_language.parse_filter(text, known.states, self.context.clock(), known.words)
         except BadFilter as error:
             self.say(f"list not opened: {error.message} with the {self.NOUN}")
             return
-        self.go(Target(keys.LIST, state=self.target_state(here), filter=text))
+        self.go(Target(keys.LIST, state=self.target_state(selected), filter=text))
 
     def copies(self) -> tuple[Copy, ...]:
         """The group under the cursor."""
-        here = self.here
-        if here is None:
+        selected = self.selected_group
+        if selected is None:
             return ()
-        (values,) = self.values_of([here])
-        line = "".join(text for text, _ in self.row_of(here)).strip()
+        (values,) = self.values_of([selected])
+        line = "".join(text for text, _ in self.row_of(selected)).strip()
         return (
-            Copy("i", "name", self.key_of(here)),
+            Copy("i", "name", self.key_of(selected)),
             Copy("r", "row", line),
             Copy("j", "JSON", task_row.json_line(values).strip()),
         )

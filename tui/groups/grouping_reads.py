@@ -26,7 +26,7 @@ class GroupsRead(NamedTuple):
 
 
 async def read_groups(
-    live: PlaceSession,
+    session: PlaceSession,
     query: Query,
     by: str,
     first: State | None = None,
@@ -40,18 +40,18 @@ async def read_groups(
     Raises:
         Unavailable: the place was closed.
     """
-    own = live.place.groups
-    is_ring = own is not None and by == own.ring
-    table = await read_group_table(live, query, "queue" if is_ring else by, first, most)
-    if own is None or "queue" not in table.groupings:
+    place_groups = session.place.groups
+    is_ring = place_groups is not None and by == place_groups.ring
+    table = await read_group_table(session, query, "queue" if is_ring else by, first, most)
+    if place_groups is None or "queue" not in table.groupings:
         return GroupsRead(table)
     facts: Mapping[str, GroupFacts] = {}
     if table.by == "queue":
-        facts = await asyncio.to_thread(own.read, [group.name for group in table.groups])
-    table = table._replace(groupings=(*table.groupings, own.ring))
+        facts = await asyncio.to_thread(place_groups.read, [group.name for group in table.groups])
+    table = table._replace(groupings=(*table.groupings, place_groups.ring))
     if not is_ring:
         return GroupsRead(table, facts)
     queues: dict[str, list[str]] = {}
     for name, each in facts.items():
         queues.setdefault(each.ring, []).append(name)
-    return GroupsRead(merge_rings(table, facts, own.ring), {}, queues)
+    return GroupsRead(merge_rings(table, facts, place_groups.ring), {}, queues)

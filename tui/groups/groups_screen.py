@@ -32,17 +32,21 @@ class GroupsScreen(GroupActions[TaskGroup]):
     async def read_groups(self) -> Sequence[TaskGroup]:
         """The groups of all tasks that match the filter, in any state."""
         query = self._query._replace(state=None, order="id", descending=False)
-        found = await read_groups(self.live, query, self.by, self._query.state)
-        if found.table.by not in found.table.groupings:
-            found = await read_groups(self.live, query, "", self._query.state)
-            self.say(f"{view.no_values(self.by)}: by {found.table.by}")
-        self._read, self.by = found, found.table.by
-        return found.table.groups
+        groups_read = await read_groups(self.session, query, self.by, self._query.state)
+        if groups_read.table.by not in groups_read.table.groupings:
+            groups_read = await read_groups(self.session, query, "", self._query.state)
+            self.say(f"{view.no_values(self.by)}: by {groups_read.table.by}")
+        self._read, self.by = groups_read, groups_read.table.by
+        return groups_read.table.groups
 
     def input_version(self) -> tuple[object, ...]:
         """Also the grouping; the logs do not matter."""
-        seconds = 60 if self.live.place.groups is None else 10
-        return self.live.inspector.latest.generation, int(self.live.clock() // seconds), self.by
+        seconds = 60 if self.session.place.groups is None else 10
+        return (
+            self.session.inspector.latest.generation,
+            int(self.session.clock() // seconds),
+            self.by,
+        )
 
     def key_of(self, group: TaskGroup) -> str:
         """Grouping and name: a group of another grouping may have the same name."""
@@ -59,25 +63,27 @@ class GroupsScreen(GroupActions[TaskGroup]):
         state = self._query.state
         if state is not None and group.count(state):
             return state
-        return max(self.live.inspector.states, key=group.count, default=None)
+        return max(self.session.inspector.states, key=group.count, default=None)
 
     def rows_frame(self) -> Frame:
         """The frame of the groups: how many there are, of how many tasks, and the groupings."""
         table, text = self._read.table, self._query.filter.text
         amount = f"{len(table.groups) + table.others:,}, tasks {table.total:,}"
         right: Line = ((f"filter {present.fit_text(safe_line(text), 20).strip()}  ", "key"),)
-        right = (*(right if text else ()), *view.tabs_line(table, self.live.place.group_titles))
+        right = (*(right if text else ()), *view.tabs_line(table, self.session.place.group_titles))
         return Frame("Groups", "", amount if self.is_known else "?", right)
 
     def text_frame(self) -> Frame:
         """The frame of the details, with the name of the group."""
-        return Frame("Group" if (here := self.here) is None else view.name_of(here.name))
+        return Frame(
+            "Group" if (selected := self.selected_group) is None else view.name_of(selected.name)
+        )
 
     def lay_out(self, width: int) -> None:
         """One row per group, and the details of the one under the cursor."""
-        now, states = self.around.clock(), self.live.inspector.states
-        title = self.live.place.group_titles.get(self._read.table.by, "")
-        shown = (
+        now, states = self.context.clock(), self.session.inspector.states
+        title = self.session.place.group_titles.get(self._read.table.by, "")
+        layout = (
             self._read.table,
             states,
             self._query.state,
@@ -85,37 +91,37 @@ class GroupsScreen(GroupActions[TaskGroup]):
             title,
             self._read.facts,
         )
-        columns = view.GroupColumns(*shown)
+        columns = view.GroupColumns(*layout)
         rows = [Choice(self.key_of(group), columns.row(group, now)) for group in self._groups]
         self.show_rows(columns.head(), rows, view.others_line(self._read.table, self.rows_width))
-        here, text, width = self.here, self.query_one(LongText), self.text_width
-        if here is None:
+        selected, text, width = self.selected_group, self.query_one(LongText), self.text_width
+        if selected is None:
             text.show([self.empty_words("no tasks match")])
             return
-        lines = view.detail_lines(here, states, now, width, self._read.facts.get(here.name))
+        lines = view.detail_lines(selected, states, now, width, self._read.facts.get(selected.name))
         key, tasks = self._tasks
-        if key == self.key_of(here) and tasks:
+        if key == self.key_of(selected) and tasks:
             state = tasks[0].state
-            title = f"{present.state_name(states[state])} {here.count(state):,}"
-            limit = self.live.place.max_attempts
+            title = f"{present.state_name(states[state])} {selected.count(state):,}"
+            limit = self.session.place.max_attempts
             lines += view.task_lines(title, tasks, state, now, width, limit)
         text.show(lines)
 
     def default_message(self) -> Line:
         """The next step for the group under the cursor, and what a key acts on."""
-        here, width = self.here, self.size.width
-        if here is None:
+        selected, width = self.selected_group, self.size.width
+        if selected is None:
             return present.next_line("Esc", "back to the tasks", "nothing", width)
-        states = self.live.inspector.states
-        state = self.target_state(here)
+        states = self.session.inspector.states
+        state = self.target_state(selected)
         word = present.state_name(states.get(state, "")) if state else ""
-        amount = present.format_count(here.count(state), "task")
-        scope = f"{self.count_of(here):,} {self.state_word} in {view.name_of(here.name)}"
+        amount = present.format_count(selected.count(state), "task")
+        scope = f"{self.count_of(selected):,} {self.state_word} in {view.name_of(selected.name)}"
         return present.next_line("Enter", f"shows {amount} in {word}", scope, width)
 
     def scope_words(self, group: TaskGroup) -> str:
         """The scope of a plan for a group."""
-        title = self.live.place.group_titles.get(self._read.table.by, self._read.table.by)
+        title = self.session.place.group_titles.get(self._read.table.by, self._read.table.by)
         return f"all in this group: {title} {view.name_of(group.name)}"
 
     def count_of(self, group: TaskGroup) -> int:
@@ -124,14 +130,14 @@ class GroupsScreen(GroupActions[TaskGroup]):
 
     def values_of(self, groups: Sequence[TaskGroup]) -> list[Mapping[str, object]]:
         """Groups for JSON and export."""
-        states, read = self.live.inspector.states, self._read
+        states, read = self.session.inspector.states, self._read
         return view.group_values(read.table.by, groups, states, read.facts)
 
     def row_of(self, group: TaskGroup) -> Line:
         """The row of a group, for copying."""
-        states = self.live.inspector.states
+        states = self.session.inspector.states
         return view.GroupColumns(self._read.table, states, None, 160).row(
-            group, self.around.clock()
+            group, self.context.clock()
         )
 
     def action_grouping(self, pressed: str) -> None:

@@ -75,25 +75,25 @@ class LockReport(NamedTuple):
 
 
 class LockExaminer:
-    """Examines one place's lock; `case` is the last report."""
+    """Examines one place's lock; `report` is the last report."""
 
-    def __init__(self, live: PlaceSession) -> None:
-        self.live = live
+    def __init__(self, session: PlaceSession) -> None:
+        self.session = session
         self.report: LockReport | None = None
         self._lives: dict[int, deque[ProcessStats]] = {}
-        self._told: dict[tuple[str, str], TaskLogSummary] = {}
+        self._log_summaries: dict[tuple[str, str], TaskLogSummary] = {}
         self._log: tuple[LogLine, ...] = ()
 
     def first_report(self) -> LockReport | None:
         """What the session has read of the lock, without its processes; None if nothing."""
-        evidence, active = self.live.readings.lock, self.live.active[:MAX_ACTIVE_TASKS]
+        evidence, active = self.session.readings.lock, self.session.active[:MAX_ACTIVE_TASKS]
         if evidence is None:
             return None
-        count = self.live.inspector.latest.counts.get(State.ACTIVE, len(active))
+        count = self.session.inspector.latest.counts.get(State.ACTIVE, len(active))
         finding = lock_diagnosis.diagnose_lock(evidence)
         tasks = tuple(map(ActiveTask, active))
         return LockReport(
-            evidence, finding, (), tasks, count, self.live.backlog, None, is_examined=False
+            evidence, finding, (), tasks, count, self.session.backlog, None, is_examined=False
         )
 
     async def examine(self) -> LockReport:
@@ -107,19 +107,21 @@ class LockExaminer:
             lives,
             works,
             amount,
-            self.live.backlog,
+            self.session.backlog,
             before,
         )
         return self.report
 
     def _examine_lock(self) -> tuple[LockEvidence, tuple[ProcessSample, ...], float | None]:
-        place = self.live.place
+        place = self.session.place
         evidence = read_lock(place) or LockEvidence(
             Verdict.UNKNOWN, reason="this place has no lock", is_proven=False
         )
         since = evidence.since
         before = (
-            None if since is None else lock_diagnosis.start_rate_before(self.live.events(), since)
+            None
+            if since is None
+            else lock_diagnosis.start_rate_before(self.session.events(), since)
         )
         return evidence, self._sample_holders(place, evidence.holders[:MAX_HOLDERS]), before
 
@@ -127,39 +129,41 @@ class LockExaminer:
         if place.vitals is None:
             return ()
         self._lives = {pid: self._lives.get(pid, deque()) for pid in pids}
-        found = []
+        samples = []
         for pid, known in self._lives.items():
             now = place.vitals(pid)
             known.append(now)
             # Keep one sample older than the span, so that the whole span is measured.
             while len(known) > 2 and now.when - known[1].when >= SAMPLE_SPAN_SECONDS:
                 known.popleft()
-            found.append(ProcessSample(now, process_stats.stats_delta(known[0], now)))
-        return tuple(found)
+            samples.append(ProcessSample(now, process_stats.stats_delta(known[0], now)))
+        return tuple(samples)
 
     async def _list_active_tasks(self) -> tuple[int, tuple[ActiveTask, ...]]:
         query = Query(State.ACTIVE)
         try:
-            window = await self.live.inspector.queries.window(query, 0, MAX_ACTIVE_TASKS)
+            window = await self.session.inspector.queries.window(query, 0, MAX_ACTIVE_TASKS)
         except Unavailable:
             return 0, ()  # its counts show the error
         self._drop_outdated(window.tasks)
-        known = (self._told.get((task.id, task.rev)) for task in window.tasks)
+        known = (self._log_summaries.get((task.id, task.rev)) for task in window.tasks)
         works = [
-            ActiveTask(task) if told is None else ActiveTask(task, told)
-            for task, told in zip(window.tasks, known, strict=True)
+            ActiveTask(task) if summary is None else ActiveTask(task, summary)
+            for task, summary in zip(window.tasks, known, strict=True)
         ]
         return window.total, tuple(works)
 
     def _drop_outdated(self, tasks: Sequence[Task]) -> None:
         """Drop log results of tasks that left, or that new log lines mention."""
-        log, seen = self.live.readings.log, self._log
-        new = set(log).difference(seen) if log is not seen else set()
+        log, previous_log = self.session.readings.log, self._log
+        new = set(log).difference(previous_log) if log is not previous_log else set()
         self._log = log
         stay = {
             (task.id, task.rev) for task in tasks if not any(task.id in line.text for line in new)
         }
-        self._told = {key: told for key, told in self._told.items() if key in stay}
+        self._log_summaries = {
+            key: summary for key, summary in self._log_summaries.items() if key in stay
+        }
 
     async def read_logs(self) -> bool:
         """Search the logs for the active tasks; True if something new was read.
@@ -167,17 +171,17 @@ class LockExaminer:
         This may be slow with large logs, so `look` does not wait for it.
         """
         tasks = [work.task for work in self.report.active_tasks] if self.report is not None else []
-        missing = [task for task in tasks if (task.id, task.rev) not in self._told]
+        missing = [task for task in tasks if (task.id, task.rev) not in self._log_summaries]
         for task in missing:
-            told = await asyncio.to_thread(_search_task_logs, self.live.place.logs, task)
-            self._told[task.id, task.rev] = told
+            summary = await asyncio.to_thread(_search_task_logs, self.session.place.logs, task)
+            self._log_summaries[task.id, task.rev] = summary
         return bool(missing)
 
 
 def _search_task_logs(logs: Sequence[str], task: Task) -> TaskLogSummary:
-    said = lookup.search_logs(logs, task)
-    lines = said.log.lines if said.log is not None else ()
-    found = lock_diagnosis.summarize_task_log(lines, task.id)
-    troubles = "" if said.log is None else describe_troubles(said.log.troubles)
-    unknown = said.error or troubles
-    return found._replace(unknown=unknown) if unknown and found.accepted is None else found
+    search = lookup.search_logs(logs, task)
+    lines = search.log.lines if search.log is not None else ()
+    summary = lock_diagnosis.summarize_task_log(lines, task.id)
+    troubles = "" if search.log is None else describe_troubles(search.log.troubles)
+    unknown = search.error or troubles
+    return summary._replace(unknown=unknown) if unknown and summary.accepted is None else summary

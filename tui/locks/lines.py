@@ -31,14 +31,14 @@ def format_beat(seconds: float) -> str:
 
 def verdict_chip(evidence: LockEvidence) -> Run:
     """The verdict as a word; as a chip if it needs an operator."""
-    look = present.verdict_style(evidence.verdict)
-    chip = f"chip-{look}" if evidence.verdict in (Verdict.STUCK, Verdict.STALE) else look
+    style = present.verdict_style(evidence.verdict)
+    chip = f"chip-{style}" if evidence.verdict in (Verdict.STUCK, Verdict.STALE) else style
     return f" {evidence.verdict.upper()} ", chip
 
 
-def verdict_lines(case: LockReport, now: float, width: int) -> list[Line]:
+def verdict_lines(report: LockReport, now: float, width: int) -> list[Line]:
     """The verdict and how sure it is, its process, the tasks behind it, and the reason."""
-    finding, evidence, waiting = case.finding, case.evidence, case.backlog
+    finding, evidence, waiting = report.finding, report.evidence, report.backlog
     alarms = evidence.verdict in (Verdict.STUCK, Verdict.STALE)
     age = f"{present.format_duration(evidence.age)}, " if alarms and evidence.since else ""
     parts: list[Line] = [
@@ -52,25 +52,25 @@ def verdict_lines(case: LockReport, now: float, width: int) -> list[Line]:
         parts.append(((f"   {due} {waits}", "error" if alarms else ""),))
         if waiting.oldest_due is not None:
             parts.append(((f", oldest {present.format_duration(now - waiting.oldest_due)}", ""),))
-    drain = _drain_words(case) if alarms else ""
-    beside = f"   {drain}" if drain else ""
-    fits = present.width_of(tuple(run for part in parts for run in part)) + len(beside) <= width
-    head = present.parts_that_fit([*parts, *([((beside, "muted"),)] if fits else [])], width)
+    drain = _drain_words(report) if alarms else ""
+    drain_part = f"   {drain}" if drain else ""
+    fits = present.width_of(tuple(run for part in parts for run in part)) + len(drain_part) <= width
+    head = present.parts_that_fit([*parts, *([((drain_part, "muted"),)] if fits else [])], width)
     lines = [head, *fold_lines(finding.why, width, indent="   ")]
     return [*lines, *(fold_lines(drain, width, "muted", "   ") if drain and not fits else [])]
 
 
-def _drain_words(case: LockReport) -> str:
-    due = None if case.backlog is None else case.backlog.due
-    return lock_diagnosis.describe_drain_rate(due or 0, case.rate_before)
+def _drain_words(report: LockReport) -> str:
+    due = None if report.backlog is None else report.backlog.due
+    return lock_diagnosis.describe_drain_rate(due or 0, report.rate_before)
 
 
-def timeline_lines(case: LockReport, now: float, width: int) -> list[Line]:
+def timeline_lines(report: LockReport, now: float, width: int) -> list[Line]:
     """The life of a stuck holder as a bar: with heartbeats, silent, and over the limit."""
-    evidence, life = case.evidence, case.processes[0].now if case.processes else None
+    evidence, life = report.evidence, report.processes[0].now if report.processes else None
     if evidence.verdict is not Verdict.STUCK or not evidence.limit or evidence.since is None:
         return []
-    if not case.is_examined:
+    if not report.is_examined:
         return [(("   ?", "unknown"), (" process not examined yet", "muted")), BLANK_LINE]
     if life is None or life.unknown or not life.started:
         return []
@@ -106,36 +106,36 @@ class Fact(NamedTuple):
 MARK_LOOKS = {"ok": "ok", "!": "warn", "?": "unknown", "": ""}
 
 
-def list_facts(case: LockReport) -> list[Fact]:
+def list_facts(report: LockReport) -> list[Fact]:
     """The facts behind the verdict: those that prove something, then the others."""
-    evidence, facts = case.evidence, dict(case.evidence.facts)
-    found: list[Fact] = []
+    evidence, facts = report.evidence, dict(report.evidence.facts)
+    proofs: list[Fact] = []
     others = [Fact("process", facts["holder"])] if "holder" in facts else []
     if "started" in facts:
         when, _, identity = facts["started"].partition(": ")
         known = identity.startswith(("matches", "before"))
-        found.append(Fact("same process", identity, "ok" if known else "!"))
+        proofs.append(Fact("same process", identity, "ok" if known else "!"))
         others.append(Fact("started", when))
     if "boot" in facts:
-        found.append(_origin(facts))
+        proofs.append(_origin(facts))
     if "last heartbeat" in facts:
         words = f"{format_beat(evidence.age)}, at {facts['last heartbeat'].partition(',')[0]}"
         limit = f"; limit {describe_limit(evidence.limit)}" if evidence.limit else ""
-        found.append(Fact("heartbeat", words + limit, "!" if evidence.contradiction else "ok"))
-    for number, life in enumerate(case.processes):
-        told = process_stats.list_facts(life.now, life.delta)
+        proofs.append(Fact("heartbeat", words + limit, "!" if evidence.contradiction else "ok"))
+    for number, life in enumerate(report.processes):
+        process_facts = process_stats.list_facts(life.now, life.delta)
         if number:
             others.append(Fact(f"PID {life.now.pid}", life.now.command or "?"))
         contradicts = evidence.verdict is Verdict.STUCK and life.delta and life.delta.is_working
-        for name, words in told:
+        for name, words in process_facts:
             proof = name in ("CPU", "IO", "state") and not number
             mark = "?" if words.startswith("?") else "!" if contradicts else "ok"
-            (found if proof else others).append(Fact(name, words, mark if proof else ""))
+            (proofs if proof else others).append(Fact(name, words, mark if proof else ""))
     if "flock" in facts:
         words = facts["flock"]
-        found.append(Fact("flock", words, "?" if words.startswith("?") else "ok"))
+        proofs.append(Fact("flock", words, "?" if words.startswith("?") else "ok"))
     names = ("user", "file system", "written by")
-    return [*found, *others, *(Fact(name, facts[name]) for name in names if name in facts)]
+    return [*proofs, *others, *(Fact(name, facts[name]) for name in names if name in facts)]
 
 
 def _origin(facts: Mapping[str, str]) -> Fact:
@@ -150,51 +150,53 @@ def _origin(facts: Mapping[str, str]) -> Fact:
     return Fact("same place", ", ".join(words), "ok" if all(same) else "!")
 
 
-def count_proofs(case: LockReport) -> str:
+def count_proofs(report: LockReport) -> str:
     """How many facts agree with the verdict: `6 of 7`."""
-    marks = [fact.mark for fact in list_facts(case) if fact.mark]
+    marks = [fact.mark for fact in list_facts(report) if fact.mark]
     return f"{marks.count('ok')} of {len(marks)}" if marks else ""
 
 
-def evidence_lines(case: LockReport, width: int) -> list[Line]:
+def evidence_lines(report: LockReport, width: int) -> list[Line]:
     """The facts as lines; none without facts."""
     lines: list[Line] = []
     indent = NAME_CELLS + 6
-    for name, words, mark in list_facts(case):
-        shown = words.removeprefix("? ") if mark == "?" else words
-        pieces = present.fold_text(safe_line(shown) or "?", max(8, width - indent - 1))
-        look = "unknown" if words.startswith("?") else ""
+    for name, words, mark in list_facts(report):
+        text = words.removeprefix("? ") if mark == "?" else words
+        pieces = present.fold_text(safe_line(text) or "?", max(8, width - indent - 1))
+        style = "unknown" if words.startswith("?") else ""
         lines.append(
             (
                 (f" {mark:<3}", MARK_LOOKS[mark]),
                 (present.fit_text(name, NAME_CELLS) + "  ", "muted"),
-                (pieces[0], look),
+                (pieces[0], style),
             )
         )
-        lines += [((" " * indent + piece, look),) for piece in pieces[1:]]
+        lines += [((" " * indent + piece, style),) for piece in pieces[1:]]
     return lines
 
 
-def active_task_lines(case: LockReport, now: float, width: int) -> list[Line]:
+def active_task_lines(report: LockReport, now: float, width: int) -> list[Line]:
     """Log findings for each active task, and the advice."""
-    if not case.active_tasks:
+    if not report.active_tasks:
         return []
     lines: list[Line] = []
-    for work in case.active_tasks:
-        task, told = work
+    for work in report.active_tasks:
+        task, summary = work
         lines.append(present.cut_line((("  ", ""), (safe_line(task.id), "strong")), width))
-        unknown = "unknown" if told.unknown else "warn" if told.accepted else ""
-        words = lock_diagnosis.describe_task_log(told, now)
-        if not told.unknown and case.is_abandoned:
-            words += f". {lock_diagnosis.ADVICE_TEXT[told.advice].partition(':')[0].capitalize()}."
+        unknown = "unknown" if summary.unknown else "warn" if summary.accepted else ""
+        words = lock_diagnosis.describe_task_log(summary, now)
+        if not summary.unknown and report.is_abandoned:
+            words += (
+                f". {lock_diagnosis.ADVICE_TEXT[summary.advice].partition(':')[0].capitalize()}."
+            )
         lines += fold_lines(words, width, unknown, "    ")
-    more = case.active_count - len(case.active_tasks)
+    more = report.active_count - len(report.active_tasks)
     return [*lines, ((f"  +{more:,} more", "muted"),)] if more > 0 else lines
 
 
-def active_task_line(work: ActiveTask, case: LockReport, now: float, width: int) -> Line:
+def active_task_line(work: ActiveTask, report: LockReport, now: float, width: int) -> Line:
     """Row of an active task."""
-    task, told = work
+    task, summary = work
     since = format_rough_duration(now - task.lease.since) if task.lease is not None else "?"
     tries = "?" if task.attempts is None else f"{task.attempts + 1}"
     cells = (
@@ -204,16 +206,16 @@ def active_task_line(work: ActiveTask, case: LockReport, now: float, width: int)
         (f"try {tries}", 6, "muted", 70),
     )
     runs: list[Run] = [("   ", "")]
-    for text, cell_width, look, least in cells:
+    for text, cell_width, style, least in cells:
         if width >= least:
-            runs += [(present.fit_text(text, cell_width), look), ("  ", "")]
-    if told.unknown:
-        is_absent = told.unknown.endswith("do not exist")  # none of the logs
-        advice: Run = (f"? {'not in the log' if is_absent else told.unknown}", "unknown")
-    elif told.accepted is not None:
-        advice = ("HOLD: accepted" if case.is_abandoned else "was accepted", "warn")
+            runs += [(present.fit_text(text, cell_width), style), ("  ", "")]
+    if summary.unknown:
+        is_absent = summary.unknown.endswith("do not exist")  # none of the logs
+        advice: Run = (f"? {'not in the log' if is_absent else summary.unknown}", "unknown")
+    elif summary.accepted is not None:
+        advice = ("HOLD: accepted" if report.is_abandoned else "was accepted", "warn")
     else:
-        advice = ("release: not finished" if case.is_abandoned else "not finished", "")
+        advice = ("release: not finished" if report.is_abandoned else "not finished", "")
     runs.append((safe_line(advice[0]), advice[1]))
     return present.cut_line(present.merge_runs(runs), width)
 
@@ -259,15 +261,15 @@ def section(title: str, lines: Sequence[Line]) -> list[Line]:
     return [BLANK_LINE, ((f" {title}", "title"),), *lines]
 
 
-def fold_lines(text: str, width: int, look: str = "", indent: str = "  ") -> list[Line]:
+def fold_lines(text: str, width: int, style: str = "", indent: str = "  ") -> list[Line]:
     """Fold a text into lines, escaped for the terminal."""
     room = max(8, width - len(indent) - 1)
-    return [((f"{indent}{piece}", look),) for piece in present.fold_text(safe_line(text), room)]
+    return [((f"{indent}{piece}", style),) for piece in present.fold_text(safe_line(text), room)]
 
 
-def accepted_ids(case: LockReport) -> list[str]:
+def accepted_ids(report: LockReport) -> list[str]:
     """Ids of active tasks that must not run again: the log says that the mail was accepted."""
-    return [work.task.id for work in case.active_tasks if work.log_summary.accepted is not None]
+    return [work.task.id for work in report.active_tasks if work.log_summary.accepted is not None]
 
 
 def why_outdated(planned: LockEvidence, now: LockEvidence) -> str:

@@ -27,11 +27,11 @@ class LocksFollower(GraphScreen, ListScreen):
     """Examines the lock under the cursor and counts the tasks behind it."""
 
     def __init__(
-        self, live: PlaceSession, around: ConsoleContext, lives: Sequence[PlaceSession]
+        self, session: PlaceSession, context: ConsoleContext, sessions: Sequence[PlaceSession]
     ) -> None:
-        """`live` is the place that the cursor starts on."""
-        super().__init__(live, around)
-        self._lives = [n for n in lives if n.place.lock is not None or n.place.has_leases]
+        """`session` is the place that the cursor starts on."""
+        super().__init__(session, context)
+        self._sessions = [n for n in sessions if n.place.lock is not None or n.place.has_leases]
         self._kinds: dict[int, Ages] = {}
         self._exams: dict[int, LockExaminer] = {}
         self._moved = asyncio.Event()
@@ -41,16 +41,16 @@ class LocksFollower(GraphScreen, ListScreen):
         """Put the cursor on its place; start counting and examining."""
         super().begin()
         self.paint()
-        self.query_one(Picker).select_key(str(self.live.number))
+        self.query_one(Picker).select_key(str(self.session.number))
         self.run_worker(self._count(), name="what waits")
         self.run_worker(self._examine(), name="examination")
 
     async def _examine(self) -> None:
         """Examine the lock under the cursor, its holder and its active tasks."""
         while True:
-            here = self._here
-            if here is not None and here.place.lock is not None and self.is_current:
-                exam = self._exams.setdefault(here.number, LockExaminer(here))
+            session = self._selected_session
+            if session is not None and session.place.lock is not None and self.is_current:
+                exam = self._exams.setdefault(session.number, LockExaminer(session))
                 await exam.examine()
                 if await exam.read_logs():
                     await exam.examine()
@@ -60,23 +60,23 @@ class LocksFollower(GraphScreen, ListScreen):
     async def _count(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            here, began = self._here, loop.time()
-            if here is not None and self.is_current:
-                self._kinds |= await self._kinds_of(here)
+            session, began = self._selected_session, loop.time()
+            if session is not None and self.is_current:
+                self._kinds |= await self._kinds_of(session)
                 self.paint()
             self._moved.clear()
-            generation = -1 if here is None else here.inspector.latest.generation
+            generation = -1 if session is None else session.inspector.latest.generation
             period = max(CHANGED_COUNT_SECONDS, COUNT_COST_FACTOR * (loop.time() - began))
-            await self._wait_for_change(here, generation, period)
+            await self._wait_for_change(session, generation, period)
 
-    async def _kinds_of(self, live: PlaceSession) -> dict[int, Ages]:
+    async def _kinds_of(self, session: PlaceSession) -> dict[int, Ages]:
         try:
-            return {live.number: await index_queries.query_due_kinds(live)}
+            return {session.number: await index_queries.query_due_kinds(session)}
         except Unavailable:
             return {}  # its lock is shown anyway
 
     async def _wait_for_change(
-        self, here: PlaceSession | None, generation: int, period: float
+        self, session: PlaceSession | None, generation: int, period: float
     ) -> None:
         """Wait until it is time to count again, or until the cursor moved."""
         loop = asyncio.get_running_loop()
@@ -85,18 +85,18 @@ class LocksFollower(GraphScreen, ListScreen):
             try:
                 await asyncio.wait_for(self._moved.wait(), period)
             except TimeoutError:
-                if here is None or here.inspector.latest.generation == generation:
+                if session is None or session.inspector.latest.generation == generation:
                     continue
             return
 
     def graph_place(self) -> PlaceSession | None:
         """The place under the cursor."""
-        return self._here
+        return self._selected_session
 
     @property
-    def _here(self) -> PlaceSession | None:
+    def _selected_session(self) -> PlaceSession | None:
         key = self.selected_key
-        return next((live for live in self._lives if str(live.number) == key), None)
+        return next((session for session in self._sessions if str(session.number) == key), None)
 
     def on_picker_cursor_moved(self) -> None:
         """Another lock is under the cursor."""

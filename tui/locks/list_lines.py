@@ -57,13 +57,13 @@ class PlaceLock(NamedTuple):
     """True if due tasks exist and no worker is running."""
 
 
-def place_lock(live: PlaceSession) -> PlaceLock:
+def place_lock(session: PlaceSession) -> PlaceLock:
     """The lock of a place as known now."""
-    none = live.place.no_lock if live.place.has_leases else ""
-    worker = live.worker.pid if none else None
-    due = live.backlog is not None and bool(live.backlog.due)
-    seen = (live.readings.lock, live.backlog, none, worker, due and live.lacks_worker)
-    return PlaceLock(live.number, live.place.name, *seen)
+    none = session.place.no_lock if session.place.has_leases else ""
+    worker = session.worker.pid if none else None
+    due = session.backlog is not None and bool(session.backlog.due)
+    facts = (session.readings.lock, session.backlog, none, worker, due and session.lacks_worker)
+    return PlaceLock(session.number, session.place.name, *facts)
 
 
 def worst_first(locks: Sequence[PlaceLock]) -> list[PlaceLock]:
@@ -107,26 +107,26 @@ def _cells(lock: PlaceLock, now: float) -> list[Run]:
         "-" if free else blocks,
         "-" if free or oldest is None else present.format_duration(now - oldest),
     ]
-    looks = {"-": "muted", "?": "unknown"}
-    return [view.verdict_chip(evidence), *((text, looks.get(text, "")) for text in cells)]
+    styles = {"-": "muted", "?": "unknown"}
+    return [view.verdict_chip(evidence), *((text, styles.get(text, "")) for text in cells)]
 
 
 def lock_table(locks: Sequence[PlaceLock], now: float, width: int) -> tuple[Line, list[Line]]:
     """Titles and one line per lock, in the given order."""
-    shown = [at for at, column in enumerate(COLUMNS) if width >= column.least]
-    shape = [COLUMNS[at] for at in shown]
-    called = short_names([lock.name for lock in locks])
-    rest = free_cells(shape, width)
-    longest = max(map(present.cells_of, called), default=0)
-    name = Column("PLACE", max(5, min(longest, 24, rest - COLUMN_GAP_CELLS)), keeps_end=True)
-    shape, rest = [name, *shape], rest - name.width - COLUMN_GAP_CELLS
-    if rest >= MIN_REASON_CELLS:
-        shape.append(Column("WHY", rest))
+    column_indexes = [at for at, column in enumerate(COLUMNS) if width >= column.least]
+    shape = [COLUMNS[at] for at in column_indexes]
+    names = short_names([lock.name for lock in locks])
+    free = free_cells(shape, width)
+    longest = max(map(present.cells_of, names), default=0)
+    name = Column("PLACE", max(5, min(longest, 24, free - COLUMN_GAP_CELLS)), keeps_end=True)
+    shape, free = [name, *shape], free - name.width - COLUMN_GAP_CELLS
+    if free >= MIN_REASON_CELLS:
+        shape.append(Column("WHY", free))
     lines = []
-    for lock, place in zip(locks, called, strict=True):
+    for lock, place in zip(locks, names, strict=True):
         cells = _cells(lock, now)
         why = _no_lock_reason(lock) if lock.evidence is None else lock.evidence.reason
-        runs = [(place, "strong"), *(cells[at] for at in shown), (safe_line(why), "muted")]
+        runs = [(place, "strong"), *(cells[at] for at in column_indexes), (safe_line(why), "muted")]
         sign = ("!" if _alarms(lock) else "", "error")
         lines.append(table_line(sign, shape, runs[: len(shape)], width))
     return title_line(shape, width), lines
@@ -152,22 +152,22 @@ def next_step(lock: PlaceLock, refusal: str) -> tuple[str, str]:
 
 
 def detail_lines(
-    lock: PlaceLock, kinds: Ages | None, now: float, width: int, case: LockReport | None = None
+    lock: PlaceLock, kinds: Ages | None, now: float, width: int, report: LockReport | None = None
 ) -> list[Line]:
     """Details of one lock: evidence, backlog, recovery.
 
-    `kinds` are the due tasks by kind; `case` is the last report, possibly of another lock.
+    `kinds` are the due tasks by kind; `report` is the last one, possibly of another lock.
     """
     if lock.why_no_lock:
         return _no_lock_lines(lock, width)
     if lock.evidence is None:
         return [present.cut_line(((" not examined yet", "muted"),), width)]
-    case = matching_report(lock.evidence, case)
-    lines = _fold_lines(case.finding.sentence, width)
+    report = matching_report(lock.evidence, report)
+    lines = _fold_lines(report.finding.sentence, width)
     lines += _backlog_lines(lock, kinds, now, width)
-    facts = view.evidence_lines(case, width)
+    facts = view.evidence_lines(report, width)
     lines += view.section("evidence", facts) if facts else []
-    works = view.active_task_lines(case, now, width)
+    works = view.active_task_lines(report, now, width)
     lines += view.section("tasks in work, by the logs", works) if works else []
     return [*lines, *view.section("recovery", _steps(lock, lock.evidence, width))]
 
@@ -188,10 +188,10 @@ def _no_lock_lines(lock: PlaceLock, width: int) -> list[Line]:
     return lines
 
 
-def matching_report(evidence: LockEvidence, case: LockReport | None) -> LockReport:
+def matching_report(evidence: LockEvidence, report: LockReport | None) -> LockReport:
     """The report of a lock if it is for this evidence; otherwise a new one."""
-    if case is not None and _same(case.evidence, evidence):
-        return case
+    if report is not None and _same(report.evidence, evidence):
+        return report
     return LockReport(evidence, lock_diagnosis.diagnose_lock(evidence))
 
 
@@ -215,8 +215,8 @@ def _backlog_lines(lock: PlaceLock, kinds: Ages | None, now: float, width: int) 
     if kinds is None or kinds.by != "kind":
         return lines
     parts = [f"{safe_line(row.name) or '(none)'} {row.total:,}" for row in kinds.rows[:MAX_KINDS]]
-    left = len(kinds.rows) - len(parts) + kinds.others
-    parts += [f"({left:,} more kinds)"] if left else []
+    more_kinds = len(kinds.rows) - len(parts) + kinds.others
+    parts += [f"({more_kinds:,} more kinds)"] if more_kinds else []
     return [*lines, *_fold_lines("by kind: " + "   ".join(parts), width)]
 
 
@@ -230,11 +230,11 @@ def _steps(lock: PlaceLock, evidence: LockEvidence, width: int) -> list[Line]:
         return _fold_lines(lock_breaker.manual_advice(evidence), width, "warn")
     lines: list[Line] = []
     for number, step in enumerate(ladder, 1):
-        first, *rest = present.fold_text(safe_line(step), max(8, width - 6))
+        first, *other_pieces = present.fold_text(safe_line(step), max(8, width - 6))
         lines.append(((f"  {number:<3}", "key"), (first, "")))
-        lines += [((f"     {piece}", ""),) for piece in rest]
+        lines += [((f"     {piece}", ""),) for piece in other_pieces]
     return lines
 
 
-def _fold_lines(text: str, width: int, look: str = "") -> list[Line]:
-    return view.fold_lines(text, width, look, " ")
+def _fold_lines(text: str, width: int, style: str = "") -> list[Line]:
+    return view.fold_lines(text, width, style, " ")

@@ -45,12 +45,16 @@ class LocksScreen(LocksFollower):
         super().show_frames()
         if not self.is_paintable:
             return  # the screen was removed before this call, which the layout had put off
-        picker, part, here = self.query_one(Picker), self.query_one("#graph", Lines), self._here
-        part.display = self.is_wide and here is not None
+        picker, part, session = (
+            self.query_one(Picker),
+            self.query_one("#graph", Lines),
+            self._selected_session,
+        )
+        part.display = self.is_wide and session is not None
         self.query_one("#left").styles.height = "1fr" if self.is_wide else "auto"
-        if self.is_wide and here is not None:
+        if self.is_wide and session is not None:
             picker.styles.height = present.BOX + 1 + len(picker.rows)
-            self.graph_pane.show(part, here, self.around.clock(), self.rows_width)
+            self.graph_pane.show(part, session, self.context.clock(), self.rows_width)
 
     def trail(self) -> tuple[str, ...]:
         """All locks, independent of the place."""
@@ -58,56 +62,58 @@ class LocksScreen(LocksFollower):
 
     def lay_out(self, width: int) -> None:
         """One line per place, and details of the one under the cursor."""
-        now = self.around.clock()
-        locks = view.worst_first([view.place_lock(live) for live in self._lives])
+        now = self.context.clock()
+        locks = view.worst_first([view.place_lock(session) for session in self._sessions])
         head, lines = view.lock_table(locks, now, self.rows_width)
         rows = [Choice(str(k.number), line) for k, line in zip(locks, lines, strict=True)]
         self.query_one(Picker).show_rows(rows, [head])
-        here = self._here
+        session = self._selected_session
         text: list[Line] = [((" no place has a lock", "muted"),)]
-        if here is not None:
-            text = self._about(here, now, self.text_width)
+        if session is not None:
+            text = self._detail_lines(session, now, self.text_width)
         self.query_one(LongText).show(text)
         self.call_after_refresh(self.show_frames)  # the lines below are known then
 
-    def _about(self, here: PlaceSession, now: float, width: int) -> list[Line]:
-        exam = self._exams.get(here.number)
-        case = None if exam is None else exam.report
+    def _detail_lines(self, session: PlaceSession, now: float, width: int) -> list[Line]:
+        exam = self._exams.get(session.number)
+        report = None if exam is None else exam.report
         return view.detail_lines(
-            view.place_lock(here), self._kinds.get(here.number), now, width, case
+            view.place_lock(session), self._kinds.get(session.number), now, width, report
         )
 
     def rows_frame(self) -> Frame:
         """All locks."""
-        return Frame("Locks", "5", f"{len(self._lives)}")
+        return Frame("Locks", "5", f"{len(self._sessions)}")
 
     def text_frame(self) -> Frame:
         """The lock under the cursor, and how many lines are below."""
-        here, below = self._here, self.query_one(LongText).below
+        session, below = self._selected_session, self.query_one(LongText).below
         more: Line = ((f"{below} more: Ctrl-d", "muted"),) if below else ()
-        return Frame("details" if here is None else here.name, right=more)
+        return Frame("details" if session is None else session.name, right=more)
 
     def default_message(self) -> Line:
         """The next step for the lock under the cursor, and what it acts on."""
-        here = self._here
-        if here is None:
+        session = self._selected_session
+        if session is None:
             return ()
-        refusal = here.place.why_no_unlock(self.around.arming.read_only)
-        key, does = view.next_step(view.place_lock(here), refusal)
-        return present.next_line(key, does, f"lock of {here.name}", self.size.width)
+        refusal = session.place.why_no_unlock(self.context.arming.read_only)
+        key, does = view.next_step(view.place_lock(session), refusal)
+        return present.next_line(key, does, f"lock of {session.name}", self.size.width)
 
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""
-        none = bool(self._lives) and all(live.place.has_leases for live in self._lives)
+        none = bool(self._sessions) and all(session.place.has_leases for session in self._sessions)
         without = ({"unlock"} if none else set()) | (set() if self.is_wide else {"graph_range"})
-        return without | ({"worker"} if self.around.arming.read_only else set())
+        return without | ({"worker"} if self.context.arming.read_only else set())
 
     def neighbor(self, by: int) -> Target | None:
         """Move to the next lock that can be examined."""
-        read_only = self.around.arming.read_only
+        read_only = self.context.arming.read_only
         while self.query_one(Picker).move("down" if by > 0 else "up"):
-            if (here := self._here) is not None and not here.place.why_no_unlock(read_only):
-                return Target(keys.LOCK, place=here.number)
+            if (session := self._selected_session) is not None and not session.place.why_no_unlock(
+                read_only
+            ):
+                return Target(keys.LOCK, place=session.number)
         return None
 
     def row_words(self, target: Target) -> str:
@@ -118,39 +124,39 @@ class LocksScreen(LocksFollower):
 
     def action_unlock(self) -> None:
         """Open the lock screen of the place under the cursor."""
-        here = self._here
-        if here is None:
+        session = self._selected_session
+        if session is None:
             self.say("no place has a lock")
-        elif refusal := here.place.why_no_unlock(self.around.arming.read_only):
+        elif refusal := session.place.why_no_unlock(self.context.arming.read_only):
             self.say(refusal)
         else:
-            self.go(Target(keys.LOCK, place=here.number))
+            self.go(Target(keys.LOCK, place=session.number))
 
     action_open = action_unlock
 
     def action_worker(self) -> None:
         """Plan to start or stop a worker of the place under the cursor."""
-        if (here := self._here) is None:
+        if (session := self._selected_session) is None:
             self.say("no place has a lock")
         else:
-            show_worker_plan(self, here, self.around)
+            show_worker_plan(self, session, self.context)
 
     def action_screen(self, digit: str) -> None:
         """Open the screen with that digit for the place under the cursor."""
-        here = self._here
-        self.go(SCREEN_TARGETS[digit]._replace(place=0 if here is None else here.number))
+        session = self._selected_session
+        self.go(SCREEN_TARGETS[digit]._replace(place=0 if session is None else session.number))
 
     def copies(self) -> tuple[Copy, ...]:
         """The evidence on the lock under the cursor."""
-        here = self._here
-        if here is None:
+        session = self._selected_session
+        if session is None:
             return ()
-        lock, now = view.place_lock(here), self.around.clock()
-        lines = self._about(here, now, 100)
+        lock, now = view.place_lock(session), self.context.clock()
+        lines = self._detail_lines(session, now, 100)
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
         pid = lock.evidence.pid if lock.evidence is not None else None
         return (
             *((Copy("p", "PID", str(pid)),) if pid is not None else ()),
-            Copy("i", "place", here.place.name),
+            Copy("i", "place", session.place.name),
             Copy("e", "evidence", text),
         )

@@ -19,13 +19,13 @@ from tui.session.place_session import PlaceSession
 class LockPlan:
     """A plan for the lock as first seen, and the recovery that it starts."""
 
-    def __init__(self, live: PlaceSession) -> None:
-        self._live, self._recovery = live, live.recovery
+    def __init__(self, session: PlaceSession) -> None:
+        self._session, self._recovery = session, session.recovery
         self.planned: LockEvidence | None = None
         """The lock that the plan is for; None until it was examined."""
         self.withdrawn = ""
         """Why the plan no longer applies; "" if it does."""
-        self.is_begun = live.recovery.running
+        self.is_begun = session.recovery.running
         """True once the recovery was started, here or on an earlier screen."""
         self._steps: tuple[RecoveryStep, ...] = ()
         self._were: tuple[Task, ...] = ()
@@ -53,22 +53,22 @@ class LockPlan:
             return f"plan withdrawn: {self.withdrawn}; Esc, then U again"
         return view.why_no_plan(self.planned)
 
-    def begin(self, case: LockReport) -> list[str]:
+    def begin(self, report: LockReport) -> list[str]:
         """Note the tasks in work as they are now; return the ids of those to hold."""
-        self._were = tuple(work.task for work in case.active_tasks)
-        hold = view.accepted_ids(case)
-        self._steps = self._steps_for(case, hold)
+        self._were = tuple(work.task for work in report.active_tasks)
+        hold = view.accepted_ids(report)
+        self._steps = self._steps_for(report, hold)
         self.is_begun = True
         return hold
 
-    def _steps_for(self, case: LockReport, hold: list[str]) -> tuple[RecoveryStep, ...]:
-        returns = recovery_steps.task_steps(self._live.inspector.states, len(hold))
-        return recovery_steps.lock_steps(case.evidence, returns)
+    def _steps_for(self, report: LockReport, hold: list[str]) -> tuple[RecoveryStep, ...]:
+        returns = recovery_steps.task_steps(self._session.inspector.states, len(hold))
+        return recovery_steps.lock_steps(report.evidence, returns)
 
     async def read_task_results(self) -> None:
         """Read the present states of the tasks that were in work, once the recovery has ended."""
         if self.is_begun and not self._recovery.running:
-            queries = self._live.inspector.queries
+            queries = self._session.inspector.queries
             try:
                 self._now_are = {task.id: await queries.task(task.id) for task in self._were}
             except Unavailable:
@@ -76,38 +76,38 @@ class LockPlan:
 
     # Text
 
-    def step_lines(self, case: LockReport, width: int, with_notes: bool) -> list[Line]:
+    def step_lines(self, report: LockReport, width: int, with_notes: bool) -> list[Line]:
         """The steps; with progress and times once the recovery was started; or why there are
         none.
         """
         if self.is_begun:
-            said = map(OutputLine, self._recovery.lines, self._recovery.line_seconds)
-            at = recovery_steps.step_progress(self._steps, [*said], self._recovery.running)
+            output = map(OutputLine, self._recovery.lines, self._recovery.line_seconds)
+            at = recovery_steps.step_progress(self._steps, [*output], self._recovery.running)
             return recovery_steps.progress_lines(at, width)
-        if not self._why_no_steps(case):
-            hold = view.accepted_ids(case)
-            twin = recovery_steps.equivalent_command(self._live.place.recovery_command, hold)
-            return recovery_steps.plan_lines(self._steps_for(case, hold), twin, width, with_notes)
-        if case.evidence.verdict in present.ALARMING_VERDICTS and not self.withdrawn:
-            return view.fold_lines(lock_breaker.manual_advice(case.evidence), width)
-        return view.fold_lines(self._why_no_steps(case), width, "muted")
+        if not self._why_no_steps(report):
+            hold = view.accepted_ids(report)
+            twin = recovery_steps.equivalent_command(self._session.place.recovery_command, hold)
+            return recovery_steps.plan_lines(self._steps_for(report, hold), twin, width, with_notes)
+        if report.evidence.verdict in present.ALARMING_VERDICTS and not self.withdrawn:
+            return view.fold_lines(lock_breaker.manual_advice(report.evidence), width)
+        return view.fold_lines(self._why_no_steps(report), width, "muted")
 
-    def _why_no_steps(self, case: LockReport) -> str:
+    def _why_no_steps(self, report: LockReport) -> str:
         """Why no steps are shown: before the lock was examined, those of the first report are, but
         cannot be applied.
         """
         is_early = self.planned is None and not self.is_begun
-        return view.why_no_plan(case.evidence) if is_early else self.why_not_applicable()
+        return view.why_no_plan(report.evidence) if is_early else self.why_not_applicable()
 
-    def heading(self, case: LockReport) -> tuple[str, Line]:
+    def heading(self, report: LockReport) -> tuple[str, Line]:
         """The name of the steps, and a text at its right."""
         took = f"{self._recovery.elapsed_seconds:.1f}s"
         if self.is_begun:
             state = "running" if self._recovery.running else "done after"
             return "Steps", ((f"{state} {took}", "muted"),)
-        if self._why_no_steps(case):
+        if self._why_no_steps(report):
             return "No plan", ()
-        digits = _first_signalled(self.planned or case.evidence)
+        digits = _first_signalled(self.planned or report.evidence)
         last: Line = (("cannot be undone", "warn"),) if digits else ()
         return "Steps, in this order", last
 

@@ -19,10 +19,10 @@ from tui.widgets.picker import Picker
 class LockQuestion(ConfirmScreen):
     """The plan for a lock, and the lines that ask for its confirmation."""
 
-    def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
-        super().__init__(live, around)
-        self._inspector = live.inspector
-        self._exam, self._plan = LockExaminer(live), LockPlan(live)
+    def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
+        super().__init__(session, context)
+        self._inspector = session.inspector
+        self._exam, self._plan = LockExaminer(session), LockPlan(session)
 
     @property
     def is_wide(self) -> bool:
@@ -42,12 +42,12 @@ class LockQuestion(ConfirmScreen):
         return super().describe()._replace(key=key, does=does)
 
     def _next_step(self) -> tuple[str, str]:
-        if self._live.recovery.running:
+        if self._session.recovery.running:
             return "Esc", "leaves; the recovery continues"
         if self._plan.is_begun:
             return (
                 ("W", "starts a worker: no worker running")
-                if self._live.lacks_worker
+                if self._session.lacks_worker
                 else ("Esc", "closes the result")
             )
         if self._plan.withdrawn:
@@ -58,29 +58,29 @@ class LockQuestion(ConfirmScreen):
             return "!", "arms writes; the plan stays open"
         return "", "then W starts a worker"
 
-    def scope_words(self, case: LockReport) -> str:
+    def scope_words(self, report: LockReport) -> str:
         """What a key acts on."""
         row = "" if self.verbs_refusal() else safe_line(self.query_one("#works", Picker).key)
         if not self._has_plan:
             return f"task {row}" if row else "nothing"
-        pids = ", ".join(map(str, case.evidence.holders))
+        pids = ", ".join(map(str, report.evidence.holders))
         who = f"PID {pids}" if self.expected_digits else "the lock"
         word = self._inspector.states.get(State.ACTIVE, State.ACTIVE)
-        tasks = f"{case.active_count:,} in {safe_line(word)}"
+        tasks = f"{report.active_count:,} in {safe_line(word)}"
         return f"{who}; {tasks}" + (f"   H L K: {present.short_id(row)}" if row else "")
 
     def prompt_line(self) -> Line:
         """The question, the result, or why no question is asked."""
         now = self._exam.report and self._exam.report.evidence
-        if self._live.recovery.running:
+        if self._session.recovery.running:
             return ((" freeing the lock ...", "strong"),)
         if self._plan.is_begun:
-            words, look = self._live.recovery.outcome
-            return ((f" {safe_line(words)}", look),)
+            words, style = self._session.recovery.outcome
+            return ((f" {safe_line(words)}", style),)
         if not self._has_plan:
             alarms = now is not None and now.verdict in present.ALARMING_VERDICTS
-            look = "warn" if alarms or self._plan.withdrawn else "muted"
-            return ((f" {safe_line(self.why_not_applicable())}", look),)
+            style = "warn" if alarms or self._plan.withdrawn else "muted"
+            return ((f" {safe_line(self.why_not_applicable())}", style),)
         room = self.size.width >= present.NARROW_COLUMNS
         digits = f"type the PID {self.expected_digits} to free the lock" if room else "type the PID"
         return self.confirm_prompt(digits, "free the lock (no process to signal)")

@@ -51,9 +51,9 @@ class RecoveryStep(NamedTuple):
     """A step, and patterns of the output lines that show its progress."""
 
     words: str
-    begins: str = ""
+    begin_pattern: str = ""
     """Pattern of its first line; "" if it begins when the previous step ends."""
-    ends: str = ""
+    end_pattern: str = ""
     """Pattern of its last line."""
     ignored: str = ""
     """Pattern of the line that reports failure; then the next signal is sent."""
@@ -113,8 +113,8 @@ def lock_steps(
     marks.append(("", LOCK_TAKEN_LINE))
     notes.append("in one step: no other worker gets it before")
     plan = [
-        RecoveryStep(said, *mark)._replace(note=note)
-        for said, mark, note in zip(words, marks, notes, strict=True)
+        RecoveryStep(text, *mark)._replace(note=note)
+        for text, mark, note in zip(words, marks, notes, strict=True)
     ]
     return (*plan, *returned)
 
@@ -129,19 +129,19 @@ class StepState(NamedTuple):
 
 
 def step_progress(
-    plan: Sequence[RecoveryStep], said: Sequence[OutputLine], running: bool
+    plan: Sequence[RecoveryStep], output: Sequence[OutputLine], running: bool
 ) -> tuple[StepState, ...]:
     """Progress of each step; after the process ended, no step is "doing"."""
-    reached = [_step_result(step, said) for step in plan]
+    reached = [_step_result(step, output) for step in plan]
     last = max((at for at, (begun, _) in enumerate(reached) if begun is not None), default=-1)
     settled = max((at for at, (_, ended) in enumerate(reached) if ended), default=-1)
-    found = []
+    states = []
     for at, (step, (begun, ended)) in enumerate(zip(plan, reached, strict=True)):
-        passed = at < (last if step.begins else settled) or (
-            not running and bool(said) and said[-1].text == LOCK_FREED_LINE
+        passed = at < (last if step.begin_pattern else settled) or (
+            not running and bool(output) and output[-1].text == LOCK_FREED_LINE
         )
         if ended:
-            found.append(StepState(step, ended, begun))
+            states.append(StepState(step, ended, begun))
         elif begun is not None:
             over = (
                 RecoveryProgress.DONE
@@ -150,36 +150,36 @@ def step_progress(
                 if running
                 else RecoveryProgress.BROKEN
             )
-            found.append(StepState(step, over, begun))
+            states.append(StepState(step, over, begun))
         elif passed:
-            found.append(StepState(step, RecoveryProgress.SKIPPED))
+            states.append(StepState(step, RecoveryProgress.SKIPPED))
         else:
-            found.append(
+            states.append(
                 StepState(step, RecoveryProgress.TO_DO if running else RecoveryProgress.SKIPPED)
             )
-    return tuple(found)
+    return tuple(states)
 
 
 def _step_result(
-    step: RecoveryStep, said: Sequence[OutputLine]
+    step: RecoveryStep, output: Sequence[OutputLine]
 ) -> tuple[float | None, RecoveryProgress | None]:
     """Start time and result of a step; None if not reached."""
-    if not step.begins:
-        begun = _time_of_line(step.ends, said)
+    if not step.begin_pattern:
+        begun = _time_of_line(step.end_pattern, output)
         return begun, None if begun is None else RecoveryProgress.DONE
     begun = None
-    for line in said:
+    for line in output:
         if begun is None:
-            begun = line.after if re.search(rf"{step.begins}\b", line.text) else None
-        elif re.fullmatch(step.ends, line.text):
+            begun = line.after if re.search(rf"{step.begin_pattern}\b", line.text) else None
+        elif re.fullmatch(step.end_pattern, line.text):
             return begun, RecoveryProgress.DONE
         elif step.ignored and re.fullmatch(step.ignored, line.text):
             return begun, RecoveryProgress.IGNORED
     return begun, None
 
 
-def _time_of_line(words: str, said: Sequence[OutputLine]) -> float | None:
-    return next((line.after for line in said if re.search(words, line.text)), None)
+def _time_of_line(words: str, output: Sequence[OutputLine]) -> float | None:
+    return next((line.after for line in output if re.search(words, line.text)), None)
 
 
 def plan_lines(
@@ -189,9 +189,9 @@ def plan_lines(
     text: list[Line] = []
     room = max(8, width - 6)
     for number, step in enumerate(plan, 1):
-        first, *rest = present.fold_text(safe_line(step.words), room)
+        first, *other_pieces = present.fold_text(safe_line(step.words), room)
         text.append(((f"  {number:<3}", "warn"), (first, "strong")))
-        text += [((f"     {piece}", "strong"),) for piece in rest]
+        text += [((f"     {piece}", "strong"),) for piece in other_pieces]
         text += [((f"     {step.note}", "muted"),)] if with_notes and step.note else []
     pieces = present.fold_text(safe_line(twin), room)
     lead = ["  or ", *([" " * 5] * len(pieces))]
@@ -212,22 +212,22 @@ def progress_lines(at: Sequence[StepState], width: int) -> list[Line]:
     indent = 5 + PROGRESS_CELLS + TIME_CELLS
     for number, (step, how, after) in enumerate(at, 1):
         when = "" if after is None else f"+{after - first_signal:.1f}s"
-        first, *rest = present.fold_text(safe_line(step.words), max(8, width - indent - 1))
-        look = "muted" if how in (RecoveryProgress.TO_DO, RecoveryProgress.SKIPPED) else ""
+        first, *other_pieces = present.fold_text(safe_line(step.words), max(8, width - indent - 1))
+        style = "muted" if how in (RecoveryProgress.TO_DO, RecoveryProgress.SKIPPED) else ""
         text.append(
             (
                 (f"  {number:<3}", "key"),
                 (present.fit_text(how, PROGRESS_CELLS), PROGRESS_LOOKS[how]),
                 (present.fit_text(when, TIME_CELLS), "muted"),
-                (first, look),
+                (first, style),
             )
         )
-        text += [((" " * indent + piece, look),) for piece in rest]
+        text += [((" " * indent + piece, style),) for piece in other_pieces]
     return text
 
 
 def equivalent_command(command: Sequence[str], hold: Sequence[str] = ()) -> str:
     """The equivalent command; it asks for the PID, too."""
     words = command[command.index("--root") :] if "--root" in command else command
-    kept = [word for word in words if word not in ("--yes", "--seen")]
-    return shlex.join(["spooldeck", *kept, *(word for id in hold for word in ("--hold", id))])
+    arguments = [word for word in words if word not in ("--yes", "--seen")]
+    return shlex.join(["spooldeck", *arguments, *(word for id in hold for word in ("--hold", id))])

@@ -41,12 +41,15 @@ class LockFollower(LockPanes):
     """Examines the lock again and again, and follows the recovery."""
 
     def __init__(
-        self, live: PlaceSession, free: Callable[[str, Sequence[str]], None], around: ConsoleContext
+        self,
+        session: PlaceSession,
+        free: Callable[[str, Sequence[str]], None],
+        context: ConsoleContext,
     ) -> None:
         """`free` starts the recovery: it takes what was seen of the lock, and ids of tasks to
         hold.
         """
-        super().__init__(live, around)
+        super().__init__(session, context)
         self._free = free
         self._opened = float("-inf")
 
@@ -77,11 +80,11 @@ class LockFollower(LockPanes):
         self.lay_out(self.size.width)
 
     async def _follow(self) -> None:
-        recovery, painted = self._live.recovery, None
+        recovery, painted = self._session.recovery, None
         while True:
-            said = (recovery.running, recovery.lines)
-            if self._plan.is_begun and said != painted:
-                painted = said
+            progress = (recovery.running, recovery.lines)
+            if self._plan.is_begun and progress != painted:
+                painted = progress
                 await self._examine()
             await asyncio.sleep(OUTPUT_READ_SECONDS)
 
@@ -98,9 +101,9 @@ class LockFollower(LockPanes):
 
     def why_wait(self) -> str:
         """Wait for the logs: without them, tasks that already finished would run again."""
-        case = self._exam.report
-        unread = case is not None and any(
-            work.log_summary.unknown == READING_LOGS for work in case.active_tasks
+        report = self._exam.report
+        unread = report is not None and any(
+            work.log_summary.unknown == READING_LOGS for work in report.active_tasks
         )
         if unread and asyncio.get_running_loop().time() - self._opened < LOG_READ_TIMEOUT_SECONDS:
             return f"still {READING_LOGS}: type it again in a moment"
@@ -108,10 +111,10 @@ class LockFollower(LockPanes):
 
     def apply_plan(self) -> None:
         """Start the recovery process for the planned lock only."""
-        case, planned = self._exam.report, self._plan.planned
-        assert case is not None
+        report, planned = self._exam.report, self._plan.planned
+        assert report is not None
         assert planned is not None
-        hold = self._plan.begin(case)
+        hold = self._plan.begin(report)
         self.query_one(LongText).move("first")
         self._free(planned.identity, hold)
 
@@ -129,7 +132,7 @@ class LockScreen(LockFollower):
 
     def action_digit(self, digit: str) -> None:
         """Type the PID; once the recovery has ended, open the screen of that digit."""
-        is_ended = self._plan.is_begun and not self._live.recovery.running
+        is_ended = self._plan.is_begun and not self._session.recovery.running
         if is_ended and digit in SCREEN_TARGETS:
             self.go(SCREEN_TARGETS[digit])
         else:
@@ -151,7 +154,7 @@ class LockScreen(LockFollower):
 
     def without(self) -> set[str]:
         """Keys without a function; arming is available if there are tasks to act on."""
-        without = super().without() | (set() if self._live.lacks_worker else {"worker"})
+        without = super().without() | (set() if self._session.lacks_worker else {"worker"})
         without |= set() if self.is_wide else {"graph_range"}
         verbs = {key.action for key in keys.keys_on(keys.LOCK) if key.verb}
         if self.verbs_refusal():
@@ -160,18 +163,20 @@ class LockScreen(LockFollower):
 
     def verbs_refusal(self) -> str:
         """Why active tasks cannot be changed, for any verb; "" if they can."""
-        case = self._exam.report
+        report = self._exam.report
         if self._arming.read_only:
             return "read only: started with --read-only"
-        if case is None or not case.is_examined:
+        if report is None or not report.is_examined:
             return "lock not examined yet"
-        if self._live.recovery.running:
+        if self._session.recovery.running:
             return "freeing the lock: wait for the result"
-        return why_not_abandoned(case.evidence) or ("" if case.active_tasks else "no active task")
+        return why_not_abandoned(report.evidence) or (
+            "" if report.active_tasks else "no active task"
+        )
 
     def action_worker(self) -> None:
         """Plan to start a worker, once the lock is free."""
-        show_worker_plan(self, self._live, self._around)
+        show_worker_plan(self, self._session, self._console_context)
 
     def action_plan(self, verb: str) -> None:
         """Open a plan for the active task under the cursor."""
@@ -190,8 +195,8 @@ class LockScreen(LockFollower):
     async def _show_plan(self, verb: str, id: str) -> None:
         from tui.plan.screen import show_plan
 
-        case = self._exam.report
-        work = next((w for w in case.active_tasks if w.task.id == id), None) if case else None
+        report = self._exam.report
+        work = next((w for w in report.active_tasks if w.task.id == id), None) if report else None
         if work is None:
             self.say("no plan: the task is no longer active")
             return
@@ -202,7 +207,7 @@ class LockScreen(LockFollower):
         )
         scope = f"row {id}, in work, no worker. Recommended: {advice}"
         asked = planning.VerbRequest(verb, {id}, Query(State.ACTIVE), lambda _: scope)
-        await show_plan(self, self._live, self._around, asked, self._applied)
+        await show_plan(self, self._session, self._console_context, asked, self._applied)
 
     def _applied(self, report: Report) -> None:
         past = VERBS[report.plan.verb].past

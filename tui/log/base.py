@@ -40,11 +40,15 @@ class LogBase(ListScreen):
     KIND = keys.LOG
 
     def __init__(
-        self, live: PlaceSession, around: ConsoleContext, find: str, step_cells: int = STEP_CELLS
+        self,
+        session: PlaceSession,
+        context: ConsoleContext,
+        find: str,
+        step_cells: int = STEP_CELLS,
     ) -> None:
         """`find` shows only lines that mention a task."""
-        super().__init__(live, around)
-        logs = live.place.logs
+        super().__init__(session, context)
+        logs = session.place.logs
         # Attributes, not queries: tasks that end after the screen closed still find them.
         self.status, self.lines = Lines(id="status"), LogLines(id="lines")
         self.level = DEBUG
@@ -56,7 +60,7 @@ class LogBase(ListScreen):
         )
         self.counter = LogCounter(self.reader.book, self.filter)
         self.bars = LogHistogram(self.reader.book)
-        self.line_task = LineTask(live)
+        self.line_task = LineTask(session)
         self.style = view.LogStyle(sources=view.source_cells(logs))
         self.is_following = True
         self.is_busy = False
@@ -107,7 +111,7 @@ class LogBase(ListScreen):
             while True:
                 await self.counter.count(self.reader)
                 entries = self.reader.window.entries[-1:]
-                self.bars.set_period(self.around.clock(), entries, self.lines.here)
+                self.bars.set_period(self.context.clock(), entries, self.lines.selected_entry)
                 await self.bars.count(self.reader)
                 self.paint_status()
         except (OSError, Unavailable):
@@ -166,7 +170,7 @@ class LogBase(ListScreen):
         is_searching = is_searching or reader.job is not None
         troubles, width = reader.book.troubles, self.lines.size.width
         notice = view.empty_lines(
-            self.live.place.logs, self.log_status(), is_searching, width, troubles
+            self.session.place.logs, self.log_status(), is_searching, width, troubles
         )
         self.style = self.style.with_columns_for(entries)
         self.lines.show(entries, cursor, self.style, line, notice)
@@ -174,7 +178,7 @@ class LogBase(ListScreen):
 
     def lay_out(self, width: int) -> None:
         """Repaint all that is not a line."""
-        frame = files_frame(self.live.place.logs, self.reader.book.troubles)
+        frame = files_frame(self.session.place.logs, self.reader.book.troubles)
         self.lines.show_frame(frame, focused=True)
         self.paint_status()
         reader = self.reader
@@ -182,7 +186,9 @@ class LogBase(ListScreen):
             # The screen got higher.
             lines, tail = self.lines, reader.read_tail
             is_tail = self.is_following
-            self.start_job(tail if is_tail else lambda: reader.read_more(False, lambda: lines.here))
+            self.start_job(
+                tail if is_tail else lambda: reader.read_more(False, lambda: lines.selected_entry)
+            )
 
     def paint_status(self) -> None:
         """Repaint the status line, the histogram and the line above the hints."""
@@ -190,9 +196,9 @@ class LogBase(ListScreen):
             return
         self.reader.page = self.lines.page
         self.status.show([view.status_line(self.log_status(), self.size.width)])
-        if self.line_task.select(self.lines.here):
+        if self.line_task.select(self.lines.selected_entry):
             self.run_worker(self._look_up_task(), exclusive=True, group="line task")
-        self.bars.paint(self.lines.here, self.size)
+        self.bars.paint(self.lines.selected_entry, self.size)
         self._show_message_line()
 
     async def _look_up_task(self) -> None:
@@ -217,7 +223,7 @@ class LogBase(ListScreen):
 
     def trail(self) -> tuple[str, ...]:
         """The place and the screen."""
-        return (self.live.name, "log")
+        return (self.session.name, "log")
 
 
 def files_frame(paths: Sequence[str], troubles: Mapping[str, str]) -> Frame:

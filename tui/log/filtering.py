@@ -37,15 +37,15 @@ class FilteredLog(LogBase):
         reader, sieve = self.reader, self.filter._replace(level=self.level)
         before, reader.filter = reader.window, sieve
         self.counter.set_filter(sieve)
-        here, line = self.lines.here, max(0, self.lines.line_of_cursor)
-        if self.is_following or here is None:
+        selected, line = self.lines.selected_entry, max(0, self.lines.line_of_cursor)
+        if self.is_following or selected is None:
             self.start_job(reader.read_tail)
         else:
-            self.start_job(lambda: reader.read_around(LogPosition(here.key), line))
+            self.start_job(lambda: reader.read_around(LogPosition(selected.key), line))
         # Show the matching lines of the window until more are found.
         reader.window = before.with_filter(sieve)
         entries = reader.window.entries
-        self.show_lines(index_of(here, entries, len(entries) - 1), is_searching=True)
+        self.show_lines(index_of(selected, entries, len(entries) - 1), is_searching=True)
 
     def action_level(self, step: int) -> None:
         """Raise or lower the minimum level."""
@@ -92,10 +92,10 @@ class FilteredLog(LogBase):
         return self._next_step()
 
     def _next_step(self) -> Line:
-        here, width = self.lines.here, self.size.width
+        selected, width = self.lines.selected_entry, self.size.width
         new = self.counter.news.matching if self.counter.news else 0
         key, does = "f", f"shows {new:,} new" if new else "follows new lines"
-        if here is None:
+        if selected is None:
             key, does = (
                 "Esc",
                 "shows all lines" if self.words else "goes back; new lines appear here",
@@ -113,25 +113,25 @@ class FilteredLog(LogBase):
             key = "Enter"
         elif self.is_following:
             key, does = "e", "goes to the last error"
-        if here is None or here.line.when is None:
+        if selected is None or selected.line.when is None:
             return present.next_line(key, does, "", width)
         time_format, milliseconds = view.LogTimeFormat.TIME, self.style.has_milliseconds
-        at = view.format_time(here.line.when, time_format, milliseconds)
+        at = view.format_time(selected.line.when, time_format, milliseconds)
         right: Line = (("at ", "muted"), (f"{at} ", "strong"))
         room = width - present.width_of(right) - 1
         return present.join_ends(present.next_line(key, does, "", room), right, width)
 
     def action_open(self) -> None:
         """Open the task named in the line."""
-        here = self.lines.here
-        if here is None:
+        selected = self.lines.selected_entry
+        if selected is None:
             self.say("no line here")
         else:
-            self.start_job(lambda: self._open(here))
+            self.start_job(lambda: self._open(selected))
 
     async def _open(self, entry: FileEntry) -> None:
         for name in view.possible_ids(entry.line.text):
-            if await self.live.inspector.queries.task(name) is not None:
+            if await self.session.inspector.queries.task(name) is not None:
                 self.go(Target(keys.TASK, id=name))
                 return
         named = view.labelled_ids(entry.line.text)
@@ -149,7 +149,7 @@ class FilteredLog(LogBase):
 
     def action_clusters(self) -> None:
         """Open the error clusters of the place."""
-        self.go(Target(keys.CLUSTERS, place=self.live.number, state=State.DEAD))
+        self.go(Target(keys.CLUSTERS, place=self.session.number, state=State.DEAD))
 
     def action_wrap(self) -> None:
         """Wrap or cut long lines."""

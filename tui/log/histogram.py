@@ -40,7 +40,7 @@ class LogHistogram(Lines):
         self._begin = self._end = self._newest = 0.0
         self._title = ""
 
-    def set_period(self, now: float, last: Sequence[FileEntry], here: FileEntry | None) -> None:
+    def set_period(self, now: float, last: Sequence[FileEntry], selected: FileEntry | None) -> None:
         """Choose the period: the last hour, or the hour around the cursor if it is earlier.
 
         `last` may contain the last line; the period ends there if an hour without lines follows.
@@ -50,7 +50,7 @@ class LogHistogram(Lines):
         self._title, end = (
             ("1h", self._newest + 60) if is_old else ("last 1h", max(now, self._newest + 1))
         )
-        cursor = here.key[0] if here is not None else end
+        cursor = selected.key[0] if selected is not None else end
         if 0 < cursor < end - PERIOD_SECONDS:
             is_inside = self._begin <= cursor < self._end
             self._title, end = "1h", self._end if is_inside else cursor + PERIOD_SECONDS / 2
@@ -70,8 +70,8 @@ class LogHistogram(Lines):
         while rates is not None and not rates.done and rates.read < MAX_PERIOD_BYTES:
             await reader.call(rates.step)
 
-    def paint(self, here: FileEntry | None, screen: Size) -> None:
-        """Paint the bars for a screen of that size; `here` is the line under the cursor."""
+    def paint(self, selected: FileEntry | None, screen: Size) -> None:
+        """Paint the bars for a screen of that size; `selected` is the line under the cursor."""
         border = present.frame_border(*screen)
         self.display, is_box = border > 0, border == present.BOX
         height = BAR_LINES if screen.height < WALL_LINES else 2 * BAR_LINES
@@ -89,7 +89,7 @@ class LogHistogram(Lines):
         legend: Line = (("errors", "warn"), (" all lines", "muted"))
         if self._rates.read >= MAX_PERIOD_BYTES:
             legend = (("? too many lines to count all", "unknown"),)
-        axis = axis_line(begin, end, here.key[0] if here is not None else None, number)
+        axis = axis_line(begin, end, selected.key[0] if selected is not None else None, number)
         self.show_frame(Frame(f"Lines, {self._title}", right=legend, bottom=axis))
 
 
@@ -100,8 +100,8 @@ def histogram_lines(parts: Sequence[LineRate], width: int, height: int) -> list[
     for row in range(height - 1, -1, -1):
         cells = [_cell(part, row, height, top) for part in parts]
         runs = [
-            ("".join(sign for sign, _ in some), look)
-            for look, some in groupby(cells, key=lambda cell: cell[1])
+            ("".join(sign for sign, _ in some), style)
+            for style, some in groupby(cells, key=lambda cell: cell[1])
         ]
         lines.append(present.cut_line(((" " * MARGIN_CELLS, ""), *runs), width))
     return lines
@@ -130,11 +130,11 @@ def small_histogram(parts: Sequence[LineRate], begin: float, end: float, width: 
         level = -(-part.lines * len(SPARKS) // top)
         cells.append((SPARKS[level - 1] if level else " ", "warn" if part.errors else "muted"))
     runs = [
-        ("".join(sign for sign, _ in some), look)
-        for look, some in groupby(cells, key=lambda cell: cell[1])
+        ("".join(sign for sign, _ in some), style)
+        for style, some in groupby(cells, key=lambda cell: cell[1])
     ]
-    ends = ((f" {_clock(begin)} ", "muted"), *runs, (f" {_clock(end)}", "muted"))
-    return present.join_ends(ends, (("lines ", "muted"), ("errors ", "warn")), width)
+    timed_bars = ((f" {_clock(begin)} ", "muted"), *runs, (f" {_clock(end)}", "muted"))
+    return present.join_ends(timed_bars, (("lines ", "muted"), ("errors ", "warn")), width)
 
 
 def axis_line(begin: float, end: float, cursor: float | None, width: int) -> str:

@@ -15,8 +15,8 @@ from tui.session.place_session import PlaceSession
 class LineTask:
     """The task of the line under the cursor, as the index has it."""
 
-    def __init__(self, live: PlaceSession) -> None:
-        self._live = live
+    def __init__(self, session: PlaceSession) -> None:
+        self._session = session
         self.id = ""
         """Its id; "" if the line names none."""
         self._task: Task | None = None
@@ -33,12 +33,12 @@ class LineTask:
 
     async def look_up(self) -> None:
         """Read the task from the index."""
-        wanted = self.id
+        asked_id = self.id
         try:
-            task = await self._live.inspector.queries.task(wanted)
+            task = await self._session.inspector.queries.task(asked_id)
         except Unavailable:
             return  # the place cannot be read: its header shows that
-        if wanted == self.id:
+        if asked_id == self.id:
             self._task, self._is_known = task, True
 
     @property
@@ -51,9 +51,9 @@ class LineTask:
         task = self._task
         if task is None:
             return ""
-        names = self._live.inspector.states
+        names = self._session.inspector.states
         parts = [safe_line(names.get(task.state, task.state.value))]
-        if runs := present.count_runs(task, self._live.place.max_attempts(task)):
+        if runs := present.count_runs(task, self._session.place.max_attempts(task)):
             parts.append(present.format_count(runs, "attempt"))
         if task.error and task.state is State.DEAD:
             parts.append(f"cluster {pattern_name(fold_error(task.error))}")

@@ -78,23 +78,25 @@ def entry_lines(entry: FileEntry, style: LogStyle, width: int) -> list[Line]:
     text = entry.line.text[:MAX_LINE_CHARS].expandtabs(8)
     cut = entry.hidden_bytes + len(entry.line.text) - len(entry.line.text[:MAX_LINE_CHARS])
     head = _head(entry, style, width)
-    look = "muted" if entry.rank <= DEBUG else ""
+    text_style = "muted" if entry.rank <= DEBUG else ""
     room = width - present.width_of(head)
     if not style.wrap or room < 20:
         if style.has_ids:
             text = _without_id(text)
         text = _with_error(safe_line(present.shorten_ids(text)), room)
         note = _cut_note(cut, entry.is_torn)
-        said: Line = ((text, look), (note, "muted")) if note else ((text, look),)
-        if note and present.width_of(said) > room:
-            said = present.join_ends(said[:1], said[1:], room)
-        return [_marked(present.cut_line((*head, *said), width), style.hits)]
+        runs: Line = ((text, text_style), (note, "muted")) if note else ((text, text_style),)
+        if note and present.width_of(runs) > room:
+            runs = present.join_ends(runs[:1], runs[1:], room)
+        return [_marked(present.cut_line((*head, *runs), width), style.hits)]
     text = safe_line(text)
     pieces = present.fold_text(text[: room * MAX_WRAPPED_LINES], room)
     more = len(text) - room * MAX_WRAPPED_LINES
     note = _cut_note(max(0, more) + cut, entry.is_torn)
     blank = (" " * present.width_of(head), "")
-    lines: list[Line] = [(*(head if n == 0 else (blank,)), (p, look)) for n, p in enumerate(pieces)]
+    lines: list[Line] = [
+        (*(head if n == 0 else (blank,)), (p, text_style)) for n, p in enumerate(pieces)
+    ]
     if note:
         lines.append((blank, (note.strip(), "muted")))
     return [_marked(present.cut_line(line, width), style.hits) for line in lines]
@@ -116,8 +118,8 @@ def _without_id(text: str) -> str:
 
 def _with_error(text: str, room: int) -> str:
     """A delivery line that does not fit, with its error first."""
-    head, found, error = text.partition(_ERROR_AT)
-    return text if not found or present.cells_of(text) <= room else f"{error}  {head}"
+    head, marker, error = text.partition(_ERROR_AT)
+    return text if not marker or present.cells_of(text) <= room else f"{error}  {head}"
 
 
 def _marked(line: Line, hits: Sequence[str]) -> Line:
@@ -126,12 +128,12 @@ def _marked(line: Line, hits: Sequence[str]) -> Line:
         return line
     pattern = re.compile("|".join(map(re.escape, hits)), re.IGNORECASE)
     runs: list[Run] = []
-    for text, look in line:
+    for text, style in line:
         at = 0
-        for found in pattern.finditer(text):
-            runs += [(text[at : found.start()], look), (found[0], HIT_STYLE)]
-            at = found.end()
-        runs.append((text[at:], look))
+        for match in pattern.finditer(text):
+            runs += [(text[at : match.start()], style), (match[0], HIT_STYLE)]
+            at = match.end()
+        runs.append((text[at:], style))
     return tuple(run for run in runs if run[0])
 
 
@@ -150,8 +152,10 @@ def _head(entry: FileEntry, style: LogStyle, width: int) -> Line:
         stamp = format_time(line.when, style.time_format, style.has_milliseconds)
         runs.append((stamp + gap, "muted"))
     level = safe_line(line.level)[:1].upper()
-    look = _LEVEL_LOOKS.get(level_rank(line.level), "ok" if line.level == "SUCCESS" else "muted")
-    runs.append(((level or " ") + gap, look if level else ""))
+    level_style = _LEVEL_LOOKS.get(
+        level_rank(line.level), "ok" if line.level == "SUCCESS" else "muted"
+    )
+    runs.append(((level or " ") + gap, level_style if level else ""))
     if style.sources:
         name = present.fit_text(log_name(line.source) if level else "", style.sources)
         runs.append((name + gap, "muted"))
@@ -196,8 +200,12 @@ def quiet_line(before: FileEntry, after: FileEntry, width: int) -> Line | None:
         return None
     amount = f"{apart:.0f}s" if apart < 2 * QUIET_SECONDS else present.format_duration(apart)
     margin = 3 if width >= WIDE_CELLS else 2
-    rest = width - margin - len(amount) - 16
-    rule: Line = (("─" * 8, "line"), (f" quiet {amount} ", "muted"), ("─" * max(0, rest), "line"))
+    rule_cells = width - margin - len(amount) - 16
+    rule: Line = (
+        ("─" * 8, "line"),
+        (f" quiet {amount} ", "muted"),
+        ("─" * max(0, rule_cells), "line"),
+    )
     return present.cut_line(((" " * margin, ""), *rule), width)
 
 
@@ -209,51 +217,51 @@ class LogStatus(NamedTuple):
     """New lines since it was paused."""
     level: int = DEBUG
     words: str = ""
-    kept: int = 0
+    matching: int = 0
     lines: int = 0
     counted: bool = False
     """True if all lines are counted."""
     wrap: bool = False
-    found: str = ""
+    search_text: str = ""
     """The search text."""
     uncounted_bytes: int = 0
     """Size of the logs in bytes if they are too large to count the lines."""
 
 
-def status_line(about: LogStatus, width: int) -> Line:
+def status_line(status: LogStatus, width: int) -> Line:
     """Status line: follow or paused, level, filter, search, number of hidden lines."""
     wide = width >= WIDE_CELLS
-    chip: Line = (((" FOLLOW ", "chip-accent") if about.following else (" PAUSED ", "chip-warn")),)
+    chip: Line = (((" FOLLOW ", "chip-accent") if status.following else (" PAUSED ", "chip-warn")),)
     parts: list[Line] = [((" ", ""), *chip)]
-    if about.new:
-        parts.append(((f"  {about.new:,} new", "strong"),))
-    level = LEVELS[about.level] + ("" if about.level == DEBUG else "+")
+    if status.new:
+        parts.append(((f"  {status.new:,} new", "strong"),))
+    level = LEVELS[status.level] + ("" if status.level == DEBUG else "+")
     parts.append((("   level ", "muted"), (level, "strong"), (" + -" if wide else "", "key")))
-    if about.words or wide:
+    if status.words or wide:
         name = (" filter ", "muted") if wide else (" ", "")
-        parts.append((("   &", "key"), name, (safe_line(about.words) or "none", "strong")))
-    if about.found:
+        parts.append((("   &", "key"), name, (safe_line(status.words) or "none", "strong")))
+    if status.search_text:
         name = (" search ", "muted") if wide else (" ", "")
-        parts.append((("   /", "key"), name, (safe_line(about.found), "strong")))
-    if about.wrap:
+        parts.append((("   /", "key"), name, (safe_line(status.search_text), "strong")))
+    if status.wrap:
         parts.append((("   w", "key"), (" wrap", "muted")))
     line = present.merge_runs(run for part in parts for run in part)
-    return present.join_ends(line, (*_counts(about), (" ", "")), width)
+    return present.join_ends(line, (*_counts(status), (" ", "")), width)
 
 
-def _counts(about: LogStatus) -> Line:
-    if about.uncounted_bytes:
-        return ((f"{about.uncounted_bytes >> 20:,} MiB, lines not counted", "muted"),)
-    if about.lines == about.kept:
-        lines = present.format_count(about.lines, "line")
-        return ((lines if about.counted else f"{about.lines:,} lines so far", "muted"),)
-    of = f" of {about.lines:,}{' lines' if about.counted else ' so far'}"
-    return ((f"{about.kept:,}", "strong"), (of, "muted"))
+def _counts(status: LogStatus) -> Line:
+    if status.uncounted_bytes:
+        return ((f"{status.uncounted_bytes >> 20:,} MiB, lines not counted", "muted"),)
+    if status.lines == status.matching:
+        lines = present.format_count(status.lines, "line")
+        return ((lines if status.counted else f"{status.lines:,} lines so far", "muted"),)
+    of = f" of {status.lines:,}{' lines' if status.counted else ' so far'}"
+    return ((f"{status.matching:,}", "strong"), (of, "muted"))
 
 
-def trouble_line(about: Mapping[str, str], width: int) -> Line:
+def trouble_line(troubles: Mapping[str, str], width: int) -> Line:
     """Logs that cannot be read, with the error and what helps; missing logs are no trouble."""
-    unread = {path: why for path, why in about.items() if why != NO_LOG_FILE}
+    unread = {path: why for path, why in troubles.items() if why != NO_LOG_FILE}
     if not unread:
         return ()
     text = f" ! {describe_troubles(unread)}; {_log_help(unread)}"
@@ -262,7 +270,7 @@ def trouble_line(about: Mapping[str, str], width: int) -> Line:
 
 def empty_lines(
     paths: Sequence[str],
-    about: LogStatus,
+    status: LogStatus,
     looking: bool,
     width: int,
     troubles: Mapping[str, str],
@@ -272,18 +280,18 @@ def empty_lines(
     `looking`: the search still runs; `troubles`: read errors by path.
     """
     if looking:
-        said = "loading ..."
+        text = "loading ..."
     elif not paths:
-        said = "this place has no log"
+        text = "this place has no log"
     elif all(path in troubles for path in paths):
         is_new = all(why == NO_LOG_FILE for why in troubles.values())
-        said = f"no {'log yet' if is_new else 'readable log'}: {describe_troubles(troubles)}"
-        said += f"; {_log_help(troubles)}"
-    elif about.lines or about.words or about.level:
-        said = "no matching lines (Esc clears, - lowers the level)"
+        text = f"no {'log yet' if is_new else 'readable log'}: {describe_troubles(troubles)}"
+        text += f"; {_log_help(troubles)}"
+    elif status.lines or status.words or status.level:
+        text = "no matching lines (Esc clears, - lowers the level)"
     else:
-        said = "nothing logged yet"
-    pieces = present.fold_text(said, max(20, width - 6))
+        text = "nothing logged yet"
+    pieces = present.fold_text(text, max(20, width - 6))
     return [(), *(present.cut_line(((f"   {piece}", "muted"),), width) for piece in pieces)]
 
 
@@ -309,8 +317,8 @@ MAX_ID_CANDIDATES = 12
 
 def possible_ids(text: str) -> tuple[str, ...]:
     """Words of a line that may be task ids, most likely first."""
-    found = [*labelled_ids(text), *_WORD.findall(text[:MAX_LINE_CHARS])]
-    return tuple(dict.fromkeys(found))[:MAX_ID_CANDIDATES]
+    candidates = [*labelled_ids(text), *_WORD.findall(text[:MAX_LINE_CHARS])]
+    return tuple(dict.fromkeys(candidates))[:MAX_ID_CANDIDATES]
 
 
 def labelled_ids(text: str) -> tuple[str, ...]:

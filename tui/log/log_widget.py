@@ -49,7 +49,7 @@ class LogLines(Painted, can_focus=True):
         return self._cursor
 
     @property
-    def here(self) -> FileEntry | None:
+    def selected_entry(self) -> FileEntry | None:
         """The entry under the cursor; None without entries."""
         return self.entries[self._cursor] if self.entries else None
 
@@ -150,9 +150,11 @@ class LogLines(Painted, can_focus=True):
         line, first = rows.rows[row], rows.first_row(self._cursor)
         if not first <= row <= rows.last_row(self._cursor):
             return line
-        (text, look), *rest = line
+        (text, style), *other_runs = line
         sign = CURSOR if row == first else " "
-        return present.cursor_line(((sign, "accent"), (text[1:], look), *rest), self.size.width)
+        return present.cursor_line(
+            ((sign, "accent"), (text[1:], style), *other_runs), self.size.width
+        )
 
 
 def scrolled_rows(before: Mapping[int, Line], now: Sequence[Line]) -> int:

@@ -100,22 +100,24 @@ class LogReader:
         self, mark: LogPosition, forward: bool = True, through: LineFilter | None = None
     ) -> LineScan:
         """A scan for the next pages of lines, or for the next line that matches `through`."""
-        wanted = (self.filter, READ_PAGES * self.page) if through is None else (through, 1)
-        return LineScan(self.book, mark, *wanted, forward, self.step_cells)
+        filter_and_count = (
+            (self.filter, READ_PAGES * self.page) if through is None else (through, 1)
+        )
+        return LineScan(self.book, mark, *filter_and_count, forward, self.step_cells)
 
     async def read_tail(self) -> None:
         """Show the last lines; the last one at the end of the page."""
         window, scan = LogWindow(self.book, self.filter), self.scan(END, forward=False)
 
         def first() -> LogPosition:
-            here = self.book.end_position()
+            end_position = self.book.end_position()
             scan.step()
-            return here
+            return end_position
 
-        here = await self.call(first)
+        end_position = await self.call(first)
 
         def take() -> None:
-            window.set_tail(scan, here)
+            window.set_tail(scan, end_position)
             self.window = window
             self._show(len(window.entries) - 1, LAST_ROW)
 
@@ -141,14 +143,16 @@ class LogReader:
         await self.run(before, take)
         take()
 
-    async def read_more(self, forward: bool, here: Callable[[], FileEntry | None]) -> None:
+    async def read_more(self, forward: bool, get_selected: Callable[[], FileEntry | None]) -> None:
         """Add lines at one end; `here` is the entry under the cursor."""
         window = self.window
         scan = self.scan(window.end if forward else window.start, forward)
         await self.run(scan)
-        kept = here()
+        selected = get_selected()
         window.add_more(scan, forward)
-        self._show(index_of(kept, window.entries, 0 if forward else len(window.entries) - 1), None)
+        self._show(
+            index_of(selected, window.entries, 0 if forward else len(window.entries) - 1), None
+        )
 
     async def append_new(self, is_wanted: Callable[[], bool]) -> bool:
         """Show new lines at the end, if this is still wanted then; False if there are too many."""

@@ -24,8 +24,8 @@ class LogScreen(FilteredLog):
 
     def __init__(
         self,
-        live: PlaceSession,
-        around: ConsoleContext,
+        session: PlaceSession,
+        context: ConsoleContext,
         *,
         find: str = "",
         at: float | None = None,
@@ -34,7 +34,7 @@ class LogScreen(FilteredLog):
         """`find` shows only lines that mention a task; `at` (epoch seconds UTC) starts at that
         time, on the first matching `line`.
         """
-        super().__init__(live, around, find)
+        super().__init__(session, context, find)
         self._at, self._line = at, line
         self.is_following = at is None
 
@@ -52,7 +52,7 @@ class LogScreen(FilteredLog):
     def without(self) -> tuple[str, ...]:
         """Hide the keys that have nothing to act on."""
         again = ("search_again(1)", "search_again(-1)")
-        if self.lines.here is not None:
+        if self.lines.selected_entry is not None:
             return () if self.searched[0] else again
         moves = ("open", "log", "search", *again, "next_error", "goto_time", "wrap", "stamps")
         has_filter = self.words or self.level
@@ -60,15 +60,15 @@ class LogScreen(FilteredLog):
 
     def copies(self) -> tuple[Copy, ...]:
         """The line under the cursor, and the task id in it."""
-        here = self.lines.here
-        if here is None:
+        selected = self.lines.selected_entry
+        if selected is None:
             return ()
-        text = safe_line(here.line.text)
-        when = view.format_time(here.line.when, view.LogTimeFormat.DATE)
-        found = view.labelled_ids(text)[:1]
+        text = safe_line(selected.line.text)
+        when = view.format_time(selected.line.when, view.LogTimeFormat.DATE)
+        ids = view.labelled_ids(text)[:1]
         return (
-            Copy("l", "line", f"{when} {here.line.level} {text}".strip()),
-            *(Copy("i", "id", id) for id in found),
+            Copy("l", "line", f"{when} {selected.line.level} {text}".strip()),
+            *(Copy("i", "id", id) for id in ids),
         )
 
     # Moving
@@ -90,11 +90,11 @@ class LogScreen(FilteredLog):
         self.pause()
         lines.move(how)
         self.paint_status()
-        left = len(lines.entries) - 1 - lines.cursor if forward else lines.cursor
+        remaining = len(lines.entries) - 1 - lines.cursor if forward else lines.cursor
         at_edge = window.at_end if forward else window.at_start
-        is_new = left == 0 and forward and at_edge and self.counter.news is not None
-        if not self.is_busy and (is_new or (left < lines.page and not at_edge)):
-            self.start_job(lambda: self.reader.read_more(forward, lambda: lines.here))
+        is_new = remaining == 0 and forward and at_edge and self.counter.news is not None
+        if not self.is_busy and (is_new or (remaining < lines.page and not at_edge)):
+            self.start_job(lambda: self.reader.read_more(forward, lambda: lines.selected_entry))
 
     def action_follow(self) -> None:
         """Follow the end, or pause."""
@@ -133,14 +133,14 @@ class LogScreen(FilteredLog):
         self._seek(not self.is_following, LineFilter(ERROR), "an error")
 
     def _seek(self, forward: bool, what: LineFilter, words: str, from_here: bool = False) -> None:
-        here = self.lines.here
-        if here is None:
+        selected = self.lines.selected_entry
+        if selected is None:
             self.say("no line to search from")
             return
         self.pause()
-        time_, file, at = here.key
+        time_, file, at = selected.key
         beyond = forward and not from_here
-        mark = LogPosition((time_, file, here.end_offset if beyond else at))
+        mark = LogPosition((time_, file, selected.end_offset if beyond else at))
         self.start_job(lambda: self._find_next(mark, forward, what, words))
 
     async def _find_next(
@@ -154,16 +154,16 @@ class LogScreen(FilteredLog):
             back = "below: N searches up" if forward else "above: n searches down"
             self.say(f"{words}: not found {back}")
             return
-        found = scan.found[0]
-        at = index_of(found, reader.window.entries, -1)
+        match = scan.found[0]
+        at = index_of(match, reader.window.entries, -1)
         if at >= 0:
             self.show_lines(at)
         else:
-            await reader.read_around(LogPosition(found.key), self.lines.page // 3)
+            await reader.read_around(LogPosition(match.key), self.lines.page // 3)
 
     def action_goto_time(self) -> None:
         """Prompt for a time to go to."""
-        now = self.around.clock()
+        now = self.context.clock()
 
         def wrong(text: str) -> str:
             try:
@@ -180,15 +180,15 @@ class LogScreen(FilteredLog):
 
     async def _to_time(self, when: float, line: str = "") -> None:
         self.pause()
-        found = await self.reader.find_time(when, line)
-        if found is None:
+        search = await self.reader.find_time(when, line)
+        if search is None:
             return
-        mark, is_line = found
+        mark, is_line = search
         await self.reader.read_around(mark, self.lines.page // 3)
-        here, text = self.lines.here, view.format_time(when, view.LogTimeFormat.DATE)
+        selected, text = self.lines.selected_entry, view.format_time(when, view.LogTimeFormat.DATE)
         if is_line:
             self.say("log line of this error", "")
-        elif here is None or here.key[0] < when:
+        elif selected is None or selected.key[0] < when:
             self.say(f"no line since {text}; last line before it")
         else:
             self.say(f"first line since {text}", "")

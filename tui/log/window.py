@@ -33,11 +33,11 @@ class LogWindow:
         fewer.start, fewer.end = self.start, self.end
         return fewer
 
-    def set_tail(self, scan: LineScan, here: LogPosition) -> None:
-        """Set the result of a scan from the end; `here` is the position of the end."""
+    def set_tail(self, scan: LineScan, end: LogPosition) -> None:
+        """Set the result of a scan from the end; `end` is the position of the end."""
         self.entries = scan.entries
         self.start, self.at_start = scan.reached, scan.exhausted
-        self.end, self.at_end = here, True
+        self.end, self.at_end = end, True
 
     def set_around(self, before: LineScan, after: LineScan) -> None:
         """Set the entries on both sides of a position."""
@@ -50,8 +50,8 @@ class LogWindow:
         part.
         """
         if forward:
-            kept = [entry for entry in self.entries if not entry.is_torn]
-            self.entries = [*kept, *scan.entries]
+            complete = [entry for entry in self.entries if not entry.is_torn]
+            self.entries = [*complete, *scan.entries]
             self.end, self.at_end = scan.reached, scan.exhausted
             dropped = self.entries[: -MAX_ENTRIES or None]
             self.entries = self.entries[-MAX_ENTRIES:]

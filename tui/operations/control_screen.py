@@ -88,7 +88,7 @@ class ControlScreen(ConfirmScreen):
 
     @work(exclusive=True, group="plan")
     async def _load_preview(self) -> None:
-        inspector, order = self._live.inspector, self._order
+        inspector, order = self._session.inspector, self._order
         self._foretold, self._unknown = None, ""
         try:
             if self._asks_target:
@@ -106,7 +106,7 @@ class ControlScreen(ConfirmScreen):
 
     def _why_outdated(self) -> str:
         """Why the plan is outdated; "" if it is not."""
-        now = self._live.inspector.controls.get(self._order.name)
+        now = self._session.inspector.controls.get(self._order.name)
         now = None if now is None else now.for_target(self._order.target)
         if now is None or (now.targets and self._order.target):
             return "the control no longer exists"
@@ -157,7 +157,7 @@ class ControlScreen(ConfirmScreen):
 
     def _equivalent_command(self) -> tuple[str, ...]:
         target, value = self._order.target, self._order.value
-        words = [*self._live.place.command, "control", self._order.name]
+        words = [*self._session.place.command, "control", self._order.name]
         words += ["--target", target] if target else []
         words += ["--value", value] if value else []
         words += ["--reason", self._reason] if self._reason else []
@@ -199,7 +199,7 @@ class ControlScreen(ConfirmScreen):
             return "still loading the effect"
         if not self._count:
             return "nothing to do: no effect"
-        if self._around.require_reason and not self._reason.strip():
+        if self._console_context.require_reason and not self._reason.strip():
             return "reason required: Tab"
         return ""
 
@@ -276,10 +276,10 @@ class ControlScreen(ConfirmScreen):
 
     @work(group="control")
     async def _run_control(self) -> None:
-        who, order = self._live.place.who, self._order._replace(amount=self._count)
+        who, order = self._session.place.who, self._order._replace(amount=self._count)
         intent = Intent(controls.CONTROL_VERB, who, self._reason, scope="the whole queue")
         try:
-            done = await self._live.inspector.actions.run_control(order, intent)
+            done = await self._session.inspector.actions.run_control(order, intent)
         except StoreError as error:
             self._doing, self._trouble = False, str(error)
             self.lay_out(self.size.width)

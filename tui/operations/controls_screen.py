@@ -37,26 +37,28 @@ class ControlsScreen(ListScreen):
 
     @property
     def _facts(self) -> WholeQueueFigures:
-        return self.live.readings.queue_figures
+        return self.session.readings.queue_figures
 
     @property
     def _here(self) -> ControlRow | None:
         """The control under the cursor, for its target."""
         key = self.query_one(Picker).key
-        rows = control_rows(self.live.inspector.controls)
+        rows = control_rows(self.session.inspector.controls)
         return next((row for row in rows if row.label == key), None)
 
     @property
     def _limit(self) -> BucketState | None:
         """The rate limit under the cursor."""
         key = self.query_one(Picker).key
-        return next((one for one in rate_limits(self.live) if view.BUCKET + one.name == key), None)
+        return next(
+            (one for one in rate_limits(self.session) if view.BUCKET + one.name == key), None
+        )
 
     def lay_out(self, width: int) -> None:
         """Paint the facts, the table of controls and the details."""
-        known = control_rows(self.live.inspector.controls)
+        known = control_rows(self.session.inspector.controls)
         head, listed = view.control_table(known, self.rows_width)
-        limits = view.limit_rows(rate_limits(self.live), self.around.clock(), self.rows_width)
+        limits = view.limit_rows(rate_limits(self.session), self.context.clock(), self.rows_width)
         rows = [Choice(name, line) for name, line in (*listed, *limits)]
         self.query_one(Picker).show_rows(rows, [head] if listed else [])
         width = self.text_width
@@ -71,11 +73,11 @@ class ControlsScreen(ListScreen):
         if here is not None:
             return view.detail_lines(here.label, here.control, width)
         if limit is not None:
-            return view.limit_lines(limit, self.around.clock(), width)
-        latest = self.live.inspector.latest
+            return view.limit_lines(limit, self.context.clock(), width)
+        latest = self.session.inspector.latest
         if latest.unavailable:
             return [((f" {safe_line(latest.unavailable)}", "error"),)]
-        known = bool(self.live.inspector.states)
+        known = bool(self.session.inspector.states)
         return [((f" {view.NO_CONTROLS if known else 'opening ...'}", "muted"),)]
 
     def action_move(self, how: str) -> None:
@@ -88,8 +90,8 @@ class ControlsScreen(ListScreen):
 
     def rows_frame(self) -> Frame:
         """The controls, and whether the queue is paused."""
-        found = self.live.inspector.controls
-        amount = len(control_rows(found)) + len(rate_limits(self.live))
+        found = self.session.inspector.controls
+        amount = len(control_rows(found)) + len(rate_limits(self.session))
         return Frame("Controls", "9", f"{amount:,}", view.pause_line(found))
 
     def text_frame(self) -> Frame:
@@ -110,7 +112,7 @@ class ControlsScreen(ListScreen):
         name, why = safe_line(here.label), here.control.refusal
         if why:
             return present.next_line("", f"refused: {safe_line(why)}", name, width)
-        if self.around.arming.read_only:
+        if self.context.arming.read_only:
             return present.next_line("", "read only: started with --read-only", name, width)
         return present.next_line("Enter", "plans the change", name, width)
 
@@ -118,19 +120,19 @@ class ControlsScreen(ListScreen):
 
     def without(self) -> set[str]:
         """Hide keys if the console is read only or there are no controls."""
-        if self.around.arming.read_only or not self.live.inspector.controls:
+        if self.context.arming.read_only or not self.session.inspector.controls:
             return {*CONTROL_KEYS, "open", "arm"}
         return set()
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Refused controls have grey hints."""
-        here, live = self._here, self.live
+        here, live = self._here, self.session
         refused = set(grey)
-        if here is None or control_refusal(live, self.around, here.name, here.target):
+        if here is None or control_refusal(live, self.context, here.name, here.target):
             refused.add("open")
-        if control_refusal(live, self.around, pause_control(live)):
+        if control_refusal(live, self.context, pause_control(live)):
             refused.add("pause_queue")
-        words = {"arm": keys.arm_hint(self.around.arming.is_armed)}
+        words = {"arm": keys.arm_hint(self.context.arming.is_armed)}
         hints = keys.hints_of(self.KIND, refused, self.without(), words)
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
@@ -141,11 +143,11 @@ class ControlsScreen(ListScreen):
             self.say(ROW_HAS_LEFT)
         else:
             aim = (here.name, here.target) if here else ("",)
-            show_control_plan(self, self.live, self.around, *aim)
+            show_control_plan(self, self.session, self.context, *aim)
 
     def action_pause_queue(self) -> None:
         """Open a plan to pause or resume the whole queue."""
-        show_control_plan(self, self.live, self.around, pause_control(self.live))
+        show_control_plan(self, self.session, self.context, pause_control(self.session))
 
     def copies(self) -> tuple[Copy, ...]:
         """Name, value, facts and command of the control under the cursor."""
@@ -154,7 +156,7 @@ class ControlsScreen(ListScreen):
             copies.append(Copy("n", "name", here.name))
             copies += [Copy("v", "value", here.control.now)] if here.control.now else []
             target = ("--target", here.target) if here.target else ()
-            words = (*self.live.place.command, "control", here.name, *target, "--dry-run")
+            words = (*self.session.place.command, "control", here.name, *target, "--dry-run")
             copies.append(Copy("c", "command", shlex.join(words)))
         text = "\n".join(f"{name}: {words}" for name, words in self._facts.rows)
         return (*copies, *((Copy("f", "facts", safe_line(text)),) if text else ()))

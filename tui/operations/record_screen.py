@@ -32,7 +32,7 @@ class RecordScreen(Page):
 
     def __init__(self, one: ListedOperation, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__()
-        self._one, self._live, self._around = one, live, around
+        self._one, self._session, self._console_context = one, live, around
         self._entries: tuple[Entry, ...] | str = "loading ..."
 
     def compose(self) -> ComposeResult:
@@ -49,13 +49,13 @@ class RecordScreen(Page):
 
     def _show_path(self) -> None:
         if self.is_paintable and self.is_current:
-            trail = (self._live.name, "operations", view.short_name(self._one.operation.op))
-            self.query_one(TopLine).update_line(self._around, trail)
+            trail = (self._session.name, "operations", view.short_name(self._one.operation.op))
+            self.query_one(TopLine).update_line(self._console_context, trail)
 
     @work(group="rows")
     async def _read(self) -> None:
         try:
-            self._entries = await self._live.inspector.history.entries(
+            self._entries = await self._session.inspector.history.entries(
                 self._one.operation, MAX_LISTED_ROWS
             )
         except StoreError as error:
@@ -81,28 +81,28 @@ class RecordScreen(Page):
     def _next_line(self) -> Line:
         operation, width = self._one.operation, self.size.width
         name = view.short_name(operation.op)
-        left, _ = view.undo_time_left(self._one, self._around.clock())
+        left, _ = view.undo_time_left(self._one, self._console_context.clock())
         if left == "-" or left.startswith("no") or "plan_undo" in self.without():
             return present.next_line("Esc", "goes back to the operations", name, width)
         return present.next_line("u", "plans the undo", name, width)
 
     def _lines(self, width: int) -> list[Line]:
         operation, entries = self._one.operation, self._entries
-        lines = view.detail_lines(self._one, self._around.clock(), width)
+        lines = view.detail_lines(self._one, self._console_context.clock(), width)
         lines += view.note_lines(operation, width)
         if isinstance(entries, str):
             return [*lines, BLANK_LINE, ((f" {safe_line(entries)}", "muted"),)]
-        states = self._live.inspector.states
+        states = self._session.inspector.states
         return [*lines, BLANK_LINE, *view.row_lines(entries, operation, states, width)]
 
     def without(self) -> set[str]:
         """Hide the undo plan if the console is read only."""
-        return {"plan_undo"} if self._around.arming.read_only else set()
+        return {"plan_undo"} if self._console_context.arming.read_only else set()
 
     @work(exclusive=True, group="plan")
     async def action_plan_undo(self) -> None:
         """Open a plan to undo it."""
-        await show_undo(self, self._live, self._around, self._one.operation)
+        await show_undo(self, self._session, self._console_context, self._one.operation)
 
     def copies(self) -> tuple[Copy, ...]:
         """Operation name, task ids, and the whole text."""

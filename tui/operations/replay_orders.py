@@ -43,7 +43,7 @@ class OrderScreen(ListScreen):
         self.paint()
 
     def _may_send_more(self, what: str) -> bool:
-        arming = self.around.arming
+        arming = self.context.arming
         if self.hasty:
             self.say(PASTED)
         elif arming.read_only:
@@ -91,7 +91,7 @@ class OrderScreen(ListScreen):
         if now is not None and now.stopped:
             self.say("already stopped")
         elif not holds or self._may_send_more("holding the rest"):
-            dead = safe_line(self.live.inspector.states.get(State.DEAD, "its state"))
+            dead = safe_line(self.session.inspector.states.get(State.DEAD, "its state"))
             what = "is held" if holds else f"stays in {dead}"
             rest = "the rest is unchanged" if now is None else f"the rest {what}"
             self._order("stop", f"stopped: {rest}")
@@ -117,7 +117,7 @@ class OrderScreen(ListScreen):
         try:
             await _pause_sending(self.work)
             with preparing(self, "the undo plan"):
-                operation = await self.live.history.operation(self.work.op)
+                operation = await self.session.history.operation(self.work.op)
         except StoreError as error:
             self.say(f"no plan: {error}")
             return
@@ -125,14 +125,14 @@ class OrderScreen(ListScreen):
             self.say("no longer in the journal")
             return
         paused = "paused; applying this plan stops it" * (self.work.ended is None)
-        await show_undo(self, self.live, self.around, operation, [paused] if paused else [])
+        await show_undo(self, self.session, self.context, operation, [paused] if paused else [])
 
     def action_clusters(self) -> None:
         """Open the error clusters of the DLQ, with the cursor on the one that stopped it."""
         progress = self.work.progress
         found = None if progress is None else _CLUSTER_MARK.search(progress.stopped)
         mark = found.group() if found else ""
-        self.go(Target(keys.CLUSTERS, place=self.live.number, state=State.DEAD, id=mark))
+        self.go(Target(keys.CLUSTERS, place=self.session.number, state=State.DEAD, id=mark))
 
     # Hints
 
@@ -161,7 +161,7 @@ class OrderScreen(ListScreen):
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the available orders; those that need ARMED are grey in OBSERVE."""
-        now, armed = self.work.progress, self.around.arming.is_armed
+        now, armed = self.work.progress, self.context.arming.is_armed
         stands = now is not None and now.phase in (Phase.PAUSED, Phase.ASKING)
         refused = {*grey, *(() if armed else ("faster", *(("pause",) if stands else ())))}
         words = {"arm": keys.arm_hint(armed)}

@@ -87,13 +87,13 @@ class ReplayScreen(OrderScreen):
 
     def trail(self) -> tuple[str, ...]:
         """The place and the operation."""
-        return (self.live.name, self.work.name)
+        return (self.session.name, self.work.name)
 
     # Painting
 
     @property
     def _view(self) -> view.OperationView:
-        return view.operation_view(self.work, self.live.inspector.states, self.around.clock())
+        return view.operation_view(self.work, self.session.inspector.states, self.context.clock())
 
     def lay_out(self, width: int) -> None:
         """Paint state, steps, results and the queue meanwhile."""
@@ -118,23 +118,23 @@ class ReplayScreen(OrderScreen):
             picker.select_key(tasks[0].key)
 
     def _flow(self, width: int, rows: int) -> list[Line]:
-        now, wide = self.around.clock(), rows >= view.GRAPH_ROWS
+        now, wide = self.context.clock(), rows >= view.GRAPH_ROWS
         steps = graph_steps(width) if wide else 2 * SPARKLINE_CELLS
-        series = self.live.flow.series(now, FLOW_SECONDS, steps)
+        series = self.session.flow.series(now, FLOW_SECONDS, steps)
         length = FLOW_SECONDS / steps
         before = steps - 1 - int(now // length - self.work.began // length)
-        waits = [kind.wait_p95 for kind in self.live.readings.kinds or ()]
+        waits = [kind.wait_p95 for kind in self.session.readings.kinds or ()]
         wait = max((seconds for seconds in waits if seconds is not None), default=None)
         if now - self.work.began < WAIT_BEFORE_SECONDS:
             self._wait_before = wait
-        latest = latest_flow(self.live, now)
+        latest = latest_flow(self.session, now)
         compared = wait, self._wait_before
         return view.flow_lines(series, max(0, before), width, rows, compared, latest)
 
     def show_frames(self) -> None:
         """Write the frames: who started it and when, how many results, and what comes next."""
         now, work = self._view, self.work
-        age = format_seconds(max(0.0, self.around.clock() - work.began))
+        age = format_seconds(max(0.0, self.context.clock() - work.began))
         who = safe_line(work.intent.who.name)
         started: Line = (
             (f"started {present.format_clock(work.began)} by {who}, {age} ago", "muted"),
@@ -147,7 +147,7 @@ class ReplayScreen(OrderScreen):
         self.query_one(Picker).show_frame(Frame("Results", "", amount, order))
         meanwhile = "while it runs" if work.ended is None else "while it ran"
         last: Line = (("last 10m", "muted"),)
-        frame = Frame(f"{safe_line(self.live.name)} {meanwhile}", right=last)
+        frame = Frame(f"{safe_line(self.session.name)} {meanwhile}", right=last)
         self.query_one("#flow", Lines).show_frame(frame)
 
     def default_message(self) -> Line:
@@ -171,7 +171,7 @@ class ReplayScreen(OrderScreen):
         if now.tasks and now.tasks[0].is_problem and now.tasks[0].result not in ("gone", "skipped"):
             others = "" if "clusters" in self.without() else "; c shows other clusters"
             return "Enter", f"shows the failed task{others}"
-        if work_hint := self.live.worker_hint(self.work.plan.verb):
+        if work_hint := self.session.worker_hint(self.work.plan.verb):
             return "", work_hint
         if self.work.ended is None:
             return "Esc", "leaves; it continues in the background"
@@ -189,7 +189,7 @@ class ReplayScreen(OrderScreen):
     def action_open(self) -> None:
         """Open the task of the result under the cursor."""
         if ident := self.selected_key:
-            self.go(Target(keys.TASK, place=self.live.number, id=ident))
+            self.go(Target(keys.TASK, place=self.session.number, id=ident))
         else:
             self.say(self.no_row_reason("no results yet"))
 

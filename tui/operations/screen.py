@@ -61,7 +61,7 @@ class OperationsScreen(ListScreen):
         while True:
             if self.is_current:
                 try:
-                    await self.live.history.refresh(always=always)
+                    await self.session.history.refresh(always=always)
                 except Unavailable:
                     return  # closed: the console is being left
                 always = False
@@ -78,8 +78,8 @@ class OperationsScreen(ListScreen):
 
     def lay_out(self, width: int) -> None:
         """One row per operation, and details of the one under the cursor."""
-        now = self.around.clock()
-        history = self.live.history
+        now = self.context.clock()
+        history = self.session.history
         listed = view.list_operations(history.operations, history.half_moved)
         # Those that need a decision come first.
         self._listed = tuple(sorted(listed, key=lambda one: not view.needs_decision(one.operation)))
@@ -96,8 +96,8 @@ class OperationsScreen(ListScreen):
         )
 
     def _empty_lines(self) -> list[Line]:
-        history = self.live.history
-        if self.live.place.journal is None:
+        history = self.session.history
+        if self.session.place.journal is None:
             words = "this place has no journal"
         elif history.error:
             words = f"journal not readable: {safe_line(history.error)}"
@@ -118,7 +118,7 @@ class OperationsScreen(ListScreen):
 
     def default_message(self) -> Line:
         """Journal errors; otherwise the next step."""
-        history, here, width = self.live.history, self.here, self.size.width
+        history, here, width = self.session.history, self.here, self.size.width
         if history.error and history.operations:
             return ((f" ! {safe_line(history.error)}", "error"),)
         if here is None:
@@ -133,7 +133,7 @@ class OperationsScreen(ListScreen):
             return present.next_line("R", f"resumes the other {left}; D abandons", name, width)
         if operation.is_running or undo_plans.why_no_undo(operation):
             return present.next_line("Enter", "shows every task of it", name, width)
-        left, _ = view.undo_time_left(here, self.around.clock())
+        left, _ = view.undo_time_left(here, self.context.clock())
         if left == "-" or left.startswith("no"):
             return present.next_line("Enter", "shows every task of it", name, width)
         return present.next_line("u", "plans the undo; Enter shows every task", name, width)
@@ -150,14 +150,14 @@ class OperationsScreen(ListScreen):
             refused.add("plan_undo")
         if here is None or not here.suspended:
             refused.add("suspend")
-        words = {"arm": keys.arm_hint(self.around.arming.is_armed)}
+        words = {"arm": keys.arm_hint(self.context.arming.is_armed)}
         hints = keys.hints_of(self.KIND, refused, self.without(), words)
         hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # actions first
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
     def without(self) -> set[str]:
         """Hide the keys that write if the console is read only, or if nothing is listed."""
-        is_hidden = self.around.arming.read_only or not self._listed
+        is_hidden = self.context.arming.read_only or not self._listed
         hidden = {"plan_undo", "go_on", "drop", "arm", "suspend"} if is_hidden else set()
         return hidden if any(one.suspended for one in self._listed) else {*hidden, "suspend"}
 
@@ -173,11 +173,11 @@ class OperationsScreen(ListScreen):
         from tui.operations.running_screen import ReplayScreen
 
         op = here.operation.op
-        ours = next((work for work in self.live.operations if work.op == op), None)
+        ours = next((work for work in self.session.operations if work.op == op), None)
         if ours is not None:
-            self.app.push_screen(ReplayScreen(ours, self.live, self.around))
+            self.app.push_screen(ReplayScreen(ours, self.session, self.context))
         else:
-            self.app.push_screen(RecordScreen(here, self.live, self.around))
+            self.app.push_screen(RecordScreen(here, self.session, self.context))
 
     def action_plan_undo(self) -> None:
         """Open a plan to undo it."""
@@ -208,7 +208,7 @@ class OperationsScreen(ListScreen):
         interrupted one.
         """
         here = self.here
-        if self.around.arming.read_only:
+        if self.context.arming.read_only:
             self.say("read only: started with --read-only")
         elif self.hasty:
             self.say(PASTED)
@@ -221,13 +221,13 @@ class OperationsScreen(ListScreen):
 
     @work(exclusive=True, group="plan")
     async def _show(self, show: Show, listed: Operation, verb: str) -> None:
-        ours = (one for one in self.live.operations if one.op == listed.op)
+        ours = (one for one in self.session.operations if one.op == listed.op)
         if any(one.ended is None for one in ours):
             self.say("running: Enter shows it, u there undoes")
             return
         try:
             with preparing(self, undo_plans.plan_words(verb, listed)):
-                operation = await self.live.history.operation(listed.op)
+                operation = await self.session.history.operation(listed.op)
         except Unavailable as error:
             self.say(f"no plan: {error}")
             return
@@ -236,7 +236,7 @@ class OperationsScreen(ListScreen):
         elif operation.is_running:
             self.say("another process is running it: undo is possible afterwards")
         else:
-            await show(self, self.live, self.around, operation)
+            await show(self, self.session, self.context, operation)
 
     def plan_closed(self, _: None) -> None:
         """Read the journal again after a plan was closed."""
@@ -249,7 +249,7 @@ class OperationsScreen(ListScreen):
     @work(exclusive=True, group="reread")
     async def _read_again(self, words: str) -> None:
         try:
-            await self.live.history.refresh(always=True)
+            await self.session.history.refresh(always=True)
         except Unavailable:
             return  # closed: the console is being left
         if words:
@@ -261,14 +261,14 @@ class OperationsScreen(ListScreen):
         here = self.here
         if here is None:
             return ()
-        lines = view.detail_lines(here, self.around.clock(), 100)
+        lines = view.detail_lines(here, self.context.clock(), 100)
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
         return Copy("o", "operation", here.operation.op), Copy("t", "text", text)
 
 
 def _show_way_back(face: OperationsScreen) -> None:
     """Open the plan to set back the transport or destination that an operation switched."""
-    here, place, read_only = face.here, face.live.place, face.around.arming.read_only
+    here, place, read_only = face.here, face.session.place, face.context.arming.read_only
     if here is None:
         face.say(face.no_row_reason("no operation here"))
         return
@@ -337,9 +337,9 @@ class AbandonScreen(ConfirmScreen):
 
     @work(group="drop")
     async def _drop(self) -> None:
-        who = self._live.place.who.name
+        who = self._session.place.who.name
         try:
-            await self._live.inspector.history.abandon_operation(
+            await self._session.inspector.history.abandon_operation(
                 self._operation, f"abandoned by {who}"
             )
         except StoreError as error:

@@ -74,7 +74,7 @@ class WorkerScreen(ConfirmScreen):
 
     def _pid_to_end(self) -> int | None:
         """The stuck lock holder that a started worker signals; None if missing."""
-        lock = self._live.readings.lock
+        lock = self._session.readings.lock
         if self.pid is not None or lock is None or lock.verdict is not Verdict.STUCK:
             return None
         return None if lock.signal_refusal else lock.pid
@@ -83,9 +83,9 @@ class WorkerScreen(ConfirmScreen):
         """Refuse if worker or stuck holder changed, the plan was confirmed or a worker runs."""
         if self.is_confirmed:
             return "already running"
-        if self._live.worker.pid != self.pid:
+        if self._session.worker.pid != self.pid:
             return "the worker changed: Esc, then W again"
-        lock = self._live.readings.lock
+        lock = self._session.readings.lock
         if self.pid is None and lock is not None and lock.verdict is Verdict.HELD:
             holder = "" if lock.pid is None else f" by PID {lock.pid}"
             return f"nothing to start: the lock is held{holder}"
@@ -108,13 +108,13 @@ class WorkerScreen(ConfirmScreen):
         prompt = f"type the PID {self._ended_pid} to {verb}"
         ask: Line = ((f" {settled}", "warn"),) if settled else self.confirm_prompt(prompt, verb)
         self.show((), text, ask)
-        name = safe_line(self._live.name)
+        name = safe_line(self._session.name)
         self.show_title(((verb + ends, "title"), (f" {name}", "strong")), name)
         words_ = {"arm": keys.arm_hint(self._arming.is_armed), "yes": verb}
         self.show_hints(self.disabled_actions(), self.without(), words_)
 
     def _start_words(self) -> list[str]:
-        live, lock = self._live, self._live.readings.lock
+        live, lock = self._session, self._session.readings.lock
         waiting = live.inspector.latest.counts.get(State.PENDING, 0)
         words = [
             f"runs: {safe_line(shlex.join(live.place.worker_command))}",

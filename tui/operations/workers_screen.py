@@ -73,7 +73,7 @@ class WorkersScreen(ListScreen):
 
     def lay_out(self, width: int) -> None:
         """The rows, the worker under the cursor, and the kinds."""
-        now = self.around.clock()
+        now = self.context.clock()
         rows = all_worker_rows(self._lives, now)
         self._rows = view.keyed_rows(rows)
         self._has_destinations |= any(row.destination for row in rows)
@@ -84,7 +84,7 @@ class WorkersScreen(ListScreen):
         picker = self.query_one(Picker)
         picker.show_rows(choices, [head])
         if not self._has_moved and rows:
-            own = f"{self.live.number}.1"
+            own = f"{self.session.number}.1"
             picker.select_key(choices[0].key if rows[0].is_stuck else own)
         here = self._here
         text = self.query_one(LongText)
@@ -132,7 +132,7 @@ class WorkersScreen(ListScreen):
 
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""
-        hidden = {"worker", "unlock", "arm"} if self.around.arming.read_only else set()
+        hidden = {"worker", "unlock", "arm"} if self.context.arming.read_only else set()
         has_lock = any(live.place.lock is not None for live in self._lives)
         return {*super().without(), *hidden, *([] if has_lock else ["unlock"])}
 
@@ -148,7 +148,7 @@ class WorkersScreen(ListScreen):
         """Open the lock screen of the place."""
         if (here := self._here) is None:
             self.say(self.no_row_reason("no worker here"))
-        elif refusal := here[1].place.why_no_unlock(self.around.arming.read_only):
+        elif refusal := here[1].place.why_no_unlock(self.context.arming.read_only):
             self.say(refusal)
         else:
             self.go(Target(keys.LOCK, place=here[1].number))
@@ -158,7 +158,7 @@ class WorkersScreen(ListScreen):
         if (here := self._here) is None:
             self.say(self.no_row_reason("no place here"))
         else:
-            show_worker_plan(self, here[1], self.around)
+            show_worker_plan(self, here[1], self.context)
 
     def copies(self) -> tuple[Copy, ...]:
         """Task, PID and place of the row, and the command that prints all rows."""

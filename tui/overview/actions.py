@@ -39,7 +39,7 @@ class OverviewLinks(FocusedPanes):
         cursor yet, and if it `needs_row`, for a row that has left.
         """
         why = ROW_HAS_LEFT if needs_row and self._pane_set.has_left(self._pane) else ""
-        if 0 <= self.around.clock() - self._place_changed_at < SEEN_SECONDS:
+        if 0 <= self.context.clock() - self._place_changed_at < SEEN_SECONDS:
             why = why or f"{self._here.name} came under the cursor: press again"
         self._place_changed_at = float("-inf")
         if why:
@@ -75,7 +75,7 @@ class OverviewLinks(FocusedPanes):
         if self._refuses(needs_row=False):
             return
         live = self._place_to_unlock
-        if refusal := live.place.why_no_unlock(self.around.arming.read_only):
+        if refusal := live.place.why_no_unlock(self.context.arming.read_only):
             self.say(refusal)
         else:
             self.go(Target(keys.LOCK, place=live.number))
@@ -109,14 +109,14 @@ class OverviewLinks(FocusedPanes):
 
     def can_start_worker(self, live: PlaceSession) -> bool:
         """True if a worker of a place can be started from here."""
-        return bool(live.place.worker_command) and not self.around.arming.read_only
+        return bool(live.place.worker_command) and not self.context.arming.read_only
 
     def action_worker(self) -> None:
         """Open the plan to start a worker of the place, or to stop the one started here."""
         if self._frozen is not None:
             self.say(f"frozen at {present.format_clock(self._frozen.at)}: p goes live, then W")
         elif not self._refuses(needs_row=False):
-            show_worker_plan(self, self._here, self.around)
+            show_worker_plan(self, self._here, self.context)
 
 
 class OverviewActions(OverviewLinks):
@@ -150,7 +150,7 @@ class OverviewActions(OverviewLinks):
 
     def action_arm(self) -> None:
         """Arm or disarm."""
-        self.say(self.around.arming.toggle())
+        self.say(self.context.arming.toggle())
         self.paint()
 
     def action_graph_range(self) -> None:
@@ -213,7 +213,7 @@ class OverviewActions(OverviewLinks):
         """Export: one row per place."""
         from tui.format.export import ExportTable
 
-        now, real = self._shown_at, self.around.clock()
+        now, real = self._shown_at, self.context.clock()
         there = [self._snapshot_of(live, view.SPARKLINE_CELLS) for live in self._lives]
         values = [view.place_values(moment.queue, now) for moment in there]
         if self._frozen is not None:

@@ -77,7 +77,7 @@ class FreezableScreen(ListScreen):
         """A place now, as held since the freeze, or as recorded."""
         frozen = self._frozen
         if frozen is None:
-            return self._live_snapshots.of(live, self.around.clock(), cells)
+            return self._live_snapshots.of(live, self.context.clock(), cells)
         tape = frozen.histories[live.number]
         held = self._held.get(live.number)
         if held is not None and not self._is_past:
@@ -106,7 +106,7 @@ class FreezableScreen(ListScreen):
     @property
     def _shown_at(self) -> float:
         """The time shown, in epoch seconds UTC."""
-        return self.around.clock() if self._frozen is None else self._frozen.at
+        return self.context.clock() if self._frozen is None else self._frozen.at
 
     @property
     def _at_words(self) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ class FreezableScreen(ListScreen):
             n.number: RecordedHistory((), n.place.name, n.sample()._replace(by=""))
             for n in self._lives
         }
-        now = self.around.clock()
+        now = self.context.clock()
         self._frozen = FrozenTime(now, now, tapes)
         self.paint()
         self._load_recordings(self._frozen)

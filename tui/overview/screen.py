@@ -72,7 +72,7 @@ class SteadyOverview(OverviewActions):
     def _tick(self) -> None:
         if not (self.is_current and self._composed and self.is_paintable):
             return
-        if self.around.skips_repaint():
+        if self.context.skips_repaint():
             return
         now, values = asyncio.get_running_loop().time(), self._steady_values()
         if values is None or values != self._painted_values or now >= self._paint_due:
@@ -99,7 +99,7 @@ class SteadyOverview(OverviewActions):
 
     def _paint_ends(self) -> None:
         """Paint the lines above and below the panes."""
-        around = self.around
+        around = self.context
         if (frozen := self._frozen) is not None:
             chip: Line = ((f" FROZEN {present.format_clock(frozen.at)} ", "chip-accent"),)
             totals = snapshot.totals(self._seen)
@@ -178,7 +178,7 @@ class OverviewScreen(SteadyOverview):
         before = self._here
         self.lay_out(self.size.width)
         if self._here is not before:
-            self._place_changed_at = self.around.clock()
+            self._place_changed_at = self.context.clock()
         self._paint_ends()
 
     def on_resize(self) -> None:
@@ -317,7 +317,7 @@ class OverviewScreen(SteadyOverview):
         self._alert_list.show_frame(Frame("Alerts", amount=count), focused=self._pane == ALERTS)
         if self._frozen is not None:
             frozen, here = self._frozen, self._seen[self._here.number - 1]
-            now = self.around.clock()
+            now = self.context.clock()
             self._alert_list.set_frame(snapshot.freeze_notice(frozen.at, now, here, width - 4))
 
     def _show_ages(self, width: int) -> None:
@@ -333,7 +333,7 @@ class OverviewScreen(SteadyOverview):
             why = "cannot be read" if unavailable else "counting ..."
             part.show_ages(None, ((f"   {why}", "muted"),))
             return
-        age = self.around.clock() - read.when
+        age = self.context.clock() - read.when
         is_old = self._frozen is None and read.generation != live.inspector.latest.generation
         right = ages_right(age if is_old and age >= SHOW_AGE_SECONDS else None)
         part.show_frame(Frame(age_title(live, read), right=right), focused=focused)
@@ -360,12 +360,12 @@ class OverviewScreen(SteadyOverview):
         shown = (each for each in self._seen if each.queue.number == self._here.number)
         moment = next(shown, None) or self._snapshot_of(self._here, view.SPARKLINE_CELLS)
         can_start = self.can_start_worker(self._here)
-        about = (moment, self._here, self.around.clock(), self.size.width)
+        about = (moment, self._here, self.context.clock(), self.size.width)
         return place_message(*about, is_live=live, can_start=can_start)
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the available keys."""
-        words = {"arm": keys.arm_hint(self.around.arming.is_armed)}
+        words = {"arm": keys.arm_hint(self.context.arming.is_armed)}
         if self._frozen is not None:
             grey, words = {*grey, *LIVE_ONLY_ACTIONS}, {**words, "freeze": "live"}
         hints = keys.hints_of(self.KIND, grey, self.without(), words)
@@ -374,7 +374,7 @@ class OverviewScreen(SteadyOverview):
 
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""
-        without = {"arm", "unlock", "worker"} if self.around.arming.read_only else set()
+        without = {"arm", "unlock", "worker"} if self.context.arming.read_only else set()
         without |= {"unlock"} if all(live.place.has_leases for live in self._lives) else set()
         return (
             without

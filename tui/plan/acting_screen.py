@@ -53,14 +53,14 @@ class PlanningScreen(BaseScreen):
     them.
     """
 
-    live: PlaceSession
-    around: ConsoleContext
+    session: PlaceSession
+    context: ConsoleContext
 
     def without(self) -> set[str]:
         """Hide the verbs that the store has for no state, and if the console was started with
         --read-only all keys that write."""
-        if not self.around.arming.read_only:
-            return planning.absent_verbs(self.live.inspector.edges)
+        if not self.context.arming.read_only:
+            return planning.absent_verbs(self.session.inspector.edges)
         return {key.action for key in keys.verb_keys()} | {"arm", "note"}
 
     def requested_verb(self, verb: str) -> VerbRequest | str:
@@ -83,7 +83,7 @@ class PlanningScreen(BaseScreen):
 
     def _edit(self, asked: VerbRequest) -> None:
         state, task = asked.query.state, self.selected_task()
-        edge = self.live.inspector.edges.get((state, state), Edge())
+        edge = self.session.inspector.edges.get((state, state), Edge())
         if task is not None and "data" in edge.fields:
             self._edit_data(asked, edge, task)
         else:
@@ -91,13 +91,13 @@ class PlanningScreen(BaseScreen):
 
     @work(group="plan", exclusive=True)
     async def _edit_data(self, asked: VerbRequest, edge: Edge, task: Task) -> None:
-        reading = self.live.inspector.actions.read(task, DATA_PART)
+        reading = self.session.inspector.actions.read(task, DATA_PART)
         data = await planning.prepare(self, "the form", reading)
         if data is None:
             return
         try:
             text = data.decode()
-            why = edge.value_problem("data", text, self.around.clock())
+            why = edge.value_problem("data", text, self.context.clock())
         except UnicodeDecodeError:
             text, why = "", "data: no UTF-8"
         edited = task if why else task._replace(data=text)
@@ -112,13 +112,13 @@ class PlanningScreen(BaseScreen):
             if values:
                 self._show_plan(asked._replace(values=values))
 
-        self.app.push_screen(EditScreen(task, edge, self.around.clock, no_data), take)
+        self.app.push_screen(EditScreen(task, edge, self.context.clock, no_data), take)
 
     @work(group="plan", exclusive=True)
     async def _show_plan(self, asked: VerbRequest) -> None:
         from tui.plan.screen import show_plan
 
-        await show_plan(self, self.live, self.around, asked, self.plan_applied)
+        await show_plan(self, self.session, self.context, asked, self.plan_applied)
 
     def plan_applied(self, report: Report) -> None:
         """Report the result of an applied plan in the message line."""
@@ -133,28 +133,28 @@ class PlanningScreen(BaseScreen):
         """Prompt for a note on the selected task."""
         from tui.plan import note_prompt
 
-        note_prompt.prompt_for_note(self, self.live, self.around, self.selected_task())
+        note_prompt.prompt_for_note(self, self.session, self.context, self.selected_task())
 
     def verb_refusal(self, verb: str, state: State | None, task: Task | None = None) -> str:
         """Why a verb is not available for tasks in a state, or for one `task`; "" if it is."""
-        if self.around.arming.read_only:
+        if self.context.arming.read_only:
             return READ_ONLY
-        latest = self.live.inspector.latest
+        latest = self.session.inspector.latest
         if state is None or latest.unavailable:
             return "place unavailable"
-        inspector = self.live.inspector
+        inspector = self.session.inspector
         verb = planning.verb_in_state(verb, state, inspector.edges)
         reason = verb_refusal(inspector.edges, verb, state, inspector.states.get(state, ""))
         if reason is None and state is not None:
-            reason = planning.why_not_now(self.live, {state}) or None
+            reason = planning.why_not_now(self.session, {state}) or None
         if reason is None and task is not None:
-            now = self.around.clock()
+            now = self.context.clock()
             reason = bar_reason(inspector.edges, verb, task, now=now) or None
         return "" if reason is None else f"{verb}: {reason}"
 
     def refusals(self) -> Mapping[str, str]:
         """The verbs that the store has for the state of the selected tasks, but refuses now."""
-        task, edges = self.selected_task(), self.live.inspector.edges
+        task, edges = self.selected_task(), self.session.inspector.edges
         state = self.selected_state
         elsewhere = planning.verbs_elsewhere(edges, state) | self.without()
         offered = [key for key in keys.keys_on(self.KIND, elsewhere) if key.verb]
@@ -169,7 +169,7 @@ class PlanningScreen(BaseScreen):
 
     def other_verbs(self, state: State | None, task: Task | None = None) -> str:
         """The next step after a verb was refused: the first ones that are not; "" without any."""
-        edges = self.live.inspector.edges
+        edges = self.session.inspector.edges
         offered = (
             f"{key.shown} {planning.verb_in_state(key.verb, state, edges)}"
             for key in keys.keys_on(self.KIND)

@@ -23,7 +23,7 @@ class PaceScreen(SizedModalScreen[ReplayPace | None]):
     def __init__(self, pace: ReplayPace, amount: int, live: PlaceSession) -> None:
         """`amount` is the number of tasks to replay."""
         super().__init__()
-        self._pace, self._amount, self._live = pace, amount, live
+        self._pace, self._amount, self._session = pace, amount, live
         self._form = view.form_from_pace(pace)
         # Read once: the set of workers is not refreshed while the form is open.
         self._working = find_worker(
@@ -45,7 +45,7 @@ class PaceScreen(SizedModalScreen[ReplayPace | None]):
         if not wrong:
             pace = view.pace_from_form(self._form, self._pace)
             sentences = estimate.estimate_replay(self._amount, pace, self._working).sentences
-        form = view.form_lines(self._form, sentences, self._live.inspector.states, width)
+        form = view.form_lines(self._form, sentences, self._session.inspector.states, width)
         hints = present.hint_lines(keys.hints_of(keys.PACE), width, 1)
         # The error takes as many lines as the forecast, so that nothing jumps.
         said = [((f" {wrong}", "warn"),)] if wrong else []

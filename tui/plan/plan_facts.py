@@ -62,7 +62,7 @@ class PlanFacts:
         """The checked errors of the tasks by their marks."""
         self.is_closed = False
         """True once the plan is applied: nothing is read any more."""
-        self._live = live
+        self._session = live
         self._amount = NOT_COUNTED
         self._is_recount_wanted = asyncio.Event()
         self._has_read = False
@@ -92,7 +92,7 @@ class PlanFacts:
         generation, loop = self.plan.generation, asyncio.get_running_loop()
         while not self.is_closed:
             self._is_recount_wanted.clear()
-            latest, began = self._live.inspector.latest, loop.time()
+            latest, began = self._session.inspector.latest, loop.time()
             try:
                 if self.counts is None:
                     if await self._count_large():
@@ -100,7 +100,7 @@ class PlanFacts:
                     changed()
                 if latest.generation != generation:
                     generation = latest.generation
-                    drift = await self._live.inspector.queries.changed_rows(self.plan)
+                    drift = await self._session.inspector.queries.changed_rows(self.plan)
                     if not self.is_closed and await self._take_drift(drift):
                         amount_changed()
             except Unavailable as error:  # or closed: the console is being left
@@ -109,7 +109,7 @@ class PlanFacts:
                 return
             if not self._has_read:
                 await self._read_tasks(changed)
-            self._pace_facts = pace_facts(self._live, self.plan, self.pace, self.amount)
+            self._pace_facts = pace_facts(self._session, self.plan, self.pace, self.amount)
             changed()
             pause = max(DRIFT_CHECK_SECONDS, DRIFT_COST_FACTOR * (loop.time() - began))
             with suppress(TimeoutError):
@@ -120,7 +120,7 @@ class PlanFacts:
         # A barred task was excluded from the start and shows its reason.
         out = {row.id for row, _ in drift if row.barred}
         words: dict[str, str] = {
-            state: f"{word} now" for state, word in self._live.inspector.states.items()
+            state: f"{word} now" for state, word in self._session.inspector.states.items()
         }
         known = {row.id: words.get(how, how) for row, how in drift if row.id not in out}
         if known == self.drift and self.counts is not None:
@@ -137,10 +137,10 @@ class PlanFacts:
             self.counts = None
             self._is_recount_wanted.set()
             return True
-        return self._take(count_plan(self.plan, self._live.inspector.edges, self.drift))
+        return self._take(count_plan(self.plan, self._session.inspector.edges, self.drift))
 
     async def _count_large(self) -> bool:
-        plan, edges = self.plan, self._live.inspector.edges
+        plan, edges = self.plan, self._session.inspector.edges
         counts = await asyncio.to_thread(count_plan, plan, edges, self.drift)
         return plan is self.plan and self._take(counts)
 
@@ -163,9 +163,9 @@ class PlanFacts:
                 loop.call_soon_threadsafe(partial(take, PlanSize(size, amount)))
             return not self.is_closed
 
-        actions = self._live.inspector.actions
+        actions = self._session.inspector.actions
         try:
-            if self.plan.verb == "purge" and self._live.place.trash is not None:
+            if self.plan.verb == "purge" and self._session.place.trash is not None:
                 self._in_trash = await actions.trash_bytes()
             await actions.measure_tasks(self.plan, report)
         except StoreError as error:
@@ -181,14 +181,14 @@ class PlanFacts:
             return {id: task for id in ids if (task := reader.task(id)) is not None}
 
         try:
-            self.tasks = await self._live.inspector.tallies.ask(("plan", ids), read, {})
+            self.tasks = await self._session.inspector.tallies.ask(("plan", ids), read, {})
         except Unavailable:
             return  # closed: the console is being left
         changed()
 
     async def _check_recurrence(self, query: Query, changed: Callable[[], None]) -> None:
         try:
-            found = await check_clusters(self._live, query)
+            found = await check_clusters(self._session, query)
         except Unavailable:
             return  # closed: the console is being left
         self.clusters = {one.cluster.mark: one for one in found}
@@ -221,10 +221,10 @@ class PlanFacts:
         self, scope: str, reason: str, now: float, follows: str = "", shown_reason: str = ""
     ) -> PlanView:
         """Everything that the text of the plan needs; `shown_reason`: of no plan too."""
-        inspector, counts = self._live.inspector, self.counts
+        inspector, counts = self._session.inspector, self.counts
         command = ""
         if counts is not None:
-            command = equivalent_command(counts, self._live, reason, self.pace, follows)
+            command = equivalent_command(counts, self._session, reason, self.pace, follows)
         still, paced = self.still_failing(), self._pace_facts
         if self.pace is not None and paced:
             (name, words), *more = paced
@@ -246,7 +246,7 @@ class PlanFacts:
 
     def _trash_facts(self) -> list[Run]:
         """Trash usage after a purge, and its retention."""
-        trash, now = self._live.place.trash, self._in_trash
+        trash, now = self._session.place.trash, self._in_trash
         if trash is None or now is None or self.size is None:
             return []
         more = self.size.bytes
@@ -270,4 +270,4 @@ def last_failure(facts: PlanFacts) -> float | None:
 
 def source_name(facts: PlanFacts) -> str:
     """Where tasks that are not sent stay."""
-    return present.states_name(facts.plan.states, facts._live.inspector.states)
+    return present.states_name(facts.plan.states, facts._session.inspector.states)

@@ -60,9 +60,9 @@ class PlanOptions(ConfirmScreen):
             return "still counting"
         if not self.facts.amount:
             return "nothing to apply"
-        if self._around.require_reason and not self._reason:
+        if self._console_context.require_reason and not self._reason:
             return "reason required: Tab"
-        return why_not_now(self._live, self.facts.counts.states)
+        return why_not_now(self._session, self.facts.counts.states)
 
     def describe(self) -> PlanWords:
         """The words around the plan; tasks that ran cannot be undone."""
@@ -110,13 +110,13 @@ class PlanOptions(ConfirmScreen):
             return
 
         def take(pace: ReplayPace | None) -> None:
-            if wrong := rest_problem(pace, facts.plan.states, self._live.inspector.edges):
+            if wrong := rest_problem(pace, facts.plan.states, self._session.inspector.edges):
                 self.say(f"settings not changed: {wrong}")
             elif pace is not None:
                 facts.pace = pace
             self.lay_out(self.size.width)
 
-        form = PaceScreen(facts.pace or ReplayPace(), facts.amount, self._live)
+        form = PaceScreen(facts.pace or ReplayPace(), facts.amount, self._session)
         self.app.push_screen(form, take)
 
     def view(self) -> PlanView:

@@ -41,7 +41,7 @@ class PlanPage(Page):
 
     def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__()
-        self._live, self._around = live, around
+        self._session, self._console_context = live, around
         self._arming, self._clock = around.arming, around.clock
         self._reason = ""
         self._title: Line = ()
@@ -94,7 +94,9 @@ class PlanPage(Page):
         self._title, self._acts_on, self._was_armed = title, acts_on, self._arming.is_armed
         (verb, _), *rest = title or (("", ""),)
         step = verb.strip() if present.frame_border(*self.size) else _words(title)
-        self.query_one("#title", TopLine).update_line(self._around, (self._live.name, step))
+        self.query_one("#title", TopLine).update_line(
+            self._console_context, (self._session.name, step)
+        )
         part, words = self.query_one("#text", LongText), self.describe()
         part.set_class(words.is_undoable, "-focused")
         part.set_class(not words.is_undoable, "-warn")
@@ -143,7 +145,7 @@ class PlanPage(Page):
     @property
     def reason_text(self) -> str:
         """The reason, or `none (Tab)`."""
-        required = ", required" if self._around.require_reason else ""
+        required = ", required" if self._console_context.require_reason else ""
         return safe_line(self._reason) or f"none{required} (Tab)"
 
 

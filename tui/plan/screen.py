@@ -119,7 +119,7 @@ class PlanScreen(PlanOptions):
         if self._run is not None:
             done, planned = sum(self._run.counts.values()), len(facts.plan.rows)
             stage = "result" if self.report else f"{done:,} of {planned:,} done"
-            hint = self._live.worker_hint(facts.plan.verb) if self.report else ""
+            hint = self._session.worker_hint(facts.plan.verb) if self.report else ""
             if hint or not self.report or not self.report.op:
                 return words._replace(stage=stage, key="", does=hint)
             undo = "; u again undoes it" if self.report.is_undoable else ""
@@ -240,13 +240,13 @@ class PlanScreen(PlanOptions):
         """Close; an unapplied plan is discarded, a running one continues in the background."""
         if self._run is not None and self._run.ended is not None:
             shown = describe_result(self._run)
-            if shown in self._live.messages:
-                self._live.messages.remove(shown)  # shown on this screen
+            if shown in self._session.messages:
+                self._session.messages.remove(shown)  # shown on this screen
         self.dismiss()
 
     def apply_plan(self) -> None:
         """Apply the plan and follow it until the report."""
-        facts, live = self.facts, self._live
+        facts, live = self.facts, self._session
         facts.is_closed = True
         # Changed tasks stay in the plan: apply re-checks them and reports them as skipped.
         plan = facts.plan
@@ -271,7 +271,7 @@ class PlanScreen(PlanOptions):
         while run.ended is None:
             is_asking = phase_of(run) is Phase.ASKING
             if is_asking and not is_announced and getattr(self.app.screen, "work", None) is not run:
-                self._live.messages.append(f"{run.name} asks whether to continue: u, Enter")
+                self._session.messages.append(f"{run.name} asks whether to continue: u, Enter")
                 is_announced = True
             is_announced = is_announced and is_asking
             self.lay_out(self.size.width)

@@ -105,7 +105,7 @@ class QueueLinks(QueueScope):
         """Open a plan to pause or resume the whole queue."""
         from tui.operations.control_screen import show_control_plan
 
-        show_control_plan(self, self.live, self.around, pause_control(self.live))
+        show_control_plan(self, self.session, self.context, pause_control(self.session))
 
     def action_next_place(self) -> None:
         """Go to the next place."""
@@ -116,10 +116,10 @@ class QueueLinks(QueueScope):
         self._to_place(-1)
 
     def _to_place(self, step: int) -> None:
-        if self.around.places == 1:
+        if self.context.places == 1:
             self.say("only one place open")
         else:
-            number = (self.live.number - 1 + step) % self.around.places + 1
+            number = (self.session.number - 1 + step) % self.context.places + 1
             self.go(Target(keys.LIST, place=number))
 
 
@@ -138,7 +138,7 @@ class QueueActions(QueueLinks):
         """Confirm starting a worker, or stopping the one started here."""
         from tui.operations.worker_screen import show_worker_plan
 
-        show_worker_plan(self, self.live, self.around)
+        show_worker_plan(self, self.session, self.context)
 
     def action_reread(self) -> None:
         """Scan the place again."""

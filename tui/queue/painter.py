@@ -64,7 +64,7 @@ class QueuePanes(QueueView):
         """Divide the screen; the panes get their heights."""
         filtered = self._filter.is_visible and self.state is not None
         rows = len(self._problems) if self._on_problems else self.rows.view.matching
-        facts = min(metrics_pane.MAX_FACTS, len(self.live.readings.queue_figures.rows))
+        facts = min(metrics_pane.MAX_FACTS, len(self.session.readings.queue_figures.rows))
         states = len(self.inspector.states)
         alarms = self._lock_line.alarms
         frame = divide_screen(self.size, states, filtered, rows, alarms, facts)
@@ -152,17 +152,17 @@ class QueuePanes(QueueView):
         if not self._frame.graph or not self._graph.size.height:
             return
         pane, now, size = self._graph_pane, self._clock(), self._graph.size
-        self._graph.show(pane.lines(self.live, now, size.width, size.height))
-        title = f"{self.live.name}, last {pane.range}"
+        self._graph.show(pane.lines(self.session, now, size.width, size.height))
+        title = f"{self.session.name}, last {pane.range}"
         right: Line = (("z", "key"), (" range", "muted"))
         axis = time_axis(now, pane.seconds, size.width - AXIS_CELLS)
         self._graph.show_frame(Frame(title, right=right, bottom=axis))
 
     def _paint_figures(self) -> None:
         """The states as bars; without room for them one line, where the metrics file differs."""
-        change, now, readings = self._change, self._clock(), self.live.readings
+        change, now, readings = self._change, self._clock(), self.session.readings
         complete = change.is_counted and not change.unavailable
-        samples = self.live.count_samples
+        samples = self.session.count_samples
         ours = OwnCounts(self.inspector.states, change.counts, complete, samples)
         warning = metrics_pane.metrics_warning(readings.queue, ours, now)
         if change.unavailable:
@@ -179,9 +179,9 @@ class QueuePanes(QueueView):
         self._warning.show([present.cut_line(((" ", ""), warning), self.size.width)] * shown)
 
     def _paint_log(self) -> None:
-        self._log.show_log(self.live.readings.log)
+        self._log.show_log(self.session.readings.log)
         right: Line = ((" FOLLOW ", "chip"),)
-        self._log.show_frame(Frame(f"Log of {self.live.name}", "7", right=right))
+        self._log.show_frame(Frame(f"Log of {self.session.name}", "7", right=right))
 
     def _paint_problems(self) -> None:
         from tui.queue.problems_screen import problem_rows
@@ -216,9 +216,9 @@ class QueuePainter(QueuePanes):
         self._paint_scope()
 
     def _paint_header(self) -> None:
-        around = self.around
-        number = f" ({self.live.number}/{around.places})" if around.places > 1 else ""
-        self._top.update_line(around, (f"{self.live.name}{number}",))
+        around = self.context
+        number = f" ({self.session.number}/{around.places})" if around.places > 1 else ""
+        self._top.update_line(around, (f"{self.session.name}{number}",))
 
     def _paint_tabs(self) -> None:
         states, change = self.inspector.states, self._change
@@ -237,10 +237,10 @@ class QueuePainter(QueuePanes):
         self._tab_line.show([line])
 
     def _paint_lock(self) -> None:
-        now, readings = self._clock(), self.live.readings
+        now, readings = self._clock(), self.session.readings
         worker = self.worker.pid if self.place.has_leases else None
         latency = slowest_latency(readings.kinds or ())
-        rates = None if self._change.unavailable else self.live.flow.rates(now)
+        rates = None if self._change.unavailable else self.session.flow.rates(now)
         facts = LockLineFacts(rates, readings.tokens, latency, worker)
         self._lock_line.show_facts(readings.lock, facts, now, self.size.width)
 
@@ -295,13 +295,13 @@ class QueuePainter(QueuePanes):
 
     def without(self) -> set[str]:
         """Actions that are hidden now."""
-        without = {"next_place", "previous_place"} if self.around.places == 1 else set()
+        without = {"next_place", "previous_place"} if self.context.places == 1 else set()
         without |= planning.absent_verbs(self.inspector.edges)
         without |= set() if self.place.worker_command else {"worker"}
         if self._arming.read_only:
             without |= {key.action for key in keys.verb_keys()} | {"arm", "worker", "unlock"}
             without |= {"mark", "mark_all", "unmark", "note", "pause_queue"}
-        without |= set() if self.live.has_queue_figures else {"controls"}
+        without |= set() if self.session.has_queue_figures else {"controls"}
         without |= set() if self.inspector.controls else {"pause_queue"}
         without |= {"unlock"} if self.place.has_leases else set()
         return without
@@ -318,7 +318,7 @@ class QueuePainter(QueuePanes):
             grey.add("worker")
         if self._lock_line.refusal:
             grey.add("unlock")
-        if control_refusal(self.live, self.around, pause_control(self.live)):
+        if control_refusal(self.session, self.context, pause_control(self.session)):
             grey.add("pause_queue")
         if self._on_problems and not self._problems:
             grey.add("open")
@@ -331,7 +331,7 @@ class QueuePainter(QueuePanes):
         task, now = self.selected_task(), self._clock()
         bars = [task and plans.bar_reason(edges, verb, task, now=now) for verb in verbs]
         return (
-            *(self.size.width, self.around.places, arming.read_only, arming.is_armed),
+            *(self.size.width, self.context.places, arming.read_only, arming.is_armed),
             *(self.worker.pid, self._on_problems, self.state, bool(change.unavailable)),
             bool(self._problems),
             *(edges, self._lock_line.refusal, self._is_typing, self._filter.error),
@@ -363,7 +363,7 @@ class QueuePainter(QueuePanes):
     def _paint_hints(self) -> None:
         rows = self._hint_rows()
         change, states = self._change, self.inspector.states
-        seconds = self._clock() - self.live.opened_at
+        seconds = self._clock() - self.session.opened_at
         if far := first_scan_line(change, states, seconds, self.size.width):
             rows[0] = present.cut_line(far, self.size.width)
         self._hints.show(rows)

@@ -53,7 +53,7 @@ class QueueTabs(QueueActions):
         """Show the target's state, filter or task, as soon as the states are known; run its action
         once the rows are read.
         """
-        self._then = target.action, self.around.clock()
+        self._then = target.action, self.context.clock()
         if (target.state, target.filter) == (None, None) and not (target.id or target.problems):
             return
         self._aim = target
@@ -197,7 +197,7 @@ class QueueDetails(QueueTabs):
         action, asked = self._then
         if action and self.is_current and self.rows.view.loaded:
             self._then = "", 0.0
-            if 0 <= self.around.clock() - asked <= THEN_SECONDS:
+            if 0 <= self.context.clock() - asked <= THEN_SECONDS:
                 self.call_later(self.run_action, action)
 
     def on_task_list_row_changed(self) -> None:
@@ -247,7 +247,7 @@ class QueueDetails(QueueTabs):
             self._run_query("why", partial(self._find_details, task))
 
     async def _find_details(self, task: Task) -> None:
-        live, now = self.live, self._clock()
+        live, now = self.session, self._clock()
         lock, alarms = live.readings.lock, live.alerts
         why = await reasons(self.inspector, self.place, lock, task, now, alarms)
         attempts = task_attempts(task_history(live.events(), task.id))
@@ -260,7 +260,7 @@ class QueueDetails(QueueTabs):
         """The cluster of its error; the clusters of a state are kept for some seconds."""
         now, (state, read, clusters) = self._clock(), self._clusters
         if state is not task.state or not 0 <= now - read < CLUSTERS_SECONDS:
-            clusters = await check_clusters(self.live, Query(task.state))
+            clusters = await check_clusters(self.session, Query(task.state))
             self._clusters = task.state, now, clusters
         mark = pattern_name(fold_error(task.error))
         return next((each for each in clusters if each.cluster.mark == mark), None)
@@ -277,7 +277,7 @@ class QueueDetails(QueueTabs):
         """Read the recorded course while the graph shows more than is in memory."""
         while True:
             if self.is_current and self._frame.graph:
-                await self._graph_pane.read(self.live, self._clock())
+                await self._graph_pane.read(self.session, self._clock())
                 self._paint_graph()
             await asyncio.sleep(GRAPH_READ_SECONDS)
 
@@ -308,8 +308,8 @@ class QueueScreen(QueueDetails):
             except Unavailable:
                 return  # closed: the console is being left
             self._take_change(change)
-            if self.around.repaint_seconds() > 1.0:  # slow terminal: combine changes
-                await asyncio.sleep(self.around.repaint_seconds())
+            if self.context.repaint_seconds() > 1.0:  # slow terminal: combine changes
+                await asyncio.sleep(self.context.repaint_seconds())
 
     def _take_change(self, change: IndexChanged) -> None:
         first = self.rows.view.query.state is None and bool(self.inspector.states)
@@ -329,12 +329,12 @@ class QueueScreen(QueueDetails):
 
     async def _follow_place(self) -> None:
         while True:
-            if self.is_current and self.live.has_readings:
-                self.list.show_signs(self.list.signs._replace(notes=self.live.readings.notes))
-                self._lacks_worker = self.live.lacks_worker
+            if self.is_current and self.session.has_readings:
+                self.list.show_signs(self.list.signs._replace(notes=self.session.readings.notes))
+                self._lacks_worker = self.session.lacks_worker
                 self.paint()
                 self.looked = True
-            await self.live.wait_for_readings()
+            await self.session.wait_for_readings()
 
     def _tick(self) -> None:
         now = self._clock()
@@ -344,7 +344,7 @@ class QueueScreen(QueueDetails):
         if self._recount and self._marked:
             self._count_hidden()
         self._recount = False
-        if self.is_current and not self.around.skips_repaint():
+        if self.is_current and not self.context.skips_repaint():
             if self._filter.filter.is_relative and not int(now) % int(AGE_ROUNDING_SECONDS):
                 self.rows.store_changed()
             self.list.tick(now)

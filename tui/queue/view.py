@@ -44,8 +44,8 @@ class QueueView(PlanningScreen):
 
     def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
         super().__init__()
-        self.live, self.place = live, live.place
-        self.around, self._arming, self._clock = around, around.arming, around.clock
+        self.session, self.place = live, live.place
+        self.context, self._arming, self._clock = around, around.arming, around.clock
         self.inspector, self.worker = live.inspector, live.worker
         self._aim: Target | None = None
         self._change = self.inspector.latest
@@ -73,7 +73,7 @@ class QueueView(PlanningScreen):
 
     def compose(self) -> ComposeResult:
         """Header, tabs, facts, filter, the panes, next step, hints."""
-        live = self.live
+        live = self.session
         self.list = TaskList(
             self.inspector.queries,
             self._clock,
@@ -111,11 +111,11 @@ class QueueView(PlanningScreen):
             pane.add_class("pane")
 
     def _explain_departure(self, before: Task, after: Task | None) -> str:
-        operations = self.live.history.operations
+        operations = self.session.history.operations
         return describe_departure(before, after, self.inspector.states, operations, self._clock())
 
     def _purged_by(self, task: Task) -> str:
-        return purged_by(trashed_at(task), self.live.history.operations)
+        return purged_by(trashed_at(task), self.session.history.operations)
 
     def _expires(self, task: Task) -> float | None:
         since, trash = trashed_at(task), self.place.trash

@@ -65,9 +65,9 @@ class BaseScreen(CachedRender, SizedScreen[None]):
     class ActionRequest(Message):
         """Request for a global action: help, palette, plain text, copy, export."""
 
-        def __init__(self, face: BaseScreen, what: str) -> None:
+        def __init__(self, screen: BaseScreen, what: str) -> None:
             super().__init__()
-            self.face, self.what = face, what
+            self.screen, self.what = screen, what
 
     class Go(Message):
         """Request to open another screen."""
@@ -93,8 +93,8 @@ class BaseScreen(CachedRender, SizedScreen[None]):
     @property
     def badge(self) -> Line:
         """Running operations, for screens with a title of their own."""
-        around = getattr(self.app, "around", None)
-        return () if around is None else around.operations()
+        context = getattr(self.app, "context", None)
+        return () if context is None else context.operations()
 
     def go(self, target: Target) -> None:
         """Ask the app to open another screen."""
@@ -116,7 +116,7 @@ class BaseScreen(CachedRender, SizedScreen[None]):
         """What can be exported from the screen now."""
         return None
 
-    def say(self, text: str, look: str = "warn") -> None:
+    def say(self, text: str, style: str = "warn") -> None:
         """Show a message to the operator."""
         raise NotImplementedError
 

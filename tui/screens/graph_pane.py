@@ -31,14 +31,14 @@ GRAPH_READ_SECONDS = 10.0
 """Seconds between two reads of a recorded course."""
 
 
-def latest_flow(live: PlaceSession, now: float) -> LatestFlow:
+def latest_flow(session: PlaceSession, now: float) -> LatestFlow:
     """The figures of a place that every table and graph prints; those of the lines until the first
     scan has ended.
     """
-    if not live.inspector.latest.is_complete:
+    if not session.inspector.latest.is_complete:
         return LAST_OF_LINES
-    waiting = live.inspector.latest.counts.get(State.PENDING, 0)
-    return LatestFlow(live.flow.rates(now), live.flow.died(now), waiting)
+    waiting = session.inspector.latest.counts.get(State.PENDING, 0)
+    return LatestFlow(session.flow.rates(now), session.flow.died(now), waiting)
 
 
 class GraphPane:
@@ -61,29 +61,29 @@ class GraphPane:
         names = [*RANGES]
         self.range = names[(names.index(self.range) + 1) % len(names)]
 
-    def show(self, part: Lines, live: PlaceSession, now: float, width: int) -> None:
+    def show(self, part: Lines, session: PlaceSession, now: float, width: int) -> None:
         """Show the live graph of a place in a pane, with its frame."""
-        part.show(self.lines(live, now, width, max(MIN_GRAPH_LINES, part.size.height)))
+        part.show(self.lines(session, now, width, max(MIN_GRAPH_LINES, part.size.height)))
         axis = time_axis(now, self.seconds, width - AXIS_CELLS)
-        part.show_frame(Frame(f"{live.name}, last {self.range}", bottom=axis))
+        part.show_frame(Frame(f"{session.name}, last {self.range}", bottom=axis))
 
-    async def read(self, live: PlaceSession, now: float) -> None:
+    async def read(self, session: PlaceSession, now: float) -> None:
         """Read the recorded course of a place, if the range is longer than what is in memory.
 
         Raises:
             Unavailable: the place was closed.
         """
-        if self.seconds <= HISTORY_SECONDS or live.place.recording is None or not self.width:
+        if self.seconds <= HISTORY_SECONDS or session.place.recording is None or not self.width:
             return
         name, steps = self.range, graph_steps(self.width)
         with suppress(UnreadableRecording):  # then the graph is blank
-            history = await live.recorded_history(now - self.seconds, now, live.sample())
+            history = await session.recorded_history(now - self.seconds, now, session.sample())
             course = await asyncio.to_thread(history.series, now, RANGES[name], steps)
-            self._courses[live.number, name] = course
+            self._courses[session.number, name] = course
 
     def lines(
         self,
-        live: PlaceSession,
+        session: PlaceSession,
         now: float,
         width: int,
         height: int,
@@ -98,13 +98,13 @@ class GraphPane:
         if past is not None:
             course = past.series(now, self.seconds, steps)
         elif self.seconds <= HISTORY_SECONDS:
-            course = live.flow.series(now, self.seconds, steps)
+            course = session.flow.series(now, self.seconds, steps)
         else:
-            course = self._courses.get((live.number, self.range), FlowSeries())
+            course = self._courses.get((session.number, self.range), FlowSeries())
         if len(course.backlog) != steps:
             blank = (None,) * steps
             course = FlowSeries(blank, blank, blank, blank)
-        latest = latest_flow(live, now) if is_live else LAST_OF_LINES
+        latest = latest_flow(session, now) if is_live else LAST_OF_LINES
         return flow_graph(course, width, height, latest)
 
 
@@ -128,12 +128,12 @@ class GraphScreen(BaseScreen):
 
     async def _read_graph(self) -> None:
         """Read the recorded course while the graph shows more than is in memory."""
-        while self.is_paintable and (live := self.graph_place()) is not None:
+        while self.is_paintable and (session := self.graph_place()) is not None:
             self.lay_out(self.size.width)
             if self.graph_pane.seconds <= HISTORY_SECONDS:
                 return  # as in memory: the screen paints it later
             try:
-                await self.graph_pane.read(live, live.clock())
+                await self.graph_pane.read(session, session.clock())
             except Unavailable:
                 return  # closed: the console is being left
             if self.is_paintable:

@@ -87,49 +87,50 @@ def help_lines(
 
     If none match, list the matching keys of other screens.
     """
-    wanted = search.casefold().split()
-    shown = (
+    terms = search.casefold().split()
+    described = (
         key._replace(description=words.get(key.action, key.description))
         for key in keys.keys_on(screen, without)
     )
-    here = [key for key in shown if _matches(key, wanted)]
-    groups = [(group, [key for key in here if key.group == group]) for group in GROUPS]
+    matching = [key for key in described if _matches(key, terms)]
+    groups = [(group, [key for key in matching if key.group == group]) for group in GROUPS]
     rows = _grouped_lines(groups, width)
-    typed = _filter_lines(screen, without, width, wanted)
-    moved = _moved_lines(width, wanted)
+    typed = _filter_lines(screen, without, width, terms)
+    moved = _moved_lines(width, terms)
     parts = [part for part in (rows, typed, moved) if part]
     both = [line for part in parts for line in (BLANK_LINE, *part)][1:]
-    return both or _grouped_lines(_other_screens(screen, wanted), width)
+    return both or _grouped_lines(_other_screens(screen, terms), width)
 
 
 def _grouped_lines(groups: Iterable[tuple[str, Sequence[keys.Key]]], width: int) -> list[Line]:
     rows: list[Line] = []
-    for heading, found in groups:
-        if found:
+    for heading, group_keys in groups:
+        if group_keys:
             rows += [BLANK_LINE] if rows else []
             rows.append(present.heading_line(heading, width))
             rows += [
-                ((f"  {key.shown:<{KEY_CELLS}}", "key"), (key.description, "")) for key in found
+                ((f"  {key.shown:<{KEY_CELLS}}", "key"), (key.description, ""))
+                for key in group_keys
             ]
     return rows
 
 
-def _moved_lines(width: int, wanted: list[str]) -> list[Line]:
+def _moved_lines(width: int, terms: list[str]) -> list[Line]:
     """The keys with another meaning than before, if they match the search."""
-    found = [row for row in MOVED if all(word in " ".join(row).casefold() for word in wanted)]
-    rows: list[Line] = [((f"  {key:<9}", "key"), (now, "")) for key, now in found]
+    matching = [row for row in MOVED if all(word in " ".join(row).casefold() for word in terms)]
+    rows: list[Line] = [((f"  {key:<9}", "key"), (now, "")) for key, now in matching]
     return [present.heading_line("Moved", width), *rows] if rows else []
 
 
 def _filter_lines(
-    screen: str, without: Collection[str], width: int, wanted: list[str]
+    screen: str, without: Collection[str], width: int, terms: list[str]
 ) -> list[Line]:
     """The summary of the filter language, if the screen has a filter."""
     summary = " ".join(
         (FILTER_ACTION, *(f"{name} {words}" for name, words in FILTER_SUMMARY))
     ).casefold()
     can = any(key.action == FILTER_ACTION for key in keys.keys_on(screen, without))
-    if not can or not all(word in summary for word in wanted):
+    if not can or not all(word in summary for word in terms):
         return []
     return [
         present.heading_line("Filter language", width),
@@ -137,19 +138,21 @@ def _filter_lines(
     ]
 
 
-def _other_screens(screen: str, wanted: list[str]) -> Iterator[tuple[str, Sequence[keys.Key]]]:
+def _other_screens(screen: str, terms: list[str]) -> Iterator[tuple[str, Sequence[keys.Key]]]:
     """Matching keys of other screens under the screen's name, each key once."""
     listed = set[keys.Key]()
     for other, title in SCREEN_TITLES.items():
-        found = [key for key in keys.keys_on(other) if _matches(key, wanted) and key not in listed]
-        listed.update(found)
+        matching = [
+            key for key in keys.keys_on(other) if _matches(key, terms) and key not in listed
+        ]
+        listed.update(matching)
         if other != screen:
-            yield f"not here, but in {title}", found
+            yield f"not here, but in {title}", matching
 
 
-def _matches(key: keys.Key, wanted: list[str]) -> bool:
+def _matches(key: keys.Key, terms: list[str]) -> bool:
     text = f"{key.shown} {key.hint} {key.description} {' '.join(key.keys)}".casefold()
-    return all(word in text for word in wanted)
+    return all(word in text for word in terms)
 
 
 def _in_two_columns(lines: Sequence[Line], width: int) -> list[Line]:
@@ -157,11 +160,11 @@ def _in_two_columns(lines: Sequence[Line], width: int) -> list[Line]:
     blanks = [at for at, line in enumerate(lines) if line == BLANK_LINE] or [len(lines)]
     middle = min(blanks, key=lambda at: abs(at - len(lines) / 2))
     right = (*lines[middle + 1 :], *[BLANK_LINE] * middle)
-    left = (*lines[:middle], *[BLANK_LINE] * len(lines))
+    left_lines = (*lines[:middle], *[BLANK_LINE] * len(lines))
     amount = max(middle, len(lines) - middle - 1)
     return [
-        (*present.cut_line(here, width), *there)
-        for here, there in zip(left[:amount], right[:amount], strict=True)
+        (*present.cut_line(left_line, width), *right_line)
+        for left_line, right_line in zip(left_lines[:amount], right[:amount], strict=True)
     ]
 
 
@@ -173,7 +176,7 @@ class HelpScreen(Page):
 
     def __init__(
         self,
-        about: str,
+        screen_kind: str,
         without: Collection[str] = (),
         terminal: tuple[str, ...] = (),
         refusals: Mapping[str, str] = {},
@@ -183,7 +186,7 @@ class HelpScreen(Page):
         now, by the key. `words`: descriptions that replace those of the keys, by action.
         """
         super().__init__()
-        self._about, self._without, self._terminal = about, without, terminal
+        self._screen_kind, self._without, self._terminal = screen_kind, without, terminal
         self._refusals, self._words = refusals, words
 
     def compose(self) -> ComposeResult:
@@ -223,17 +226,17 @@ class HelpScreen(Page):
         inside = width - 3 if has_box else width
         search = self.query_one(Input).value
         columns = 2 if inside >= 2 * COLUMN_CELLS else 1
-        found = help_lines(self._about, self._without, inside // columns, search, self._words)
+        lines = help_lines(self._screen_kind, self._without, inside // columns, search, self._words)
         if not search and self._refusals:
             refused = present.fact_lines([*self._refusals.items()], inside // columns, KEY_CELLS)
-            found = [present.heading_line("Refused now", inside // columns), *refused, *found]
+            lines = [present.heading_line("Refused now", inside // columns), *refused, *lines]
         if not search and self._terminal:
-            found += [BLANK_LINE, present.heading_line("This terminal", inside // columns)]
-            found += [((f"  {safe_line(text)}", ""),) for text in self._terminal]
+            lines += [BLANK_LINE, present.heading_line("This terminal", inside // columns)]
+            lines += [((f"  {safe_line(text)}", ""),) for text in self._terminal]
         if columns > 1:
-            found = _in_two_columns(found, inside // columns)
+            lines = _in_two_columns(lines, inside // columns)
         nothing: list[Line] = [BLANK_LINE, (("   no matching keys; Esc closes", "muted"),)]
-        self.query_one(LongText).show(found or nothing)
+        self.query_one(LongText).show(lines or nothing)
         self.show_hints()
         self.call_after_refresh(self._paint_frame)
 
@@ -241,6 +244,6 @@ class HelpScreen(Page):
         """Write the title, and how many lines are below, once the text has its size."""
         if self.is_paintable:
             text = self.query_one(LongText)
-            title: Line = (("? ", "key"), (f"Keys of {SCREEN_TITLES[self._about]}", "title"))
+            title: Line = (("? ", "key"), (f"Keys of {SCREEN_TITLES[self._screen_kind]}", "title"))
             below = f"{present.format_count(text.below, 'more line')}: PgDn" if text.below else ""
             text.set_frame(title, ((below, "muted"),) if below else ())

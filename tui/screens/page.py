@@ -86,11 +86,11 @@ class Page(BaseScreen):
         hints = keys.hints_of(self.KIND, grey, without, words)
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
-    def say(self, text: str, look: str = "warn") -> None:
+    def say(self, text: str, style: str = "warn") -> None:
         """Show a message to the operator."""
         word = self.query_one_optional("#word", Lines)
         if word is not None:  # it is missing while the screen is removed
-            word.show([present.cut_line(((f" {safe_line(text)}", look),), self.size.width)])
+            word.show([present.cut_line(((f" {safe_line(text)}", style),), self.size.width)])
 
     def action_move(self, how: str) -> None:
         """Scroll the text."""
@@ -107,9 +107,9 @@ class ListPage(TwoPanes):
     hint_words: Mapping[str, str] = {}
     """Words that replace those of the hints, by action."""
 
-    def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
+    def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
-        self.live, self.around = live, around
+        self.session, self.context = session, context
         self._message: tuple[str, str, float] = ("", "", 0.0)
         self._composed = False
 
@@ -144,14 +144,14 @@ class ListPage(TwoPanes):
         self.paint()
 
     def _tick(self) -> None:
-        if self.is_current and not self.around.skips_repaint():
+        if self.is_current and not self.context.skips_repaint():
             self.paint()
 
     def paint(self) -> None:
         """Show the current data; unchanged lines are not repainted."""
         if not self._composed or not self.is_paintable or not self.size.width:
             return  # resumed before it has parts, or after it was removed
-        self.query_one(TopLine).update_line(self.around, self.trail())
+        self.query_one(TopLine).update_line(self.context, self.trail())
         self.lay_out(self.size.width)
         self.show_frames()
         self._show_message_line()
@@ -159,7 +159,7 @@ class ListPage(TwoPanes):
 
     def trail(self) -> tuple[str, ...]:
         """Path to this screen, outermost first."""
-        return (self.live.name, self.KIND)
+        return (self.session.name, self.KIND)
 
     def lay_out(self, width: int) -> None:
         """Fill the rows, and the details of the row under the cursor."""
@@ -171,13 +171,13 @@ class ListPage(TwoPanes):
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the hints."""
-        words = {"arm": keys.arm_hint(self.around.arming.is_armed)}
+        words = {"arm": keys.arm_hint(self.context.arming.is_armed)}
         hints = keys.hints_of(self.KIND, grey, self.without(), {**words, **self.hint_words})
         self.query_one("#hints", Lines).show(present.hint_lines(hints, self.size.width))
 
-    def say(self, text: str, look: str = "warn") -> None:
+    def say(self, text: str, style: str = "warn") -> None:
         """Show a message to the operator for `MESSAGE_SECONDS`."""
-        self._message = (text, look, self.around.clock())
+        self._message = (text, style, self.context.clock())
         self._show_message_line()
 
     def _clear_message(self) -> None:
@@ -185,13 +185,13 @@ class ListPage(TwoPanes):
         self._message = ("", "", 0.0)
 
     def _show_message_line(self) -> None:
-        text, look, when = self._message
-        if text and not 0 <= self.around.clock() - when < MESSAGE_SECONDS:
+        text, style, when = self._message
+        if text and not 0 <= self.context.clock() - when < MESSAGE_SECONDS:
             self._message = ("", "", 0.0)
         if not self._composed:
             return  # the first paint will show it
         line: Line = (
-            ((f" {safe_line(self._message[0])}", look),)
+            ((f" {safe_line(self._message[0])}", style),)
             if self._message[0]
             else self.default_message()
         )
@@ -227,7 +227,7 @@ class ListScreen(ListPage):
 
     def action_arm(self) -> None:
         """Arm or disarm."""
-        self.say(PASTED if self.hasty else self.around.arming.toggle())
+        self.say(PASTED if self.hasty else self.context.arming.toggle())
         self.paint()
 
     def action_reread(self) -> None:
@@ -236,7 +236,7 @@ class ListScreen(ListPage):
 
     @work(exclusive=True, group="reread")
     async def _reread(self) -> None:
-        await self.live.inspector.scan_now()
+        await self.session.inspector.scan_now()
         self.say("scan complete")
 
     def action_back(self) -> None:

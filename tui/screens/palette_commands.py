@@ -154,9 +154,9 @@ def _state_commands(states: Mapping[State, str]) -> Iterator[PaletteCommand]:
     digits = {target.state: digit for digit, target in SCREEN_TARGETS.items() if target.state}
     for state, word in states.items():
         also = ("dlq", "dead") if state is State.DEAD else (str(state),)
-        about = f"tasks in {state_name(word)}"
+        description = f"tasks in {state_name(word)}"
         target = Target(keys.LIST, state=state)
-        yield PaletteCommand(word, about, digits.get(state, ""), also, target=target)
+        yield PaletteCommand(word, description, digits.get(state, ""), also, target=target)
 
 
 def _place_commands(places: Sequence[str]) -> Iterator[PaletteCommand]:
@@ -167,17 +167,17 @@ def _place_commands(places: Sequence[str]) -> Iterator[PaletteCommand]:
 
 def _elsewhere_commands(scope: PaletteScope) -> Iterator[PaletteCommand]:
     """The actions without a key on this screen: they need a row of another, so they open that."""
-    here = {key.action for key in keys.keys_on(scope.screen)}
-    for screen, (called, actions) in _ELSEWHERE.items():
+    own_actions = {key.action for key in keys.keys_on(scope.screen)}
+    for screen, (title, actions) in _ELSEWHERE.items():
         for key in keys.keys_on(screen):
-            refused = key.action in here or (scope.read_only and key.group == "Act")
+            refused = key.action in own_actions or (scope.read_only and key.group == "Act")
             if key.action in actions and not refused:
-                about = f"opens {called}; {key.shown} there: {key.description}"
+                description = f"opens {title}; {key.shown} there: {key.description}"
                 also = _MORE_NAMES.get(key.action, ())
                 action = key.action if screen == keys.LIST else ""
                 target = Target(screen, action=action)
                 name = _OTHER_NAMES.get(key.action) or key.verb or key.hint
-                yield PaletteCommand(name, about, "", also, target=target)
+                yield PaletteCommand(name, description, "", also, target=target)
     for name, order in () if scope.screen == keys.LIST else SORT_ORDERS.items():
         target = Target(keys.LIST, action=f"sort('{order}', False)")
         yield PaletteCommand(f"sort {name}", "opens the tasks, ordered by this", target=target)
@@ -197,8 +197,8 @@ def match_commands(commands: Sequence[PaletteCommand], typed: str) -> tuple[Pale
     command with words that begin with those of the input.
     """
     ranks = ((_rank(command, typed.casefold()), command) for command in commands)
-    found = [(rank, command) for rank, command in ranks if rank is not None]
-    return tuple(command for _, command in sorted(found, key=lambda pair: pair[0]))
+    matches = [(rank, command) for rank, command in ranks if rank is not None]
+    return tuple(command for _, command in sorted(matches, key=lambda pair: pair[0]))
 
 
 def _rank(command: PaletteCommand, typed: str) -> tuple[int, int] | None:

@@ -31,13 +31,13 @@ def panels(
     """The content of each pane, for a board of that size."""
     half, task = width // 2 - present.BOX_FRAME_CELLS, scene.task
     chip = ((f" {scene.state_word.upper()} ", "chip"),)
-    found, log = scene.findings, view.log_lines(scene, width - present.BOX_FRAME_CELLS)
-    many = len(found.log.lines) if found.log is not None else 0
+    findings, log = scene.findings, view.log_lines(scene, width - present.BOX_FRAME_CELLS)
+    many = len(findings.log.lines) if findings.log is not None else 0
     limit = "" if scene.max_runs is None else f" of {scene.max_runs:,}"
     size = next((part.size for part in scene.parts if part.where == task.payload), None)
     payload = parts_lines.payload_lines(opened, now, half) if opened else []
     files = parts_lines.file_lines(scene.parts, now, half) if height >= FILES_LINES else []
-    without = IN_OTHER_PANES + (("attempts",) if found.attempts else ())
+    without = IN_OTHER_PANES + (("attempts",) if findings.attempts else ())
     room = max(3, height // LOG_SHARE)
     first = Frame(present.short_id(task.id), amount=safe_line(task.kind), right=chip)
     return {
@@ -46,8 +46,8 @@ def panels(
         "timeline": Panel(Frame("Timeline"), view.timeline_lines(scene, now, half)),
         "error": Panel(Frame("Last error"), view.error_lines(scene, now, half)),
         "attempts": Panel(
-            Frame("Attempts", amount=f"{len(found.attempts):,}{limit}"),
-            view.attempt_lines(scene, now, half) if found.attempts else [],
+            Frame("Attempts", amount=f"{len(findings.attempts):,}{limit}"),
+            view.attempt_lines(scene, now, half) if findings.attempts else [],
         ),
         "payload": Panel(
             Frame("Payload", amount="" if size is None else format_bytes(size)),

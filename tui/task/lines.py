@@ -89,11 +89,11 @@ def part_titles(scene: TaskScene | None, current: str, titles: Iterable[str]) ->
 
 def part_counts(scene: TaskScene) -> dict[str, str]:
     """The parts that have something to show, with their counts; more follow as they are read."""
-    found, log = scene.findings, scene.findings.log
+    findings, log = scene.findings, scene.findings.log
     counts = {"summary": ""} | ({"payload": ""} if scene.parts else {})
-    if found.attempts or found.history:
-        counts["attempts"] = f"{len(found.attempts):,}"
-    if found.error or (log is not None and log.lines):
+    if findings.attempts or findings.history:
+        counts["attempts"] = f"{len(findings.attempts):,}"
+    if findings.error or (log is not None and log.lines):
         counts["log"] = f"{len(log.lines) if log is not None else 0:,}"
     if scene.parts:
         counts["files"] = f"{len(scene.parts):,}"
@@ -175,8 +175,10 @@ def error_rows(scene: TaskScene, now: float) -> list[Run]:
 def fact_rows(scene: TaskScene, now: float) -> list[Run]:
     """All fields of the task, and operators' notes."""
     task = scene.task
-    own = {"last error", "payload", "attempts", "revision"}
-    fields = [row for row in present.task_fields(task, scene.states, now) if row[0] not in own]
+    with_own_row = {"last error", "payload", "attempts", "revision"}
+    fields = [
+        row for row in present.task_fields(task, scene.states, now) if row[0] not in with_own_row
+    ]
     rows: list[Run] = [
         *fields,
         *((name, safe_line(value)) for name, value in scene.request),
@@ -201,10 +203,10 @@ def error_lines(scene: TaskScene, now: float, width: int) -> Text:
 
 
 def _error_looks(scene: TaskScene) -> Mapping[str, str]:
-    looks = {"cluster": "accent"}
+    styles = {"cluster": "accent"}
     if scene.cluster is not None:
-        looks["still?"] = present.STILL_LOOKS[scene.cluster[1].answer]
-    return looks
+        styles["still?"] = present.STILL_LOOKS[scene.cluster[1].answer]
+    return styles
 
 
 def fact_lines(scene: TaskScene, now: float, width: int, without: Collection[str] = ()) -> Text:
@@ -248,12 +250,12 @@ def _lease_expiry(task: Task, now: float) -> str:
 
 def _note_rows(scene: TaskScene, now: float) -> list[Run]:
     """Operators' notes, newest first."""
-    said = [f"? {safe_line(scene.notes_error)}"] if scene.notes_error else []
-    said += [
+    texts = [f"? {safe_line(scene.notes_error)}"] if scene.notes_error else []
+    texts += [
         f"{safe_line(note.text)} ({safe_line(note.who)}, {present.format_time(note.when, now)})"
         for note in reversed(scene.notes)
     ]
-    return [("" if at else "note", words) for at, words in enumerate(said)]
+    return [("" if at else "note", words) for at, words in enumerate(texts)]
 
 
 def _attempts_text(scene: TaskScene) -> str:
@@ -266,12 +268,12 @@ def _attempts_text(scene: TaskScene) -> str:
 
 def _payload_words(scene: TaskScene) -> str:
     payload = scene.task.payload
-    found = next((part for part in scene.parts if part.where == payload), None)
-    if not payload or found is None:
+    payload_part = next((part for part in scene.parts if part.where == payload), None)
+    if not payload or payload_part is None:
         return safe_line(payload)
-    if found.refusal:
-        return f"{safe_line(payload)}: not read: {safe_line(found.refusal)}"
-    return f"{safe_line(payload)}, {found.size or 0:,} bytes"
+    if payload_part.refusal:
+        return f"{safe_line(payload)}: not read: {safe_line(payload_part.refusal)}"
+    return f"{safe_line(payload)}, {payload_part.size or 0:,} bytes"
 
 
 # Parent and children
@@ -297,24 +299,24 @@ def _relative_name(one: Relative) -> str:
 
 def _relative_line(role: str, one: Relative, room: int, width: int) -> Line:
     word = present.state_name(one.word) if one.word else "gone"
-    look = "warn" if one.word == "failed" else "" if one.word else "muted"
+    style = "warn" if one.word == "failed" else "" if one.word else "muted"
     name = present.fit_text(_relative_name(one), room)
     runs: Line = (
         (f"  {role:<6}  ", "muted"),
         (f"{name}  ", "accent" if one.is_here else "muted"),
-        (f"{word:<16}  ", look),
+        (f"{word:<16}  ", style),
         (safe_line(one.text), ""),
     )
     return present.cut_line(runs, width)
 
 
-def relatives_amount(found: Relatives) -> str:
+def relatives_amount(relatives: Relatives) -> str:
     """The number of children: `250, first 100`; "" without any."""
-    listed = sum(child.depth == 1 for child in found.children)
+    listed = sum(child.depth == 1 for child in relatives.children)
     return (
         ""
-        if not found.total
-        else f"{found.total:,}" + (f", first {listed:,}" if listed < found.total else "")
+        if not relatives.total
+        else f"{relatives.total:,}" + (f", first {listed:,}" if listed < relatives.total else "")
     )
 
 
@@ -337,7 +339,7 @@ def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
     """The attempts and other events found in the logs."""
     lines: Text = []
     for each in scene.findings.attempts:
-        words, look = _ATTEMPT_RESULTS.get(each.outcome, ("ended", ""))
+        words, style = _ATTEMPT_RESULTS.get(each.outcome, ("ended", ""))
         when = each.began if each.began is not None else each.ended
         began = present.format_time(when, now) if when is not None else "?"
         began = began if width >= 72 else began.partition(" (")[0]
@@ -346,7 +348,7 @@ def attempt_lines(scene: TaskScene, now: float, width: int) -> Text:
             took = f" after {format_rough_duration(each.ended - each.began)}"
         result, comma, after = words.partition(",")
         words = f"{result}{took}{comma}{after}"
-        lines.append(((f" {each.number:>3}  {began}  ", ""), (words, look)))
+        lines.append(((f" {each.number:>3}  {began}  ", ""), (words, style)))
         pieces = present.fold_text(safe_line(each.error), max(8, width - 7)) if each.error else []
         lines += [(("      ", ""), (piece, "muted")) for piece in pieces]
     coverage = _search_coverage(scene)
@@ -380,11 +382,11 @@ _EVENT_WORDS: Mapping[EventKind, Run] = {
 
 def timeline_lines(scene: TaskScene, now: float, width: int) -> Text:
     """What happened to it by the logs, and what comes next."""
-    ends = (EventKind.WAITS, EventKind.BURIED)
+    end_kinds = (EventKind.WAITS, EventKind.BURIED)
     # Lines about sending a mail belong to a run, which has lines of its own.
-    told = scene.findings.history
-    events = [event for event in told if not event.transport] or told
-    decided = {event.when for event in events if event.what in ends}
+    history = scene.findings.history
+    events = [event for event in history if not event.transport] or history
+    decided = {event.when for event in events if event.what in end_kinds}
     rows: list[tuple[float | None, Run]] = [
         (event.when, _EVENT_WORDS[event.what])
         for event in events
@@ -395,7 +397,7 @@ def timeline_lines(scene: TaskScene, now: float, width: int) -> Text:
     if since and not any(event.what is EventKind.STARTED for event in events):
         rows.append((since, _EVENT_WORDS[EventKind.STARTED]))
     died = died_at(task)
-    has_end = bool(died) and not any(e.what in (*ends, EventKind.FAILED) for e in events)
+    has_end = bool(died) and not any(e.what in (*end_kinds, EventKind.FAILED) for e in events)
     if has_end:
         runs = present.count_runs(task, scene.max_runs)
         number = f", attempt {runs:,}" if runs else ""
@@ -409,10 +411,10 @@ def timeline_lines(scene: TaskScene, now: float, width: int) -> Text:
     if start is not None and start.when is not None and not scene.gone:
         rows.append((start.when, ("runs at about this time", "line")))
     lines: Text = []
-    for when, (words, look) in rows:
+    for when, (words, style) in rows:
         clock = "?" if when is None else present.format_clock(when)
-        sign, text = (".", "muted") if look == "line" else (glyphs.MARK, "")
-        lines.append(((f"   {clock:<9}", "muted"), (f" {sign} ", look), (f" {words}", text)))
+        sign, text = (".", "muted") if style == "line" else (glyphs.MARK, "")
+        lines.append(((f"   {clock:<9}", "muted"), (f" {sign} ", style), (f" {words}", text)))
     return [present.cut_line(line, width) for line in lines]
 
 
@@ -447,19 +449,19 @@ def _search_coverage(scene: TaskScene) -> str:
         return "searching the logs ..."
     missing = os.strerror(errno.ENOENT)  # a place need not have every log
     troubles = scene.findings.log.troubles.items()
-    said = [f"{safe_line(path)}: {safe_line(why)}" for path, why in troubles if why != missing]
+    sentences = [f"{safe_line(path)}: {safe_line(why)}" for path, why in troubles if why != missing]
     counted = present.count_runs(scene.task, scene.max_runs) or 0
-    told = len(scene.findings.attempts)
+    logged = len(scene.findings.attempts)
     if scene.findings.log.has_more:
-        said.append("older log lines were not searched")
-    elif told < counted:
-        said.append(
-            f"{told} of {present.format_count(counted, 'attempt')} in the logs: "
+        sentences.append("older log lines were not searched")
+    elif logged < counted:
+        sentences.append(
+            f"{logged} of {present.format_count(counted, 'attempt')} in the logs: "
             "the logs do not go back far enough"
         )
-    elif not told:
-        said.append("no attempts yet")
-    return "; ".join(said)
+    elif not logged:
+        sentences.append("no attempts yet")
+    return "; ".join(sentences)
 
 
 # Log
@@ -474,9 +476,9 @@ def log_lines(scene: TaskScene, width: int) -> Text:
     lines: Text = []
     for line in () if scene.findings.log is None else scene.findings.log.lines:
         text = safe_line(present.shorten_ids(line.text))
-        first, *rest = present.fold_text(text, max(8, width - 19))
+        first, *other_pieces = present.fold_text(text, max(8, width - 19))
         lines.append(present.log_line(line.when, line.level, first, width))
-        lines += [((_CONTINUED + piece, "muted"),) for piece in rest]
+        lines += [((_CONTINUED + piece, "muted"),) for piece in other_pieces]
     if not lines:
         nothing = "no log lines yet" if scene.findings.log is not None else _search_coverage(scene)
         lines.append(((f" {nothing}", "muted"),))
@@ -485,10 +487,10 @@ def log_lines(scene: TaskScene, width: int) -> Text:
 
 def last_lines(lines: Text, room: int) -> Text:
     """The last lines, without the rest of a line that begins further up."""
-    kept = lines[-room:]
-    while kept and kept[0][0][0].startswith(_CONTINUED):
-        kept.pop(0)
-    return kept
+    tail = lines[-room:]
+    while tail and tail[0][0][0].startswith(_CONTINUED):
+        tail.pop(0)
+    return tail
 
 
 # Outcome
@@ -511,11 +513,11 @@ def describe_changes(before: Task, after: Task, states: Mapping[State, str], now
     """Which fields changed between two reads; "" if none."""
     if before.rev == after.rev and before == after:
         return ""
-    said = []
+    changes = []
     if before.state is not after.state:
         words = [present.state_name(states.get(t.state, t.state)) for t in (before, after)]
-        said.append(f"moved {words[0]} -> {words[1]}")
-    said += [
+        changes.append(f"moved {words[0]} -> {words[1]}")
+    changes += [
         f"new {name}" for name in _COMPARED_FIELDS if getattr(before, name) != getattr(after, name)
     ]
-    return f"{present.format_clock(now)} {', '.join(said) or 'file rewritten'}"
+    return f"{present.format_clock(now)} {', '.join(changes) or 'file rewritten'}"

@@ -53,8 +53,8 @@ async def read_request(
     """URL, method and size of the request that a delivery sends; () if no part has one."""
     for part in parts:
         opened = await _read_part(inspector, task, part)
-        if opened.data and (found := request_facts(opened.data)):
-            return found
+        if opened.data and (facts := request_facts(opened.data)):
+            return facts
     return ()
 
 

@@ -66,14 +66,14 @@ class TaskPage(PlanningScreen, Page):
     KIND = keys.TASK
     BINDINGS = key_bindings(keys.TASK)
 
-    def __init__(self, id: str, live: PlaceSession, around: ConsoleContext) -> None:
+    def __init__(self, id: str, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
-        self.live, self.around = live, around
-        self.reader = TaskReader(id, live, self.repaint)
+        self.session, self.context = session, context
+        self.reader = TaskReader(id, session, self.repaint)
         self.part = self.shown_part = "summary"
         """The part to show, and the one that is on screen."""
         self._tops: dict[str, int] = {}
-        self._said: tuple[str, str, float] = ("", "", 0.0)
+        self._message: tuple[str, str, float] = ("", "", 0.0)
         self.has_relatives = False
         """True while the list of parent and children is shown; j and k move in it."""
 
@@ -115,13 +115,13 @@ class TaskPage(PlanningScreen, Page):
         is_board = part == "summary" and width >= WIDE_COLUMNS and height >= WIDE_LINES
         if reader.scene is not None and (is_board or part in _WITH_CONTENT):
             await reader.open_parts()
-        scene, opened, now = reader.scene, reader.opened, self.around.clock()
+        scene, opened, now = reader.scene, reader.opened, self.context.clock()
         if scene is None or (part in _WITH_CONTENT and not opened):
             is_board = False
             text: list[Line] = [((f" {_empty_text(reader)}", "muted"),)]
         elif is_board:
             text = []
-            found = await asyncio.to_thread(board.panels, scene, opened, now, width, height)
+            panels = await asyncio.to_thread(board.panels, scene, opened, now, width, height)
         else:
             text = await asyncio.to_thread(TABS[part], scene, opened, now, self.text_width)
         if not self.is_paintable or not self.query("#hints"):
@@ -129,7 +129,7 @@ class TaskPage(PlanningScreen, Page):
         pane, panes = self.query_one("#text", LongText), self.query_one(TaskBoard)
         pane.display, panes.display = not is_board, is_board
         if is_board:
-            panes.show(found)
+            panes.show(panels)
         pane.show(text)
         pane.add_class("pane")
         self._show_relatives(scene)
@@ -159,19 +159,19 @@ class TaskPage(PlanningScreen, Page):
         if not self.is_paintable or not self.query("#hints") or not self.size.width:
             return
         width = self.size.width
-        below, here = opened_from(self), Target(keys.TASK, id=self.reader.id)
-        position = "" if below is None else below.row_words(here)
+        below, target = opened_from(self), Target(keys.TASK, id=self.reader.id)
+        position = "" if below is None else below.row_words(target)
         row = f"  {position}" if position else ""
-        trail = (self.live.name, f"{present.short_id(self.reader.id)}{row}")
-        self.query_one(TopLine).update_line(self.around, trail)
+        trail = (self.session.name, f"{present.short_id(self.reader.id)}{row}")
+        self.query_one(TopLine).update_line(self.context, trail)
         titles = view.part_titles(self.reader.scene, self.part, TABS)
         self.query_one("#parts", Lines).show([view.tab_line(titles, self.part, width)])
         self.query_one("#word", Lines).show([present.cut_line(self._foot(width), width)])
         task = None if self.reader.gone else self.selected_task()
         state = None if task is None else task.state
         grey = {key.action for key in keys.verb_keys() if self.verb_refusal(key.verb, state, task)}
-        edges = self.live.inspector.edges
-        words = {"arm": keys.arm_hint(self.around.arming.is_armed)} | planning.hint_words(
+        edges = self.session.inspector.edges
+        words = {"arm": keys.arm_hint(self.context.arming.is_armed)} | planning.hint_words(
             edges, state
         )
         elsewhere = planning.verbs_elsewhere(edges, state)
@@ -179,23 +179,23 @@ class TaskPage(PlanningScreen, Page):
 
     def _foot(self, width: int) -> Line:
         """A message, that the task is gone or has changed, or the next step."""
-        reader, now = self.reader, self.around.clock()
-        text, look, when = self._said
+        reader, now = self.reader, self.context.clock()
+        text, style, when = self._message
         if text and 0 <= now - when < MESSAGE_SECONDS:
-            return ((f" {safe_line(text)}", look),)
+            return ((f" {safe_line(text)}", style),)
         if reader.scene is None:
             return ()
         if reader.gone:
-            gone: Line = ((f" {view.describe_departure(reader.scene, now)}", "warn"),)
+            departure: Line = ((f" {view.describe_departure(reader.scene, now)}", "warn"),)
             log: Line = (("next ", "muted"), ("t", "key"), (" shows its log lines ", ""))
-            return present.join_ends(gone, log, width)
+            return present.join_ends(departure, log, width)
         task = reader.scene.task
         if reader.changed and self.part != "summary":
             return ((f" {reader.changed}", "warn"),)
         if (
             task.state is State.PENDING
-            and self.live.lacks_worker
-            and self.live.place.worker_command
+            and self.session.lacks_worker
+            and self.session.place.worker_command
         ):
             step = "3", "opens the workers: W there starts one"
             return present.next_line(*step, present.short_id(task.id), width)
@@ -211,12 +211,12 @@ class TaskPage(PlanningScreen, Page):
             check = reader.scene.cluster.now.answer if reader.scene.cluster is not None else None
             if key == "R" and check is StillHappens.YES:
                 does += "; its error still happens"
-            does += "" if self.around.arming.is_armed else " (! arms first)"
+            does += "" if self.context.arming.is_armed else " (! arms first)"
         return present.next_line(key, does, present.short_id(task.id), width)
 
-    def say(self, text: str, look: str = "warn") -> None:
+    def say(self, text: str, style: str = "warn") -> None:
         """Show a message for some seconds."""
-        self._said = (text, look, self.around.clock())
+        self._message = (text, style, self.context.clock())
         self._paint_frame()
 
     def action_move(self, how: str) -> None:

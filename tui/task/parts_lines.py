@@ -64,11 +64,11 @@ def _is_spooled(first: Opened) -> bool:
     return folder != first.part.where and folder.rpartition("/")[2].startswith(_MAIL)
 
 
-def _mail_lines(meta: Opened, beside: Sequence[Opened], now: float, width: int) -> list[Line]:
+def _mail_lines(meta: Opened, siblings: Sequence[Opened], now: float, width: int) -> list[Line]:
     """A mail as text: recipient, subject, body, delivery state."""
-    marks = [each for each in beside if each.part.name in _MARKER_STATES]
-    bodies = [each for each in beside if each.part.name.startswith(_BODY)]
-    others = [each for each in beside if each not in marks and each not in bodies]
+    marks = [each for each in siblings if each.part.name in _MARKER_STATES]
+    bodies = [each for each in siblings if each.part.name.startswith(_BODY)]
+    others = [each for each in siblings if each not in marks and each not in bodies]
     try:
         lines = _envelope_lines(_parse_assigned(meta), now, width)
     except Refused as error:
@@ -94,20 +94,20 @@ def _parse_assigned(each: Opened) -> dict[str, str]:
     return parse_assignments(each.data, lambda key: key.replace("_", "").isalpha(), MAIL_RAW)
 
 
-def _envelope_lines(said: Mapping[str, str], now: float, width: int) -> list[Line]:
+def _envelope_lines(assigned: Mapping[str, str], now: float, width: int) -> list[Line]:
     """Recipient, subject and the other values of meta.sh."""
-    created = said.get("MAIL_CREATED_EPOCH", "")
+    created = assigned.get("MAIL_CREATED_EPOCH", "")
     rows: list[Run] = [
-        ("To", safe_line(said.get("MAIL_TO", "")) or "?"),
+        ("To", safe_line(assigned.get("MAIL_TO", "")) or "?"),
         (
             "Subject",
-            safe_line(render_bytes.decode_header_words(said.get("MAIL_SUBJECT", ""))) or "?",
+            safe_line(render_bytes.decode_header_words(assigned.get("MAIL_SUBJECT", ""))) or "?",
         ),
         ("created", _time(created, now) if created else "?"),
     ]
     known = ("MAIL_TO", "MAIL_SUBJECT", "MAIL_CREATED_EPOCH")
-    rest = [(key, value) for key, value in said.items() if key not in known]
-    rows += [(_title(key), safe_line(value)) for key, value in rest]
+    other_fields = [(key, value) for key, value in assigned.items() if key not in known]
+    rows += [(_title(key), safe_line(value)) for key, value in other_fields]
     return [
         present.part_line("spooled mail"),
         *present.fact_lines(rows, width),
@@ -123,14 +123,14 @@ def _marker_lines(each: Opened, now: float, width: int) -> list[Line]:
     """Delivery state from a marker file."""
     word = _MARKER_STATES[each.part.name]
     try:
-        said = _parse_assigned(each)
+        assigned = _parse_assigned(each)
     except Refused as error:
         text = f"{word} (marker not readable: {safe_line(str(error))})"
     else:
-        since, by = said.get("SINCE", ""), safe_line(said.get("TRANSPORT", ""))
+        since, by = assigned.get("SINCE", ""), safe_line(assigned.get("TRANSPORT", ""))
         pieces = [word, f"by {by}" if by else "", f"since {_time(since, now)}" if since else ""]
         text = " ".join(filter(None, pieces))
-        text += f": {safe_line(said['WHY'])}" if said.get("WHY") else ""
+        text += f": {safe_line(assigned['WHY'])}" if assigned.get("WHY") else ""
     lines: list[Line] = [present.part_line(safe_line(each.part.name))]
     return [
         *lines,
@@ -186,11 +186,11 @@ def _file_facts(part: Part, now: float, width: int) -> list[Line]:
     size = [] if part.size is None else [present.format_count(part.size, "byte")]
     facts = [*size, *(f"{key} {safe_line(t)}" for key, t in part.facts if key not in _TIMES)]
     times = [f"{key} {_time(text, now)}" for key, text in part.facts if key in _TIMES]
-    said = [(safe_line(part.where), "strong"), (", ".join(facts), ""), (", ".join(times), "")]
-    said.append((f"not read: {safe_line(part.refusal)}" if part.refusal else "", "warn"))
-    for text, look in said:
+    runs = [(safe_line(part.where), "strong"), (", ".join(facts), ""), (", ".join(times), "")]
+    runs.append((f"not read: {safe_line(part.refusal)}" if part.refusal else "", "warn"))
+    for text, style in runs:
         pieces = present.fold_text(text, width - 3) if text else []
-        lines += [((f"  {piece}", look),) for piece in pieces]
+        lines += [((f"  {piece}", style),) for piece in pieces]
     return lines
 
 

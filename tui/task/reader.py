@@ -32,9 +32,9 @@ MAX_CHILDREN = 100
 class TaskReader:
     """The facts about one task, as last read."""
 
-    def __init__(self, id: str, live: PlaceSession, changed: Callable[[], None]) -> None:
+    def __init__(self, id: str, session: PlaceSession, changed: Callable[[], None]) -> None:
         """`changed` is called after each change of the facts."""
-        self.id, self.live, self._notify = id, live, changed
+        self.id, self.session, self._notify = id, session, changed
         self.scene: TaskScene | None = None
         """None until the task was found."""
         self.gone = False
@@ -52,9 +52,9 @@ class TaskReader:
 
     async def follow(self, say: Callable[[str], None]) -> None:
         """Read the task, and again after each change; `say` gets the errors."""
-        inspector = self.live.inspector
+        inspector = self.session.inspector
         while True:
-            seen = inspector.latest.generation
+            generation = inspector.latest.generation
             try:
                 task = await inspector.queries.task(self.id)
                 if self.scene is None or self.gone or task != self.scene.task:
@@ -63,13 +63,13 @@ class TaskReader:
             except Unavailable as error:
                 say(str(error))  # from the index; the next change may succeed
             try:
-                await inspector.wait_for_change(seen)
+                await inspector.wait_for_change(generation)
             except Unavailable:
                 return  # closed: the console is being left
 
     async def read(self) -> None:
         """Read the task, then its logs and parts."""
-        inspector = self.live.inspector
+        inspector = self.session.inspector
         task = await inspector.queries.task(self.id)
         before, states = self.scene, inspector.states
         # During the first scan, a task not found may still appear.
@@ -77,11 +77,11 @@ class TaskReader:
         if task is None:
             self.scene = before and replace(before, gone=True)
         else:
-            now, place = self.live.clock(), self.live.place
-            said = view.describe_changes(before.task, task, states, now) if before else ""
+            now, place = self.session.clock(), self.session.place
+            change = view.describe_changes(before.task, task, states, now) if before else ""
             if before is not None:
                 self.altered_at = asyncio.get_running_loop().time()
-            self.changed, self.is_fresh = said or self.changed, False
+            self.changed, self.is_fresh = change or self.changed, False
             mark = error_pattern.pattern_name(error_pattern.fold_error(task.error))
             self.scene = replace(
                 before or TaskScene(task, states),
@@ -105,23 +105,23 @@ class TaskReader:
     async def _read_outlook(self) -> None:
         if self.scene is None or self.gone:
             return
-        task, now = self.scene.task, self.live.clock()
+        task, now = self.scene.task, self.session.clock()
         self._asked = now
-        found = await outlook(self.live, task, now)
+        new_outlook = await outlook(self.session, task, now)
         if self.scene.task == task:
-            self.scene = replace(self.scene, outlook=found)
+            self.scene = replace(self.scene, outlook=new_outlook)
 
     async def _check_cluster(self) -> None:
         """Count the tasks with the same error, and check whether it still happens."""
-        scene, generation = self.scene, self.live.inspector.latest.generation
+        scene, generation = self.scene, self.session.inspector.latest.generation
         is_same = scene is not None and (generation, scene.task) == self._counted
-        if scene is None or self.gone or is_same or not self.live.has_readings:
+        if scene is None or self.gone or is_same or not self.session.has_readings:
             return
         self._counted, cluster = (generation, scene.task), None
         if scene.mark:
             same = filter_language.parse_filter(f"cluster={scene.mark}")
-            found = await check_clusters(self.live, Query(scene.task.state, same))
-            cluster = found[0] if found else None
+            clusters = await check_clusters(self.session, Query(scene.task.state, same))
+            cluster = clusters[0] if clusters else None
         if self.scene is not None and self.scene.task == scene.task:
             self.scene = replace(self.scene, cluster=cluster)
             self._notify()
@@ -131,14 +131,14 @@ class TaskReader:
         if self.gone:
             return
         try:
-            found = await self.live.inspector.actions.parts(task)
+            parts = await self.session.inspector.actions.parts(task)
         except StoreError:
             return  # it moved: the next read reports that
         request = self.scene.request if self.scene is not None else ()
         if "://" in task.destination and not request:
-            request = await lookup.read_request(self.live.inspector, task, found)
+            request = await lookup.read_request(self.session.inspector, task, parts)
         if self.scene is not None and self.scene.task == task:
-            self.scene = replace(self.scene, parts=found, request=request)
+            self.scene = replace(self.scene, parts=parts, request=request)
 
     async def _read_relatives(self) -> None:
         """Read the parent and the children of the task; the last ones stay if that fails."""
@@ -146,11 +146,11 @@ class TaskReader:
         if scene is None or self.gone:
             return
         try:
-            found = await self.live.inspector.actions.relatives(scene.task, MAX_CHILDREN)
+            relatives = await self.session.inspector.actions.relatives(scene.task, MAX_CHILDREN)
         except StoreError:
             return  # the place is unavailable, which the header shows
         if self.scene is not None and self.scene.task == scene.task:
-            self.scene = replace(self.scene, relatives=found)
+            self.scene = replace(self.scene, relatives=relatives)
 
     async def open_parts(self) -> None:
         """Read the content of the parts, if it may have changed."""
@@ -158,7 +158,7 @@ class TaskReader:
         if scene is None or self.is_fresh or self.gone:
             return
         try:
-            opened = await lookup.read_parts(self.live.inspector, scene.task)
+            opened = await lookup.read_parts(self.session.inspector, scene.task)
         except StoreError:
             return  # it moved: the next read reports that; keep the old content
         if self.scene is not None and self.scene.task == scene.task:
@@ -169,21 +169,21 @@ class TaskReader:
         """Search the logs for the task."""
         if self.scene is None:
             return
-        self._log_seen = self.live.readings.log
+        self._log_seen = self.session.readings.log
         task = self.scene.task
-        told = await asyncio.to_thread(lookup.search_logs, self.live.place.logs, task)
+        findings = await asyncio.to_thread(lookup.search_logs, self.session.place.logs, task)
         if self.scene is not None:
-            self.scene = replace(self.scene, findings=told)
+            self.scene = replace(self.scene, findings=findings)
 
     async def refresh(self) -> None:
         """Read again what other processes change: new log lines, and the reasons."""
-        log, known = self.live.readings.log, self._log_seen
+        log, known = self.session.readings.log, self._log_seen
         self._log_seen = log
         new = set(log).difference(known) if log is not known else ()
         is_mentioned = any(self.id in line.text for line in new)
         if is_mentioned:
             await self.read_log()
-        if abs(self.live.clock() - self._asked) >= REASONS_SECONDS:
+        if abs(self.session.clock() - self._asked) >= REASONS_SECONDS:
             with suppress(Unavailable):  # keep the previous answer
                 await self._read_outlook()
                 await self._check_cluster()
@@ -193,11 +193,11 @@ class TaskReader:
 
     def take_notes(self) -> bool:
         """Take the operators' notes as last read; True if there are others."""
-        scene, signs = self.scene, self.live.readings
+        scene, readings = self.scene, self.session.readings
         if scene is None:
             return False
-        notes = notes_of(signs.notes, scene.task, self.live.clock())
-        if (notes, signs.notes_error) == (scene.notes, scene.notes_error):
+        notes = notes_of(readings.notes, scene.task, self.session.clock())
+        if (notes, readings.notes_error) == (scene.notes, scene.notes_error):
             return False
-        self.scene = replace(scene, notes=notes, notes_error=signs.notes_error)
+        self.scene = replace(scene, notes=notes, notes_error=readings.notes_error)
         return True

@@ -36,7 +36,7 @@ class TaskScreen(TaskPage):
             return refusal + self.other_verbs(task.state, task)
         if asyncio.get_running_loop().time() - self.reader.altered_at < SEEN_SECONDS:
             return TASK_JUST_CHANGED
-        verb = planning.verb_in_state(verb, task.state, self.live.inspector.edges)
+        verb = planning.verb_in_state(verb, task.state, self.session.inspector.edges)
         return VerbRequest(verb, {task.id}, Query(task.state), lambda _: f"task {task.id}")
 
     def selected_task(self) -> Task | None:
@@ -60,16 +60,16 @@ class TaskScreen(TaskPage):
 
     def action_arm(self) -> None:
         """Arm or disarm."""
-        self.say(PASTED if self.hasty else self.around.arming.toggle())
+        self.say(PASTED if self.hasty else self.context.arming.toggle())
 
     def action_open(self) -> None:
         """Open the parent or the child under the cursor."""
         scene, id = self.reader.scene, self.query_one("#relatives", Picker).key
         family = () if scene is None else (scene.relatives.parent, *scene.relatives.children)
-        found = next((one for one in family if one is not None and one.id == id), None)
-        if found is None:
+        relative = next((one for one in family if one is not None and one.id == id), None)
+        if relative is None:
             self.say("no parent and no children")
-        elif not found.is_here:
+        elif not relative.is_here:
             self.say(f"{id} is not in this place, or no longer")
         else:
             self.go(Target(keys.TASK, id=id))
@@ -93,7 +93,7 @@ class TaskScreen(TaskPage):
         if scene is None:
             return ()
         word = scene.states.get(scene.task.state, "")
-        return task_copies(scene.task, word, scene.command, self.around.clock())
+        return task_copies(scene.task, word, scene.command, self.context.clock())
 
 
 def task_copies(task: Task, word: str, command: Sequence[str], now: float) -> tuple[Copy, ...]:

@@ -35,7 +35,7 @@ from tui.transports.lines import describe_suspension
 class TaskOutlook(NamedTuple):
     """Why a task is not running, and when it runs."""
 
-    about: policy.Circumstances | None = None
+    circumstances: policy.Circumstances | None = None
     """What decides when it runs; None until read."""
     unknown: tuple[str, ...] = ()
     """What of it could not be read."""
@@ -46,7 +46,11 @@ class TaskOutlook(NamedTuple):
 
     def reasons(self, task: Task, now: float) -> tuple[str, ...]:
         """Why the task is not running, as sentences; the most important first."""
-        why = () if self.about is None else tuple(policy.why_waiting(task, now, self.about))
+        why = (
+            ()
+            if self.circumstances is None
+            else tuple(policy.why_waiting(task, now, self.circumstances))
+        )
         return (*self.unknown, *why)
 
 
@@ -64,41 +68,41 @@ async def reasons(
     """Why a task is not running, as sentences; the most important first. `alerts` are those of its
     place, for a consistent answer.
     """
-    about, _, unknown = await _circumstances(inspector, place, lock, task, now, alerts)
-    return TaskOutlook(about, unknown).reasons(task, now)
+    circumstances, _, unknown = await _circumstances(inspector, place, lock, task, now, alerts)
+    return TaskOutlook(circumstances, unknown).reasons(task, now)
 
 
-async def outlook(live: PlaceSession, task: Task, now: float) -> TaskOutlook:
+async def outlook(session: PlaceSession, task: Task, now: float) -> TaskOutlook:
     """Why a task of an open place is not running, and when it runs at the present rate."""
-    found = live.inspector, live.place, live.readings.lock, task, now, live.alerts
-    about, ahead, unknown = await _circumstances(*found)
+    inputs = session.inspector, session.place, session.readings.lock, task, now, session.alerts
+    circumstances, ahead, unknown = await _circumstances(*inputs)
     if task.state is not State.PENDING:
-        return TaskOutlook(about, unknown)
-    if barred := bar_reason(live.inspector.edges, "promote", task, now=now):
-        return TaskOutlook(unknown=(*unknown, barred))  # it waits for neither time nor worker
-    obstacle = about.pause_reason or about.closed_reason
-    if about.is_handled is not None and not about.is_handled(task.kind):
+        return TaskOutlook(circumstances, unknown)
+    if refusal := bar_reason(session.inspector.edges, "promote", task, now=now):
+        return TaskOutlook(unknown=(*unknown, refusal))  # it waits for neither time nor worker
+    obstacle = circumstances.pause_reason or circumstances.closed_reason
+    if circumstances.is_handled is not None and not circumstances.is_handled(task.kind):
         obstacle = obstacle or "no handler configured"
-    if about.lock is not None and about.lock.verdict in present.ALARMING_VERDICTS:
-        obstacle = obstacle or f"lock is {about.lock.verdict.value.lower()}"
-    if live.lacks_worker:
+    if circumstances.lock is not None and circumstances.lock.verdict in present.ALARMING_VERDICTS:
+        obstacle = obstacle or f"lock is {circumstances.lock.verdict.value.lower()}"
+    if session.lacks_worker:
         obstacle = obstacle or NO_WORKER_HINT
-    if live.estimate_drain(now).trend is Trend.STALLED:
+    if session.estimate_drain(now).trend is Trend.STALLED:
         obstacle = obstacle or "queue is stalled"
     waits = task.extra.get(WAITS_KEY, "")
     if task.due is None or (waits and task.due <= now):
         obstacle = obstacle or waits or "no due time is known"
-    rates = live.flow.rates(now)
-    tokens = () if isinstance(live.readings.tokens, str) else live.readings.tokens
+    rates = session.flow.rates(now)
+    tokens = () if isinstance(session.readings.tokens, str) else session.readings.tokens
     start = expected_start(
         task.due or 0.0,
         now,
         count_with_tokens(tokens, ahead),
         None if rates is None else rates.outward,
         obstacle=safe_line(obstacle),
-        token_at=max(about.token_at, token_after(tokens, task.kind, ahead, now)),
+        token_at=max(circumstances.token_at, token_after(tokens, task.kind, ahead, now)),
     )
-    return TaskOutlook(about, unknown, start, _bucket(live.readings.tokens, task.kind))
+    return TaskOutlook(circumstances, unknown, start, _bucket(session.readings.tokens, task.kind))
 
 
 def _bucket(tokens: Sequence[BucketState] | str, kind: str) -> BucketState | None:
@@ -118,13 +122,13 @@ async def _circumstances(
     """What decides when a task runs, the tasks ahead of it by kind, and what of it is unknown."""
     ahead: Mapping[str, int] = {}
     idle = any(alert.kind is AlertKind.IDLE for alert in alerts)
-    about = policy.Circumstances(lock=lock, is_handled=place.has_handler, is_idle=idle)
+    circumstances = policy.Circumstances(lock=lock, is_handled=place.has_handler, is_idle=idle)
     if place.claim_obstacle is not None:
-        about = about._replace(
+        circumstances = circumstances._replace(
             closed_reason=await asyncio.to_thread(_suspension_text, place, task.kind, now)
         )
     if task.state is not State.PENDING:
-        return about, ahead, ()
+        return circumstances, ahead, ()
     its = ("", task.queue, task.kind, task.group)
     paused = [row for row in control_rows(inspector.controls) if row.control.has_paused]
     words = ", ".join(f"{row.label} is {row.control.now}" for row in paused if row.target in its)
@@ -133,19 +137,19 @@ async def _circumstances(
     if by and math.isfinite(task.due or 0.0):
         claimed = max(now, task.due or 0.0)
         ahead = await inspector.tallies.count_ahead(task, claimed, by)
-    about = about._replace(
+    circumstances = circumstances._replace(
         pause_reason=words,
         last_run=last_run,
         tasks_ahead=sum(ahead.values()),
         is_age_order=by == BY_CREATED,
     )
     if place.token_at is None:
-        return about, ahead, ()
+        return circumstances, ahead, ()
     try:
         token_at = await asyncio.to_thread(place.token_at, task.kind)
     except (OSError, StoreError) as error:
-        return about, ahead, (f"rate limit unknown: {safe_line(str(error))}",)
-    return about._replace(token_at=token_at), ahead, ()
+        return circumstances, ahead, (f"rate limit unknown: {safe_line(str(error))}",)
+    return circumstances._replace(token_at=token_at), ahead, ()
 
 
 def _suspension_text(place: Place, kind: str, now: float) -> str:
@@ -157,9 +161,9 @@ def _suspension_text(place: Place, kind: str, now: float) -> str:
     if routes is None or not routes.is_waiting:
         return why
     stopped = routes.stopped.values()
-    said = ", ".join(f"{stop.name} {describe_suspension(stop, now)}" for stop in stopped)
+    suspensions = ", ".join(f"{stop.name} {describe_suspension(stop, now)}" for stop in stopped)
     resume = ", ".join(f"`mail resume {stop.name}`" for stop in stopped)
-    return f"no mail transport: {said} ({resume}, or S on the transports screen)"
+    return f"no mail transport: {suspensions} ({resume}, or S on the transports screen)"
 
 
 def _last_run(path: str) -> float | None:

@@ -67,7 +67,11 @@ def make_report(error: BaseException, environ: Mapping[str, str], now: float) ->
         "",
         f"when       {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(now))}",
         *(f"{name:<10} {words}" for name, words in _versions()),
-        *(f"{name:<10} {_about(name, environ)}" for name in TERMINAL_VARIABLES if name in environ),
+        *(
+            f"{name:<10} {_setting_text(name, environ)}"
+            for name in TERMINAL_VARIABLES
+            if name in environ
+        ),
         f"{'size':<10} {_size()}",
     ]
     for number, each in enumerate(errors):
@@ -115,13 +119,13 @@ def report_crash(error: BaseException, environ: Mapping[str, str], now: float) -
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """An error and its causes, each once, including members of exception groups."""
-    seen: set[int] = set()
+    known_ids: set[int] = set()
     waiting = [error]
     while waiting:
         each = waiting.pop(0)
-        if id(each) in seen:
+        if id(each) in known_ids:
             continue
-        seen.add(id(each))
+        known_ids.add(id(each))
         yield each
         parts = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
         nearby = (each.__cause__, each.__context__, *parts)
@@ -149,9 +153,13 @@ def _frames(error: BaseException) -> list[str]:
 def _innermost(error: BaseException) -> str:
     """The last line of our own code in the traceback, else its last line."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [f for f in frames if Path(f.filename).is_relative_to(ROOT)]
-    here = [f for f in ours if "site-packages" not in f.filename] or list(frames)
-    return f"{_short(here[-1].filename)}:{here[-1].lineno}" if here else "an unknown line"
+    under_root = [f for f in frames if Path(f.filename).is_relative_to(ROOT)]
+    own_frames = [f for f in under_root if "site-packages" not in f.filename] or list(frames)
+    return (
+        f"{_short(own_frames[-1].filename)}:{own_frames[-1].lineno}"
+        if own_frames
+        else "an unknown line"
+    )
 
 
 def _short(filename: str) -> str:
@@ -174,7 +182,7 @@ def _versions() -> Iterator[tuple[str, str]]:
     yield "system", f"{platform.system()} {platform.release()}"
 
 
-def _about(name: str, environ: Mapping[str, str]) -> str:
+def _setting_text(name: str, environ: Mapping[str, str]) -> str:
     return "is set" if name in _HIDDEN else ascii(environ[name])[:60]
 
 

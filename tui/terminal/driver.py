@@ -212,12 +212,12 @@ class Terminal(LinuxDriver):
                 # If the decoder holds an incomplete character, text is "", which the parser takes
                 # for the end.
                 text = decode(data or b"")
-                found = parse_keys(parser, text, is_after_escape) if text else []
+                events = parse_keys(parser, text, is_after_escape) if text else []
                 is_after_escape = text.endswith("\x1b") if text else is_after_escape
                 self._paste_detector.record_keys(
-                    [e for e in found if isinstance(e, Key)], time.monotonic()
+                    [e for e in events if isinstance(e, Key)], time.monotonic()
                 )
-                for event in found:
+                for event in events:
                     self.process_message(event)
             for event in parser.tick():
                 self.process_message(event)
@@ -304,14 +304,14 @@ def parse_keys(parser: XTermParser, text: str, is_after_escape: bool) -> list[Me
     No key is bound to Alt: it is Esc, and then the key. Sequences of a terminal begin with Esc and
     `[` or `O`.
     """
-    found: list[Message] = []
+    events: list[Message] = []
     for part in _KEY_AFTER_ESCAPE.split(text):
         if is_after_escape and parser._timeout_time is not None and part[0] not in "[O":
             parser._timeout_time = 0.0  # the waiting Esc is a key
-            found += parser.tick()
-        found += parser.feed(part)
+            events += parser.tick()
+        events += parser.feed(part)
         is_after_escape = part.endswith("\x1b")
-    return found
+    return events
 
 
 def repaint_terminal(app: App[Any]) -> None:

@@ -44,9 +44,11 @@ class CachedLines(StylesCache):
     def render_widget(self, widget: Widget, crop: Region) -> list[Strip]:
         """The lines of that region; rendered again only after a change."""
         if self._made is None or self._made[0] != crop:
-            look = next((look for name, look in FRAME_LOOKS if widget.has_class(name)), "accent")
-            looks = getattr(widget.app, "looks", {})
-            style, self._blank = looks.get(look, Style.null()), looks.get("")
+            style_name = next(
+                (style_name for name, style_name in FRAME_LOOKS if widget.has_class(name)), "accent"
+            )
+            styles = getattr(widget.app, "looks", {})
+            style, self._blank = styles.get(style_name, Style.null()), styles.get("")
             self._frame = Style(bold=style.bold or None, dim=style.dim or None)
             self._made = crop, super().render_widget(widget, crop)
         return self._made[1]
@@ -64,20 +66,24 @@ class CachedLines(StylesCache):
         *labels_and_colors: Any,
     ) -> Strip:
         """A line with its frame."""
-        about = styles, y, size, content, padding, base, ground
+        line_inputs = styles, y, size, content, padding, base, ground
         at = y - styles.gutter.top
         if not (0 <= at < content.height and content.width):
-            strip = super().render_line(*about, line_of, *labels_and_colors)
+            strip = super().render_line(*line_inputs, line_of, *labels_and_colors)
             return self._with_frame(strip, styles, is_edge=y in (0, size.height - 1))
         if self._sides is None:
             middle = Segment(" " * content.width)
-            around = super().render_line(*about, lambda _: Strip([middle]), *labels_and_colors)
-            parts = [*self._with_frame(around, styles)]
+            blank_line = super().render_line(
+                *line_inputs, lambda _: Strip([middle]), *labels_and_colors
+            )
+            parts = [*self._with_frame(blank_line, styles)]
             place = next(n for n, part in enumerate(parts) if part is middle)
             self._sides = parts[:place], parts[place + 1 :]
-        left, right = self._sides
+        left_side, right_side = self._sides
         line = line_of(at).adjust_cell_length(content.width, self._blank)
-        return Strip([*left, *line, *right], size.width) if left or right else line
+        return (
+            Strip([*left_side, *line, *right_side], size.width) if left_side or right_side else line
+        )
 
     def _with_frame(self, strip: Strip, styles: StylesBase, *, is_edge: bool = False) -> Strip:
         """The line with the signs of its frame faint or bold."""

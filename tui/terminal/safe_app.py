@@ -141,15 +141,15 @@ class SafeApp(App[None], inherit_bindings=False):
         Textual's own search asks all parents twice per key whether they would rather take it as
         text: here none would.
         """
-        way = [
+        widgets = [
             (node, node._bindings.key_to_bindings.get(key, ()))
             for node in lines.ancestors_with_self
         ]
-        for node, bindings in reversed(way):
+        for node, bindings in reversed(widgets):
             for binding in bindings:
                 if binding.priority and await self.run_action(binding.action, node):
                     return True
-        for node, bindings in way:
+        for node, bindings in widgets:
             for binding in bindings:
                 if not binding.priority and await self.run_action(binding.action, node):
                     return True

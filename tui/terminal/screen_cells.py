@@ -167,11 +167,11 @@ class ScreenCells:
     def _change(self, state: str, number: str, is_blank: bool) -> tuple[str, str]:
         """The sequence for a text in that style, and the number of the style in force then."""
         known = list(self._styles)
-        before, wanted = (known[ord(each) - ord(FIRST_NUMBER)] for each in (state, number))
-        if is_blank and wanted.attributes.isdisjoint(_SHOWN_ON_BLANKS):
+        before, new_style = (known[ord(each) - ord(FIRST_NUMBER)] for each in (state, number))
+        if is_blank and new_style.attributes.isdisjoint(_SHOWN_ON_BLANKS):
             attributes = before.attributes - _SHOWN_ON_BLANKS
-            wanted = CellStyle(attributes, before.front, wanted.ground)
-        return style_change(before, wanted), self._number_of(wanted)
+            new_style = CellStyle(attributes, before.front, new_style.ground)
+        return style_change(before, new_style), self._number_of(new_style)
 
 
 class CellUpdate(CompositorUpdate):
@@ -194,11 +194,11 @@ def _pieces(update: ChopsUpdate | LayoutUpdate) -> Iterator[Piece]:
                 yield y, x, strip
                 x += strip.cell_length
         return
-    seen: set[tuple[int, int]] = set()
+    positions: set[tuple[int, int]] = set()
     for y, first, last in update.spans:
         for end, (x, part) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
-            if part is not None and x < last and end > first and (y, x) not in seen:
-                seen.add((y, x))
+            if part is not None and x < last and end > first and (y, x) not in positions:
+                positions.add((y, x))
                 yield y, x, part
 
 

@@ -39,7 +39,7 @@ MIN_MIDDLE_LINES, MIN_LOG_LINES = 12, 6
 class Shown(NamedTuple):
     """What the panes show."""
 
-    way: TransportHealth
+    transport: TransportHealth
     sending: MailHealth
     routes: MailRoutes | None
     limit: float
@@ -61,31 +61,33 @@ class TransportBoard(Board):
     FILLS = frozenset({"latest", "course"})
 
 
-def panels(shown: Shown, width: int, height: int) -> Mapping[str, Panel]:
+def panels(inputs: Shown, width: int, height: int) -> Mapping[str, Panel]:
     """The content of each pane, for a board of that size: the upper two end on one line, errors and
     graph are as high as the errors, the log gets what is left.
     """
-    way, now, name = shown.way, shown.now, safe_line(shown.way.name)
+    transport, now, name = inputs.transport, inputs.now, safe_line(inputs.transport.name)
     half = width // 2 - present.BOX_FRAME_CELLS
-    about = view.about_lines(way, shown.limit, now, half, shown.routes)
-    windows = view.window_lines(way, half, shown.limit)
-    windows += view.source_lines(shown.sending, now, half)
-    upper = max(len(about), len(windows))
-    for lines in (about, windows):
+    state_lines = view.about_lines(transport, inputs.limit, now, half, inputs.routes)
+    windows = view.window_lines(transport, half, inputs.limit)
+    windows += view.source_lines(inputs.sending, now, half)
+    upper = max(len(state_lines), len(windows))
+    for lines in (state_lines, windows):
         lines += [BLANK_LINE] * (upper - len(lines))
-    rest = height - upper - present.BOX
-    faults, errors = fault_lines(way, now, half), latest_lines(way, now, half, height)
-    wanted = max(MIN_MIDDLE_LINES, len(faults) + len(errors) + 2 * present.BOX)
-    middle = rest if rest < MIN_MIDDLE_LINES + MIN_LOG_LINES else min(wanted, rest - MIN_LOG_LINES)
+    lower = height - upper - present.BOX
+    faults, errors = fault_lines(transport, now, half), latest_lines(transport, now, half, height)
+    needed = max(MIN_MIDDLE_LINES, len(faults) + len(errors) + 2 * present.BOX)
+    middle = (
+        lower if lower < MIN_MIDDLE_LINES + MIN_LOG_LINES else min(needed, lower - MIN_LOG_LINES)
+    )
     faults = faults[: max(1, middle // 2 - present.BOX)]
-    latest = latest_lines(way, now, half, middle - len(faults) - 2 * present.BOX)
-    words = [line for line in shown.log if way.name in line.text]
-    total = sum(fault.times for fault in way.faults)
-    span = "1h" if shown.minutes == HOUR_MINUTES else f"{shown.minutes}m"
-    axis = time_axis(now, 60.0 * shown.minutes, half - AXIS_CELLS)
-    times = f"{len(way.failures):,}", (("TASK", "muted"),)
+    latest = latest_lines(transport, now, half, middle - len(faults) - 2 * present.BOX)
+    words = [line for line in inputs.log if transport.name in line.text]
+    total = sum(fault.times for fault in transport.faults)
+    span = "1h" if inputs.minutes == HOUR_MINUTES else f"{inputs.minutes}m"
+    axis = time_axis(now, 60.0 * inputs.minutes, half - AXIS_CELLS)
+    times = f"{len(transport.failures):,}", (("TASK", "muted"),)
     return {
-        "about": Panel(Frame(name, right=(table.state_run(way, shown.limit),)), about),
+        "about": Panel(Frame(name, right=(table.state_run(transport, inputs.limit),)), state_lines),
         "windows": Panel(Frame(f"{name} over time"), windows),
         "faults": Panel(
             Frame("Errors, last hour, grouped", "", f"{total:,}", (("LAST", "muted"),)), faults
@@ -93,45 +95,48 @@ def panels(shown: Shown, width: int, height: int) -> Mapping[str, Panel]:
         "latest": Panel(Frame("Latest errors", "", *times), latest),
         "course": Panel(
             Frame(f"{name}, last {span}", right=RANGE_KEY, bottom=axis),
-            graph_lines(shown, half, middle - present.BOX),
+            graph_lines(inputs, half, middle - present.BOX),
         ),
         "mentions": Panel(
             Frame(f"Log of {name}", "t", f"{len(words):,}"),
-            log_lines(words, width - present.BOX_FRAME_CELLS, rest - middle - present.BOX),
+            log_lines(words, width - present.BOX_FRAME_CELLS, lower - middle - present.BOX),
         ),
     }
 
 
-def fault_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
+def fault_lines(transport: TransportHealth, now: float, width: int) -> list[Line]:
     """Errors of the last hour, grouped: two lines each, with the name of the group and a bar."""
     lines: list[Line] = []
-    total = sum(fault.times for fault in way.faults)
-    for fault in way.faults:
+    total = sum(fault.times for fault in transport.faults)
+    for fault in transport.faults:
         count: Line = ((f"{format_count(fault.times, 6):>8}  ", "strong"),)
         last: Line = ((present.format_time(fault.last, now).partition(" (")[0], "muted"),)
         lines.append(present.join_ends((*count, (safe_line(fault.pattern), "")), last, width))
         lead: Line = (("          ", ""), (f"{fault.mark}  ", "accent"))
         share = f" {fault.times / total:>4.0%}"
         room = width - present.width_of(lead) - len(share)
-        filled = bar(fault.times / way.faults[0].times, room)
+        filled = bar(fault.times / transport.faults[0].times, room)
         lines.append((*lead, (filled, "muted"), (share, "muted")))
-    return lines or view.error_group_lines(way, now, width)
+    return lines or view.error_group_lines(transport, now, width)
 
 
-def figure_lines(live: PlaceSession, name: str, now: float, width: int) -> list[Line]:
+def figure_lines(session: PlaceSession, name: str, now: float, width: int) -> list[Line]:
     """Counts over time and grouped errors of a transport, below a plan for it."""
-    way = next((way for way in live.readings.sending.transports if way.name == name), None)
-    if way is None:
+    transport = next(
+        (transport for transport in session.readings.sending.transports if transport.name == name),
+        None,
+    )
+    if transport is None:
         return []
-    windows = view.window_lines(way, width, live.place.alerts.transport_failures)
-    errors = view.section("Errors, last hour, grouped", fault_lines(way, now, width))
+    windows = view.window_lines(transport, width, session.place.alerts.transport_failures)
+    errors = view.section("Errors, last hour, grouped", fault_lines(transport, now, width))
     return [BLANK_LINE, *windows, BLANK_LINE, *errors]
 
 
-def latest_lines(way: TransportHealth, now: float, width: int, room: int) -> list[Line]:
+def latest_lines(transport: TransportHealth, now: float, width: int, room: int) -> list[Line]:
     """As many of the latest errors as fit, whole."""
-    most = len(way.failures)
-    while len(lines := view.latest_error_lines(way, now, width, most)) > room and most > 1:
+    most = len(transport.failures)
+    while len(lines := view.latest_error_lines(transport, now, width, most)) > room and most > 1:
         most -= 1
     return lines
 
@@ -155,41 +160,41 @@ def _sums(values: Sequence[int | None], length: int) -> list[int | None]:
     return [sum(group) if group else None for group in known]
 
 
-def graph_lines(shown: Shown, width: int, height: int) -> list[Line]:
+def graph_lines(inputs: Shown, width: int, height: int) -> list[Line]:
     """Mails sent and failed in each of the last minutes, at a low rate of an hour in each five
     minutes, and when it was suspended.
     """
-    minutes = shown.way.minutes[-shown.minutes :]
+    minutes = inputs.transport.minutes[-inputs.minutes :]
     known = [counts for counts in minutes if counts is not None]
     if not known:
         return [((" ? ", "unknown"), ("counts per minute are not in the log", "muted"))]
     most = max(max(counts.success, counts.failed) for counts in known)
-    is_dense = most >= MIN_MAILS_A_MINUTE or shown.minutes < HOUR_MINUTES
+    is_dense = most >= MIN_MAILS_A_MINUTE or inputs.minutes < HOUR_MINUTES
     length, unit = (1, "minute") if is_dense else (5, "5 minutes")
     sent = _sums([None if one is None else one.success for one in minutes], length)
     failed = _sums([None if one is None else one.failed for one in minutes], length)
     most = max(value for value in (*sent, *failed) if value is not None)
-    stop = shown.routes.stopped.get(shown.way.name) if shown.routes is not None else None
-    mark = [] if stop is None else [_suspension_line(stop, shown, width)]
+    stop = inputs.routes.stopped.get(inputs.transport.name) if inputs.routes is not None else None
+    mark = [] if stop is None else [_suspension_line(stop, inputs, width)]
     top, dots = rounded_top(most), graph_steps(width)
     rows = max(2, height - 1 - len(mark))
     layers = [
-        (braille_line(resample(values, dots), 0, top, rows), look)
-        for values, look in ((failed, "error"), (sent, "ok"))
+        (braille_line(resample(values, dots), 0, top, rows), style)
+        for values, style in ((failed, "error"), (sent, "ok"))
     ]
     legend: list[tuple[str, str]] = [(" ", "")]
-    for name, values, look in (("sent", sent, "ok"), ("failed", failed, "error")):
+    for name, values, style in (("sent", sent, "ok"), ("failed", failed, "error")):
         last = "?" if values[-1] is None else f"{values[-1]:,}"
-        legend += [(KEY, look), (f" {name} ", "muted"), (f"{last}  ", "")]
+        legend += [(KEY, style), (f" {name} ", "muted"), (f"{last}  ", "")]
     scale: Line = ((f"per {unit}, max {most:,}", "muted"),)
     plot = with_axis(overlay(layers), f"{top:,.0f}", width)
     return [present.join_ends(tuple(legend), scale, width), *plot, *mark]
 
 
-def _suspension_line(stop: TransportSuspension, shown: Shown, width: int) -> Line:
+def _suspension_line(stop: TransportSuspension, inputs: Shown, width: int) -> Line:
     """When it was suspended, beside a mark at that time; without the mark if that was earlier."""
     cells, text = width - AXIS_CELLS, f"suspended {present.format_clock(stop.since)}"
-    at = int(cells * (1 - (shown.now - stop.since) / (60.0 * shown.minutes)))
+    at = int(cells * (1 - (inputs.now - stop.since) / (60.0 * inputs.minutes)))
     at = min(at, cells - 1)
     before = at - len(text) - 1
     words = text if at < 0 else f"{text} │" if before >= 0 else f"{'':{at}}│ {text}"

@@ -55,12 +55,12 @@ def format_codes(tasks: DestinationTasks, most: int = 3) -> str:
 
 def describe_why(one: SeenDestination, now: float) -> str:
     """Why it is in its state and since when, in a few words; "" if there is nothing to say."""
-    about = one.destination
+    destination = one.destination
     if one.state is DestinationState.BLOCKED:
-        return f"{_since(about.blocked_since, now)}{safe_line(about.blocked)}"
+        return f"{_since(destination.blocked_since, now)}{safe_line(destination.blocked)}"
     if one.state is DestinationState.UNHEALTHY:
-        skipped = ", not probed" if about.probe_skipped else ""
-        return f"{_since(about.since, now)}{safe_line(about.reason)}{skipped}"
+        skipped = ", not probed" if destination.probe_skipped else ""
+        return f"{_since(destination.since, now)}{safe_line(destination.reason)}{skipped}"
     return "send again: R" if one.can_recover else ""
 
 
@@ -70,20 +70,20 @@ def _since(when: float | None, now: float) -> str:
 
 def cells(one: SeenDestination, now: float) -> Mapping[str, Run]:
     """Its cells by the title of the column."""
-    about, tasks = one.destination, one.tasks
+    destination, tasks = one.destination, one.tasks
     waiting = failed = oldest = UNKNOWN
     if tasks is not None:
         waiting = _count(tasks.waiting, 6)
         failed = _count(tasks.all_failed, 6)
         is_old = tasks.oldest is not None
         oldest = (present.format_duration(now - (tasks.oldest or now)), "") if is_old else _NONE
-    last = about.last_success
+    last = destination.last_success
     return {
         "WAIT": waiting,
         "FAILED": failed,
         "OLDEST": oldest,
         "LAST": _NONE if last is None else (present.format_duration(max(0.0, now - last)), ""),
-        "PROBE": _probe(about, now),
+        "PROBE": _probe(destination, now),
         WHY: (describe_why(one, now), ""),
         BY_CODE: ("" if tasks is None else format_codes(tasks), ""),
     }
@@ -96,13 +96,13 @@ def _count(number: int, width: int) -> Run:
     return format_count(number, width), "" if number else "muted"
 
 
-def _probe(about: Destination, now: float) -> Run:
-    if about.healthy or about.next_probe is None:
+def _probe(destination: Destination, now: float) -> Run:
+    if destination.healthy or destination.next_probe is None:
         return _NONE
-    left = about.next_probe - now
-    if left <= 0 and about.probe_skipped:
+    until_probe = destination.next_probe - now
+    if until_probe <= 0 and destination.probe_skipped:
         return "none", "muted"
-    return (present.format_duration(left), "") if left > 0 else ("now", "warn")
+    return (present.format_duration(until_probe), "") if until_probe > 0 else ("now", "warn")
 
 
 def brief_lines(listed: Sequence[SeenDestination], now: float, width: int) -> list[Line]:
@@ -113,7 +113,7 @@ def brief_lines(listed: Sequence[SeenDestination], now: float, width: int) -> li
     for one, name in zip(listed, names, strict=True):
         is_wrong = one.state is DestinationState.UNHEALTHY
         why = describe_why(one, now)
-        left: Line = (
+        state_part: Line = (
             ("! " if is_wrong else "  ", "error"),
             (f"{present.fit_text(name, room)} ", ""),
             state_run(one),
@@ -121,7 +121,7 @@ def brief_lines(listed: Sequence[SeenDestination], now: float, width: int) -> li
         )
         tasks = one.tasks
         numbers = "?" if tasks is None else f"{tasks.waiting:,} wait, {tasks.all_failed:,} failed"
-        lines.append(present.join_ends(left, ((numbers, "muted"),), width))
+        lines.append(present.join_ends(state_part, ((numbers, "muted"),), width))
     return lines
 
 
@@ -132,26 +132,34 @@ def detail_lines(
     one: SeenDestination, tasks_unknown: str, now: float, width: int, registry_unknown: str = ""
 ) -> list[Line]:
     """State, probes, tasks and keys of a destination."""
-    about, tasks = one.destination, one.tasks
-    word, look = one.state.value, STATE_RUNS[one.state][1].removeprefix("chip-")
-    rows: list[tuple[str, Run]] = [("state", (word, look))]
+    destination, tasks = one.destination, one.tasks
+    word, style = one.state.value, STATE_RUNS[one.state][1].removeprefix("chip-")
+    rows: list[tuple[str, Run]] = [("state", (word, style))]
     if registry_unknown:
         rows.append(("registry", (f"? {safe_line(registry_unknown)}", "unknown")))
-    if about.blocked:
-        rows.append(("blocked", (f"{_when(about.blocked_since, now)}: {about.blocked}", "warn")))
-    if not about.healthy:
-        rows.append(("unhealthy", (f"since {_when(about.since, now)}: {about.reason}", "")))
-        after = f", after {present.format_count(about.probes, 'probe')}"
-        planned = _when(about.next_probe, now) if about.next_probe is not None else "none planned"
-        if about.probe_skipped and (about.next_probe or 0.0) <= now:
-            planned = f"none: {about.probe_skipped}"
+    if destination.blocked:
+        rows.append(
+            ("blocked", (f"{_when(destination.blocked_since, now)}: {destination.blocked}", "warn"))
+        )
+    if not destination.healthy:
+        rows.append(
+            ("unhealthy", (f"since {_when(destination.since, now)}: {destination.reason}", ""))
+        )
+        after = f", after {present.format_count(destination.probes, 'probe')}"
+        planned = (
+            _when(destination.next_probe, now)
+            if destination.next_probe is not None
+            else "none planned"
+        )
+        if destination.probe_skipped and (destination.next_probe or 0.0) <= now:
+            planned = f"none: {destination.probe_skipped}"
         rows.append(("next probe", (planned + after, "")))
-    elif about.since is not None:
-        rows.append(("healthy", (f"since {_when(about.since, now)}", "ok")))
-    rows.append(("last sent", (_when(about.last_success, now, "never"), "")))
-    rows.append(("last failed", (_when(about.last_failure, now, "never"), "")))
+    elif destination.since is not None:
+        rows.append(("healthy", (f"since {_when(destination.since, now)}", "ok")))
+    rows.append(("last sent", (_when(destination.last_success, now, "never"), "")))
+    rows.append(("last failed", (_when(destination.last_failure, now, "never"), "")))
     rows += _task_rows(tasks, tasks_unknown, now)
-    rows += [(label, (print_, "accent")) for label, print_ in fingerprints(about)]
+    rows += [(label, (print_, "accent")) for label, print_ in fingerprints(destination)]
     return _folded(rows, width)
 
 
@@ -168,18 +176,18 @@ def _task_rows(
     return [("waiting", (f"{tasks.waiting:,}{oldest}", "")), ("failed", (failed, ""))]
 
 
-def fingerprints(about: Destination) -> list[tuple[str, str]]:
+def fingerprints(destination: Destination) -> list[tuple[str, str]]:
     """Label and SHA-256 of each public key that is known of it."""
-    found = []
+    prints = []
     for name, label in KEY_NAMES.items():
-        key = about.extra.get(name)
+        key = destination.extra.get(name)
         if not isinstance(key, str) or not key:
             continue
         try:
-            found.append((label, hashlib.sha256(base64.b64decode(key, validate=True)).hexdigest()))
+            prints.append((label, hashlib.sha256(base64.b64decode(key, validate=True)).hexdigest()))
         except (binascii.Error, ValueError):
-            found.append((label, "? not a key in base64"))
-    return found
+            prints.append((label, "? not a key in base64"))
+    return prints
 
 
 def _when(when: float | None, now: float, otherwise: str = "?") -> str:
@@ -219,12 +227,12 @@ def next_step(one: SeenDestination) -> tuple[str, str]:
 # ---- plans
 
 
-def plan_lines(action: DestinationAction, seen: Destination, width: int) -> list[Line]:
+def plan_lines(action: DestinationAction, destination: Destination, width: int) -> list[Line]:
     """What a change does."""
     undo = f"u undoes it ({action.opposite})" if action.opposite else "it cannot be undone"
     rows = [
-        ("effect", f"{safe_line(seen.origin)}: {action.effect}", "strong"),
-        ("now", safe_line(action.fact(seen)), ""),
+        ("effect", f"{safe_line(destination.origin)}: {action.effect}", "strong"),
+        ("now", safe_line(action.fact(destination)), ""),
         ("undo", undo, ""),
     ]
     return [line for row in rows for line in labelled_lines(*row, width)]
@@ -238,22 +246,22 @@ def describe_result(action: DestinationAction, origin: str) -> str:
 
 def json_row(one: SeenDestination) -> dict[str, object]:
     """A destination as JSON; times as `task_row.time_fields`, unknown values are null."""
-    about, tasks = one.destination, one.tasks
+    destination, tasks = one.destination, one.tasks
     return {
-        "destination": about.origin,
+        "destination": destination.origin,
         "state": one.state.value,
-        "blocked": about.blocked or None,
-        **time_fields("blocked_since", about.blocked_since),
-        "healthy": about.healthy,
-        "reason": about.reason or None,
-        **time_fields("since", about.since),
-        "probes": about.probes,
-        "probe_skipped": about.probe_skipped or None,
-        **time_fields("next_probe", about.next_probe),
-        **time_fields("last_success", about.last_success),
-        **time_fields("last_failure", about.last_failure),
+        "blocked": destination.blocked or None,
+        **time_fields("blocked_since", destination.blocked_since),
+        "healthy": destination.healthy,
+        "reason": destination.reason or None,
+        **time_fields("since", destination.since),
+        "probes": destination.probes,
+        "probe_skipped": destination.probe_skipped or None,
+        **time_fields("next_probe", destination.next_probe),
+        **time_fields("last_success", destination.last_success),
+        **time_fields("last_failure", destination.last_failure),
         "waiting": None if tasks is None else tasks.waiting,
         **time_fields("oldest", None if tasks is None else tasks.oldest),
         "failed": None if tasks is None else dict(tasks.failed),
-        "fingerprints": dict(fingerprints(about)),
+        "fingerprints": dict(fingerprints(destination)),
     }

@@ -16,16 +16,18 @@ from tui.transports import destination_lines as view
 class DestinationPlan:
     """A change of one destination as it was seen when the plan was made."""
 
-    def __init__(self, name: str, verb: str, live: PlaceSession, desk: PlaceDestinations) -> None:
+    def __init__(
+        self, name: str, verb: str, session: PlaceSession, place_destinations: PlaceDestinations
+    ) -> None:
         """Without a verb it blocks, or unblocks what is blocked."""
-        self.name, self._live, self._desk = name, live, desk
-        seen = self._now()
-        self._seen = Destination(name) if seen is None else seen.destination
-        self._action = ACTIONS[verb or ("unblock" if self._seen.blocked else "block")]
+        self.name, self._session, self._place_destinations = name, session, place_destinations
+        current = self._now()
+        self._planned = Destination(name) if current is None else current.destination
+        self._action = ACTIONS[verb or ("unblock" if self._planned.blocked else "block")]
 
     def _now(self) -> SeenDestination | None:
         return next(
-            (o for o in seen_destinations(self._live) if o.destination.origin == self.name), None
+            (o for o in seen_destinations(self._session) if o.destination.origin == self.name), None
         )
 
     @property
@@ -46,7 +48,7 @@ class DestinationPlan:
     @property
     def unknown(self) -> str:
         """Why the registry cannot be read; "" if it can."""
-        return self._live.readings.destinations.unknown
+        return self._session.readings.destinations.unknown
 
     async def load_effect(self, now: float) -> None:
         """Nothing: it is known."""
@@ -56,21 +58,21 @@ class DestinationPlan:
 
     def why_outdated(self) -> str:
         """See `SwitchPlan`."""
-        seen = self._now()
-        now = Destination(self.name) if seen is None else seen.destination
-        if self._action.fact(now) != self._action.fact(self._seen):
+        current = self._now()
+        now = Destination(self.name) if current is None else current.destination
+        if self._action.fact(now) != self._action.fact(self._planned):
             return f"the destination changed: {self._action.fact(now)}"
         return ""
 
     def equivalent_command(self, reason: str) -> tuple[str, ...]:
         """See `SwitchPlan`."""
         words = ("--reason", reason) if reason else ()
-        command = self._live.place.command
+        command = self._session.place.command
         return (*command, "destinations", self.verb, self.name, *words, "--apply", "1")
 
     def effect_lines(self, now: float, width: int) -> list[Line]:
         """See `SwitchPlan`."""
-        return view.plan_lines(self._action, self._seen, width)
+        return view.plan_lines(self._action, self._planned, width)
 
     def fact_lines(self, width: int) -> list[Line]:
         """None."""
@@ -78,10 +80,10 @@ class DestinationPlan:
 
     def figure_lines(self, now: float, width: int) -> list[Line]:
         """The destination and its tasks."""
-        seen = self._now()
-        if seen is None:
+        current = self._now()
+        if current is None:
             return []
-        return [(), *view.detail_lines(seen, self._desk.tasks_unknown, now, width)]
+        return [(), *view.detail_lines(current, self._place_destinations.tasks_unknown, now, width)]
 
     async def apply(self, reason: str) -> str:
         """Apply it; return the result in words.
@@ -89,14 +91,19 @@ class DestinationPlan:
         Raises:
             StoreError: it cannot be applied, or others have changed the destination.
         """
-        live, desk, verb, seen = self._live, self._desk, self.verb, self._seen
+        session, place_destinations, verb, planned = (
+            self._session,
+            self._place_destinations,
+            self.verb,
+            self._planned,
+        )
 
         def act() -> str:
-            return desk.change(verb, seen, reason)
+            return place_destinations.change(verb, planned, reason)
 
         trouble = await asyncio.to_thread(act)
-        found = await asyncio.to_thread(read_destinations, live.place)
-        live.note_destinations(found)
-        live.readings = live.readings._replace(destinations=found)
-        live.evaluate_alerts()
+        registry = await asyncio.to_thread(read_destinations, session.place)
+        session.note_destinations(registry)
+        session.readings = session.readings._replace(destinations=registry)
+        session.evaluate_alerts()
         return view.describe_result(self._action, self.name) + (f"; {trouble}" if trouble else "")

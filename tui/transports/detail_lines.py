@@ -43,22 +43,24 @@ def section(title: str, lines: Sequence[Line]) -> list[Line]:
 
 
 def fold_lines(
-    text: str, width: int, look: str = "", label: str = "", cells: int = LABEL_CELLS
+    text: str, width: int, style: str = "", label: str = "", cells: int = LABEL_CELLS
 ) -> list[Line]:
     """A label of so many cells, and a folded text; both are escaped here."""
     first = f"{MARGIN}{label:<{cells}} " if label else MARGIN
     pieces = present.fold_text(safe_line(text), max(8, width - len(first) - 1))
-    rest = [((" " * len(first) + piece, look),) for piece in pieces[1:]]
-    return [((first, "muted"), (pieces[0], look)), *rest]
+    other_lines = [((" " * len(first) + piece, style),) for piece in pieces[1:]]
+    return [((first, "muted"), (pieces[0], style)), *other_lines]
 
 
 def about_lines(
-    way: TransportHealth, limit: float, now: float, width: int, routes: MailRoutes | None
+    transport: TransportHealth, limit: float, now: float, width: int, routes: MailRoutes | None
 ) -> list[Line]:
     """State, use, and the times of the last success and the last failure."""
     rows: list[tuple[str, Run]] = []
-    stop = routes.stopped.get(way.name) if routes is not None and way.suspended else None
-    judged, was = way.judged, way._replace(suspended=False).health(limit)
+    stop = (
+        routes.stopped.get(transport.name) if routes is not None and transport.suspended else None
+    )
+    judged, was = transport.judged, transport._replace(suspended=False).health(limit)
     share = ""
     if judged is not None and judged.share is not None:
         share = f", {judged.share:.0%} failed in {judged.name} (threshold {limit:.0%})"
@@ -71,19 +73,19 @@ def about_lines(
             ("figures", (f"{was.value}{share}", table.LOOKS[was])),
         ]
     else:
-        look = table.LOOKS[was]
-        rows.append(("state", (f"{way.health(limit).value}{share}", look)))
+        style = table.LOOKS[was]
+        rows.append(("state", (f"{transport.health(limit).value}{share}", style)))
         if routes is not None:
-            rows.append(("use", table.describe_use(way.name, routes, now)))
+            rows.append(("use", table.describe_use(transport.name, routes, now)))
     if judged is not None and judged.tally is not None and judged.tally.refused:
         number = f"{judged.tally.refused:,} in {judged.name}"
-        said = f"{number}, not counted as failed (mail.prom does)"
-        rows.append(("bad addr.", (said, "")))
-    never = way.totals is not None and not way.totals.success
+        text = f"{number}, not counted as failed (mail.prom does)"
+        rows.append(("bad addr.", (text, "")))
+    never = transport.totals is not None and not transport.totals.success
     unknown: Run = ("? not in log or metrics", "unknown")
     for name, when, otherwise in (
-        ("last sent", way.last_success, ("never", "warn") if never else unknown),
-        ("last failed", way.last_failure, unknown),
+        ("last sent", transport.last_success, ("never", "warn") if never else unknown),
+        ("last failed", transport.last_failure, unknown),
     ):
         rows.append((name, otherwise if when is None else (present.format_time(when, now), "")))
     return [line for label, run in rows for line in fold_lines(run[0], width, run[1], label)]
@@ -95,24 +97,24 @@ _WIDTHS = (6, 6, 6, 5, 5, 5, 5)
 
 def _figures(name: str, cells: Sequence[Run], after: str, width: int) -> Line:
     fitted = [
-        (present.fit_text(text, width, right=True) + " ", look)
-        for (text, look), width in zip(cells, _WIDTHS, strict=True)
+        (present.fit_text(text, width, right=True) + " ", style)
+        for (text, style), width in zip(cells, _WIDTHS, strict=True)
     ]
     parts = [((f"{MARGIN}{name:<5}", "muted"), *fitted), ((f" {after:<9}", "muted"),)]
     return present.parts_that_fit(parts, width)
 
 
-def window_lines(way: TransportHealth, width: int, limit: float = 1.0) -> list[Line]:
+def window_lines(transport: TransportHealth, width: int, limit: float = 1.0) -> list[Line]:
     """Counts per time window with their source, or why they are unknown."""
     titles = ("TRIED", "SENT", "FAILED", "FAIL%", "p50", "p95", "/min")
     lines: list[Line] = [_figures("OVER", [(title, "muted") for title in titles], "FROM", width)]
-    for window in way.windows:
+    for window in transport.windows:
         if window.tally is None:
-            first, *rest = present.fold_text(safe_line(window.reason), max(20, width - 14))
+            first, *other_pieces = present.fold_text(safe_line(window.reason), max(20, width - 14))
             lines.append(
                 ((f"{MARGIN}{window.name:<6}", "muted"), ("?  ", "unknown"), (first, "muted"))
             )
-            lines += [((f"{MARGIN}{'':<9}{more}", "muted"),) for more in rest]
+            lines += [((f"{MARGIN}{'':<9}{more}", "muted"),) for more in other_pieces]
         else:
             cells = [
                 *_counts(window),
@@ -121,14 +123,14 @@ def window_lines(way: TransportHealth, width: int, limit: float = 1.0) -> list[L
                 table.attempts_per_minute(window),
             ]
             lines.append(_figures(window.name, cells, window.source, width))
-    if way.totals is not None:
-        whole = CountWindow("all", 1.0, way.totals)
+    if transport.totals is not None:
+        whole = CountWindow("all", 1.0, transport.totals)
         cells = [*_counts(whole), table.failure_share(whole), *([("-", "muted")] * 3)]
-        if way.totals.failures:
+        if transport.totals.failures:
             cells[2:4] = [table.UNKNOWN] * 2
         lines.append(_figures("all", cells, Source.METRICS, width))
-        if way.totals.failures:  # the counters have bad addresses among the failures
-            why = f"{way.totals.failures:,} given up, with mails to bad addresses"
+        if transport.totals.failures:  # the counters have bad addresses among the failures
+            why = f"{transport.totals.failures:,} given up, with mails to bad addresses"
             reason: Line = ((f"{MARGIN}{'all':<6}", "muted"), table.UNKNOWN, (f"  {why}", "muted"))
             lines.append(present.cut_line(reason, width))
     return lines
@@ -138,16 +140,16 @@ def _counts(window: CountWindow) -> list[Run]:
     return [table.count_run(window, of, 7) for of in ("attempts", "success", "failed")]
 
 
-def error_group_lines(way: TransportHealth, now: float, width: int) -> list[Line]:
+def error_group_lines(transport: TransportHealth, now: float, width: int) -> list[Line]:
     """Errors of the last hour, grouped, each with its share."""
-    if not way.faults:
-        silent = way.windows[table.HOUR_WINDOW].source is not Source.LOG
+    if not transport.faults:
+        silent = transport.windows[table.HOUR_WINDOW].source is not Source.LOG
         return [((MARGIN + ("not in the log" if silent else "none"), "muted"),)]
-    everything = sum(fault.times for fault in way.faults)
-    most = max(fault.times for fault in way.faults)
-    shown = way.faults[:MAX_ERROR_GROUPS]
-    lines = [_fault(fault, everything, most, now, width) for fault in shown]
-    more = len(way.faults) - MAX_ERROR_GROUPS
+    everything = sum(fault.times for fault in transport.faults)
+    most = max(fault.times for fault in transport.faults)
+    largest = transport.faults[:MAX_ERROR_GROUPS]
+    lines = [_fault(fault, everything, most, now, width) for fault in largest]
+    more = len(transport.faults) - MAX_ERROR_GROUPS
     return [*lines, ((f"{MARGIN}+{more} more", "muted"),)] if more > 0 else lines
 
 
@@ -162,10 +164,10 @@ def _fault(fault: ErrorCluster, everything: int, most: int, now: float, width: i
     return (*lead, (present.fit_text(safe_line(fault.pattern), room), ""), (last, "muted"))
 
 
-def latest_error_lines(way: TransportHealth, now: float, width: int, most: int) -> list[Line]:
+def latest_error_lines(transport: TransportHealth, now: float, width: int, most: int) -> list[Line]:
     """The latest errors, at most so many, with the server's reply if it is known."""
-    lines: list[Line] = [] if way.failures else [((f"{MARGIN}none known", "muted"),)]
-    for failure in way.failures[:most]:
+    lines: list[Line] = [] if transport.failures else [((f"{MARGIN}none known", "muted"),)]
+    for failure in transport.failures[:most]:
         task: Line = ((present.short_id(failure.task), "accent"),) if failure.task else ()
         room = width - present.width_of(task) - bool(task)
         row = failure_row(failure._replace(text=""), now, room)
@@ -173,7 +175,7 @@ def latest_error_lines(way: TransportHealth, now: float, width: int, most: int) 
         if failure.text:
             pieces = present.fold_text(safe_line(failure.text), max(8, width - 14))
             lines += [((f"{MARGIN}{'':<11}{piece}", "muted"),) for piece in pieces[:3]]
-    more = len(way.failures) - most
+    more = len(transport.failures) - most
     return [*lines, ((f"{MARGIN}+{more} more: Enter", "muted"),)] if more > 0 else lines
 
 
@@ -194,8 +196,8 @@ def failure_row(failure: Failure, now: float, width: int) -> Line:
         "?" if failure.when is None else present.format_time(failure.when, now).partition(" (")[0]
     )
     word = safe_line(failure.word)
-    look = "muted" if failure.when else "unknown"
-    lead: Line = ((MARGIN, ""), (f"{present.fit_text(when, 9)}  ", look))
+    style = "muted" if failure.when else "unknown"
+    lead: Line = ((MARGIN, ""), (f"{present.fit_text(when, 9)}  ", style))
     if failure.text and width >= ERROR_CELLS + 30:
         word = present.fit_text(word, ERROR_CELLS)
         return present.cut_line(
@@ -209,7 +211,7 @@ def failure_lines(failure: Failure, width: int) -> list[Line]:
     reply = (failure.text, "") if failure.text else ("no server reply recorded", "muted")
     rows = [("error", failure.word, ""), ("reply", *reply), ("log line", failure.line, "muted")]
     return [
-        line for name, text, look in rows if text for line in fold_lines(text, width, look, name)
+        line for name, text, style in rows if text for line in fold_lines(text, width, style, name)
     ]
 
 
@@ -218,7 +220,7 @@ def failure_lines(failure: Failure, width: int) -> list[Line]:
 
 def source_lines(sending: MailHealth, now: float, width: int) -> list[Line]:
     """Sources of the numbers, and their age."""
-    lines = [present.cut_line(_source_line(told, now), width) for told in sending.sources]
+    lines = [present.cut_line(_source_line(report, now), width) for report in sending.sources]
     lines += [present.cut_line(spool_line(sending), width)] if sending.backlog is not None else []
     if sending.others:
         more = f"{MARGIN}{sending.others:,} more in mail.prom; {MAX_TRANSPORTS} shown"
@@ -228,42 +230,42 @@ def source_lines(sending: MailHealth, now: float, width: int) -> list[Line]:
 
 def spool_line(sending: MailHealth) -> Line:
     """Number and age of mails in the spool."""
-    found, name = sending.backlog, (f"{MARGIN}{'mail spool':<{LABEL_CELLS}} ", "muted")
-    if not isinstance(found, MailBacklog):
-        return name, ("? ", "unknown"), (safe_line(found or ""), "")
-    if not found.mails:
+    backlog, name = sending.backlog, (f"{MARGIN}{'mail spool':<{LABEL_CELLS}} ", "muted")
+    if not isinstance(backlog, MailBacklog):
+        return name, ("? ", "unknown"), (safe_line(backlog or ""), "")
+    if not backlog.mails:
         return name, ("empty", "")
-    mails = present.format_count(found.mails, "mail")
-    return name, (f"{mails}, oldest {present.format_duration(found.oldest)}", "")
+    mails = present.format_count(backlog.mails, "mail")
+    return name, (f"{mails}, oldest {present.format_duration(backlog.oldest)}", "")
 
 
-def _source_line(told: SourceReport, now: float) -> Line:
-    name: Run = (f"{MARGIN}{told.source:<{LABEL_CELLS}} ", "muted")
-    if told.problem:
-        return name, ("? ", "unknown"), (safe_line(told.problem), "")
-    log = told.source is Source.LOG
-    said = "no dated line yet" if log else "not written yet"
-    if told.when is not None:
-        said = f"{'last line' if log else 'written'} {present.format_age(now - told.when)}"
-    return name, (f"{said}; {_coverage_text(told, now)}", "")
+def _source_line(report: SourceReport, now: float) -> Line:
+    name: Run = (f"{MARGIN}{report.source:<{LABEL_CELLS}} ", "muted")
+    if report.problem:
+        return name, ("? ", "unknown"), (safe_line(report.problem), "")
+    log = report.source is Source.LOG
+    text = "no dated line yet" if log else "not written yet"
+    if report.when is not None:
+        text = f"{'last line' if log else 'written'} {present.format_age(now - report.when)}"
+    return name, (f"{text}; {_coverage_text(report, now)}", "")
 
 
-def _coverage_text(told: SourceReport, now: float) -> str:
-    if told.since is None:
+def _coverage_text(report: SourceReport, now: float) -> str:
+    if report.since is None:
         return "reading ..."
-    if told.since == float("inf"):
+    if report.since == float("inf"):
         return "no dated lines"
-    if told.since == float("-inf"):
+    if report.since == float("-inf"):
         return "complete"
-    verb = "known" if told.source is Source.LOG else "watched"
-    return f"{verb} for {present.format_duration(now - told.since)}"
+    verb = "known" if report.source is Source.LOG else "watched"
+    return f"{verb} for {present.format_duration(now - report.since)}"
 
 
 # All of it
 
 
 def detail_lines(
-    way: TransportHealth,
+    transport: TransportHealth,
     sending: MailHealth,
     limit: float,
     now: float,
@@ -271,12 +273,14 @@ def detail_lines(
     routes: MailRoutes | None = None,
 ) -> list[Line]:
     """Details of one transport, below each other."""
-    latest = latest_error_lines(way, now, width, MAX_LATEST_ERRORS) if way.failures else []
+    latest = (
+        latest_error_lines(transport, now, width, MAX_LATEST_ERRORS) if transport.failures else []
+    )
     known = source_lines(sending, now, width)
     parts = [
-        *about_lines(way, limit, now, width, routes),
-        *window_lines(way, width, limit),
-        *section("Errors, last hour, grouped", error_group_lines(way, now, width)),
+        *about_lines(transport, limit, now, width, routes),
+        *window_lines(transport, width, limit),
+        *section("Errors, last hour, grouped", error_group_lines(transport, now, width)),
         *(section("Latest errors", latest) if latest else []),
         *(section("Source", known) if known else []),
     ]
@@ -289,8 +293,8 @@ def page_lines(
     """Everything on one page, for printing."""
     lines: list[Line] = []
     if routes is not None and routes.unknown:
-        why, look = table.describe_route(routes)
-        lines += [*fold_lines(why, width, look), BLANK_LINE]
+        why, style = table.describe_route(routes)
+        lines += [*fold_lines(why, width, style), BLANK_LINE]
     known = source_lines(sending, now, width)
     sources = section("Source", known) if known else []
     if not sending.transports:
@@ -300,14 +304,19 @@ def page_lines(
     lines += [titles, *(line for _, line in listed), BLANK_LINE]
     if routes is not None and not routes.unknown:
         lines += [*route_lines(routes, now, width), BLANK_LINE]
-    for way in table.sort_transports(sending, limit, routes):
-        tried = way.health(limit) is not Health.IDLE or way.faults
-        if tried and (routes is None or way.is_mentioned):
-            lines.append(present.heading_line(safe_line(way.name), width))
-            about = detail_lines(
-                way, sending._replace(sources=(), others=0, backlog=None), limit, now, width, routes
+    for transport in table.sort_transports(sending, limit, routes):
+        tried = transport.health(limit) is not Health.IDLE or transport.faults
+        if tried and (routes is None or transport.is_mentioned):
+            lines.append(present.heading_line(safe_line(transport.name), width))
+            details = detail_lines(
+                transport,
+                sending._replace(sources=(), others=0, backlog=None),
+                limit,
+                now,
+                width,
+                routes,
             )
-            lines += [*about, BLANK_LINE]
+            lines += [*details, BLANK_LINE]
     return [*lines, *sources]
 
 
@@ -315,6 +324,6 @@ def route_lines(routes: MailRoutes, now: float, width: int) -> list[Line]:
     """The transport in use, and why each other one is not."""
     lines = [present.heading_line(table.describe_route(routes)[0], width)]
     for name in routes.order:
-        text, look = table.describe_use(name, routes, now)
-        lines += fold_lines(text, width, look, present.fit_text(safe_line(name), LABEL_CELLS))
+        text, style = table.describe_use(name, routes, now)
+        lines += fold_lines(text, width, style, present.fit_text(safe_line(name), LABEL_CELLS))
     return lines

@@ -65,14 +65,14 @@ Cell: TypeAlias = Callable[[TransportHealth, float, float], Run]
 """(transport, failure threshold, now) -> text and style"""
 
 
-def state_run(way: TransportHealth, limit: float) -> Run:
+def state_run(transport: TransportHealth, limit: float) -> Run:
     """The state as a word or a chip."""
-    return STATE_RUNS[way.health(limit)]
+    return STATE_RUNS[transport.health(limit)]
 
 
 def _count_cell(at: int, of: str, width: int) -> Cell:
-    def cell(way: TransportHealth, limit: float, now: float) -> Run:
-        return count_run(way.windows[at], of, width)
+    def cell(transport: TransportHealth, limit: float, now: float) -> Run:
+        return count_run(transport.windows[at], of, width)
 
     return cell
 
@@ -105,8 +105,8 @@ def send_time(window: CountWindow, at: int) -> Run:
     return ("-", "muted") if times is None else (format_send_time(times[at]), "")
 
 
-def _both_send_times(way: TransportHealth, limit: float, now: float) -> Run:
-    times = way.windows[TEN_MINUTES].send_times or way.windows[HOUR_WINDOW].send_times
+def _both_send_times(transport: TransportHealth, limit: float, now: float) -> Run:
+    times = transport.windows[TEN_MINUTES].send_times or transport.windows[HOUR_WINDOW].send_times
     if times is None:
         return "-", "muted"
     low, high = map(format_send_time, times)
@@ -120,37 +120,39 @@ def attempts_per_minute(window: CountWindow) -> Run:
     return present.format_rate(60 * window.rate), "" if window.rate else "muted"
 
 
-def last_sent(way: TransportHealth, limit: float, now: float) -> Run:
+def last_sent(transport: TransportHealth, limit: float, now: float) -> Run:
     """Time since the last success; `never` if there was none, `?` if unknown."""
-    if way.last_success is not None:
-        return present.format_duration(now - way.last_success), ""
-    never = way.totals is not None and not way.totals.success
+    if transport.last_success is not None:
+        return present.format_duration(now - transport.last_success), ""
+    never = transport.totals is not None and not transport.totals.success
     return ("never", "warn") if never else UNKNOWN
 
 
-def _spark(way: TransportHealth, limit: float, now: float) -> Run:
-    tried = [None if counts is None else counts.attempts for counts in way.minutes[-10:]]
+def _spark(transport: TransportHealth, limit: float, now: float) -> Run:
+    tried = [None if counts is None else counts.attempts for counts in transport.minutes[-10:]]
     known = [value for value in tried if value is not None]
     dots = resample(tried, 20) if known else []
     (line,) = braille_line(dots, min(known, default=0), max(known, default=0), 1)
-    return line, "muted" if way.suspended else LOOKS[way.health(limit)]
+    return line, "muted" if transport.suspended else LOOKS[transport.health(limit)]
 
 
 def _failed_share(at: int) -> Cell:
-    return lambda way, limit, now: failure_share(way.windows[at], limit)
+    return lambda transport, limit, now: failure_share(transport.windows[at], limit)
 
 
 HOUR_WINDOW = TEN_MINUTES + 1
 STATE = "STATE"
 
 COLUMNS: Mapping[Column, Cell] = {
-    Column(STATE, 13): lambda way, limit, now: state_run(way, limit),
+    Column(STATE, 13): lambda transport, limit, now: state_run(transport, limit),
     Column("TRIED", 5, True, 34): _count_cell(TEN_MINUTES, "attempts", 5),
     Column("SENT", 5, True, 70): _count_cell(TEN_MINUTES, "success", 5),
     Column("FAILED", 6, True, 90): _count_cell(TEN_MINUTES, "failed", 6),
     Column("FAIL%", 5, True, 44): _failed_share(TEN_MINUTES),
     Column("p50/p95", 8, True, 79): _both_send_times,
-    Column("/min", 5, True, 60): lambda way, *_: attempts_per_minute(way.windows[TEN_MINUTES]),
+    Column("/min", 5, True, 60): lambda transport, *_: attempts_per_minute(
+        transport.windows[TEN_MINUTES]
+    ),
     Column("LAST", 5, True, 60): last_sent,
     Column("LAST 10m", 10, False, 79): _spark,
     Column("1h TRIED", 8, True, 130): _count_cell(HOUR_WINDOW, "attempts", 8),
@@ -181,12 +183,14 @@ def table_layout(width: int, routes: MailRoutes | None = None) -> TransportLayou
     columns = {column: cell for column, cell in COLUMNS.items() if width >= column.least}
     if routes is not None and width >= USE_MIN_WIDTH:
         state, *others = columns.items()
-        columns = dict([state, (Column("USE", 10), lambda way, *_: USES[routes.use(way.name)])])
+        columns = dict(
+            [state, (Column("USE", 10), lambda transport, *_: USES[routes.use(transport.name)])]
+        )
         columns |= dict(others)
     gap = 2 if width >= USE_MIN_WIDTH else 1
-    rest = free_cells([*columns], width, gap)
-    name = max(4, min(14, rest))
-    error = rest - name - gap
+    free = free_cells([*columns], width, gap)
+    name = max(4, min(14, free))
+    error = free - name - gap
     return TransportLayout(name, columns, gap, error if error >= MIN_ERROR_CELLS else 0)
 
 
@@ -198,39 +202,46 @@ def head_line(width: int, routes: MailRoutes | None = None) -> Line:
 
 
 def transport_line(
-    way: TransportHealth, limit: float, now: float, width: int, routes: MailRoutes | None = None
+    transport: TransportHealth,
+    limit: float,
+    now: float,
+    width: int,
+    routes: MailRoutes | None = None,
 ) -> Line:
     """The line of a transport; a short line without counts for mail that had no transport."""
     form = table_layout(width, routes)
-    failing = way.health(limit) is Health.FAILING
+    failing = transport.health(limit) is Health.FAILING
     lead: Line = (
         (" ", ""),
         ("! " if failing else "  ", "error"),
-        (present.fit_text(safe_line(way.name), form.name), "strong"),
+        (present.fit_text(safe_line(transport.name), form.name), "strong"),
     )
-    if way.name == NO_TRANSPORT:
+    if transport.name == NO_TRANSPORT:
         return present.cut_line(
-            present.merge_runs([*lead, _no_transport_cell(way, failing)]), width
+            present.merge_runs([*lead, _no_transport_cell(transport, failing)]), width
         )
     runs: list[Run] = []
-    used = routes is not None and routes.use(way.name) is TransportUse.NOW
+    used = routes is not None and routes.use(transport.name) is TransportUse.NOW
     for column, cell in form.columns.items():
-        text, look = cell(way, limit, now)
+        text, style = cell(transport, limit, now)
         runs.append((" " * form.gap, ""))
         if column.title != STATE:
-            runs += fitted_cells([column], [(text, look)])
+            runs += fitted_cells([column], [(text, style)])
             continue
         now_used = " now" if used and width < USE_MIN_WIDTH else ""
-        rest = max(0, column.width - present.cells_of(text + now_used))
-        runs += [(text, look), (now_used, "ok"), (" " * rest, "")]
-    latest = max(way.faults, key=lambda fault: fault.last, default=None)
+        padding = max(0, column.width - present.cells_of(text + now_used))
+        runs += [(text, style), (now_used, "ok"), (" " * padding, "")]
+    latest = max(transport.faults, key=lambda fault: fault.last, default=None)
     if form.error and latest is not None:
         runs += [(" " * form.gap, ""), (safe_line(latest.example), "")]
     return present.cut_line(present.merge_runs([*lead, *runs]), width)
 
 
-def _no_transport_cell(way: TransportHealth, failing: bool) -> Run:
-    tallies = [(way.windows[at].name, way.windows[at].tally) for at in (TEN_MINUTES, HOUR_WINDOW)]
+def _no_transport_cell(transport: TransportHealth, failing: bool) -> Run:
+    tallies = [
+        (transport.windows[at].name, transport.windows[at].tally)
+        for at in (TEN_MINUTES, HOUR_WINDOW)
+    ]
     counted = [
         f"{'?' if tally is None else format_count(tally.failures, 6).strip()} in {name}"
         for name, tally in tallies
@@ -242,9 +253,9 @@ def transport_rows(
     sending: MailHealth, limit: float, now: float, width: int, routes: MailRoutes | None = None
 ) -> tuple[Line, list[tuple[str, Line]]]:
     """The table head, and name and line of each transport."""
-    ways = sort_transports(sending, limit, routes)
+    transports = sort_transports(sending, limit, routes)
     return head_line(width, routes), [
-        (w.name, transport_line(w, limit, now, width, routes)) for w in ways
+        (w.name, transport_line(w, limit, now, width, routes)) for w in transports
     ]
 
 
@@ -262,9 +273,9 @@ def sort_transports(
     Otherwise stable.
     """
 
-    def rank(way: TransportHealth) -> tuple[int, bool]:
-        use = TransportUse.FOREIGN if routes is None else routes.use(way.name)
-        return _RANK[way.health(limit)], use is not TransportUse.NOW
+    def rank(transport: TransportHealth) -> tuple[int, bool]:
+        use = TransportUse.FOREIGN if routes is None else routes.use(transport.name)
+        return _RANK[transport.health(limit)], use is not TransportUse.NOW
 
     return sorted(sending.transports, key=rank)
 
@@ -341,20 +352,24 @@ def summary_line(sending: MailHealth, limit: float, routes: MailRoutes | None = 
     """The transport in use, and those that fail, in a few words."""
     lead: Line = ()
     if routes is not None:
-        text, look = describe_route(routes)
-        lead = ((f"{text}; ", look),)
-    failing = [way.name for way in sending.transports if way.health(limit) is Health.FAILING]
-    if {way.health(limit) for way in sending.transports} == {Health.UNKNOWN}:
+        text, style = describe_route(routes)
+        lead = ((f"{text}; ", style),)
+    failing = [
+        transport.name
+        for transport in sending.transports
+        if transport.health(limit) is Health.FAILING
+    ]
+    if {transport.health(limit) for transport in sending.transports} == {Health.UNKNOWN}:
         return (*lead, ("not known", "unknown"))
     if failing:
         return (*lead, (f"failing: {', '.join(map(safe_line, failing))}", "error"))
     return (*lead, ("none failing", "muted"))
 
 
-def next_step(way: TransportHealth, limit: float) -> tuple[str, str]:
+def next_step(transport: TransportHealth, limit: float) -> tuple[str, str]:
     """The key of the next step for a transport, and what it does."""
-    if way.suspended:
-        return "S", f"resumes {way.name}; M sends a test mail first"
-    if way.health(limit) is Health.FAILING and way.failures:
-        return "Enter", f"shows its errors; S suspends {way.name}"
-    return "M", f"sends a test mail; S suspends {way.name}"
+    if transport.suspended:
+        return "S", f"resumes {transport.name}; M sends a test mail first"
+    if transport.health(limit) is Health.FAILING and transport.failures:
+        return "Enter", f"shows its errors; S suspends {transport.name}"
+    return "M", f"sends a test mail; S suspends {transport.name}"

@@ -70,13 +70,15 @@ def destination_row(one: SeenDestination, now: float) -> SendingRow:
 
 
 def transport_row(
-    way: TransportHealth, limit: float, now: float, routes: MailRoutes | None
+    transport: TransportHealth, limit: float, now: float, routes: MailRoutes | None
 ) -> SendingRow:
     """The row of a mail transport: its failures of the last hour, and its last error."""
-    health = way.health(limit)
-    stop = routes.stopped.get(way.name) if routes is not None and way.suspended else None
-    latest = max(way.faults, key=lambda fault: fault.last, default=None)
-    use = TransportUse.FOREIGN if routes is None else routes.use(way.name)
+    health = transport.health(limit)
+    stop = (
+        routes.stopped.get(transport.name) if routes is not None and transport.suspended else None
+    )
+    latest = max(transport.faults, key=lambda fault: fault.last, default=None)
+    use = TransportUse.FOREIGN if routes is None else routes.use(transport.name)
     why: Run = mail.USES[use] if use is not TransportUse.FOREIGN else ("", "")
     if stop is not None:
         since = present.format_duration(max(0.0, now - stop.since))
@@ -84,20 +86,20 @@ def transport_row(
     elif health is Health.FAILING and latest is not None:
         why = safe_line(latest.example), ""
     cells = {
-        "FAILED": mail.count_run(way.windows[HOUR_WINDOW], "failed", 6),
-        "LAST": mail.last_sent(way, limit, now),
+        "FAILED": mail.count_run(transport.windows[HOUR_WINDOW], "failed", 6),
+        "LAST": mail.last_sent(transport, limit, now),
         WHY: why,
         BY_CODE: (safe_line(latest.example) if latest is not None else "", ""),
     }
-    state = mail.state_run(way, limit)
+    state = mail.state_run(transport, limit)
     is_wrong = health is Health.FAILING
     rank = 0 if is_wrong or stop else 1 if health is Health.OK else 2
-    return SendingRow(way.name, safe_line(way.name), state, is_wrong, rank, cells)
+    return SendingRow(transport.name, safe_line(transport.name), state, is_wrong, rank, cells)
 
 
 def sending_rows(
     sending: MailHealth,
-    seen: Sequence[SeenDestination],
+    destinations: Sequence[SeenDestination],
     limit: float,
     now: float,
     routes: MailRoutes | None,
@@ -105,9 +107,9 @@ def sending_rows(
 ) -> list[SendingRow]:
     """The rows, what needs an operator first; otherwise in the order of both. At most `most`
     destinations, None: all."""
-    ways = mail.sort_transports(sending, limit, routes)
-    rows = [destination_row(one, now) for one in seen[:most]]
-    rows += [transport_row(way, limit, now, routes) for way in ways]
+    transports = mail.sort_transports(sending, limit, routes)
+    rows = [destination_row(one, now) for one in destinations[:most]]
+    rows += [transport_row(transport, limit, now, routes) for transport in transports]
     return sorted(rows, key=lambda row: row.rank)
 
 
@@ -116,10 +118,10 @@ def table(rows: Sequence[SendingRow], width: int) -> tuple[Line, list[tuple[str,
     gap = 2 if width >= mail.USE_MIN_WIDTH else 1
     columns = [column for column in COLUMNS if width >= column.least]
     more = [Column(BY_CODE, BY_CODE_CELLS)] if width >= BY_CODE_WIDTH else []
-    rest = free_cells([*columns, *more], width, gap)
+    free = free_cells([*columns, *more], width, gap)
     widest = max((present.cells_of(row.name) for row in rows), default=0)
-    name = max(MIN_NAME_CELLS, min(widest, MAX_NAME_CELLS, rest - gap - MIN_WHY_CELLS))
-    why = [Column(WHY, rest - name - gap)] if rest - name - gap >= MIN_WHY_CELLS else []
+    name = max(MIN_NAME_CELLS, min(widest, MAX_NAME_CELLS, free - gap - MIN_WHY_CELLS))
+    why = [Column(WHY, free - name - gap)] if free - name - gap >= MIN_WHY_CELLS else []
     form = [Column("SENT TO OR BY", name), *columns, *why, *more]
     return title_line(form, width, gap), [(row.key, _line(row, form, width, gap)) for row in rows]
 

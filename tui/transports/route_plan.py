@@ -19,10 +19,10 @@ from tui.transports.board import figure_lines
 class RoutePlan:
     """The effect of suspending one transport, or of resuming it, on the routes as they were."""
 
-    def __init__(self, name: str, live: PlaceSession, desk: PlaceMail) -> None:
-        assert live.readings.routes is not None
-        self.name, self._live, self._desk = name, live, desk
-        self.seen: MailRoutes = live.readings.routes
+    def __init__(self, name: str, session: PlaceSession, mail: PlaceMail) -> None:
+        assert session.readings.routes is not None
+        self.name, self._session, self._mail = name, session, mail
+        self.before: MailRoutes = session.readings.routes
         """The routes when the plan was made."""
         self.after: MailRoutes | None = None
         """The routes after it; None until they are known."""
@@ -34,7 +34,7 @@ class RoutePlan:
     @property
     def takes_reason(self) -> bool:
         """True to suspend, False to resume."""
-        return self.name not in self.seen.stopped
+        return self.name not in self.before.stopped
 
     @property
     def verb(self) -> str:
@@ -48,48 +48,48 @@ class RoutePlan:
 
     async def load_effect(self, now: float) -> None:
         """Find the routes after the plan, on a thread."""
-        stop = TransportSuspension(self.name, now, self._live.place.who.name)
-        then = view.stopped_after(self.seen, self.name, stop if self.takes_reason else None)
+        stop = TransportSuspension(self.name, now, self._session.place.who.name)
+        then = view.stopped_after(self.before, self.name, stop if self.takes_reason else None)
         try:
-            self.after = await asyncio.to_thread(self._desk.routes, then)
+            self.after = await asyncio.to_thread(self._mail.routes, then)
         except Unavailable as error:
             self.unknown = str(error)
 
     async def count_waiting(self) -> None:
         """Count the pending mail tasks, if they use these transports."""
-        if not self._desk.uses_transports:
+        if not self._mail.uses_transports:
             return
         query = Query(State.PENDING, filter_language.parse_filter("kind=mail_send"))
         try:
-            self.waiting = await self._live.inspector.queries.count(query)
+            self.waiting = await self._session.inspector.queries.count(query)
         except Unavailable:
             return  # the number of waiting tasks is optional
 
     def why_outdated(self) -> str:
         """Why the plan is outdated; "" if it is not."""
-        seen, now = self.seen, self._live.readings.routes
+        planned, now = self.before, self._session.readings.routes
         if now is None or now.unknown:
             return f"transports unknown: {now.unknown if now else 'no data'}"
-        before, after = ((r.selected, r.stopped, set(r.why_not)) for r in (seen, now))
+        before, after = ((r.selected, r.stopped, set(r.why_not)) for r in (planned, now))
         return "" if before == after else "the transports changed"
 
     def equivalent_command(self, reason: str) -> tuple[str, ...]:
         """The command line that does the same."""
         words = (reason,) if reason and self.takes_reason else ()
-        return (*self._live.place.command, "mail", self.verb, self.name, *words)
+        return (*self._session.place.command, "mail", self.verb, self.name, *words)
 
     def effect_lines(self, now: float, width: int) -> list[Line]:
         """What it changes for mail."""
-        seen = (self.seen, self.after, self._desk.uses_transports, self.waiting)
-        return view.plan_lines(self.name, *seen, now, width)
+        effect = (self.before, self.after, self._mail.uses_transports, self.waiting)
+        return view.plan_lines(self.name, *effect, now, width)
 
     def fact_lines(self, width: int) -> list[Line]:
         """The other transports."""
-        return [*view.other_transport_lines(self.name, self.seen, width), BLANK_LINE]
+        return [*view.other_transport_lines(self.name, self.before, width), BLANK_LINE]
 
     def figure_lines(self, now: float, width: int) -> list[Line]:
         """The figures of the transport."""
-        return figure_lines(self._live, self.name, now, width)
+        return figure_lines(self._session, self.name, now, width)
 
     async def apply(self, reason: str) -> str:
         """Apply it; return the result in words.
@@ -97,10 +97,10 @@ class RoutePlan:
         Raises:
             Unavailable: it cannot be applied.
         """
-        name, desk = self.name, self._desk
+        name, mail = self.name, self._mail
         stops = self.takes_reason
-        trouble = await self._live.change_routes(
-            (lambda: desk.suspend(name, reason)) if stops else (lambda: desk.resume(name))
+        trouble = await self._session.change_routes(
+            (lambda: mail.suspend(name, reason)) if stops else (lambda: mail.resume(name))
         )
-        done = view.describe_result(name, self._live.readings.routes, desk.uses_transports)
+        done = view.describe_result(name, self._session.readings.routes, mail.uses_transports)
         return done + (f"; {trouble}" if trouble else "")

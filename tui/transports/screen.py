@@ -39,9 +39,9 @@ class TransportsScreen(PlanningScreen, TransportTable):
             name = one.destination.origin.partition("://")[2]
             refusal = self._destination_refusal()
             key, does = destination_lines.next_step(one)
-        elif (way := self.way) is not None:
-            name, refusal = way.name, self._refusal("suspend")
-            key, does = view.next_step(way, self.live.place.alerts.transport_failures)
+        elif (transport := self.transport) is not None:
+            name, refusal = transport.name, self._refusal("suspend")
+            key, does = view.next_step(transport, self.session.place.alerts.transport_failures)
         else:
             return ()
         if refusal:
@@ -60,17 +60,19 @@ class TransportsScreen(PlanningScreen, TransportTable):
         is_destination = self.destination is not None
         hidden = {"graph_range"} if self.board is None or is_destination else {"pane(1)"}
         hidden |= {"trial", "log"} if is_destination else {RETRY, "probe"}
-        place, read_only = self.live.place, self.around.arming.read_only
+        place, read_only = self.session.place, self.context.arming.read_only
         is_fixed = place.why_no_mail(read_only) and place.why_no_destinations(read_only)
         return hidden | ({"suspend", "trial", "probe", RETRY, "arm"} if is_fixed else set())
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """S suspends or resumes, blocks or unblocks; keys that are refused are grey."""
-        way, one, routes = self.way, self.destination, self.live.readings.routes
-        is_suspended = way is not None and routes is not None and way.name in routes.stopped
+        transport, one, routes = self.transport, self.destination, self.session.readings.routes
+        is_suspended = (
+            transport is not None and routes is not None and transport.name in routes.stopped
+        )
         words = {
             "suspend": "resume" if is_suspended else "suspend",
-            "arm": keys.arm_hint(self.around.arming.is_armed),
+            "arm": keys.arm_hint(self.context.arming.is_armed),
         }
         refused = {a for a in ("suspend", "trial") if self._refusal(a)}
         if one is not None:
@@ -82,27 +84,27 @@ class TransportsScreen(PlanningScreen, TransportTable):
 
     def _refusal(self, action: str) -> str:
         """Why an action is refused for the transport under the cursor; "" if it is not."""
-        way, routes, place = self.way, self.live.readings.routes, self.live.place
-        if refusal := place.why_no_mail(self.around.arming.read_only):
+        transport, routes, place = self.transport, self.session.readings.routes, self.session.place
+        if refusal := place.why_no_mail(self.context.arming.read_only):
             return refusal
-        if way is None or routes is None:
+        if transport is None or routes is None:
             return self.no_row_reason("no transport here")
         if routes.unknown:
             return f"transport unknown: {routes.unknown}"
-        if routes.use(way.name) is TransportUse.FOREIGN:
-            return f"{way.name}: {view.describe_foreign(way.name)}"
+        if routes.use(transport.name) is TransportUse.FOREIGN:
+            return f"{transport.name}: {view.describe_foreign(transport.name)}"
         if action == "trial" and (place.mail is None or not place.mail.test_command):
             return "this place has no test mail command"
         return ""
 
     def _destination_refusal(self, action: str = "suspend") -> str:
         """Why an action is refused for the destination under the cursor; "" if it is not."""
-        one, place = self.destination, self.live.place
-        if refusal := place.why_no_destinations(self.around.arming.read_only):
+        one, place = self.destination, self.session.place
+        if refusal := place.why_no_destinations(self.context.arming.read_only):
             return refusal
         if one is None:
             return self.no_row_reason("no destination here")
-        if unknown := self.live.readings.destinations.unknown:
+        if unknown := self.session.readings.destinations.unknown:
             return f"destinations unknown: {unknown}"
         return ACTIONS["probe"].refusal(one.destination) if action == "probe" else ""
 
@@ -114,8 +116,8 @@ class TransportsScreen(PlanningScreen, TransportTable):
         if refusal := self.verb_refusal(verb, State.DEAD):
             return refusal
         if one.tasks is None or not one.tasks.all_failed:
-            desk = self.live.place.destinations
-            unknown = desk.tasks_unknown if desk is not None else ""
+            place_destinations = self.session.place.destinations
+            unknown = place_destinations.tasks_unknown if place_destinations is not None else ""
             return unknown or "no failed task for this destination"
         origin = one.destination.origin
         query = Query(State.DEAD, equality_filter("dest", origin))
@@ -144,42 +146,42 @@ class TransportsScreen(PlanningScreen, TransportTable):
 
     def action_log(self) -> None:
         """Open the log lines of the transport under the cursor."""
-        if (way := self.way) is None:
+        if (transport := self.transport) is None:
             self.say(self.no_row_reason("no transport here"))
         else:
-            self.go(Target(keys.LOG, id=way.name))
+            self.go(Target(keys.LOG, id=transport.name))
 
     def action_open(self) -> None:
         """Open the latest errors of the transport, or the tasks of the destination."""
-        way, one = self.way, self.destination
+        transport, one = self.transport, self.destination
         if one is not None:
             words = format_term("dest", "=", one.destination.origin)
             failed = one.tasks is not None and one.tasks.all_failed
             state = State.DEAD if failed else State.PENDING
             self.go(Target(keys.LIST, state=state, filter=words))
-        elif way is None or not way.failures:
+        elif transport is None or not transport.failures:
             nothing = self.no_row_reason("nothing to open")
-            self.say("no recorded errors" if way else nothing)
+            self.say("no recorded errors" if transport else nothing)
         else:
-            self.go(Target(keys.FAILURES, id=way.name))
+            self.go(Target(keys.FAILURES, id=transport.name))
 
     def copies(self) -> tuple[Copy, ...]:
         """Name, last error, server reply and command of the transport; name and keys of the
         destination."""
-        way, one = self.way, self.destination
+        transport, one = self.transport, self.destination
         if one is not None:
             prints = destination_lines.fingerprints(one.destination)
             keys_ = (Copy(label[0], label, text) for label, text in prints)
             return (Copy("n", "name", one.destination.origin), *keys_)
-        if way is None:
+        if transport is None:
             return ()
-        latest = max(way.faults, key=lambda fault: fault.last, default=None)
+        latest = max(transport.faults, key=lambda fault: fault.last, default=None)
         errors = (Copy("e", "last error", latest.example),) if latest is not None else ()
-        told = next((failure.text for failure in way.failures if failure.text), "")
-        words = (Copy("w", "server reply", told),) if told else ()
+        reply = next((failure.text for failure in transport.failures if failure.text), "")
+        words = (Copy("w", "server reply", reply),) if reply else ()
         if self._refusal("suspend"):
-            return (Copy("n", "name", way.name), *errors, *words)
-        routes = self.live.readings.routes
-        verb = "resume" if routes and way.name in routes.stopped else "suspend"
-        command = safe_line(shlex.join((*self.live.place.command, "mail", verb, way.name)))
-        return (Copy("n", "name", way.name), *errors, *words, Copy("c", "command", command))
+            return (Copy("n", "name", transport.name), *errors, *words)
+        routes = self.session.readings.routes
+        verb = "resume" if routes and transport.name in routes.stopped else "suspend"
+        command = safe_line(shlex.join((*self.session.place.command, "mail", verb, transport.name)))
+        return (Copy("n", "name", transport.name), *errors, *words, Copy("c", "command", command))

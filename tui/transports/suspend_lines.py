@@ -44,8 +44,8 @@ def stopped_after(
     routes: MailRoutes, name: str, stop: TransportSuspension | None
 ) -> Mapping[str, TransportSuspension]:
     """Suspended transports after the plan."""
-    rest = {other: each for other, each in routes.stopped.items() if other != name}
-    return rest if stop is None else {**rest, name: stop}
+    others = {other: each for other, each in routes.stopped.items() if other != name}
+    return others if stop is None else {**others, name: stop}
 
 
 def describe_effect(name: str, before: MailRoutes, after: MailRoutes, delivers: bool = True) -> str:
@@ -75,8 +75,8 @@ def _describe_resumed(name: str, before: MailRoutes, after: MailRoutes, delivers
         by = f"{_affected_mail(delivers)} still uses {safe_line(after.selected)}"
         return f"{by}, which comes first"
     why = after.why_not.get(name, "")
-    said = f" ({safe_line(why)})" if why else ""
-    return f"still no usable transport{said}: {describe_waiting_mail(delivers)}"
+    reason = f" ({safe_line(why)})" if why else ""
+    return f"still no usable transport{reason}: {describe_waiting_mail(delivers)}"
 
 
 def plan_lines(
@@ -111,9 +111,9 @@ def plan_lines(
     return [line for row in rows for line in labelled_lines(*row, width)]
 
 
-def labelled_lines(label: str, text: str, look: str, width: int) -> list[Line]:
+def labelled_lines(label: str, text: str, style: str, width: int) -> list[Line]:
     """A label and a text, folded."""
-    return fold_lines(text, width, look, label or " ", DIALOG_LABEL_CELLS)
+    return fold_lines(text, width, style, label or " ", DIALOG_LABEL_CELLS)
 
 
 def other_transport_lines(name: str, routes: MailRoutes, width: int) -> list[Line]:

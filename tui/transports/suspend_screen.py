@@ -84,8 +84,8 @@ class SuspendScreen(ConfirmScreen):
     BINDINGS = key_bindings(keys.SUSPEND)
     DIGITS_NAME = "count"
 
-    def __init__(self, plan: SwitchPlan, live: PlaceSession, around: ConsoleContext) -> None:
-        super().__init__(live, around)
+    def __init__(self, plan: SwitchPlan, session: PlaceSession, context: ConsoleContext) -> None:
+        super().__init__(session, context)
         self._plan = plan
         self._doing = False
         self.outcome = ""
@@ -119,8 +119,8 @@ class SuspendScreen(ConfirmScreen):
         width = self.text_width
         text = plan.effect_lines(now, width)
         if plan.takes_reason:
-            look = "" if self._reason else "muted"
-            text += labelled_lines("reason", self.reason_text, look, width)
+            style = "" if self._reason else "muted"
+            text += labelled_lines("reason", self.reason_text, style, width)
         twin = safe_line(shlex.join(plan.equivalent_command(self._reason)))
         text += [BLANK_LINE, *plan.fact_lines(width)]
         text += labelled_lines("cli", twin, "muted", width)
@@ -157,7 +157,11 @@ class SuspendScreen(ConfirmScreen):
             return f"effect unknown: {self._plan.unknown}"
         if loading := self._plan.why_loading:
             return loading
-        if self._plan.takes_reason and self._around.require_reason and not self._reason.strip():
+        if (
+            self._plan.takes_reason
+            and self._console_context.require_reason
+            and not self._reason.strip()
+        ):
             return "reason required: Tab"
         return ""
 
@@ -167,8 +171,8 @@ class SuspendScreen(ConfirmScreen):
         """Not every plan has a reason."""
         over = {"reason"} if not self._plan.takes_reason or self._doing else set()
         needs_reason = self.why_not_applicable().startswith("reason required")
-        kept = {"arm"} if needs_reason else set()
-        return (super().without() - kept) | over
+        allowed = {"arm"} if needs_reason else set()
+        return (super().without() - allowed) | over
 
     def action_reason(self) -> None:
         """Prompt for the reason, which all operators see."""

@@ -30,14 +30,14 @@ class SendTestMailScreen(ConfirmScreen):
     BINDINGS = key_bindings(keys.TEST_MAIL)
     DIGITS_NAME = "count"
 
-    def __init__(self, name: str, live: PlaceSession, around: ConsoleContext) -> None:
-        super().__init__(live, around)
-        self._trial = live.test_mail
-        routes = live.readings.routes
-        self._begun = live.test_mail.running
-        self._way = live.test_mail.transport if self._begun else name
+    def __init__(self, name: str, session: PlaceSession, context: ConsoleContext) -> None:
+        super().__init__(session, context)
+        self._trial = session.test_mail
+        routes = session.readings.routes
+        self._begun = session.test_mail.running
+        self._transport = session.test_mail.transport if self._begun else name
         default = routes.recipient if routes is not None else ""
-        self._to = live.test_mail.to if self._begun else default or live.test_mail.to
+        self._to = session.test_mail.to if self._begun else default or session.test_mail.to
 
     def on_mount(self) -> None:
         """Follow the output; prompt for a recipient if none is configured."""
@@ -48,9 +48,9 @@ class SendTestMailScreen(ConfirmScreen):
     async def _follow(self) -> None:
         painted: object = None
         while True:
-            said = (self._trial.running, self._trial.lines, self._trial.outcome)
-            if self._begun and said != painted:
-                painted = said
+            progress = (self._trial.running, self._trial.lines, self._trial.outcome)
+            if self._begun and progress != painted:
+                painted = progress
                 self.lay_out(self.size.width)
             await asyncio.sleep(OUTPUT_READ_SECONDS)
 
@@ -63,7 +63,7 @@ class SendTestMailScreen(ConfirmScreen):
         width = self.text_width
         text = self._output_lines(width) if self._begun else self._plan_lines(width)
         self.show((), text, self._prompt_line())
-        name = safe_line(self._way)
+        name = safe_line(self._transport)
         self.show_title((("test mail", "title"), (f" {name}", "strong")), name)
         words = {"arm": keys.arm_hint(self._arming.is_armed)}
         self.show_hints(self.disabled_actions(), self.without(), words)
@@ -77,32 +77,32 @@ class SendTestMailScreen(ConfirmScreen):
         return words._replace(stage=f"sending, {took}" if is_running else f"result, after {took}")
 
     def _plan_lines(self, width: int) -> list[Line]:
-        name, to = safe_line(self._way), safe_line(self._to) or "none (Tab)"
+        name, to = safe_line(self._transport), safe_line(self._to) or "none (Tab)"
         words = [
             ("mail", f"Test mail via {name} only. Recipient: {to}", "strong"),
             ("shows", "each step and the server's reply; continues if this screen is closed", ""),
         ]
-        routes = self._live.readings.routes
-        use = TransportUse.UNKNOWN if routes is None else routes.use(self._way)
+        routes = self._session.readings.routes
+        use = TransportUse.UNKNOWN if routes is None else routes.use(self._transport)
         if use is TransportUse.SUSPENDED:
             words.append(("note", f"{name} is suspended: this mail uses it anyway", "warn"))
         elif use is TransportUse.BARRED and routes is not None:
             forced = f"{safe_line(routes.forced)} is forced"
             note = f"{name} is disabled, {forced}: this mail uses it anyway"
             words.append(("note", note, "warn"))
-        if routes is not None and (why := safe_line(routes.why_not.get(self._way, ""))):
+        if routes is not None and (why := safe_line(routes.why_not.get(self._transport, ""))):
             words.append(("note", f"Likely to fail: {why}", "warn"))
-        command = self._live.place.command
-        argv = (*command, "mail", "test", "--transport", self._way, self._to or "EMAIL")
+        command = self._session.place.command
+        argv = (*command, "mail", "test", "--transport", self._transport, self._to or "EMAIL")
         words.append(("cli", safe_line(shlex.join(argv)), "muted"))
         text = [line for row in words for line in labelled_lines(*row, width)]
-        return [*text, *figure_lines(self._live, self._way, self._clock(), width)]
+        return [*text, *figure_lines(self._session, self._transport, self._clock(), width)]
 
     def _output_lines(self, width: int) -> list[Line]:
         trial = self._trial
         lines = labelled_lines("to", safe_line(trial.to), "strong", width)
-        for number, said in enumerate(trial.lines):
-            lines += labelled_lines("" if number else "output", said, "", width)
+        for number, line in enumerate(trial.lines):
+            lines += labelled_lines("" if number else "output", line, "", width)
         if not trial.lines:
             nothing = "no output yet" if trial.running else "none"
             lines += labelled_lines("output", nothing, "muted", width)
@@ -116,8 +116,8 @@ class SendTestMailScreen(ConfirmScreen):
         if self._trial.running:
             return ((" sending ... Esc leaves, it continues", "strong"),)
         if self._begun:
-            words, look = self._trial.outcome
-            return ((f" {safe_line(words)}", look),)
+            words, style = self._trial.outcome
+            return ((f" {safe_line(words)}", style),)
         if settled := self.why_not_applicable():
             return ((f" {safe_line(settled)}", "warn"),)
         return self.confirm_prompt("", f"send to {safe_line(self._to)}")
@@ -157,10 +157,10 @@ class SendTestMailScreen(ConfirmScreen):
         """Run the command; its result is shown on whichever screen is open then."""
         self._begun = True
         # Started now, because the screen shows its output.
-        sending = self._trial.run(self._way, self._to)
-        news = self._live.messages
+        sending = self._trial.run(self._transport, self._to)
+        news = self._session.messages
 
-        async def tell() -> None:
+        async def note_outcome() -> None:
             news.append(await sending)
 
-        self.app.run_worker(tell(), name="trial", group="trial")
+        self.app.run_worker(note_outcome(), name="trial", group="trial")

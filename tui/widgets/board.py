@@ -46,9 +46,9 @@ class Board(Box):
         for id in ids:
             yield Lines(id=id, classes="pane -fills" if id in self.FILLS else "pane")
 
-    def show(self, found: Mapping[str, Panel]) -> None:
+    def show(self, panels: Mapping[str, Panel]) -> None:
         """Show these panes."""
-        for id, panel in found.items():
+        for id, panel in panels.items():
             pane = self.query_one(f"#{id}", Lines)
             pane.display = bool(panel.lines)
             pane.show(panel.lines)

@@ -83,15 +83,15 @@ class Painted(CachedRender, SizedWidget):
         # Textual's own way are component classes. With fifteen of them on each pane they took a
         # third of the time to the first frame, so the app holds the styles.
         app = self.app
-        looks: Mapping[str, Style] = getattr(app, "looks", {})
+        styles: Mapping[str, Style] = getattr(app, "looks", {})
         glyphs: Glyphs = getattr(app, "glyphs", UTF8)
         if self._has_brackets:
             line = bracket_chips(line)
         segments, cells = [], 0
-        for text, look in mark_words(line, looks):
+        for text, style in mark_words(line, styles):
             if text:
                 text = text.translate(glyphs) if glyphs else text
-                segments.append(Segment(text, looks.get(look)))
+                segments.append(Segment(text, styles.get(style)))
                 cells += cells_of(text)
         return Strip(segments, cells)
 
@@ -100,10 +100,10 @@ class Painted(CachedRender, SizedWidget):
 
         Nothing is shown unless the style sheet gives the widget a border.
         """
-        looks: Mapping[str, Style] = getattr(self.app, "looks", {})
+        styles: Mapping[str, Style] = getattr(self.app, "looks", {})
         width = self.outer_size.width - 6
         is_box = bool(self.styles.border_left[0])
-        frame = (title, right, bottom, width, is_box, id(looks))
+        frame = (title, right, bottom, width, is_box, id(styles))
         if frame == self._frame:
             return
         self._frame = frame
@@ -118,8 +118,8 @@ class Painted(CachedRender, SizedWidget):
         labels = [
             Text.assemble(
                 *(
-                    (word.translate(glyphs), _OWN_COLOR + looks.get(look, _OWN_COLOR))
-                    for word, look in some
+                    (word.translate(glyphs), _OWN_COLOR + styles.get(style, _OWN_COLOR))
+                    for word, style in some
                 )
             )
             for some in (parts, below)
@@ -207,8 +207,8 @@ class LongText(Lines, can_focus=True):
         self.move_to(top)
         if self._top == top:
             height = self.size.height
-            shown = (lines[top : top + height] for lines in (before, self._lines))
-            self.repaint_lines(changed_lines(*shown))
+            visible = (lines[top : top + height] for lines in (before, self._lines))
+            self.repaint_lines(changed_lines(*visible))
 
     def render_line(self, y: int) -> Strip:
         """A line of the text, counted from the first visible one."""

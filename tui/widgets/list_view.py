@@ -105,13 +105,13 @@ class ListView(NamedTuple):
         low, high = sorted((self.anchor.at, self.cursor.at))
         return low <= position <= high
 
-    def with_query(self, query: Query, spot: CursorPosition | None) -> ListView:
-        """Another result; without `spot` the cursor stays on its task if the result has it."""
+    def with_query(self, query: Query, cursor: CursorPosition | None) -> ListView:
+        """Another result; without `cursor` it stays on its task if the result has it."""
         view = self._replace(query=query, is_new_query=True)
-        if spot is None:
+        if cursor is None:
             return view
-        view = view._replace(cursor=spot, is_unpinned=not (spot.id or spot.at))
-        view = view._replace(is_chosen=bool(spot.id))
+        view = view._replace(cursor=cursor, is_unpinned=not (cursor.id or cursor.at))
+        view = view._replace(is_chosen=bool(cursor.id))
         return view._replace(departed=NONE_DEPARTED, has_new_result=True)
 
     def move(self, action: str, height: int) -> ListView:
@@ -119,8 +119,8 @@ class ListView(NamedTuple):
         half = max(1, height // 2)
         steps = {"down": 1, "up": -1, "page_down": height, "page_up": -height}
         step = (steps | {"half_down": half, "half_up": -half}).get(action, 0)
-        ends = {"first": 0, "last": self.total - 1}
-        at = max(0, min(ends.get(action, self.cursor.at + step), self.total - 1))
+        end_positions = {"first": 0, "last": self.total - 1}
+        at = max(0, min(end_positions.get(action, self.cursor.at + step), self.total - 1))
         task = task_at(self.window, at)
         cursor = CursorPosition(at, task.id if task else "", self._top_for(at, step, height))
         moved = self._replace(cursor=cursor, is_chosen=True, is_unpinned=False)
@@ -167,16 +167,16 @@ class ListView(NamedTuple):
     def pass_departed(self, now: float) -> ListView:
         """Move the cursor from a departed row to the first one that is there, if there is one."""
         known = enumerate(self.window.tasks, self.window.start)
-        there = ((at, task.id) for at, task in known if task.id not in self.departed)
-        at, id = next(there, (0, ""))
+        remaining = ((at, task.id) for at, task in known if task.id not in self.departed)
+        at, id = next(remaining, (0, ""))
         if not self.is_gone or not id:
             return self
         return self._replace(cursor=CursorPosition(at, id, self.cursor.top), cursor_moved_at=now)
 
     def note_change(self, task: Task | None, now: float) -> ListView:
         """Note the time if the task under the cursor is the same one, but has changed."""
-        here = self.task_here
-        if here is None or task is None or here.id != task.id or here == task:
+        selected = self.task_here
+        if selected is None or task is None or selected.id != task.id or selected == task:
             return self
         return self._replace(task_changed_at=now)
 

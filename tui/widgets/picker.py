@@ -64,17 +64,21 @@ class Picker(Painted, can_focus=True):
         self, rows: Sequence[Choice], head: Sequence[Line] = (), foot: Sequence[Line] = ()
     ) -> None:
         """Show these rows, between lines that do not scroll."""
-        before, here = self.key, self._rows[self._at : self._at + 1]
+        before, selected_rows = self.key, self._rows[self._at : self._at + 1]
         self._head, self._rows, self._foot = tuple(head), tuple(rows), tuple(foot)
         keys = [row.key for row in self._rows]
-        at = keys.index(here[0].key) if here and here[0].key in keys else -1
-        has_left = self._ghosts and self.is_active and bool(here) and at < 0
+        at = (
+            keys.index(selected_rows[0].key)
+            if selected_rows and selected_rows[0].key in keys
+            else -1
+        )
+        has_left = self._ghosts and self.is_active and bool(selected_rows) and at < 0
         if has_left and not self.is_gone:
             self._left_at = monotonic()
         self.is_gone = has_left and monotonic() - self._left_at < GHOST_SECONDS
         self._at = max(0, min(self._at if at < 0 else at, len(keys) - (not self.is_gone)))
         if self.is_gone:
-            self._rows = (*self._rows[: self._at], *here, *self._rows[self._at :])
+            self._rows = (*self._rows[: self._at], *selected_rows, *self._rows[self._at :])
         self._scroll_to_cursor()
         self._paint()
         if self.key != before:
@@ -162,6 +166,6 @@ class Picker(Painted, can_focus=True):
             line = ((present.fit_text(" " + text[1:], room) + ROW_LEFT_SUFFIX, "ghost"),)
         if not self.is_active:
             return line  # the focused pane has the only cursor
-        first, *rest = line or ((" ", ""),)
+        first, *other_runs = line or ((" ", ""),)
         marked = (first[0].replace(" ", "", 1), first[1])  # the cursor takes a blank, not a sign
-        return present.cursor_line(((CURSOR, "accent"), marked, *rest), self.size.width)
+        return present.cursor_line(((CURSOR, "accent"), marked, *other_runs), self.size.width)

@@ -69,7 +69,7 @@ class TaskList(Painted, can_focus=True):
         self._painted: dict[int, Line] = {}
         self._made: dict[int, tuple[tuple[object, ...], Line]] = {}
         self._columns: tuple[object, tuple[present.TaskColumn, ...]] = (None, ())
-        self._told: tuple[object, ...] = ()
+        self._reported: tuple[object, ...] = ()
 
     @property
     def loaded(self) -> bool:
@@ -80,9 +80,9 @@ class TaskList(Painted, can_focus=True):
     def row_words(self) -> str:
         """The position of the cursor: `row 4 of 59`; "" without rows."""
         view = self.rows.view
-        shown = view.total and not self.signs.notice
+        has_rows = view.total and not self.signs.notice
         total = f"{view.total:,}" if view.window.is_counted else "?"
-        return f"row {view.cursor.at + 1:,} of {total}" if shown else ""
+        return f"row {view.cursor.at + 1:,} of {total}" if has_rows else ""
 
     def show_signs(self, signs: RowSigns) -> None:
         """Show marks, notes, or a notice instead of the rows."""
@@ -108,11 +108,11 @@ class TaskList(Painted, can_focus=True):
         No message is sent, as the caller knows that the cursor moved: the message would come one
         frame later and repaint again.
         """
-        before, is_told = self.rows.view.cursor, self._told == _facts(self.rows.view)
+        before, is_told = self.rows.view.cursor, self._reported == _facts(self.rows.view)
         self.rows.move(action)
         now = self.rows.view.cursor
         if is_told:  # else rows have just been read, and the message about them is still to come
-            self._told = _facts(self.rows.view)
+            self._reported = _facts(self.rows.view)
         if now.top != before.top:
             self.paint()
             return
@@ -135,10 +135,10 @@ class TaskList(Painted, can_focus=True):
                 self.paint()
             if vanished:  # first: what was to be done with this task is not done with another
                 self.post_message(self.Vanished(vanished))
-            if vanished is not None and self._told != _facts(
+            if vanished is not None and self._reported != _facts(
                 self.rows.view
             ):  # not just more rows around it
-                self._told = _facts(self.rows.view)
+                self._reported = _facts(self.rows.view)
                 self.post_message(self.RowChanged())
 
     def on_resize(self) -> None:
@@ -168,18 +168,18 @@ class TaskList(Painted, can_focus=True):
     def _shape(self, width: int) -> tuple[present.TaskColumn, ...]:
         """The columns for the rows; they stay while single rows are updated in place."""
         query, window = self.rows.view.query, self.rows.view.window
-        shown = self.signs.shown
-        grounds = (query, width, window.generation, window.start, window.total, shown)
+        options = self.signs.shown
+        grounds = (query, width, window.generation, window.start, window.total, options)
         if self._columns[0] != grounds:
             tasks = window.tasks
             longest = present.id_cells(tasks)
             kinds = max((cell_len(safe_line(kind)) for kind in {t.kind for t in tasks}), default=0)
             destined, worded = any(t.destination for t in tasks), any(t.word for t in tasks)
-            about = (destined, longest, worded, self._max_attempts, kinds, self._trash)
-            columns = present.task_columns(query.state, width, *about) if query.state else ()
-            listed = tasks if "ids" in shown else ()
+            layout = (destined, longest, worded, self._max_attempts, kinds, self._trash)
+            columns = present.task_columns(query.state, width, *layout) if query.state else ()
+            listed = tasks if "ids" in options else ()
             ids = max((cell_len(safe_line(task.id)) for task in listed), default=0)
-            columns = present.resize_columns(columns, width, ids, is_wide="wide" in shown)
+            columns = present.resize_columns(columns, width, ids, is_wide="wide" in options)
             self._columns = grounds, columns
         return self._columns[1]
 
@@ -204,14 +204,14 @@ class TaskList(Painted, can_focus=True):
             view.departed.get(task.id, ""),
         )
         # Each page is painted when the key comes, and again when its rows arrive.
-        wanted = task, self._shape(width), self._now, place, width
+        inputs = task, self._shape(width), self._now, place, width
         y = position - view.cursor.top
-        if y not in self._made or self._made[y][0] != wanted:
-            self._made[y] = wanted, present.task_line(*wanted)
+        if y not in self._made or self._made[y][0] != inputs:
+            self._made[y] = inputs, present.task_line(*inputs)
         return self._made[y][1]
 
 
 def _facts(view: ListView) -> tuple[object, ...]:
     """What others show of the rows: the task under the cursor, and numbers."""
-    window, here = view.window._replace(tasks=(), start=0), (*view.cursor[:2], view.task_here)
-    return view.query, window, here, view.departed, view.matching, view.fresh, view.loaded
+    window, cursor = view.window._replace(tasks=(), start=0), (*view.cursor[:2], view.task_here)
+    return view.query, window, cursor, view.departed, view.matching, view.fresh, view.loaded

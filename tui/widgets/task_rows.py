@@ -68,7 +68,7 @@ class TaskRows:
         """Rows on screen; 0 before the first layout."""
         self.is_first_scan = False
         """True while the first scan runs: results are incomplete."""
-        self._wanted = asyncio.Event()
+        self._read_wanted = asyncio.Event()
         self._reading: asyncio.Future[str | None] | None = None
         self._is_last_wanted = False
         """The cursor is to move to the last row once the rows are counted."""
@@ -85,13 +85,13 @@ class TaskRows:
         """True if the task under the cursor changed just now: a key meant its former state."""
         return _loop_time() - self.view.task_changed_at < SEEN_SECONDS
 
-    def show_query(self, query: Query, spot: CursorPosition | None = None) -> None:
-        """Show another result; without `spot` the cursor stays on its task if the result has it."""
-        self.view = self.view.with_query(query, spot)
+    def show_query(self, query: Query, cursor: CursorPosition | None = None) -> None:
+        """Show another result; without `cursor` it stays on its task if the result has it."""
+        self.view = self.view.with_query(query, cursor)
         self._held_until, self._is_last_wanted = 0.0, False
         if self._reading is not None:
             self._reading.cancel()  # also interrupts its search
-        self._wanted.set()
+        self._read_wanted.set()
 
     def pin_cursor(self) -> None:
         """Pin the cursor to its task: a key was meant for this task."""
@@ -111,23 +111,23 @@ class TaskRows:
         self.view = self.view.move(action, max(1, self.height))
         self._held_until = self._clock() + HOLD_SECONDS
         if self.view.is_near_edge(self.height):
-            self._wanted.set()
+            self._read_wanted.set()
 
     def resize(self, height: int) -> None:
         """Keep the cursor on a screen of that height, and read as many rows as it needs."""
         self.height = height
         self.view = self.view.resize(height)
-        self._wanted.set()
+        self._read_wanted.set()
 
     def store_changed(self) -> None:
         """The store has changed: read again, now or after the last motion's hold time."""
         self._is_outdated = True
-        self._wanted.set()
+        self._read_wanted.set()
 
     def tick(self) -> None:
         """Once a second: end the hold time."""
         if self._is_outdated and not _is_holding(self._held_until, self._clock()):
-            self._wanted.set()
+            self._read_wanted.set()
 
     def _keeps_ghosts(self) -> bool:
         """True while rows that left stay on screen; not if they are more than half of it."""
@@ -143,8 +143,8 @@ class TaskRows:
         Raises:
             StoreError: the rows cannot be read.
         """
-        await self._wanted.wait()
-        self._wanted.clear()
+        await self._read_wanted.wait()
+        self._read_wanted.clear()
         if not self.height:
             return None
         reading = self._reading = asyncio.ensure_future(self._read())
@@ -156,7 +156,7 @@ class TaskRows:
             return None  # another query is shown now
         chosen = reading.result()
         if not self.view.window.is_counted:
-            self._wanted.set()
+            self._read_wanted.set()
         return chosen
 
     async def _read(self) -> str | None:
@@ -195,8 +195,8 @@ class TaskRows:
             line = max(0, min(asked.cursor.at - asked.cursor.top, page - 1))
             top = max(0, min(at - line, window.total - page))
             # The position may be newer than the window: then another task is there.
-            here = task_at(window, at)
-            is_in = here is not None and here.id == asked.cursor.id
+            task = task_at(window, at)
+            is_in = task is not None and task.id == asked.cursor.id
             is_in = is_in or asked.is_unpinned or not asked.cursor.id
             if covers(window, top, page) and (vanished or is_in):
                 break
@@ -258,15 +258,15 @@ async def _find_cursor(source: RowSource, view: ListView, window: Window) -> tup
     id, at = view.cursor.id, view.cursor.at
     if view.is_unpinned or not id:
         return (0 if view.is_unpinned else at), ""
-    if (found := await _find(source, view, window, id)) is not None:
-        return found, ""
+    if (position := await _find(source, view, window, id)) is not None:
+        return position, ""
     if view.is_new_query:
         return 0, id
-    here = at - view.window.start
-    below, above = view.window.tasks[here + 1 :], view.window.tasks[: max(0, here)][::-1]
+    offset = at - view.window.start
+    below, above = view.window.tasks[offset + 1 :], view.window.tasks[: max(0, offset)][::-1]
     for task in (*below[:NEIGHBOUR_ROWS], *above[:NEIGHBOUR_ROWS]):
-        if (found := await _find(source, view, window, task.id)) is not None:
-            return found, id
+        if (position := await _find(source, view, window, task.id)) is not None:
+            return position, id
     return at, id
 
 

@@ -77,8 +77,8 @@ def theme_folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     config = environ.get("XDG_CONFIG_HOME", "")
     if not config.startswith("/"):  # the base directory specification: a relative one is ignored
         config = f"{environ['HOME']}/.config" if environ.get("HOME") else ""
-    own = (Path(config, "spooldeck", "themes"),) if config else ()
-    return (*own, Path(themes.__file__).parent)
+    own_folders = (Path(config, "spooldeck", "themes"),) if config else ()
+    return (*own_folders, Path(themes.__file__).parent)
 
 
 def theme_names(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
@@ -117,8 +117,8 @@ def _read(name: str, environ: Mapping[str, str]) -> LoadedTheme:
     former = sorted({old for layer in layers for old in layer.get("looks", {})} & {*FORMER_STYLES})
     for layer in reversed(layers):
         values |= {key: value for key, value in layer.items() if key != "looks"}
-        for look, parts in layer.get("looks", {}).items():
-            now = FORMER_STYLES.get(look, look)
+        for style_name, parts in layer.get("looks", {}).items():
+            now = FORMER_STYLES.get(style_name, style_name)
             values["looks"][now] = values["looks"].get(now, {}) | parts
     read_as = ", ".join(f"{old} is now {FORMER_STYLES[old]}" for old in former)
     note = f"theme {safe_line(Path(name).name)}: {read_as}" if former else ""
@@ -183,8 +183,8 @@ def _file_stamp(path: Path) -> tuple[int, ...]:
 def _check_content(where: str, content: Any) -> dict[str, Any]:
     content = {} if content is None else content
     _check_keys(where, content, _THEME_KEYS)
-    looks = content.get("looks", {})
-    _check_keys(f"{where}, looks", looks, {*STYLE_NAMES}, {*FORMER_STYLES})
+    styles = content.get("looks", {})
+    _check_keys(f"{where}, looks", styles, {*STYLE_NAMES}, {*FORMER_STYLES})
     for key in ("based_on", "foreground", "background"):
         if not isinstance(content.get(key, ""), str):
             raise BadTheme(f"{where}, {key}: expected text")
@@ -193,8 +193,8 @@ def _check_content(where: str, content: Any) -> dict[str, Any]:
             raise BadTheme(f"{where}, {key}: expected true or false")
     for key in ("foreground", "background"):
         _check_color(f"{where}, {key}", content.get(key, TERMINAL_COLOR))
-    for look, parts in looks.items():
-        at = f"{where}, looks, {look}"
+    for style_name, parts in styles.items():
+        at = f"{where}, looks, {style_name}"
         _check_keys(at, parts, _STYLE_KEYS)
         for key in ("color", "background"):
             _check_color(f"{at}, {key}", parts.get(key, TERMINAL_COLOR))
@@ -219,8 +219,10 @@ def _check_color(where: str, color: Any) -> None:
     try:
         Color.parse(color if isinstance(color, str) else "")
     except ColorParseError as error:
-        found = f"not {safe_line(color)[:40]!r}" if isinstance(color, str) else "as text"
-        raise BadTheme(f"{where}: expected a colour like ansi_red or '#ff8800', {found}") from error
+        problem = f"not {safe_line(color)[:40]!r}" if isinstance(color, str) else "as text"
+        raise BadTheme(
+            f"{where}: expected a colour like ansi_red or '#ff8800', {problem}"
+        ) from error
 
 
 def _build_theme(name: str, values: Mapping[str, Any]) -> Theme:
@@ -230,12 +232,12 @@ def _build_theme(name: str, values: Mapping[str, Any]) -> Theme:
     )
     # Textual's own style sheets use these two variables and define them for its own themes only.
     variables = {"ansi-background": background, "ansi-foreground": foreground}
-    looks = values["looks"]
-    for look in STYLE_NAMES:
-        parts = looks.get(look) or _derived_parts(look, looks, background)
-        variables[f"{look}-color"] = parts.get("color", foreground)
-        variables[f"{look}-background"] = parts.get("background", "transparent")
-        variables[f"{look}-text"] = str(parts.get("style", "none"))
+    styles = values["looks"]
+    for style_name in STYLE_NAMES:
+        parts = styles.get(style_name) or _derived_parts(style_name, styles, background)
+        variables[f"{style_name}-color"] = parts.get("color", foreground)
+        variables[f"{style_name}-background"] = parts.get("background", "transparent")
+        variables[f"{style_name}-text"] = str(parts.get("style", "none"))
     return Theme(
         name=name,
         primary=foreground,
@@ -250,20 +252,22 @@ def _build_theme(name: str, values: Mapping[str, Any]) -> Theme:
     )
 
 
-def _derived_parts(look: str, looks: Mapping[str, Any], background: str) -> Mapping[str, str]:
+def _derived_parts(
+    style_name: str, styles: Mapping[str, Any], background: str
+) -> Mapping[str, str]:
     """A style that the theme does not define, made of its tokens."""
-    accent = looks.get("accent", {})
-    if look == "strong":
+    accent = styles.get("accent", {})
+    if style_name == "strong":
         return {"style": "bold"}
-    if look in ("title", "key", "mark"):
+    if style_name in ("title", "key", "mark"):
         return {**accent, "style": "bold"}
-    if look == "tab":
-        look = "chip-accent"
-    if not look.startswith("chip-"):
+    if style_name == "tab":
+        style_name = "chip-accent"
+    if not style_name.startswith("chip-"):
         return {}
-    color = looks.get(look.removeprefix("chip-"), {}).get("color")
+    color = styles.get(style_name.removeprefix("chip-"), {}).get("color")
     if color is None:  # no colours: the chip has brackets, see `Painted.strip_of`
-        return {"style": "reverse" if look == "chip-error" else "bold"}
+        return {"style": "reverse" if style_name == "chip-error" else "bold"}
     return {"color": _on_filled(background), "background": color, "style": "bold"}
 
 
@@ -278,7 +282,11 @@ def _on_filled(background: str) -> str:
 def is_colourless(theme: Theme) -> bool:
     """True if the theme uses no colour but the terminal's own."""
     values = theme.variables
-    parts = {values[f"{look}-{part}"] for look in STYLE_NAMES for part in ("color", "background")}
+    parts = {
+        values[f"{style_name}-{part}"]
+        for style_name in STYLE_NAMES
+        for part in ("color", "background")
+    }
     return parts | {theme.foreground, theme.background} <= {TERMINAL_COLOR, "transparent"}
 
 
@@ -293,13 +301,13 @@ def theme_styles(theme: Theme) -> dict[str, Style]:
         bgcolor=_parse_color(theme.background, TERMINAL_COLOR),
     )
     styles = {"": plain} | {
-        look: plain
+        style_name: plain
         + Style(
-            color=_parse_color(values[f"{look}-color"], theme.foreground),
-            bgcolor=_parse_color(values[f"{look}-background"], "transparent"),
+            color=_parse_color(values[f"{style_name}-color"], theme.foreground),
+            bgcolor=_parse_color(values[f"{style_name}-background"], "transparent"),
         )
-        + Style.parse(values[f"{look}-text"])
-        for look in STYLE_NAMES
+        + Style.parse(values[f"{style_name}-text"])
+        for style_name in STYLE_NAMES
     }
     bare = {
         name: style + Style(underline=False, reverse=False, strike=False)

@@ -30,7 +30,7 @@ class ThemeLoader:
         """
         self._app = app
         self._loaded = themes.load_theme(name)
-        self._seen = self._loaded.files
+        self._stamps = self._loaded.files
         self._apply_count = 0
         self._apply(self._loaded)
 
@@ -67,27 +67,27 @@ class ThemeLoader:
 
     async def reload_if_changed(self) -> str:
         """Apply the theme again if its file has changed; return a message, "" if unchanged."""
-        before = self._seen
-        seen = await asyncio.to_thread(themes.file_stamps, [Path(path) for path, _ in before])
-        if seen == before or self._seen is not before:
+        before = self._stamps
+        stamps = await asyncio.to_thread(themes.file_stamps, [Path(path) for path, _ in before])
+        if stamps == before or self._stamps is not before:
             return ""  # unchanged, or another theme was applied
-        self._seen = seen  # report an error only once
+        self._stamps = stamps  # report an error only once
         return await self._reload(self._loaded.name)
 
     async def _reload(self, name: str) -> str:
-        before = self._seen
+        before = self._stamps
         try:
             loaded = await asyncio.to_thread(themes.load_theme, name)
         except BadTheme as error:
             return f"{error}; theme unchanged"
-        if self._seen is not before:
+        if self._stamps is not before:
             return ""  # another theme was applied
         self._apply(loaded)
         return f"theme {Path(loaded.name).name} reloaded"
 
     def _apply(self, loaded: LoadedTheme) -> None:
         app = self._app
-        self._loaded, self._seen = loaded, loaded.files
+        self._loaded, self._stamps = loaded, loaded.files
         self._apply_count += 1
         # Textual restyles nothing for a theme of the same name, even if its colours changed.
         worn = replace(loaded.theme, name=f"worn-{self._apply_count}")

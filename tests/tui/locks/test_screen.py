@@ -198,7 +198,7 @@ async def test_y_frees_a_lock_whose_holder_is_gone(reports: Path, start: Starter
         assert "no PID needed: y applies" in desk.page
         await desk.press("y")
         await desk.sees("lock freed")
-        await desk.until(lambda: not queue_of(desk.console).live.recovery.running)
+        await desk.until(lambda: not queue_of(desk.console).session.recovery.running)
         await desk.opens(WorkersScreen, "3")  # digits open screens again
     assert (await left_in(reports))[id] == (State.PENDING, 1)
 
@@ -243,7 +243,7 @@ async def test_an_innocent_process_is_named_and_not_signalled(
         await desk.sees(f"ps -o pid,user,lstart,args -p {innocent.pid}")
         await desk.press(*str(innocent.pid), "y")
         assert "no process is signalled" in desk.page
-        assert not queue_of(desk.console).live.recovery.running
+        assert not queue_of(desk.console).session.recovery.running
     assert is_unharmed(innocent)
     assert is_unharmed(forger)
 

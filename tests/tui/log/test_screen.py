@@ -70,7 +70,7 @@ class LogDesk(Desk):
     @property
     def here(self) -> str:
         """The text of the line under the cursor."""
-        here = self.pane.here
+        here = self.pane.selected_entry
         return here.line.text if here else ""
 
     async def press(self, *pressed: str) -> None:
@@ -337,9 +337,9 @@ async def test_every_line_is_passed_in_both_directions(tmp_path: Path) -> None:
                 found = [entry.key for entry in desk.pane.entries]
                 assert found == sorted(set(found))
                 seen |= {key[1:] for key in found}
-                before = desk.pane.here
+                before = desk.pane.selected_entry
                 await desk.press(key)
-                if desk.pane.here == before:
+                if desk.pane.selected_entry == before:
                     break
 
         assert len(seen) == 2200
@@ -600,7 +600,7 @@ def test_quiet_gaps() -> None:
     [
         (LogStatus(), "FOLLOW level all 0 lines so far"),
         (
-            LogStatus(uncounted_bytes=963 << 20, kept=7, lines=8),
+            LogStatus(uncounted_bytes=963 << 20, matching=7, lines=8),
             "FOLLOW level all 963 MiB, lines not counted",
         ),
         (

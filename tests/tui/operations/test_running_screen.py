@@ -154,7 +154,7 @@ async def test_slower_is_allowed_and_faster_is_not(place: Place) -> None:
         await desk.until(lambda: now(work).phase is not Phase.PAUSED)
         await desk.press("+")
         await desk.until(lambda: now(work).pace.rate == 4.0)
-        assert desk.console.around.arming.is_armed
+        assert desk.console.context.arming.is_armed
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ async def test_a_replay_that_asks_says_so_on_every_screen(place: Place) -> None:
         pace = ReplayPace(None, (1,), timeout=0.0)
         console = desk.console
         console.push_screen(
-            PlanScreen(plan, "all", console.navigator.session, console.around, pace=pace)
+            PlanScreen(plan, "all", console.navigator.session, console.context, pace=pace)
         )
         await desk.sees("type 12 to replay 12")
         await desk.opens(ReplayScreen, "1", "2")

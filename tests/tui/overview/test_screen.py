@@ -341,11 +341,11 @@ async def test_u_frees_the_lock_whose_alert_shows_it() -> None:
         await desk.until(lambda: "Alerts 3" in desk.text)
         await desk.press("G")
         await desk.until(lambda: "acts on dead" in desk.text)
-        assert (await desk.opens(LockScreen, "U"))._live.name == "ill"
+        assert (await desk.opens(LockScreen, "U"))._session.name == "ill"
         await desk.opens(OverviewScreen, "escape")
         await desk.press("g", "j")
         await desk.until(lambda: "acts on other" in desk.text)
-        assert (await desk.opens(LockScreen, "U"))._live.name == "other"
+        assert (await desk.opens(LockScreen, "U"))._session.name == "other"
 
 
 async def test_a_stuck_lock_is_on_top(empty: Path) -> None:

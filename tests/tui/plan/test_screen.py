@@ -310,7 +310,7 @@ async def test_only_its_own_keys_when_armed_and_read_carry_a_plan_out(
         await desk.sees(PASTED)
         await desk.paste("!")
         await desk.press("enter")
-        assert desk.console.around.arming.is_armed
+        assert desk.console.context.arming.is_armed
         assert desk.console.screen is screen
         assert not await plan.done(desk)
 
@@ -464,7 +464,7 @@ async def test_a_young_task_that_was_picked_is_purged() -> None:
         screen = await desk.opens(PlanScreen, "X")
         await desk.sees("though younger than 15 minutes", "y to purge this task")
         assert screen.facts.counts is not None
-        words = planning.equivalent_command(screen.facts.counts, screen._live, "why not")
+        words = planning.equivalent_command(screen.facts.counts, screen._session, "why not")
         await desk.press("y")
         await desk.sees("1 purged")
     told = f"--state pending --id {young.id} --include {young.id} --reason 'why not' --apply 1"
@@ -483,7 +483,7 @@ async def test_a_filter_that_is_too_long_is_not_in_the_command(tasks: int, named
         assert counts is not None
         for length, words in ((1_000, "--filter"), (1_001, named)):
             long = counts._replace(plan=counts.plan._replace(filter="a" * length))
-            command = planning.equivalent_command(long, screen._live, "")
+            command = planning.equivalent_command(long, screen._session, "")
             assert words in command
             assert bool(words) == bool(command)
             assert ("--filter" in command) == (length == 1_000)

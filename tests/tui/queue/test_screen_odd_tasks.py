@@ -72,7 +72,7 @@ async def test_a_console_of_odd_tasks_filters_and_plans(root: str, odd: OddTasks
     have the beginning of a huge error and its length."""
     async with a_desk(disk_place(Path(root), clock=Clock(LATER)), clock=Clock(LATER)) as desk:
         list_ = task_list(desk.console)
-        inspector = queue_of(desk.console).live.inspector
+        inspector = queue_of(desk.console).session.inspector
         latest = inspector.latest
         assert latest.counts[State.PENDING] == odd.tasks
         assert latest.problems == odd.broken + odd.misnamed
@@ -99,7 +99,7 @@ async def test_each_task_with_its_own_destination() -> None:
     others: none is lost."""
     tasks = [a_task(n, destination=f"user{n}@host{n}.example.net", due=0.0) for n in range(10_000)]
     async with a_desk(a_place(a_memory(tasks))) as desk:
-        live = queue_of(desk.console).live
+        live = queue_of(desk.console).session
         query = task_list(desk.console).rows.view.query
         ages = await live.inspector.tallies.ages(query, "destination", live.clock())
         assert ages.total.total == len(ages.rows) + ages.others == len(tasks)
