@@ -252,7 +252,7 @@ def is_done(console: Console) -> bool:
     lists = [part for screen in console.screen_stack for part in screen.query(TaskList)]
     logs = [screen for screen in console.screen_stack if isinstance(screen, LogScreen)]
     begun = any(work.group in BEGUN and not work.is_finished for work in console.workers)
-    begun |= any(getattr(screen, "_rest", None) for screen in console.screen_stack)
+    begun |= any(getattr(screen, "_cursor_rest_timer", None) for screen in console.screen_stack)
     loaded = all(part.rows.view.loaded for part in lists if part.rows.view.query.state)
     return loaded and not begun and all(log.loaded and log.log_status().counted for log in logs)
 

@@ -241,7 +241,7 @@ def test_each_screen_has_a_title_in_the_help() -> None:
     assert len(set(SCREEN_TITLES.values())) == len(SCREEN_TITLES)
 
 
-NO_ANSWER: dict[str, tuple[object, ...]] = {"_message": ("", "", 0.0), "_said": ("", 0.0)}
+NO_ANSWER: dict[str, tuple[object, ...]] = {"_message": ("", "", 0.0), "_timed_message": ("", 0.0)}
 """The message of a page and that of a list, before a key is answered."""
 
 

@@ -140,6 +140,6 @@ class Export:
         )
 
     def _write(self, text: str) -> None:
-        left = memoryview(text.encode("utf-8", "replace"))
-        while left:
-            left = left[os.write(self._fd, left) :]
+        unwritten = memoryview(text.encode("utf-8", "replace"))
+        while unwritten:
+            unwritten = unwritten[os.write(self._fd, unwritten) :]

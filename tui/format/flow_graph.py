@@ -72,15 +72,15 @@ def _rates(series: FlowSeries, width: int, rows: int, now: LatestFlow) -> list[L
     died, inward, outward = (_last(values) for values, _ in layers)
     if now.rates is not None:
         (inward, outward), died = now.rates, now.died
-    shown = (inward, outward, died, *(value for values, _ in layers for value in values))
-    known = (value for value in shown if value is not None)
+    rates = (inward, outward, died, *(value for values, _ in layers for value in values))
+    known = (value for value in rates if value is not None)
     most = max(MIN_RATE_TOP, rounded_top(max(known, default=0.0)))
     named = (("in", inward, "accent"), ("out", outward, "ok"), ("died", died, "error"))
     legend = _rates_legend(named, KEY, "  ")
     for key in (KEY, KEY[:1]):
         if present.width_of(legend) > width:
             legend = _rates_legend(named, key, " ")
-    drawn = overlay([(braille_line(values, 0, most, rows), look) for values, look in layers])
+    drawn = overlay([(braille_line(values, 0, most, rows), style) for values, style in layers])
     unit: Line = (("/s", "muted"),)
     fits = present.width_of(legend) + present.width_of(unit) < width
     head = present.join_ends(legend, unit, width) if fits else present.cut_line(legend, width)
@@ -90,9 +90,9 @@ def _rates(series: FlowSeries, width: int, rows: int, now: LatestFlow) -> list[L
 def _rates_legend(layers: Sequence[tuple[str, float | None, str]], key: str, gap: str) -> Line:
     """The name and the last value of each line, with `gap` between them."""
     legend: list[Run] = []
-    for name, last, look in layers:
+    for name, last, style in layers:
         number = "?" if last is None else f"{last:.1f}"
-        legend += [(gap if legend else "", ""), (key, look), (f" {name} ", "muted")]
+        legend += [(gap if legend else "", ""), (key, style), (f" {name} ", "muted")]
         legend.append((number, "" if last else "muted"))
     return tuple(legend)
 

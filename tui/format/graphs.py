@@ -56,14 +56,14 @@ def overlay(layers: Sequence[tuple[Sequence[str], str]]) -> list[Line]:
     for row in zip(*(rows for rows, _ in layers), strict=True):
         runs: list[Run] = []
         for cell in zip(*row, strict=True):
-            sign, look = " ", ""
+            sign, cell_style = " ", ""
             for character, (_, style) in zip(cell, layers, strict=True):
                 if character != " ":
-                    sign, look = character, style
-            if runs and runs[-1][1] == look:
-                runs[-1] = (runs[-1][0] + sign, look)
+                    sign, cell_style = character, style
+            if runs and runs[-1][1] == cell_style:
+                runs[-1] = (runs[-1][0] + sign, cell_style)
             else:
-                runs.append((sign, look))
+                runs.append((sign, cell_style))
         lines.append(tuple(runs))
     return lines
 

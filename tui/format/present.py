@@ -105,21 +105,21 @@ def fit_text_end(text: str, width: int) -> str:
     """The text in exactly `width` cells, cut at the front: ids and paths differ at their ends."""
     if cells_of(text) <= width:
         return fit_text(text, width)
-    kept = text[-(width - 1) :] if width > 1 else ""
-    while kept and cells_of(kept) > width - 1:
-        kept = kept[1:]
-    return fit_text(MORE + kept, width) if width > 0 else ""
+    ending = text[-(width - 1) :] if width > 1 else ""
+    while ending and cells_of(ending) > width - 1:
+        ending = ending[1:]
+    return fit_text(MORE + ending, width) if width > 0 else ""
 
 
 def parts_that_fit(parts: Iterable[Line], width: int) -> Line:
     """As many parts as fit without cutting one: half a number would read as another number."""
-    kept: list[Run] = []
+    runs: list[Run] = []
     for part in parts:
         width -= width_of(part)
         if width < 0:
             break
-        kept += part
-    return tuple(kept)
+        runs += part
+    return tuple(runs)
 
 
 def join_ends(left: Line, right: Line, width: int) -> Line:
@@ -130,15 +130,15 @@ def join_ends(left: Line, right: Line, width: int) -> Line:
 
 def cut_line(line: Line, width: int) -> Line:
     """The line in exactly `width` cells."""
-    kept: list[Run] = []
-    for text, look in line:
+    runs: list[Run] = []
+    for text, style in line:
         cells = cells_of(text)
         if cells > width:
-            kept.append((fit_text(text, width), look))
-            return tuple(kept)
-        kept.append((text, look))
+            runs.append((fit_text(text, width), style))
+            return tuple(runs)
+        runs.append((text, style))
         width -= cells
-    return (*kept, (" " * width, "")) if width else tuple(kept)
+    return (*runs, (" " * width, "")) if width else tuple(runs)
 
 
 # Durations and times
@@ -177,8 +177,8 @@ def format_countdown(seconds: float) -> str:
     """Remaining time in minutes and seconds: `14:32`; `?` if invalid."""
     if not _is_valid_time(seconds):
         return UNKNOWN_TIME
-    left = int(max(0.0, seconds) + 0.999)
-    return f"{left // 60}:{left % 60:02d}"
+    whole_seconds = int(max(0.0, seconds) + 0.999)
+    return f"{whole_seconds // 60}:{whole_seconds % 60:02d}"
 
 
 def format_clock(moment: float) -> str:
@@ -266,8 +266,8 @@ def short_id(ident: str, cells: int = SHORT_ID_CELLS) -> str:
 
 def id_cells(tasks: Iterable[Task]) -> int:
     """Cells of the longest id as a list of tasks shows it, at most `MAX_ID_CELLS`."""
-    shown = (cells_of(short_id(task.id, MAX_ID_CELLS)) for task in tasks)
-    return min(MAX_ID_CELLS, max(shown, default=0))
+    widths = (cells_of(short_id(task.id, MAX_ID_CELLS)) for task in tasks)
+    return min(MAX_ID_CELLS, max(widths, default=0))
 
 
 def _kind(task: Task, now: float) -> Run:
@@ -426,22 +426,22 @@ def task_columns(
     if worded:
         fixed = (*fixed[:2], TaskColumn("STATE", 7, _word), *fixed[2:])
     gap = len(COLUMN_GAP)
-    rest = width - MARGIN_CELLS - sum(column.width + gap for column in fixed)
-    if destined and rest >= 90:
+    room = width - MARGIN_CELLS - sum(column.width + gap for column in fixed)
+    if destined and room >= 90:
         fixed = (
             *fixed,
             TaskColumn("DESTINATION", 20, _destination, keeps_end=True, order="destination"),
         )
-        rest -= 20 + gap
-    if rest >= 110:
-        about = rest // 3
+        room -= 20 + gap
+    if room >= 110:
+        description_cells = room // 3
         return (
             *fixed,
-            TaskColumn("ERROR", rest - about, _error, order="error"),
-            TaskColumn("DESCRIPTION", about - gap, _description, order="description"),
+            TaskColumn("ERROR", room - description_cells, _error, order="error"),
+            TaskColumn("DESCRIPTION", description_cells - gap, _description, order="description"),
         )
-    what = TaskColumn(_what_title(state), max(0, rest), _error_or_description, order="error")
-    return (*fixed, what) if rest > 8 else fixed
+    what = TaskColumn(_what_title(state), max(0, room), _error_or_description, order="error")
+    return (*fixed, what) if room > 8 else fixed
 
 
 def resize_columns(
@@ -500,9 +500,9 @@ def trash_columns(
         TaskColumn("BY", 8, purged_by),
         TaskColumn("EXPIRES", 9, expires, is_right_aligned=True),
     )
-    rest = width - MARGIN_CELLS - sum(column.width + len(COLUMN_GAP) for column in fixed)
-    what = TaskColumn(_what_title(State.TRASH), max(0, rest), _error_or_description, order="error")
-    return (*fixed, what) if rest > 8 else fixed
+    room = width - MARGIN_CELLS - sum(column.width + len(COLUMN_GAP) for column in fixed)
+    what = TaskColumn(_what_title(State.TRASH), max(0, room), _error_or_description, order="error")
+    return (*fixed, what) if room > 8 else fixed
 
 
 _UNKNOWN: Run = ("?", "unknown")
@@ -579,8 +579,8 @@ def task_line(
         line = cut_line(line, width)
         return cursor_line(line, width) if place.has_cursor else line
     runs: list[Run] = [(margin, "mark" if place.is_marked else "warn" if place.has_note else "")]
-    for text, look in cells:
-        runs += [(text, look), (COLUMN_GAP, "")]
+    for text, style in cells:
+        runs += [(text, style), (COLUMN_GAP, "")]
     line = cut_line(merge_runs(runs[:-1]), width)
     return cursor_line(line, width) if place.has_cursor else line
 
@@ -592,28 +592,28 @@ def _mark_sign(place: TaskContext) -> str:
 
 
 def _cell(task: Task, column: TaskColumn, now: float) -> Run:
-    text, look = column.cell(task, now)
+    text, style = column.cell(task, now)
     if column.order == "id":
-        return fit_text(short_id(text, column.width), column.width), look
+        return fit_text(short_id(text, column.width), column.width), style
     if column.keeps_end:
-        return fit_text_end(text, column.width), look
-    return fit_text(text, column.width, column.is_right_aligned), look
+        return fit_text_end(text, column.width), style
+    return fit_text(text, column.width, column.is_right_aligned), style
 
 
 def merge_runs(runs: Iterable[Run]) -> Line:
     """The same line in as few runs as possible: each run costs bytes to the terminal."""
     line: list[Run] = []
-    for text, look in runs:
-        if line and (line[-1][1] == look or not (text.strip(" ") or _is_seen(line[-1][1], look))):
+    for text, style in runs:
+        if line and (line[-1][1] == style or not (text.strip(" ") or _is_seen(line[-1][1], style))):
             line[-1] = (line[-1][0] + text, line[-1][1])
         elif text:
-            line.append((text, look))
+            line.append((text, style))
     return tuple(line)
 
 
 def _is_seen(*looks: str) -> bool:
     """True if one of these styles can be seen on blanks."""
-    return any(look == "error" or look.startswith(_GROUNDS) for look in looks)
+    return any(style == "error" or style.startswith(_GROUNDS) for style in looks)
 
 
 _GROUNDS = ("heat", "chip", "tab", "cursor")
@@ -622,14 +622,17 @@ _GROUNDS = ("heat", "chip", "tab", "cursor")
 
 def cursor_line(line: Line, width: int) -> Line:
     """A line as the row under the cursor: its cells keep their colours."""
-    return tuple((text, look + ON_CURSOR) for text, look in cut_line(line, width))
+    return tuple((text, style + ON_CURSOR) for text, style in cut_line(line, width))
 
 
 def bracket_chips(line: Line) -> Line:
     """The line with its chips in brackets, for screens that do not show their ground."""
     return tuple(
-        (f"[{text[1:-1]}]" if look.startswith(("chip", "tab")) and text[:1] == " " else text, look)
-        for text, look in line
+        (
+            f"[{text[1:-1]}]" if style.startswith(("chip", "tab")) and text[:1] == " " else text,
+            style,
+        )
+        for text, style in line
     )
 
 
@@ -640,11 +643,11 @@ def mark_words(line: Line, looks: Mapping[str, object]) -> Line:
     """The line with underline, strike and reverse only at its words: without colours, a reversed
     blank or graph looks like a state.
     """
-    if not any(f"{look}{BARE}" in looks for _, look in line):
+    if not any(f"{style}{BARE}" in looks for _, style in line):
         return line
     return tuple(
-        (part, look if _WORD.search(part) or f"{look}{BARE}" not in looks else f"{look}{BARE}")
-        for look, runs in groupby(line, key=lambda run: run[1])
+        (part, style if _WORD.search(part) or f"{style}{BARE}" not in looks else f"{style}{BARE}")
+        for style, runs in groupby(line, key=lambda run: run[1])
         for part in _GAP.split("".join(text for text, _ in runs))
         if part
     )
@@ -656,12 +659,12 @@ def mark_words(line: Line, looks: Mapping[str, object]) -> Line:
 def mode_line(armed_for: float, read_only: bool, now: float, narrow: bool = False) -> Line:
     """OBSERVE or ARMED, and the time, for the right end of the header; if narrow no time."""
     if read_only:
-        word, look = "READ ONLY", "chip"
+        word, style = "READ ONLY", "chip"
     elif armed_for > 0:
-        word, look = f"ARMED {format_countdown(armed_for)}", "chip-warn"
+        word, style = f"ARMED {format_countdown(armed_for)}", "chip-warn"
     else:
-        word, look = "OBSERVE", "chip"
-    return ((f" {word} ", look),) + (() if narrow else ((f"  {format_clock(now)} ", "muted"),))
+        word, style = "OBSERVE", "chip"
+    return ((f" {word} ", style),) + (() if narrow else ((f"  {format_clock(now)} ", "muted"),))
 
 
 def trail_line(host: str, environment: str, steps: Sequence[str], width: int) -> Line:
@@ -711,8 +714,8 @@ def totals_parts(totals: Totals, width: int) -> list[Line]:
     if is_wall := width >= WALL_COLUMNS:
         counts += [("places", totals.places, "", ""), ("pending", totals.pending, "", more)]
     parts: list[Line] = [
-        ((f"{name} ", look or "muted"), (f"{number:,}{plus}  ", look or "strong"))
-        for name, number, look, plus in counts
+        ((f"{name} ", style or "muted"), (f"{number:,}{plus}  ", style or "strong"))
+        for name, number, style, plus in counts
         if number
     ]
     if is_wall and totals.rates is not None:
@@ -753,8 +756,8 @@ def tab_line(
     parts: list[Line] = []
     for at, text in texts.items():
         name, _, figure = text.partition(" ")
-        look = "strong" if counts[at] else "muted"
-        tab: Line = ((f" {name} ", "muted"), (f"{figure} ", look))
+        style = "strong" if counts[at] else "muted"
+        tab: Line = ((f" {name} ", "muted"), (f"{figure} ", style))
         parts.append((((f" {text} ", "chip-accent"),) if at == current else tab) + (gap,))
     return cut_line(parts_that_fit(parts, width), width)
 
@@ -778,14 +781,14 @@ def lock_part(evidence: LockEvidence | None, now: float) -> Line:
         return (("lock ", "muted"), ("?", "unknown"), (" not examined yet", "muted"))
     verdict, pid = evidence.verdict, evidence.pid
     holder = f"PID {pid}" if pid is not None else ""
-    seen = f"heartbeat {format_age(now - evidence.since)}" if evidence.since else ""
+    heartbeat = f"heartbeat {format_age(now - evidence.since)}" if evidence.since else ""
     if verdict is Verdict.HELD:
-        return (("lock ", "muted"), (", ".join(filter(None, [holder, seen])) or "held", ""))
+        return (("lock ", "muted"), (", ".join(filter(None, [holder, heartbeat])) or "held", ""))
     if verdict is Verdict.FREE:
         return (("lock ", "muted"), ("free", ""))
     silent = f" {format_duration(now - evidence.since)}" if evidence.since else ""
-    look = "chip-error" if verdict is Verdict.STUCK else "chip-warn"
-    chip = (f" {verdict.value.upper()}{silent} ", look)
+    style = "chip-error" if verdict is Verdict.STUCK else "chip-warn"
+    chip = (f" {verdict.value.upper()}{silent} ", style)
     reason = safe_line(evidence.reason)
     if not holder or not reason.startswith(f"{holder} "):
         reason = ", ".join(filter(None, [holder, reason]))
@@ -810,9 +813,9 @@ def lock_line(
 
 def fact_line(parts: Sequence[Line], width: int) -> Line:
     """Facts on one line, two cells apart; omit the first that does not fit, and all after it."""
-    first, *rest = parts
+    first, *others = parts
     gap: Line = (("   ", ""),)
-    line = parts_that_fit([cut_end(first, width), *((*gap, *part) for part in rest)], width)
+    line = parts_that_fit([cut_end(first, width), *((*gap, *part) for part in others)], width)
     return cut_line(line, width)
 
 
@@ -853,21 +856,21 @@ class Scope(NamedTuple):
     """Error in the filter; until it is corrected, verbs act on nothing."""
 
 
-def scope_words(about: Scope) -> Line:
+def scope_words(scope: Scope) -> Line:
     """What a verb would act on: `a1240c23`, `5 marked`, `all 318 matching`."""
-    hidden = f", {format_count(about.hidden, 'hidden mark')} not included" if about.hidden else ""
-    if about.filter_error:
-        return ((f"nothing: {safe_line(about.filter_error)}", "warn"),)
-    if about.ranged:
-        return ((f"nothing: {format_count(about.ranged, 'row')} in the range", "mark"),)
-    if about.acts_on_all:
-        return ((f"all {about.matching} matching", "mark"), (hidden, "warn"))
-    if about.marked or about.hidden:
-        return ((f"{about.marked:,} marked", "mark"), (hidden, "warn"))
-    if about.is_gone:
-        return ((f"nothing: {short_id(about.row)} is gone", "warn"),)
+    hidden = f", {format_count(scope.hidden, 'hidden mark')} not included" if scope.hidden else ""
+    if scope.filter_error:
+        return ((f"nothing: {safe_line(scope.filter_error)}", "warn"),)
+    if scope.ranged:
+        return ((f"nothing: {format_count(scope.ranged, 'row')} in the range", "mark"),)
+    if scope.acts_on_all:
+        return ((f"all {scope.matching} matching", "mark"), (hidden, "warn"))
+    if scope.marked or scope.hidden:
+        return ((f"{scope.marked:,} marked", "mark"), (hidden, "warn"))
+    if scope.is_gone:
+        return ((f"nothing: {short_id(scope.row)} is gone", "warn"),)
     return (
-        ((short_id(about.row, MAX_ID_CELLS), "strong"),) if about.row else (("nothing", "muted"),)
+        ((short_id(scope.row, MAX_ID_CELLS), "strong"),) if scope.row else (("nothing", "muted"),)
     )
 
 
@@ -893,7 +896,7 @@ def bar_line(left: Line, note: str, width: int) -> Line:
     """The bar of a confirmation, over the full width, with a note at its right end if it fits."""
     room = width - width_of(left) - cells_of(note) - 3
     line = join_ends(left, ((f"{note} ", ""),), width) if note and room > 0 else left
-    return tuple((text, look + ON_BAR) for text, look in cut_line(line, width))
+    return tuple((text, style + ON_BAR) for text, style in cut_line(line, width))
 
 
 def hint_lines(hints: Sequence[Hint], width: int, lines: int = 1) -> list[Line]:
@@ -906,12 +909,12 @@ def hint_lines(hints: Sequence[Hint], width: int, lines: int = 1) -> list[Line]:
 
 @lru_cache(maxsize=16)  # an idle screen asks for the same each second
 def _hint_lines(hints: tuple[Hint, ...], width: int, lines: int) -> tuple[Line, ...]:
-    kept = list(hints)
-    while len(rows := _hint_rows(kept, width)) > lines:
-        minor = (at for at in reversed(range(len(kept))) if kept[at].is_minor)
-        if (last := next(minor, len(kept) - 3)) < 0:
+    fitting = list(hints)
+    while len(rows := _hint_rows(fitting, width)) > lines:
+        minor = (at for at in reversed(range(len(fitting))) if fitting[at].is_minor)
+        if (last := next(minor, len(fitting) - 3)) < 0:
             break
-        del kept[last]
+        del fitting[last]
     rows += [[] for _ in range(lines - len(rows))]
     return tuple([cut_line(tuple(runs), width) for runs in rows[:lines]])
 
@@ -924,8 +927,8 @@ def _hint_rows(hints: Iterable[Hint], width: int) -> list[list[Run]]:
         if used + cells > width and rows[-1]:
             rows.append([])
             used = 0
-        look = ("muted", "muted") if hint.is_refused else ("key", "")
-        rows[-1] += [(f" {hint.shown}", look[0]), (f" {hint.text} ", look[1])]
+        styles = ("muted", "muted") if hint.is_refused else ("key", "")
+        rows[-1] += [(f" {hint.shown}", styles[0]), (f" {hint.text} ", styles[1])]
         used += cells
     return rows
 
@@ -993,12 +996,12 @@ def fact_lines(
     room = max(8, width - MARGIN_CELLS - names - 2)
     for name, value in rows:
         unknown = "unknown" if value.startswith("?") else ""
-        own = (looks or {}).get(name, unknown)
+        style = (looks or {}).get(name, unknown)
         for number, part in enumerate(fold_text(value, room)):
             label = fit_text(name if number == 0 else "", names)
-            head, comma, tail = part.partition(",") if own != unknown else (part, "", "")
-            rest = ((comma + tail, unknown),) if comma else ()
-            lines.append(((f"{'':{MARGIN_CELLS}}{label}  ", "muted"), (head, own), *rest))
+            head, comma, tail = part.partition(",") if style != unknown else (part, "", "")
+            tail_runs = ((comma + tail, unknown),) if comma else ()
+            lines.append(((f"{'':{MARGIN_CELLS}}{label}  ", "muted"), (head, style), *tail_runs))
     return lines
 
 
@@ -1074,9 +1077,9 @@ def log_line(when: float | None, level: str, text: str, width: int, margin: int 
     """A log line: time, level, text; the level is one letter with a colour."""
     is_dated = when is not None and _is_valid_time(when)
     stamp = time.strftime("%H:%M:%S", time.localtime(when)) if is_dated else ""
-    look = level_style(level)
+    style = level_style(level)
     runs: list[Run] = [(" " * margin + (f"{stamp} " if stamp else ""), "muted")]
     if level:
-        runs.append((f"{safe_line(level)[:1].upper()} ", look))
-    runs.append((safe_line(text), look if look == "muted" else ""))
+        runs.append((f"{safe_line(level)[:1].upper()} ", style))
+    runs.append((safe_line(text), style if style == "muted" else ""))
     return cut_line(tuple(runs), width)

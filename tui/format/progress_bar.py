@@ -32,10 +32,10 @@ def bar_line(progress: ProgressBar, seconds: float, unit: str, width: int) -> Li
     if not total:
         return ((f" {done:,} {unit} so far", ""),)
     done = min(done, total)
-    left = ""
+    remaining = ""
     if 0 < done < total and seconds >= 1:
-        left = f"  {present.format_countdown(seconds * (total - done) / done)} left"
-    words = f" {done:,} of {total:,} {unit}  {100 * done // total}%{left}"
+        remaining = f"  {present.format_countdown(seconds * (total - done) / done)} left"
+    words = f" {done:,} of {total:,} {unit}  {100 * done // total}%{remaining}"
     room = max(4, min(40, width - len(words) - 4))
     filled = room * done // total
     return ((f" [{'#' * filled}{'.' * (room - filled)}]", "strong"), (words, ""))
@@ -47,8 +47,11 @@ def first_scan_line(
     """Progress of the first scan of a store, `seconds` after its start; () once it has ended."""
     if change.is_complete or change.unavailable or not states:
         return ()
-    seen = change.indexed
+    indexed = change.indexed
     if change.is_stopped:
-        return ((f" stopped at {present.format_count(seen, 'task')}; r continues", "warn"),)
+        return ((f" stopped at {present.format_count(indexed, 'task')}; r continues", "warn"),)
     room = width - present.width_of(STOP_HINT)
-    return (*bar_line(ProgressBar(seen, change.expected_tasks), seconds, "tasks", room), *STOP_HINT)
+    return (
+        *bar_line(ProgressBar(indexed, change.expected_tasks), seconds, "tasks", room),
+        *STOP_HINT,
+    )

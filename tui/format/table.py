@@ -27,9 +27,9 @@ def short_names(queues: Sequence[str]) -> list[str]:
 
 
 def _short_name(name: str) -> str:
-    scheme, separator, rest = name.partition("://")
+    scheme, separator, address = name.partition("://")
     if separator and not scheme.endswith("unix"):
-        server, question, query = rest.rpartition("@")[2].partition("?")
+        server, question, query = address.rpartition("@")[2].partition("?")
         return f"{server.removesuffix('/0').rstrip('/')}{question}{query}" or name
     return name.rstrip("/").rpartition("/")[2] or name
 
@@ -68,13 +68,13 @@ def fitted_cells(
 ) -> list[Run]:
     """The cells of a row, each in its column, with gaps between them."""
     runs: list[Run] = []
-    for column, (text, look) in zip(columns, cells, strict=True):
-        if look.startswith("chip"):  # its ground ends with the word
-            runs += [(text, look), (" " * max(0, column.width - present.cells_of(text)), "")]
+    for column, (text, style) in zip(columns, cells, strict=True):
+        if style.startswith("chip"):  # its ground ends with the word
+            runs += [(text, style), (" " * max(0, column.width - present.cells_of(text)), "")]
         elif column.keeps_end:
-            runs.append((present.fit_text_end(text, column.width), look))
+            runs.append((present.fit_text_end(text, column.width), style))
         else:
-            runs.append((present.fit_text(text, column.width, column.right), look))
+            runs.append((present.fit_text(text, column.width, column.right), style))
         runs.append((" " * gap, ""))
     return runs[:-1]
 
@@ -87,8 +87,8 @@ def table_line(
     gap: int = COLUMN_GAP_CELLS,
 ) -> Line:
     """A row: the sign of an alert in the margin, then its cells; the first cell is the cursor's."""
-    text, look = sign
-    lead = (f" {text:<{TABLE_MARGIN_CELLS - 1}}", look)
+    text, style = sign
+    lead = (f" {text:<{TABLE_MARGIN_CELLS - 1}}", style)
     return present.cut_line(present.merge_runs([lead, *fitted_cells(columns, cells, gap)]), width)
 
 

@@ -65,13 +65,13 @@ def time_fields(name: str, when: float | None) -> dict[str, object]:
 
 def with_times(values: Mapping[str, object], *names: str) -> dict[str, object]:
     """Values for JSON output, in which the keys of these names are times: as `time_fields`."""
-    found: dict[str, object] = {}
+    dated: dict[str, object] = {}
     for name, value in values.items():
         if name in names and (value is None or isinstance(value, int | float)):
-            found |= time_fields(name, value)
+            dated |= time_fields(name, value)
         else:
-            found[name] = value
-    return found
+            dated[name] = value
+    return dated
 
 
 def json_line(values: Mapping[str, object]) -> str:

@@ -34,13 +34,13 @@ GAUGE_CELLS = 16
 NO_CONTROLS = "this queue has no controls"
 
 
-def warning_lines(told: WholeQueueFigures, width: int) -> list[Line]:
+def warning_lines(figures: WholeQueueFigures, width: int) -> list[Line]:
     """The queue's warnings, in full."""
     lines: list[Line] = []
-    for warning in told.warnings:
-        first, *rest = present.fold_text(safe_line(warning), max(8, width - 3))
+    for warning in figures.warnings:
+        first, *folded = present.fold_text(safe_line(warning), max(8, width - 3))
         lines.append(((" ! ", "warn"), (first, "warn")))
-        lines += [((f"   {piece}", "warn"),) for piece in rest]
+        lines += [((f"   {piece}", "warn"),) for piece in folded]
     return lines
 
 
@@ -48,19 +48,19 @@ FACT_CELLS = 13
 """Cells for the names of facts, of the queue and of a control: their values are in one column."""
 
 
-def fact_lines(told: WholeQueueFigures, width: int) -> list[Line]:
+def fact_lines(figures: WholeQueueFigures, width: int) -> list[Line]:
     """Facts that the queue reports about itself, or why it cannot."""
     lines: list[Line] = []
-    if told.unknown:
-        lines.append(present.cut_line(((f" ? {safe_line(told.unknown)}", "unknown"),), width))
-    named = [(safe_line(name), safe_line(words)) for name, words in told.rows]
+    if figures.unknown:
+        lines.append(present.cut_line(((f" ? {safe_line(figures.unknown)}", "unknown"),), width))
+    named = [(safe_line(name), safe_line(words)) for name, words in figures.rows]
     names = max(FACT_CELLS, min(24, max((len(name) for name, _ in named), default=0)))
     return [*lines, *present.fact_lines(named, width, names)]
 
 
-def pause_line(found: Mapping[str, Control]) -> Line:
+def pause_line(known_controls: Mapping[str, Control]) -> Line:
     """Whether the queue is paused, by its control; () if it has none."""
-    pause = next((control for control in found.values() if control.is_pause), None)
+    pause = next((control for control in known_controls.values() if control.is_pause), None)
     if pause is None or not (pause.now or pause.targets):
         return ()
     if not pause.has_paused:
@@ -101,8 +101,8 @@ def limit_rows(tokens: Sequence[BucketState], now: float, width: int) -> list[tu
     rows = []
     for name, bucket in named:
         tokens_, _, rate = present.describe_bucket(bucket).partition(", ")
-        left = 0.0 if bucket.next is None else max(0.0, bucket.next - now)
-        soon = "" if bucket.next is None else f"next in {format_rough_duration(left)}"
+        wait_seconds = 0.0 if bucket.next is None else max(0.0, bucket.next - now)
+        soon = "" if bucket.next is None else f"next in {format_rough_duration(wait_seconds)}"
         filled = bar(bucket.tokens / max(1, bucket.burst), GAUGE_CELLS)
         line: Line = (
             (f"   {present.fit_text(name, min(names, NAME_CELLS))}  ", "strong"),
@@ -142,8 +142,8 @@ def detail_lines(name: str, control: Control, width: int) -> list[Line]:
         ("undo", describe_undo(name, control)),
         ("refused", control.refusal),
     ]
-    told = [(label, safe_line(words)) for label, words in rows if words]
-    return present.fact_lines(told, width, FACT_CELLS)
+    facts = [(label, safe_line(words)) for label, words in rows if words]
+    return present.fact_lines(facts, width, FACT_CELLS)
 
 
 def describe_undo(name: str, control: Control) -> str:
@@ -168,22 +168,22 @@ def preview_lines(order: Order, control: Control, foretold: str | None, width: i
     label = controls.control_label(order.name, order.target)
     words.append((f"Undo: {describe_undo(label, control)}.", ""))
     lines: list[Line] = []
-    for text, look in words:
-        lines += _folded(text, look, width)
+    for text, style in words:
+        lines += _folded(text, style, width)
     if control.has_forecast:
         lines += [BLANK_LINE, present.part_line("effect now (from the queue)")]
         lines += store_text_lines("loading ..." if foretold is None else foretold, width)
     return lines
 
 
-def store_text_lines(text: str, width: int, look: str = "") -> list[Line]:
+def store_text_lines(text: str, width: int, style: str = "") -> list[Line]:
     """Text from a store, each of its lines folded."""
-    return [line for each in text.splitlines() for line in _folded(each, look, width)]
+    return [line for each in text.splitlines() for line in _folded(each, style, width)]
 
 
-def _folded(text: str, look: str, width: int) -> list[Line]:
+def _folded(text: str, style: str, width: int) -> list[Line]:
     pieces = present.fold_text(safe_line(text), max(8, width - 3))
-    return [((f"  {piece}", look),) for piece in pieces]
+    return [((f"  {piece}", style),) for piece in pieces]
 
 
 def target_lines(control: Control, problems: Sequence[Problem], width: int) -> list[Line]:
@@ -202,14 +202,16 @@ def target_lines(control: Control, problems: Sequence[Problem], width: int) -> l
     return [*lines, ((f"  +{more:,} more", "muted"),)] if more > 0 else lines
 
 
-def page_lines(told: WholeQueueFigures, found: Mapping[str, Control], width: int) -> list[Line]:
+def page_lines(
+    figures: WholeQueueFigures, known_controls: Mapping[str, Control], width: int
+) -> list[Line]:
     """The whole page, as the command line prints it."""
-    head, rows = control_table(controls.control_rows(found), width)
-    first = [*warning_lines(told, width), *fact_lines(told, width)]
+    head, rows = control_table(controls.control_rows(known_controls), width)
+    first = [*warning_lines(figures, width), *fact_lines(figures, width)]
     none: list[Line] = [((f" {NO_CONTROLS}", "muted"),)]
-    listed: list[Line] = [head, *(line for _, line in rows)] if found else none
+    listed: list[Line] = [head, *(line for _, line in rows)] if known_controls else none
     lines = [*first, *([BLANK_LINE] if first else []), *listed]
-    for name, control in found.items():
+    for name, control in known_controls.items():
         lines += [
             BLANK_LINE,
             present.part_line(safe_line(name)),

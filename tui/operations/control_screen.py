@@ -27,26 +27,28 @@ CONTROL_KEYS = frozenset({"pause_queue"})
 
 
 def show_control_plan(
-    face: BaseScreen, live: PlaceSession, around: ConsoleContext, name: str, target: str = ""
+    screen: BaseScreen, session: PlaceSession, context: ConsoleContext, name: str, target: str = ""
 ) -> None:
     """Open the plan for a control, or show why it is not possible."""
-    why = PASTED if face.hasty else control_refusal(live, around, name, target)
+    why = PASTED if screen.hasty else control_refusal(session, context, name, target)
     if why:
-        face.say(why)
+        screen.say(why)
         return
-    screen = ControlScreen(name, live, around, target)
+    plan_screen = ControlScreen(name, session, context, target)
 
     def back(_: None) -> None:
-        if screen.outcome:
-            face.say(screen.outcome, "ok")
+        if plan_screen.outcome:
+            screen.say(plan_screen.outcome, "ok")
 
-    face.app.push_screen(screen, back)
+    screen.app.push_screen(plan_screen, back)
 
 
 def _order_for(control: Control, name: str, target: str) -> tuple[Control, Order]:
     """A control as it is for a target, and the order to suggest."""
-    seen = control.for_target(target)
-    return seen, Order(name, target, controls.suggested_value(seen), before=seen.now)
+    target_control = control.for_target(target)
+    return target_control, Order(
+        name, target, controls.suggested_value(target_control), before=target_control.now
+    )
 
 
 class ControlScreen(ConfirmScreen):
@@ -57,20 +59,20 @@ class ControlScreen(ConfirmScreen):
     DIGITS_NAME = "count"
 
     def __init__(
-        self, name: str, live: PlaceSession, around: ConsoleContext, target: str = ""
+        self, name: str, session: PlaceSession, context: ConsoleContext, target: str = ""
     ) -> None:
         """Without a target, the operator types one if the control has several."""
-        super().__init__(live, around)
-        self._control: Control = live.inspector.controls[name]
+        super().__init__(session, context)
+        self._control: Control = session.inspector.controls[name]
         known = [one.name for one in self._control.targets]
         target = target or (known[0] if len(known) == 1 else "")
-        self._seen, self._order = _order_for(self._control, name, target)
-        self._asks_target = bool(self._seen.target) and not target
+        self._target_control, self._order = _order_for(self._control, name, target)
+        self._asks_target = bool(self._target_control.target) and not target
         self._foretold: Outlook | None = None
         self._unknown = self._trouble = ""
         self._problems: tuple[Problem, ...] = ()
         self._doing = False
-        self._said: tuple[str, ...] = ()
+        self._answer: tuple[str, ...] = ()
         self.outcome = ""
         """Result in one line; "" before it ran."""
 
@@ -84,7 +86,7 @@ class ControlScreen(ConfirmScreen):
     @property
     def _needs_value(self) -> bool:
         """True if the operator types a value."""
-        return bool(self._seen.value) and not self._seen.choices
+        return bool(self._target_control.value) and not self._target_control.choices
 
     @work(exclusive=True, group="plan")
     async def _load_preview(self) -> None:
@@ -93,7 +95,9 @@ class ControlScreen(ConfirmScreen):
         try:
             if self._asks_target:
                 self._problems = await inspector.queries.problems()
-            if self._seen.has_forecast and not controls.order_problem(self._seen, order):
+            if self._target_control.has_forecast and not controls.order_problem(
+                self._target_control, order
+            ):
                 self._foretold = await inspector.actions.forecast_control(order)
         except StoreError as error:
             self._unknown = str(error)
@@ -101,7 +105,7 @@ class ControlScreen(ConfirmScreen):
         self.lay_out(self.size.width)
 
     def _check_outdated(self) -> None:
-        if self._why_outdated() and not (self._doing or self._said):
+        if self._why_outdated() and not (self._doing or self._answer):
             self.lay_out(self.size.width)
 
     def _why_outdated(self) -> str:
@@ -112,8 +116,10 @@ class ControlScreen(ConfirmScreen):
             return "the control no longer exists"
         if now.refusal:
             return now.refusal
-        seen = self._seen._replace(targets=())
-        return "" if now._replace(targets=()) == seen else f"changed to: {now.now or now.summary}"
+        planned = self._target_control._replace(targets=())
+        return (
+            "" if now._replace(targets=()) == planned else f"changed to: {now.now or now.summary}"
+        )
 
     # Painting
 
@@ -122,7 +128,7 @@ class ControlScreen(ConfirmScreen):
         if not self.is_paintable or not width:
             return
         width = self.text_width
-        text = self._result_lines(width) if self._said else self._plan_lines(width)
+        text = self._result_lines(width) if self._answer else self._plan_lines(width)
         self.show((), text, self._prompt_line())
         name = safe_line(self._order.name)
         self.show_title((("control", "title"), (f" {name}", "strong")), name)
@@ -135,19 +141,19 @@ class ControlScreen(ConfirmScreen):
             lines += [present.part_line("not done (from the queue)")]
             lines += [*view.store_text_lines(self._trouble, width, "error"), BLANK_LINE]
         foretold = None if self._foretold is None else self._foretold.words
-        lines += view.preview_lines(self._order, self._seen, foretold, width)
+        lines += view.preview_lines(self._order, self._target_control, foretold, width)
         if self._asks_target:
             lines += view.target_lines(self._control, self._problems, width)
         rows = [("reason", self.reason_text)]
         # Incomplete input gives no valid command.
-        if not controls.order_problem(self._seen, self._order) and self._count:
+        if not controls.order_problem(self._target_control, self._order) and self._count:
             rows.append(("cli", safe_line(shlex.join(self._equivalent_command()))))
         return [*lines, BLANK_LINE, *present.fact_lines(rows, width, 8)]
 
     def _result_lines(self, width: int) -> list[Line]:
-        said, trouble = self._said
+        answer, trouble = self._answer
         lines: list[Line] = [present.part_line("result (from the queue)")]
-        lines += view.store_text_lines(said, width)
+        lines += view.store_text_lines(answer, width)
         if trouble:
             lines += [
                 BLANK_LINE,
@@ -166,7 +172,7 @@ class ControlScreen(ConfirmScreen):
     def _prompt_line(self) -> Line:
         if self._doing:
             return ((" running ...", "strong"),)
-        if self._said:
+        if self._answer:
             return ((" done: Esc closes", "ok"),)
         if settled := self.why_not_applicable():
             return ((f" {safe_line(settled)}", "warn"),)
@@ -176,26 +182,26 @@ class ControlScreen(ConfirmScreen):
     @property
     def _count(self) -> int:
         """Number of affected items, as far as the store has reported it."""
-        return controls.confirmation_count(self._seen, self._foretold or Outlook(""))
+        return controls.confirmation_count(self._target_control, self._foretold or Outlook(""))
 
     @property
     def expected_digits(self) -> str:
         """The count for a control that cannot be undone."""
-        return "" if controls.is_reversible(self._seen) else str(self._count)
+        return "" if controls.is_reversible(self._target_control) else str(self._count)
 
     def why_not_applicable(self) -> str:
         """Why there is nothing to apply: done, outdated, or incomplete."""
         if self._doing:
             return "already running"
-        if self._said:
+        if self._answer:
             return "already done: Esc closes"
         if withdrawn := self._why_outdated():
             return f"plan outdated: {withdrawn}; Esc, then open again"
-        if wrong := controls.order_problem(self._seen, self._order):
+        if wrong := controls.order_problem(self._target_control, self._order):
             return f"{wrong}: Enter"
         if self._unknown:
             return f"effect unknown: {self._unknown}"
-        if self._seen.has_forecast and self._foretold is None:
+        if self._target_control.has_forecast and self._foretold is None:
             return "still loading the effect"
         if not self._count:
             return "nothing to do: no effect"
@@ -207,15 +213,15 @@ class ControlScreen(ConfirmScreen):
 
     def without(self) -> set[str]:
         """Keys without a function for this control; after it ran, all that change it."""
-        over = {"reason", "fill", "switch"} if self._doing or self._said else set()
+        over = {"reason", "fill", "switch"} if self._doing or self._answer else set()
         missing = set() if self._asks_target or self._needs_value else {"fill"}
-        fixed = set() if len(self._seen.choices) > 1 else {"switch"}
-        kept = set() if self._doing or self._said else {"arm"}
-        return (super().without() - kept) | over | missing | fixed
+        fixed = set() if len(self._target_control.choices) > 1 else {"switch"}
+        allowed = set() if self._doing or self._answer else {"arm"}
+        return (super().without() - allowed) | over | missing | fixed
 
     def action_switch(self) -> None:
         """Choose the next value."""
-        values = [value for value, _ in self._seen.choices]
+        values = [value for value, _ in self._target_control.choices]
         if "switch" in self.without():
             return
         value = self._order.value
@@ -224,15 +230,17 @@ class ControlScreen(ConfirmScreen):
 
     def action_fill(self) -> None:
         """Prompt for the target, then for the value."""
-        if self._doing or self._said:
+        if self._doing or self._answer:
             return
         if self._asks_target:
             first = self._problems[0].where if self._problems else ""
             first = self._control.targets[0].name if self._control.targets else first
             order = self._order
-            self._prompt_for_value(self._seen.target, order.target or first, "target")
+            self._prompt_for_value(self._target_control.target, order.target or first, "target")
         elif self._needs_value:
-            self._prompt_for_value(self._seen.value, self._order.value or self._seen.now, "value")
+            self._prompt_for_value(
+                self._target_control.value, self._order.value or self._target_control.now, "value"
+            )
 
     def _prompt_for_value(self, title: str, text: str, field: str) -> None:
         def wrong(answer: str) -> str:
@@ -241,18 +249,20 @@ class ControlScreen(ConfirmScreen):
                     return ""  # only the store can check it
                 return controls.target_problem(self._control, self._order.name, answer.strip())
             order = self._order._replace(value=answer.strip())
-            return controls.order_problem(self._seen, order)
+            return controls.order_problem(self._target_control, order)
 
         def take(answer: str | None) -> None:
             text, order = (answer or "").strip(), self._order
             if text and field == "target":
-                self._seen, suggested = _order_for(self._control, order.name, text)
+                self._target_control, suggested = _order_for(self._control, order.name, text)
                 self._change(suggested if self._control.targets else order._replace(target=text))
             elif text:
                 self._change(order._replace(value=text))
             if answer and field == "target" and self._needs_value:
                 self._prompt_for_value(
-                    self._seen.value, self._order.value or self._seen.now, "value"
+                    self._target_control.value,
+                    self._order.value or self._target_control.now,
+                    "value",
                 )
 
         self.app.push_screen(AskScreen(title, text, wrong), take)
@@ -266,7 +276,7 @@ class ControlScreen(ConfirmScreen):
 
     def action_reason(self) -> None:
         """Prompt for the reason that the journal records."""
-        if not self._doing and not self._said:
+        if not self._doing and not self._answer:
             self.ask_reason("reason (journal)")
 
     def apply_plan(self) -> None:
@@ -285,7 +295,7 @@ class ControlScreen(ConfirmScreen):
             self.lay_out(self.size.width)
             self.say("not done: reason above")
             return
-        self._doing, self._said = False, (done.answer, done.trouble)
+        self._doing, self._answer = False, (done.answer, done.trouble)
         first = done.answer.splitlines()[0] if done.answer else "done"
         self.outcome = f"{order.name}: {safe_line(first)}"
         self.lay_out(self.size.width)

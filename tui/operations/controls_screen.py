@@ -22,9 +22,9 @@ from tui.widgets.lines import Frame, Lines, LongText
 from tui.widgets.picker import Picker
 
 
-def rate_limits(live: PlaceSession) -> Sequence[BucketState]:
+def rate_limits(session: PlaceSession) -> Sequence[BucketState]:
     """The rate limits of a place, as last read."""
-    tokens = live.readings.tokens
+    tokens = session.readings.tokens
     return () if isinstance(tokens, str) else tokens
 
 
@@ -40,7 +40,7 @@ class ControlsScreen(ListScreen):
         return self.session.readings.queue_figures
 
     @property
-    def _here(self) -> ControlRow | None:
+    def _selected(self) -> ControlRow | None:
         """The control under the cursor, for its target."""
         key = self.query_one(Picker).key
         rows = control_rows(self.session.inspector.controls)
@@ -64,14 +64,14 @@ class ControlsScreen(ListScreen):
         width = self.text_width
         warnings = view.warning_lines(self._facts, width)
         facts = view.fact_lines(self._facts, width)
-        about = self._about(width)
+        details = self._detail_lines(width)
         gap = [BLANK_LINE] if facts or warnings else []
-        self.query_one(LongText).show([*warnings, *facts, *gap, *about])
+        self.query_one(LongText).show([*warnings, *facts, *gap, *details])
 
-    def _about(self, width: int) -> list[Line]:
-        here, limit = self._here, self._limit
-        if here is not None:
-            return view.detail_lines(here.label, here.control, width)
+    def _detail_lines(self, width: int) -> list[Line]:
+        selected, limit = self._selected, self._limit
+        if selected is not None:
+            return view.detail_lines(selected.label, selected.control, width)
         if limit is not None:
             return view.limit_lines(limit, self.context.clock(), width)
         latest = self.session.inspector.latest
@@ -90,26 +90,26 @@ class ControlsScreen(ListScreen):
 
     def rows_frame(self) -> Frame:
         """The controls, and whether the queue is paused."""
-        found = self.session.inspector.controls
-        amount = len(control_rows(found)) + len(rate_limits(self.session))
-        return Frame("Controls", "9", f"{amount:,}", view.pause_line(found))
+        controls = self.session.inspector.controls
+        amount = len(control_rows(controls)) + len(rate_limits(self.session))
+        return Frame("Controls", "9", f"{amount:,}", view.pause_line(controls))
 
     def text_frame(self) -> Frame:
         """The queue and the control under the cursor."""
-        here = self._here
+        selected = self._selected
         below = self.query_one(LongText).below
         more = f"PgDn {below:,} more" if below else ""
-        name = "" if here is None else safe_line(here.label)
+        name = "" if selected is None else safe_line(selected.label)
         return Frame("Queue", "", name, ((more, "key"),) if more else ())
 
     def default_message(self) -> Line:
         """The next step for the control under the cursor."""
-        here, width = self._here, self.size.width
+        selected, width = self._selected, self.size.width
         if self._limit is not None:
             return present.next_line("2", "opens the tasks; rate limits are read-only", "", width)
-        if here is None:
+        if selected is None:
             return present.next_line("2", "opens the tasks; there is nothing to control", "", width)
-        name, why = safe_line(here.label), here.control.refusal
+        name, why = safe_line(selected.label), selected.control.refusal
         if why:
             return present.next_line("", f"refused: {safe_line(why)}", name, width)
         if self.context.arming.read_only:
@@ -126,11 +126,13 @@ class ControlsScreen(ListScreen):
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Refused controls have grey hints."""
-        here, live = self._here, self.session
+        selected, session = self._selected, self.session
         refused = set(grey)
-        if here is None or control_refusal(live, self.context, here.name, here.target):
+        if selected is None or control_refusal(
+            session, self.context, selected.name, selected.target
+        ):
             refused.add("open")
-        if control_refusal(live, self.context, pause_control(live)):
+        if control_refusal(session, self.context, pause_control(session)):
             refused.add("pause_queue")
         words = {"arm": keys.arm_hint(self.context.arming.is_armed)}
         hints = keys.hints_of(self.KIND, refused, self.without(), words)
@@ -138,11 +140,11 @@ class ControlsScreen(ListScreen):
 
     def action_open(self) -> None:
         """Open a plan for the control under the cursor."""
-        here = self._here
+        selected = self._selected
         if self.query_one(Picker).is_gone:
             self.say(ROW_HAS_LEFT)
         else:
-            aim = (here.name, here.target) if here else ("",)
+            aim = (selected.name, selected.target) if selected else ("",)
             show_control_plan(self, self.session, self.context, *aim)
 
     def action_pause_queue(self) -> None:
@@ -151,12 +153,12 @@ class ControlsScreen(ListScreen):
 
     def copies(self) -> tuple[Copy, ...]:
         """Name, value, facts and command of the control under the cursor."""
-        here, copies = self._here, []
-        if here is not None:
-            copies.append(Copy("n", "name", here.name))
-            copies += [Copy("v", "value", here.control.now)] if here.control.now else []
-            target = ("--target", here.target) if here.target else ()
-            words = (*self.session.place.command, "control", here.name, *target, "--dry-run")
+        selected, copies = self._selected, []
+        if selected is not None:
+            copies.append(Copy("n", "name", selected.name))
+            copies += [Copy("v", "value", selected.control.now)] if selected.control.now else []
+            target = ("--target", selected.target) if selected.target else ()
+            words = (*self.session.place.command, "control", selected.name, *target, "--dry-run")
             copies.append(Copy("c", "command", shlex.join(words)))
         text = "\n".join(f"{name}: {words}" for name, words in self._facts.rows)
         return (*copies, *((Copy("f", "facts", safe_line(text)),) if text else ()))

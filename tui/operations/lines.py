@@ -92,7 +92,7 @@ class OperationState(NamedTuple):
     """State of an operation."""
 
     word: str
-    look: str = ""
+    style: str = ""
     more: str = ""
     """Details, shown if there is room."""
 
@@ -153,7 +153,7 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
         before = str(operation.intent.values.get("before", ""))
         return ("no: set it back" if before else "no: permanent"), "muted"
     done = operation.counts.get(RowResult.DONE, 0)
-    left = UNDO_SECONDS - (now - operation.started)
+    seconds_left = UNDO_SECONDS - (now - operation.started)
     if verb is None:
         return "no: unknown", "muted"
     if not verb.is_undoable:
@@ -162,15 +162,17 @@ def undo_time_left(one: ListedOperation, now: float) -> Run:
         return "no: none done", "muted"
     if back >= done:
         return "-", "muted"
-    if left <= 0:
+    if seconds_left <= 0:
         return "no: too old", "muted"
     if not verb.keeps_bytes and not operation.has_images:
         return "no: no copy", "muted"
-    gone = sum(replay_results(operation).values())
-    if gone + back >= done:
+    ran = sum(replay_results(operation).values())
+    if ran + back >= done:
         return "no: all ran", "muted"
     return (
-        f"part {present.format_duration(left)}" if back or gone else present.format_duration(left)
+        f"part {present.format_duration(seconds_left)}"
+        if back or ran
+        else present.format_duration(seconds_left)
     ), ""
 
 
@@ -190,16 +192,16 @@ def replay_results(operation: Operation) -> Mapping[str, int]:
             ):
                 ids = note.get(fate, ())
                 became |= dict.fromkeys(ids, fate) if isinstance(ids, list | dict) else {}
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for fate in became.values():
-        found[fate] = found.get(fate, 0) + 1
-    return found
+        counts[fate] = counts.get(fate, 0) + 1
+    return counts
 
 
 def _result_words(operation: Operation) -> str:
-    found = replay_results(operation).items()
+    outcomes = replay_results(operation).items()
     words = {str(ReplayOutcome.DELIVERED): "succeeded (log)"}
-    return ", ".join(f"{amount:,} {words.get(fate, fate)}" for fate, amount in found)
+    return ", ".join(f"{amount:,} {words.get(fate, fate)}" for fate, amount in outcomes)
 
 
 def describe_operation(operation: Operation) -> str:
@@ -281,13 +283,13 @@ _STATE_LOOKS: Mapping[str, str] = {"done": "ok", "running": "ok", "interrupted":
 
 def _row(one: ListedOperation, shape: Sequence[Column], now: float, width: int, gap: int) -> Line:
     operation = one.operation
-    word, look, _ = operation_state(one)
+    word, style, _ = operation_state(one)
     cells: dict[str, Run] = {
         "WHEN": (present.format_clock(operation.started)[: shape[0].width], "muted"),
         "WHO": (safe_line(operation.intent.who.name), ""),
         "WHAT": (describe_operation(operation), "strong"),
         "TASKS": (task_count(operation), ""),
-        "STATE": (word.upper(), _STATE_LOOKS.get(word, look)),
+        "STATE": (word.upper(), _STATE_LOOKS.get(word, style)),
         "NEXT": next_words(one, now, width >= WIDE_COLUMNS),
     }
     sign = ("!" if needs_decision(operation) else "", "error")
@@ -309,13 +311,13 @@ def next_words(one: ListedOperation, now: float, is_wide: bool) -> Run:
         return f"S {one.way_back}", ""
     if one.switched:
         return "u undo", ""
-    left, look = undo_time_left(one, now)
-    if left == "-":
+    undo_text, style = undo_time_left(one, now)
+    if undo_text == "-":
         return "undone", "muted"
-    if left.startswith("no: "):
-        return f"no undo: {left[4:]}" if is_wide else left, "muted"
-    is_part = left.startswith("part ")
-    return f"u {'part' if is_part else 'undo'}, {left.removeprefix('part ')}", look
+    if undo_text.startswith("no: "):
+        return f"no undo: {undo_text[4:]}" if is_wide else undo_text, "muted"
+    is_part = undo_text.startswith("part ")
+    return f"u {'part' if is_part else 'undo'}, {undo_text.removeprefix('part ')}", style
 
 
 # Details of one operation
@@ -329,11 +331,11 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
     person = who.name + (f" (sudo, as {who.user})" if who.sudo and who.user != who.sudo else "")
     where = f" on {who.host}, PID {who.pid}" if who.host else ""
     word, _, more = operation_state(one)
-    left, _ = undo_time_left(one, now)
+    undo_text, _ = undo_time_left(one, now)
     ended = "" if operation.ended is None else f", ended {present.format_clock(operation.ended)}"
-    ends = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
-    ends += [f"{operation.open_rows:,} open"] if operation.open_rows else []
-    planned = f"{operation.planned:,} planned: {', '.join(ends)}"
+    amounts = [f"{counts[end]:,} {word}" for end, word in RESULT_WORDS.items() if counts.get(end)]
+    amounts += [f"{operation.open_rows:,} open"] if operation.open_rows else []
+    planned = f"{operation.planned:,} planned: {', '.join(amounts)}"
     new = [(n, describe_value(n, v)) for n, v in intent.values.items() if v != ""]
     rows: list[Run] = [
         ("operation", operation.op),
@@ -346,32 +348,32 @@ def detail_lines(one: ListedOperation, now: float, width: int) -> list[Line]:
         ("scope", intent.scope),
         ("new", ", ".join(f"{name} {value}" for name, value in new)),
         ("answer", controls.control_outcome(operation) or ""),
-        ("pace", _pace(operation)),
+        ("pace", _pace_text(operation)),
         ("undoes", intent.undoes),
         ("resumes", intent.follows),
         ("state", f"{word}: {more}" if more else word),
         ("rows", "" if intent.verb == controls.CONTROL_VERB else planned),
         ("results", _result_words(operation)),
-        ("undo", _undo_words(one, left)),
+        ("undo", _undo_words(one, undo_text)),
         (
             "damaged",
             f"{operation.damaged_lines:,} unreadable lines" if operation.damaged_lines else "",
         ),
     ]
-    told = [(name, safe_line(" ".join(words.splitlines()))) for name, words in rows if words]
-    return present.fact_lines(told, width, 13)
+    facts = [(name, safe_line(" ".join(words.splitlines()))) for name, words in rows if words]
+    return present.fact_lines(facts, width, 13)
 
 
-def _undo_words(one: ListedOperation, left: str) -> str:
+def _undo_words(one: ListedOperation, undo_text: str) -> str:
     if one.switched:
         key = "S or u" if one.suspended else "u"
         return f"{key} plans to {one.way_back} {safe_line(one.switched)}"
-    if left.startswith("no"):
-        return left
-    return f"{one.undone:,} undone" if left == "-" else f"{left} left: u plans it"
+    if undo_text.startswith("no"):
+        return undo_text
+    return f"{one.undone:,} undone" if undo_text == "-" else f"{undo_text} left: u plans it"
 
 
-def _pace(operation: Operation) -> str:
+def _pace_text(operation: Operation) -> str:
     try:
         pace = pace_from_json(operation.intent.pace) if operation.intent.pace else None
     except ValueError:
@@ -387,31 +389,31 @@ def row_lines(
 ) -> list[Line]:
     """The first rows with their results; `states` are the store's own words."""
     verb, more = operation.intent.verb, operation.planned - len(entries)
-    found: list[Line] = [
+    lines: list[Line] = [
         present.heading_line(present.format_count(operation.planned, "row"), width)
     ]
     cells = 38 if width >= 100 else 24
     for row, ended in entries:
         its = transition_of(verb, row) if verb in VERBS or row.target is not None else None
         start, goal = its or (row.state, row.state)
-        ways = (states.get(s, s) if s else "nowhere" for s in (start, goal))
+        state_words = (states.get(s, s) if s else "nowhere" for s in (start, goal))
         where = (
-            " -> ".join(map(present.state_name, ways))
+            " -> ".join(map(present.state_name, state_words))
             if start is not goal
-            else safe_line(next(ways))
+            else safe_line(next(state_words))
         )
         name = RESULT_WORDS[ended.result] if ended else "open"
-        end, look = (name, _LOOKS.get(ended.result, "")) if ended else (name, "warn")
+        end, style = (name, _LOOKS.get(ended.result, "")) if ended else (name, "warn")
         words = ended.reason if ended else "not moved"
         name = present.fit_text_end(safe_line(row.id), cells)
         runs = (
             (f"   {name}  ", ""),
-            (f"{present.fit_text(end, 11)} ", look),
+            (f"{present.fit_text(end, 11)} ", style),
             (f"{present.fit_text(where, 18)} ", "muted"),
             (safe_line(words), "muted"),
         )
-        found.append(present.cut_line(runs, width))
-    return [*found, ((f"   +{more:,} more", "muted"),)] if more > 0 else found
+        lines.append(present.cut_line(runs, width))
+    return [*lines, ((f"   +{more:,} more", "muted"),)] if more > 0 else lines
 
 
 _LOOKS: Mapping[RowResult, str] = {
@@ -424,17 +426,17 @@ _LOOKS: Mapping[RowResult, str] = {
 def note_lines(operation: Operation, width: int) -> list[Line]:
     """Other events recorded while it ran."""
     known = ("became", controls.ANSWERED_NOTE, controls.REFUSED_NOTE)
-    told = [note for note in operation.notes if note.get("what") not in known]
-    if not told:
+    events = [note for note in operation.notes if note.get("what") not in known]
+    if not events:
         return []
-    found: list[Line] = [BLANK_LINE, present.heading_line("events", width)]
-    return [*found, *(present.cut_line(_note(note), width) for note in told)]
+    lines: list[Line] = [BLANK_LINE, present.heading_line("events", width)]
+    return [*lines, *(present.cut_line(_note(note), width) for note in events)]
 
 
 def _note(note: Mapping[str, Any]) -> Line:
     when = note.get("when")
     stamp = present.format_clock(when) if isinstance(when, float | int) else "?"
-    rest = {k: v for k, v in note.items() if k not in ("line", "when", "what")}
-    words = ", ".join(str(v) if k == "why" else f"{k} {v}" for k, v in rest.items())
-    said = str(note.get("what", "?")).replace("_", " ") + (f": {words}" if words else "")
-    return ((f"   {stamp}  ", "muted"), (safe_line(said), ""))
+    fields = {k: v for k, v in note.items() if k not in ("line", "when", "what")}
+    words = ", ".join(str(v) if k == "why" else f"{k} {v}" for k, v in fields.items())
+    sentence = str(note.get("what", "?")).replace("_", " ") + (f": {words}" if words else "")
+    return ((f"   {stamp}  ", "muted"), (safe_line(sentence), ""))

@@ -30,9 +30,11 @@ class RecordScreen(Page):
     KIND = keys.RECORDED_OPERATION
     BINDINGS = key_bindings(keys.RECORDED_OPERATION)
 
-    def __init__(self, one: ListedOperation, live: PlaceSession, around: ConsoleContext) -> None:
+    def __init__(
+        self, one: ListedOperation, session: PlaceSession, context: ConsoleContext
+    ) -> None:
         super().__init__()
-        self._one, self._session, self._console_context = one, live, around
+        self._one, self._session, self._console_context = one, session, context
         self._entries: tuple[Entry, ...] | str = "loading ..."
 
     def compose(self) -> ComposeResult:
@@ -81,8 +83,8 @@ class RecordScreen(Page):
     def _next_line(self) -> Line:
         operation, width = self._one.operation, self.size.width
         name = view.short_name(operation.op)
-        left, _ = view.undo_time_left(self._one, self._console_context.clock())
-        if left == "-" or left.startswith("no") or "plan_undo" in self.without():
+        undo_text, _ = view.undo_time_left(self._one, self._console_context.clock())
+        if undo_text == "-" or undo_text.startswith("no") or "plan_undo" in self.without():
             return present.next_line("Esc", "goes back to the operations", name, width)
         return present.next_line("u", "plans the undo", name, width)
 

@@ -48,7 +48,7 @@ class OutcomeCount(NamedTuple):
 
     name: str
     amount: int
-    look: str = ""
+    style: str = ""
     always: bool = False
     """Shown even if it is 0."""
     is_open: bool = False
@@ -124,15 +124,15 @@ def _with_report(tasks: Sequence[TaskProgress], report: Report) -> tuple[TaskPro
 
 def replay_view(now: ReplayProgress, states: Mapping[State, str]) -> OperationView:
     """A replay as of its progress."""
-    word, look = _PHASES.get(now.phase, ("RUNNING", "ok"))
+    word, style = _PHASES.get(now.phase, ("RUNNING", "ok"))
     if now.phase is not Phase.LEFT and (now.stopped or (now.is_over and now.unsent)):
-        word, look = "STOPPED", "chip-error"
+        word, style = "STOPPED", "chip-error"
     why = now.why if now.why not in ("", RATE_REASON, now.stopped) else ""
     reasons: list[Run] = [(now.stopped, "")] if now.stopped else []
     reasons += [(why, "")] if why else []
     reasons += [(f"! {now.trouble}", "error")] if now.trouble else []
     return OperationView(
-        (word, look),
+        (word, style),
         outcome_counts(now, states),
         now.planned,
         now.began,
@@ -147,7 +147,7 @@ def replay_view(now: ReplayProgress, states: Mapping[State, str]) -> OperationVi
 
 def outcome_counts(now: ReplayProgress, states: Mapping[State, str]) -> tuple[OutcomeCount, ...]:
     """Counts by outcome; they add up to the planned number."""
-    tally, ends = now.tally, bool(now.stopped) or now.is_over
+    tally, is_final = now.tally, bool(now.stopped) or now.is_over
     source = present.state_name(states.get(now.source, now.source))
     return (
         OutcomeCount("done", tally.delivered, "ok", True),
@@ -160,13 +160,13 @@ def outcome_counts(now: ReplayProgress, states: Mapping[State, str]) -> tuple[Ou
         OutcomeCount("excluded", now.excluded),
         OutcomeCount(
             "not run yet" if now.is_over else "waiting",
-            tally.unsettled + (0 if ends else now.unsent),
+            tally.unsettled + (0 if is_final else now.unsent),
             "",
-            not ends,
+            not is_final,
             is_open=True,
         ),
         OutcomeCount("held", now.held, is_open=True),
-        OutcomeCount(f"not sent (still in {source})", now.unsent if ends else 0, is_open=True),
+        OutcomeCount(f"not sent (still in {source})", now.unsent if is_final else 0, is_open=True),
     )
 
 
@@ -186,12 +186,12 @@ def _direct_view(work: RunningOperation, now: float) -> OperationView:
             is_open=True,
         ),
     )
-    ends = work.ended is not None
-    state = ("STOPPED", "chip-error") if ends and work.is_stopped else ("DONE", "ok")
+    has_ended = work.ended is not None
+    state = ("STOPPED", "chip-error") if has_ended and work.is_stopped else ("DONE", "ok")
     took, settled = now - work.began, sum(work.counts.values())
-    eta = took * (work.planned - settled) / settled if settled and not ends else None
+    eta = took * (work.planned - settled) / settled if settled and not has_ended else None
     return OperationView(
-        state if ends else ("RUNNING", "ok"), counts, work.planned, work.began, work.ended, eta
+        state if has_ended else ("RUNNING", "ok"), counts, work.planned, work.began, work.ended, eta
     )
 
 
@@ -201,17 +201,17 @@ def _direct_view(work: RunningOperation, now: float) -> OperationView:
 def head_lines(view: OperationView, width: int) -> list[Line]:
     """State and numbers, the bar, the counts with their sum, and the reasons."""
     lines = [_state_line(view, width), _bar(view, width), counts_line(view, width)]
-    for words, look in view.reasons:
-        lines += [((f"   {piece}", look),) for piece in _folded(words, width - 4)]
+    for words, style in view.reasons:
+        lines += [((f"   {piece}", style),) for piece in _folded(words, width - 4)]
     return lines
 
 
 def _state_line(view: OperationView, width: int) -> Line:
-    word, look = view.state
-    chip = f" {word} " if look.startswith("chip") else word
+    word, style = view.state
+    chip = f" {word} " if style.startswith("chip") else word
     share = 100 * view.settled // view.planned if view.planned else 100
     parts: list[Line] = [
-        (("  " if chip != word else "   ", ""), (chip, look)),
+        (("  " if chip != word else "   ", ""), (chip, style)),
         (("   ", ""), (f"{view.settled:,}", "strong"), (f"/{view.planned:,}", "muted")),
         (("   ", ""), (f"{share}%", "ok")),
     ]
@@ -237,43 +237,43 @@ def _bar(view: OperationView, width: int) -> Line:
     room = max(4, width - 6)
     done = view.counts[0].amount
     failed = sum(n for name, n, *_ in view.counts if name in ("failed", "refused"))
-    ends = [0, *accumulate((done, failed, view.settled - done - failed))]
+    bounds = [0, *accumulate((done, failed, view.settled - done - failed))]
     total = max(1, view.planned)
     # A part above zero shows at least one cell, so that one failure of thousands is seen.
-    edges = [-(-room * end // total) for end in ends]
+    edges = [-(-room * end // total) for end in bounds]
     runs: list[Run] = [("   ", "")]
-    for (start, end), (sign, look) in zip(
+    for (start, end), (sign, style) in zip(
         pairwise(edges),
         (("█", "ok"), ("█", "error"), ("█", "muted")),
         strict=True,
     ):
-        runs.append((sign * (end - start), look))
+        runs.append((sign * (end - start), style))
     return present.cut_line((*runs, ("░" * (room - edges[-1]), "line")), width)
 
 
 def counts_line(view: OperationView, width: int) -> Line:
     """The counts and their sum: `15 done   1 failed   17 waiting   15 + 1 + 17 = 33`."""
-    shown = [count for count in view.counts if count.amount or count.always]
-    some = [count for count in shown if count.amount] or shown[:1]
+    listed = [count for count in view.counts if count.amount or count.always]
+    some = [count for count in listed if count.amount] or listed[:1]
     total = sum(count.amount for count in view.counts)
     exact = total == view.planned
     equals = f" = {total:,}" + ("" if exact else f", NOT {view.planned:,} planned")
     if view.ended is not None:
         plus = [
-            (f"{' + ' if at else ''}{n.amount:,} {n.name}", n.look) for at, n in enumerate(some)
+            (f"{' + ' if at else ''}{n.amount:,} {n.name}", n.style) for at, n in enumerate(some)
         ]
         return present.cut_line(
             (("   ", ""), *plus, (equals, "strong" if exact else "error")), width
         )
-    left: list[Run] = [("   ", "")]
-    for count in shown:
-        look = count.look if count.amount else "muted"
-        left.append((f"{count.amount:,} {count.name}   ", look))
-    figures = " + ".join(f"{count.amount:,}" for count in shown if count.amount)
+    runs: list[Run] = [("   ", "")]
+    for count in listed:
+        style = count.style if count.amount else "muted"
+        runs.append((f"{count.amount:,} {count.name}   ", style))
+    figures = " + ".join(f"{count.amount:,}" for count in listed if count.amount)
     right: Line = ((figures + equals, "muted" if exact else "error"), ("   ", ""))
-    if exact and present.width_of((*left, *right)) >= width:
-        return present.cut_line(tuple(left), width)
-    return present.join_ends(tuple(left), right, width)
+    if exact and present.width_of((*runs, *right)) >= width:
+        return present.cut_line(tuple(runs), width)
+    return present.join_ends(tuple(runs), right, width)
 
 
 # Steps of a replay
@@ -298,26 +298,26 @@ class _Step(NamedTuple):
 def step_lines(now: ReplayProgress, width: int) -> list[Line]:
     """One line for each canary and one for the rest, with the state of the stop rules."""
     steps = _steps(now)
-    here = next((at for at, step in enumerate(steps) if step.ended is None), len(steps) - 1)
+    current = next((at for at, step in enumerate(steps) if step.ended is None), len(steps) - 1)
     rules = ", ".join(rule.why or rule.words for rule in now.rules) or "none: errors do not stop it"
     lines: list[Line] = [((present.fit_text(STEP_HEAD, width), "muted"),)]
     for at, step in enumerate(steps):
-        word, look, rule = ("DONE", "ok", "passed") if at < here else ("-", "muted", "")
-        if at == here:
-            word, look, rule = "RUNNING", "ok", rules
+        word, style, rule = ("DONE", "ok", "passed") if at < current else ("-", "muted", "")
+        if at == current:
+            word, style, rule = "RUNNING", "ok", rules
             if now.stopped or (now.is_over and now.unsent):
-                word, look = "STOPPED", "error"
+                word, style = "STOPPED", "error"
             elif now.is_over:
                 word, rule = "DONE", "passed"
             elif now.phase in (Phase.PAUSED, Phase.ASKING):
-                word, look = "PAUSED", "warn"
+                word, style = "PAUSED", "warn"
         until = step.ended or now.now
         time = "-" if step.began is None else format_seconds(until - step.began)
         sent = f"{step.sent:,}/{step.size:,}"
         skipped = now.skipped if at == len(steps) - 1 else 0  # they leave the size of the last one
         runs = (
             (f"   {at + 1} {step.name:<6} {sent:>9}  ", ""),
-            (f"{word:<8}", look),
+            (f"{word:<8}", style),
             (f" {time:>6}", "muted" if time == "-" else ""),
             (f" {step.done:>6,}", "" if step.done else "muted"),
             (f" {step.failed:>6,}", "error" if step.failed else "muted"),
@@ -385,7 +385,7 @@ def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Li
     rows = []
     for task in tasks:
         word = _RESULT_WORDS.get(task.result, task.result)
-        look = "ok" if word == past else RESULT_LOOKS.get(word, "muted")
+        style = "ok" if word == past else RESULT_LOOKS.get(word, "muted")
         name = present.short_id(task.id)
         took = "-" if task.seconds is None else format_seconds(task.seconds)
         when: Line = ((f"{present.format_clock(task.when)[:8]:<9}  ", "muted"),) if timed else ()
@@ -393,7 +393,7 @@ def task_table(tasks: Sequence[TaskProgress], past: str, width: int) -> tuple[Li
             ("   ", ""),
             (f"{present.fit_text_end(safe_line(name), cells)}  ", "accent"),
             *when,
-            (f"{present.fit_text(word, 11)} ", look),
+            (f"{present.fit_text(word, 11)} ", style),
             *(((f"{took:>6} ", "muted" if took == "-" else ""),) if timed else ()),
             (f" {safe_line(task.detail)}", ""),
         )
@@ -419,9 +419,9 @@ def flow_lines(
     """
     if rows >= GRAPH_ROWS:
         return [*flow_graph(series, width, rows, latest)]
-    came, left = latest.rates or (None, None)
-    inward = _figure("in", series.inward, came, before, "accent", "/s")
-    out = _figure("out", series.outward, left, before, "ok", "/s")
+    in_rate, out_rate = latest.rates or (None, None)
+    inward = _figure("in", series.inward, in_rate, before, "accent", "/s")
+    out = _figure("out", series.outward, out_rate, before, "ok", "/s")
     backlog = _figure("backlog", series.backlog, latest.backlog, before, "warn", "")
     now, then = wait_p95
     wait: Line = (
@@ -442,7 +442,7 @@ def _figure(
     values: Sequence[float | None],
     latest: float | None,
     before: int,
-    look: str,
+    style: str,
     unit: str,
 ) -> Line:
     """Name, present value, sparkline, and the value before the start."""
@@ -457,7 +457,7 @@ def _figure(
     return (
         (f"{name:<8}", "muted"),
         (f"{now:>6}", "strong" if known else "unknown"),
-        (f"  {spark}", look),
+        (f"  {spark}", style),
         (f"  was {words(values[:before])}", "muted"),
     )
 

@@ -93,8 +93,8 @@ class OrderScreen(ListScreen):
         elif not holds or self._may_send_more("holding the rest"):
             dead = safe_line(self.session.inspector.states.get(State.DEAD, "its state"))
             what = "is held" if holds else f"stays in {dead}"
-            rest = "the rest is unchanged" if now is None else f"the rest {what}"
-            self._order("stop", f"stopped: {rest}")
+            fate = "the rest is unchanged" if now is None else f"the rest {what}"
+            self._order("stop", f"stopped: {fate}")
 
     def action_leave_open(self) -> None:
         """End without waiting for the missing outcomes."""
@@ -130,8 +130,8 @@ class OrderScreen(ListScreen):
     def action_clusters(self) -> None:
         """Open the error clusters of the DLQ, with the cursor on the one that stopped it."""
         progress = self.work.progress
-        found = None if progress is None else _CLUSTER_MARK.search(progress.stopped)
-        mark = found.group() if found else ""
+        match = None if progress is None else _CLUSTER_MARK.search(progress.stopped)
+        mark = match.group() if match else ""
         self.go(Target(keys.CLUSTERS, place=self.session.number, state=State.DEAD, id=mark))
 
     # Hints
@@ -162,10 +162,10 @@ class OrderScreen(ListScreen):
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the available orders; those that need ARMED are grey in OBSERVE."""
         now, armed = self.work.progress, self.context.arming.is_armed
-        stands = now is not None and now.phase in (Phase.PAUSED, Phase.ASKING)
-        refused = {*grey, *(() if armed else ("faster", *(("pause",) if stands else ())))}
+        is_paused = now is not None and now.phase in (Phase.PAUSED, Phase.ASKING)
+        refused = {*grey, *(() if armed else ("faster", *(("pause",) if is_paused else ())))}
         words = {"arm": keys.arm_hint(armed)}
-        if stands:
+        if is_paused:
             words["pause"] = "resume"
         hints = keys.hints_of(self.KIND, refused, self.without(), words)
         hints = tuple(sorted(hints, key=lambda hint: hint.is_minor))  # actions first

@@ -51,8 +51,10 @@ class ReplayScreen(OrderScreen):
     KIND = keys.RUNNING_OPERATION
     BINDINGS = key_bindings(keys.RUNNING_OPERATION)
 
-    def __init__(self, work: RunningOperation, live: PlaceSession, around: ConsoleContext) -> None:
-        super().__init__(live, around)
+    def __init__(
+        self, work: RunningOperation, session: PlaceSession, context: ConsoleContext
+    ) -> None:
+        super().__init__(session, context)
         self.work = work
         self._wait_before: float | None = None
         """Waiting time when it began, in seconds; None if the screen was opened later."""
@@ -145,9 +147,9 @@ class ReplayScreen(OrderScreen):
         order: Line = (("problems first", "muted"),) if len(now.tasks) > 1 else ()
         amount = f"{len(now.tasks):,}" if now.tasks else ""
         self.query_one(Picker).show_frame(Frame("Results", "", amount, order))
-        meanwhile = "while it runs" if work.ended is None else "while it ran"
+        time_words = "while it runs" if work.ended is None else "while it ran"
         last: Line = (("last 10m", "muted"),)
-        frame = Frame(f"{safe_line(self.session.name)} {meanwhile}", right=last)
+        frame = Frame(f"{safe_line(self.session.name)} {time_words}", right=last)
         self.query_one("#flow", Lines).show_frame(frame)
 
     def default_message(self) -> Line:

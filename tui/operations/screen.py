@@ -41,9 +41,9 @@ class OperationsScreen(ListScreen):
     PAGE_KEYS_SCROLL = True
     DETAIL_PERCENT = 37
 
-    def __init__(self, live: PlaceSession, around: ConsoleContext, op: str = "") -> None:
+    def __init__(self, session: PlaceSession, context: ConsoleContext, op: str = "") -> None:
         """The cursor is put on `op` when it appears."""
-        super().__init__(live, around)
+        super().__init__(session, context)
         self._op = op
         self._listed: tuple[ListedOperation, ...] = ()
 
@@ -71,7 +71,7 @@ class OperationsScreen(ListScreen):
     # Painting
 
     @property
-    def here(self) -> ListedOperation | None:
+    def selected(self) -> ListedOperation | None:
         """The operation under the cursor."""
         key = self.selected_key
         return next((one for one in self._listed if one.operation.op == key), None)
@@ -90,9 +90,11 @@ class OperationsScreen(ListScreen):
         if self._op in ops:
             picker.select_key(self._op)
             self._op = ""
-        here = self.here
+        selected = self.selected
         self.query_one(LongText).show(
-            self._empty_lines() if here is None else view.detail_lines(here, now, self.text_width)
+            self._empty_lines()
+            if selected is None
+            else view.detail_lines(selected, now, self.text_width)
         )
 
     def _empty_lines(self) -> list[Line]:
@@ -108,33 +110,35 @@ class OperationsScreen(ListScreen):
 
     def rows_frame(self) -> Frame:
         """The operations of the last 24 hours."""
-        kept: Line = (("kept 24 h", "muted"),)
-        return Frame("Operations", "8", f"{len(self._listed):,}", kept)
+        period: Line = (("kept 24 h", "muted"),)
+        return Frame("Operations", "8", f"{len(self._listed):,}", period)
 
     def text_frame(self) -> Frame:
         """The operation under the cursor."""
-        here = self.here
-        return Frame("details" if here is None else view.describe_operation(here.operation))
+        selected = self.selected
+        return Frame("details" if selected is None else view.describe_operation(selected.operation))
 
     def default_message(self) -> Line:
         """Journal errors; otherwise the next step."""
-        history, here, width = self.session.history, self.here, self.size.width
+        history, selected, width = self.session.history, self.selected, self.size.width
         if history.error and history.operations:
             return ((f" ! {safe_line(history.error)}", "error"),)
-        if here is None:
+        if selected is None:
             return present.next_line("2", "opens the tasks; changes are listed here", "", width)
-        operation = here.operation
-        if here.switched:
-            name, key = safe_line(here.switched), "S" if here.suspended else "u"
-            return present.next_line(key, f"plans to {here.way_back} {name}", name, width)
+        operation = selected.operation
+        if selected.switched:
+            name, key = safe_line(selected.switched), "S" if selected.suspended else "u"
+            return present.next_line(key, f"plans to {selected.way_back} {name}", name, width)
         name = f"{operation_name(operation)} {view.short_name(operation.op)}"
         if view.needs_decision(operation):
-            left = present.format_count(operation.open_rows, "task")
-            return present.next_line("R", f"resumes the other {left}; D abandons", name, width)
+            open_tasks = present.format_count(operation.open_rows, "task")
+            return present.next_line(
+                "R", f"resumes the other {open_tasks}; D abandons", name, width
+            )
         if operation.is_running or undo_plans.why_no_undo(operation):
             return present.next_line("Enter", "shows every task of it", name, width)
-        left, _ = view.undo_time_left(here, self.context.clock())
-        if left == "-" or left.startswith("no"):
+        undo_text, _ = view.undo_time_left(selected, self.context.clock())
+        if undo_text == "-" or undo_text.startswith("no"):
             return present.next_line("Enter", "shows every task of it", name, width)
         return present.next_line("u", "plans the undo; Enter shows every task", name, width)
 
@@ -142,13 +146,15 @@ class OperationsScreen(ListScreen):
         """Grey out keys that do not apply to the operation under the cursor."""
         from tui.widgets.lines import Lines
 
-        here = self.here
+        selected = self.selected
         refused: set[str] = set()
-        if here is None or not here.operation.is_interrupted:
+        if selected is None or not selected.operation.is_interrupted:
             refused |= {"go_on", "drop"}
-        if here is None or (undo_plans.why_no_undo(here.operation) and not here.switched):
+        if selected is None or (
+            undo_plans.why_no_undo(selected.operation) and not selected.switched
+        ):
             refused.add("plan_undo")
-        if here is None or not here.suspended:
+        if selected is None or not selected.suspended:
             refused.add("suspend")
         words = {"arm": keys.arm_hint(self.context.arming.is_armed)}
         hints = keys.hints_of(self.KIND, refused, self.without(), words)
@@ -165,23 +171,23 @@ class OperationsScreen(ListScreen):
 
     def action_open(self) -> None:
         """Open the details of an operation, or its progress if it runs in this console."""
-        here = self.here
-        if here is None:
+        selected = self.selected
+        if selected is None:
             self.say(self.no_row_reason("nothing to open"))
             return
         from tui.operations.record_screen import RecordScreen
         from tui.operations.running_screen import ReplayScreen
 
-        op = here.operation.op
-        ours = next((work for work in self.session.operations if work.op == op), None)
-        if ours is not None:
-            self.app.push_screen(ReplayScreen(ours, self.session, self.context))
+        op = selected.operation.op
+        console_operation = next((work for work in self.session.operations if work.op == op), None)
+        if console_operation is not None:
+            self.app.push_screen(ReplayScreen(console_operation, self.session, self.context))
         else:
-            self.app.push_screen(RecordScreen(here, self.session, self.context))
+            self.app.push_screen(RecordScreen(selected, self.session, self.context))
 
     def action_plan_undo(self) -> None:
         """Open a plan to undo it."""
-        if self.here is not None and self.here.switched:
+        if self.selected is not None and self.selected.switched:
             _show_way_back(self)
         else:
             self._plan(undo_plans.show_undo, "")
@@ -197,8 +203,8 @@ class OperationsScreen(ListScreen):
     def action_suspend(self) -> None:
         """Open a plan to resume the transport that the operation suspended, or to unblock the
         destination that it blocked."""
-        here = self.here
-        if here is None or here.suspended:
+        selected = self.selected
+        if selected is None or selected.suspended:
             _show_way_back(self)
         else:
             self.say(self.no_row_reason("nothing to resume: it suspends no transport now"))
@@ -207,22 +213,22 @@ class OperationsScreen(ListScreen):
         """Open a plan for the operation under the cursor; a non-empty `open_` needs an
         interrupted one.
         """
-        here = self.here
+        selected = self.selected
         if self.context.arming.read_only:
             self.say("read only: started with --read-only")
         elif self.hasty:
             self.say(PASTED)
-        elif here is None:
+        elif selected is None:
             self.say(self.no_row_reason("no operation here"))
-        elif open_ and not here.operation.is_interrupted:
+        elif open_ and not selected.operation.is_interrupted:
             self.say(f"nothing to {open_}: not interrupted")
         else:
-            self._show(show, here.operation, open_ or "undo")
+            self._show(show, selected.operation, open_ or "undo")
 
     @work(exclusive=True, group="plan")
     async def _show(self, show: Show, listed: Operation, verb: str) -> None:
-        ours = (one for one in self.session.operations if one.op == listed.op)
-        if any(one.ended is None for one in ours):
+        console_operations = (one for one in self.session.operations if one.op == listed.op)
+        if any(one.ended is None for one in console_operations):
             self.say("running: Enter shows it, u there undoes")
             return
         try:
@@ -258,33 +264,37 @@ class OperationsScreen(ListScreen):
 
     def copies(self) -> tuple[Copy, ...]:
         """Name and details of the operation under the cursor."""
-        here = self.here
-        if here is None:
+        selected = self.selected
+        if selected is None:
             return ()
-        lines = view.detail_lines(here, self.context.clock(), 100)
+        lines = view.detail_lines(selected, self.context.clock(), 100)
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
-        return Copy("o", "operation", here.operation.op), Copy("t", "text", text)
+        return Copy("o", "operation", selected.operation.op), Copy("t", "text", text)
 
 
-def _show_way_back(face: OperationsScreen) -> None:
+def _show_way_back(screen: OperationsScreen) -> None:
     """Open the plan to set back the transport or destination that an operation switched."""
-    here, place, read_only = face.here, face.session.place, face.context.arming.read_only
-    if here is None:
-        face.say(face.no_row_reason("no operation here"))
+    selected, place, read_only = (
+        screen.selected,
+        screen.session.place,
+        screen.context.arming.read_only,
+    )
+    if selected is None:
+        screen.say(screen.no_row_reason("no operation here"))
         return
-    why_not = place.why_no_destinations if "://" in here.switched else place.why_no_mail
-    if face.hasty or why_not(read_only):
-        face.say(PASTED if face.hasty else why_not(read_only))
+    why_not = place.why_no_destinations if "://" in selected.switched else place.why_no_mail
+    if screen.hasty or why_not(read_only):
+        screen.say(PASTED if screen.hasty else why_not(read_only))
     else:
-        face.go(Target(keys.SUSPEND, id=here.switched))
+        screen.go(Target(keys.SUSPEND, id=selected.switched))
 
 
 async def _show_abandon(
-    face: OperationsScreen, live: PlaceSession, around: ConsoleContext, operation: Operation
+    screen: OperationsScreen, session: PlaceSession, context: ConsoleContext, operation: Operation
 ) -> None:
-    if face.app.screen is face:
-        one = ListedOperation(operation, half_moved=live.history.half_moved.get(operation.op, 0))
-        face.app.push_screen(AbandonScreen(one, live, around), face.plan_closed)
+    if screen.app.screen is screen:
+        one = ListedOperation(operation, half_moved=session.history.half_moved.get(operation.op, 0))
+        screen.app.push_screen(AbandonScreen(one, session, context), screen.plan_closed)
 
 
 class AbandonScreen(ConfirmScreen):
@@ -294,8 +304,10 @@ class AbandonScreen(ConfirmScreen):
     BINDINGS = key_bindings(keys.ABANDON)
     DIGITS_NAME = "count"
 
-    def __init__(self, one: ListedOperation, live: PlaceSession, around: ConsoleContext) -> None:
-        super().__init__(live, around)
+    def __init__(
+        self, one: ListedOperation, session: PlaceSession, context: ConsoleContext
+    ) -> None:
+        super().__init__(session, context)
         self._one, self._operation = one, one.operation
         self._doing = False
 

@@ -37,9 +37,9 @@ def why_no_undo(operation: Operation) -> str:
 
 
 async def show_undo(
-    face: BaseScreen,
-    live: PlaceSession,
-    around: ConsoleContext,
+    screen: BaseScreen,
+    session: PlaceSession,
+    context: ConsoleContext,
     operation: Operation,
     warnings: Sequence[str] = (),
 ) -> None:
@@ -47,42 +47,42 @@ async def show_undo(
     from tui.plan.screen import PlanScreen
 
     if why := why_no_undo(operation):
-        face.say(f"no plan: {why}")
+        screen.say(f"no plan: {why}")
         return
-    days = live.place.retention_days
+    days = session.place.retention_days
     limit = UNLIMITED_DAYS if days is None else days
-    making = live.inspector.history.plan_undo(operation, limit)
-    back = await prepare(face, plan_words("undo", operation), making)
+    making = session.inspector.history.plan_undo(operation, limit)
+    back = await prepare(screen, plan_words("undo", operation), making)
     if back is None:
         return
-    held = f"{present.format_count(len(back.held), 'task')}: {REASON_RETENTION_OVER}"
-    told = [*warnings, *([held] if back.held else [])]
-    face.app.push_screen(
-        PlanScreen(back.plan, operation_scope(operation), live, around, warnings=told)
+    retention_warning = f"{present.format_count(len(back.held), 'task')}: {REASON_RETENTION_OVER}"
+    notices = [*warnings, *([retention_warning] if back.held else [])]
+    screen.app.push_screen(
+        PlanScreen(back.plan, operation_scope(operation), session, context, warnings=notices)
     )
 
 
 async def show_resume(
-    face: BaseScreen, live: PlaceSession, around: ConsoleContext, operation: Operation
+    screen: BaseScreen, session: PlaceSession, context: ConsoleContext, operation: Operation
 ) -> None:
     """Open the plan to resume an interrupted operation."""
     from tui.plan.screen import PlanScreen
 
-    making = _rest_of(live, operation)
-    found = await prepare(face, plan_words("resume", operation), making)
-    if found is None:
+    making = _rest_of(session, operation)
+    plan_and_operation = await prepare(screen, plan_words("resume", operation), making)
+    if plan_and_operation is None:
         return
-    plan, now = found
+    plan, now = plan_and_operation
     half = max(0, (now.open_rows if now is not None else 0) - len(plan.rows))
     if half and not plan.rows:
-        face.say(f"only {present.format_count(half, 'half-moved task')} left: D completes it")
+        screen.say(f"only {present.format_count(half, 'half-moved task')} left: D completes it")
         return
-    face.app.push_screen(
+    screen.app.push_screen(
         PlanScreen(
             plan,
             f"the rest of {operation_scope(operation)}",
-            live,
-            around,
+            session,
+            context,
             follows=operation.op,
             warnings=[half_moved_warning(half)] * bool(half),
             pace=recorded_pace(operation),
@@ -90,10 +90,10 @@ async def show_resume(
     )
 
 
-async def _rest_of(live: PlaceSession, operation: Operation) -> tuple[Plan, Operation | None]:
+async def _rest_of(session: PlaceSession, operation: Operation) -> tuple[Plan, Operation | None]:
     """The plan of the tasks that are left, and the operation as it is now."""
-    plan = await live.inspector.history.plan_rest(operation)
-    return plan, await live.history.operation(operation.op)
+    plan = await session.inspector.history.plan_rest(operation)
+    return plan, await session.history.operation(operation.op)
 
 
 def plan_words(verb: str, operation: Operation) -> str:

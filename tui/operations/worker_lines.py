@@ -73,8 +73,8 @@ def _pid_cell(row: WorkerRow) -> Run:
 
 
 def _running_cell(row: WorkerRow) -> Run:
-    text, look = _time_cell(row.running_seconds)
-    return text, "error" if row.is_stuck else look
+    text, style = _time_cell(row.running_seconds)
+    return text, "error" if row.is_stuck else style
 
 
 def _limit_cell(row: WorkerRow) -> Run:
@@ -83,10 +83,10 @@ def _limit_cell(row: WorkerRow) -> Run:
 
 def _lease_cell(row: WorkerRow) -> Run:
     """Seconds until the claim expires."""
-    left = row.lease_seconds
-    if left is None:
+    seconds = row.lease_seconds
+    if seconds is None:
         return "-", "muted"
-    return ("expired", "warn") if left <= 0 else (format_seconds(left), "")
+    return ("expired", "warn") if seconds <= 0 else (format_seconds(seconds), "")
 
 
 def _heartbeat_cell(row: WorkerRow) -> Run:
@@ -183,12 +183,12 @@ def keyed_rows(rows: Sequence[WorkerRow]) -> dict[str, WorkerRow]:
     The tasks of a worker change all the time, so a cursor on a task would lose its row; the keys of
     the row act on the place.
     """
-    seen: Counter[int] = Counter()
-    found = {}
+    ranks: Counter[int] = Counter()
+    keyed = {}
     for row in rows:
-        seen[row.number] += 1
-        found[f"{row.number}.{seen[row.number]}"] = row
-    return found
+        ranks[row.number] += 1
+        keyed[f"{row.number}.{ranks[row.number]}"] = row
+    return keyed
 
 
 def worker_line(row: WorkerRow, columns: Sequence[Column], width: int, gap: int) -> Line:
@@ -198,18 +198,18 @@ def worker_line(row: WorkerRow, columns: Sequence[Column], width: int, gap: int)
         cells = [_WORKER_CELLS[column.title](row) for column in columns]
         runs = [*lead, *fitted_cells(columns, cells, gap)]
         return present.cut_line(present.merge_runs(runs), width)
-    shown = [column for column in columns if column.title in ("PLACE", "PID", "OWNER")]
-    cells = [_WORKER_CELLS[column.title](row) for column in shown]
+    identity_columns = [column for column in columns if column.title in ("PLACE", "PID", "OWNER")]
+    cells = [_WORKER_CELLS[column.title](row) for column in identity_columns]
     known = row.note in (NO_WORKER, NOT_COUNTED, IDLE)
-    look = "error" if row.is_stuck else "muted" if known else "unknown"
+    style = "error" if row.is_stuck else "muted" if known else "unknown"
     words = f"{row.note}: {row.connection}" if row.connection else row.note
-    note: Run = (" " * gap + safe_line(words), look)
-    runs = [*lead, *fitted_cells(shown, cells, gap), note]
-    left = present.merge_runs(runs)
+    note: Run = (" " * gap + safe_line(words), style)
+    runs = [*lead, *fitted_cells(identity_columns, cells, gap), note]
+    row_runs = present.merge_runs(runs)
     if row.pid is None or not columns or columns[-1].title != "HEARTBEAT":
-        return present.cut_line(left, width)
+        return present.cut_line(row_runs, width)
     end = width - free_cells(columns, width, gap) - gap
-    return present.cut_line(present.join_ends(left, (_heartbeat_cell(row),), end), width)
+    return present.cut_line(present.join_ends(row_runs, (_heartbeat_cell(row),), end), width)
 
 
 def is_busy(row: WorkerRow) -> bool:
@@ -229,8 +229,8 @@ def brief_worker_lines(rows: Sequence[WorkerRow], width: int, height: int) -> li
     busy = [row for row in rows if is_busy(row)]
     if not busy:
         is_read = rows and all(row.note != NOT_COUNTED for row in rows)
-        said = f"{NO_WORKER}: W starts one" if is_read else NOT_COUNTED
-        return [present.cut_line(((f"   {said}", "muted"),), width)]
+        notice = f"{NO_WORKER}: W starts one" if is_read else NOT_COUNTED
+        return [present.cut_line(((f"   {notice}", "muted"),), width)]
     pids = max(present.cells_of(_brief_name(row)) for row in busy)
     lines = []
     for row in busy[: max(0, height)]:
@@ -276,11 +276,11 @@ def worker_values(row: WorkerRow, now: float) -> dict[str, object]:
     }
 
 
-def detail_rows(row: WorkerRow, live: PlaceSession, now: float) -> list[tuple[str, str]]:
+def detail_rows(row: WorkerRow, session: PlaceSession, now: float) -> list[tuple[str, str]]:
     """Names and values about a worker, its task and its place; empty values are omitted."""
-    task = next((task for task in live.active if task.id == row.task), None)
-    lock, latest = live.readings.lock, live.inspector.latest
-    due = None if live.backlog is None else live.backlog.due
+    task = next((task for task in session.active if task.id == row.task), None)
+    lock, latest = session.readings.lock, session.inspector.latest
+    due = None if session.backlog is None else session.backlog.due
     waiting = latest.counts.get(State.PENDING, 0)
     rows = [
         ("place", row.place),
@@ -289,14 +289,14 @@ def detail_rows(row: WorkerRow, live: PlaceSession, now: float) -> list[tuple[st
             "waiting",
             f"{present.format_count(waiting, 'task')}, {'?' if due is None else f'{due:,}'} due",
         ),
-        ("worker", "" if live.worker.pid is None else f"PID {live.worker.pid} started here"),
-        ("last", live.worker.last_end),
+        ("worker", "" if session.worker.pid is None else f"PID {session.worker.pid} started here"),
+        ("last", session.worker.last_end),
         ("owner", row.owner),
         ("connection", row.connection),
     ]
     if task is None:
         return [(name, safe_line(text)) for name, text in rows if text]
-    most, tries = live.place.max_attempts(task), task.attempts
+    most, tries = session.place.max_attempts(task), task.attempts
     attempt = "?" if tries is None else f"{tries + 1}" + (f" of {most}" if most else "")
     rows += [
         ("task", f"{task.id}  {task.description}"),
@@ -313,9 +313,9 @@ def detail_rows(row: WorkerRow, live: PlaceSession, now: float) -> list[tuple[st
 def _limit_words(row: WorkerRow) -> str:
     if row.limit_seconds is None or row.running_seconds is None:
         return ""
-    left = row.limit_seconds - row.running_seconds
+    seconds_left = row.limit_seconds - row.running_seconds
     limit = format_seconds(row.limit_seconds)
-    return f"{limit}, {format_seconds(abs(left))} {'left' if left >= 0 else 'over'}"
+    return f"{limit}, {format_seconds(abs(seconds_left))} {'left' if seconds_left >= 0 else 'over'}"
 
 
 def _lease_words(task: Task, now: float) -> str:
@@ -324,51 +324,51 @@ def _lease_words(task: Task, now: float) -> str:
 
 
 def detail_lines(
-    row: WorkerRow, live: PlaceSession, now: float, width: int, height: int
+    row: WorkerRow, session: PlaceSession, now: float, width: int, height: int
 ) -> list[Line]:
     """Details of a worker, then the last log lines about its task, at least one, then those of its
     place, as far as `height` lines hold.
     """
-    lines = present.fact_lines(detail_rows(row, live, now), width)
-    own = [event.line for event in live.events() if row.task and event.id == row.task]
-    lines += _log_lines(present.short_id(row.task), own, width, max(2, height - len(lines)))
-    return lines + _log_lines(row.name, live.readings.log, width, height - len(lines))
+    lines = present.fact_lines(detail_rows(row, session, now), width)
+    task_log = [event.line for event in session.events() if row.task and event.id == row.task]
+    lines += _log_lines(present.short_id(row.task), task_log, width, max(2, height - len(lines)))
+    return lines + _log_lines(row.name, session.readings.log, width, height - len(lines))
 
 
-def _log_lines(called: str, log: Sequence[LogLine], width: int, height: int) -> list[Line]:
+def _log_lines(name: str, log: Sequence[LogLine], width: int, height: int) -> list[Line]:
     """The last log lines under a heading; nothing if `height` has no room for one."""
     if not log or height < 2:
         return []
-    lines = [present.heading_line(safe_line(f"log of {called}"), width)]
+    lines = [present.heading_line(safe_line(f"log of {name}"), width)]
     for line in log[1 - height :]:
         text = present.shorten_ids(line.text)
         lines.append(present.log_line(line.when, line.level, text, width))
     return lines
 
 
-def next_step(row: WorkerRow, live: PlaceSession) -> tuple[str, str]:
+def next_step(row: WorkerRow, session: PlaceSession) -> tuple[str, str]:
     """The key for a row, and what it does."""
-    lock = live.readings.lock
+    lock = session.readings.lock
     if lock is not None and lock.verdict is Verdict.STUCK:
         return "U", f"frees the lock of {row.name}; then W starts a worker"
     if row.pid is None and row.note == NO_WORKER:
         return "W", f"starts a worker at {row.name}"
-    if row.is_abandoned and live.place.has_leases:
-        edges = live.inspector.edges
+    if row.is_abandoned and session.place.has_leases:
+        edges = session.inspector.edges
         releases = (State.ACTIVE, State.PENDING) in edges
         return "Enter", "opens the task" + ("; L there releases it" if releases else "")
     if row.is_abandoned:
         return "W", "starts a worker; it counts a failed attempt and requeues the task"
     if row.task:
         return "Enter", "opens the task" + (", which is over its limit" if row.is_stuck else "")
-    if live.inspector.latest.unavailable:
+    if session.inspector.latest.unavailable:
         return "r", "reads the place again"
     return "7", f"shows the log of {row.name}"
 
 
-def print_command(lives: Sequence[PlaceSession]) -> str:
+def print_command(sessions: Sequence[PlaceSession]) -> str:
     """The command that prints these rows."""
-    return shlex.join(["spooldeck", "workers", *(live.place.name for live in lives)])
+    return shlex.join(["spooldeck", "workers", *(session.place.name for session in sessions)])
 
 
 # Kinds
@@ -377,8 +377,8 @@ def print_command(lives: Sequence[PlaceSession]) -> str:
 def _percent_cell(one: KindFigures) -> Run:
     if one.failures_share is None:
         return UNKNOWN_RUN if one.per_minute != 0 else _NO_RUN
-    look = "warn" if one.failures_share >= MANY_FAILURES else "muted" * (not one.failures_share)
-    return f"{one.failures_share:.0%}", look
+    style = "warn" if one.failures_share >= MANY_FAILURES else "muted" * (not one.failures_share)
+    return f"{one.failures_share:.0%}", style
 
 
 def _rate_cell(one: KindFigures) -> Run:
@@ -408,13 +408,13 @@ class PlaceKind(NamedTuple):
     """True if the queue of the place is STALLED."""
 
 
-def place_kinds(lives: Sequence[PlaceSession], now: float) -> list[PlaceKind]:
+def place_kinds(sessions: Sequence[PlaceSession], now: float) -> list[PlaceKind]:
     """The kinds of some places, in the order of the places."""
-    found = []
-    for live in lives:
-        is_stalled = live.estimate_drain(now).trend is Trend.STALLED
-        found += [PlaceKind(live.name, one, is_stalled) for one in kind_figures(live, now)]
-    return found
+    kinds = []
+    for session in sessions:
+        is_stalled = session.estimate_drain(now).trend is Trend.STALLED
+        kinds += [PlaceKind(session.name, one, is_stalled) for one in kind_figures(session, now)]
+    return kinds
 
 
 def kind_table(
@@ -426,8 +426,8 @@ def kind_table(
     names = [present.cells_of(safe_line(row.figures.kind)) for row in rows]
     lead = [Column("KIND", max(6, min(16, max(names, default=6))))]
     if places:
-        called = [present.cells_of(row.place) for row in rows]
-        lead.insert(0, Column("PLACE", max(5, min(12, max(called, default=5)))))
+        place_cells = [present.cells_of(row.place) for row in rows]
+        lead.insert(0, Column("PLACE", max(5, min(12, max(place_cells, default=5)))))
     columns = [*lead, *(column for column, _ in _KIND_COLUMNS)]
     from_cells = max([4, *(present.cells_of(row.figures.source) for row in rows)])
     columns += [Column("FROM", from_cells)] if sources else []

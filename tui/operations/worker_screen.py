@@ -18,37 +18,39 @@ CHECK_SECONDS = 1.0
 """Seconds between two checks whether a started worker has ended."""
 
 
-def show_worker_plan(face: BaseScreen, live: PlaceSession, around: ConsoleContext) -> None:
+def show_worker_plan(screen: BaseScreen, session: PlaceSession, context: ConsoleContext) -> None:
     """Open the plan to start a worker, or to stop the one started here; or show why there is
     none.
     """
-    if around.arming.read_only:
-        face.say("read only: started with --read-only")
-    elif not live.place.worker_command:
-        face.say("this place has no worker command")
-    elif face.hasty:
-        face.say(PASTED)
+    if context.arming.read_only:
+        screen.say("read only: started with --read-only")
+    elif not session.place.worker_command:
+        screen.say("this place has no worker command")
+    elif screen.hasty:
+        screen.say(PASTED)
     else:
-        screen = WorkerScreen(live, around)
+        plan_screen = WorkerScreen(session, context)
 
         def back(_: None) -> None:
-            if screen.is_confirmed and screen.pid == live.worker.pid:
-                face.app.run_worker(_start_or_stop(face, live), name="worker", group="worker")
+            if plan_screen.is_confirmed and plan_screen.pid == session.worker.pid:
+                screen.app.run_worker(
+                    _start_or_stop(screen, session), name="worker", group="worker"
+                )
 
-        face.app.push_screen(screen, back)
+        screen.app.push_screen(plan_screen, back)
 
 
-async def _start_or_stop(face: BaseScreen, live: PlaceSession) -> None:
+async def _start_or_stop(screen: BaseScreen, session: PlaceSession) -> None:
     """Run on a thread; after a start, report the end of the worker."""
-    worker = live.worker
+    worker = session.worker
     if worker.pid is not None:
-        face.say(await asyncio.to_thread(worker.stop))
+        screen.say(await asyncio.to_thread(worker.stop))
         return
-    face.say(await asyncio.to_thread(worker.start))
+    screen.say(await asyncio.to_thread(worker.start))
     while worker.pid is not None:
         await asyncio.sleep(CHECK_SECONDS)
         if worker.has_ended and (words := await asyncio.to_thread(worker.describe_end)):
-            live.messages.append(words)
+            session.messages.append(words)
 
 
 class WorkerScreen(ConfirmScreen):
@@ -58,9 +60,9 @@ class WorkerScreen(ConfirmScreen):
     BINDINGS = key_bindings(keys.WORKER)
     DIGITS_NAME = "PID"
 
-    def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
-        super().__init__(live, around)
-        self.pid = live.worker.pid
+    def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
+        super().__init__(session, context)
+        self.pid = session.worker.pid
         """The worker to stop; None starts one."""
         self._ended_pid = self._pid_to_end()
         """The stuck holder that a started worker ends, as of opening."""
@@ -104,30 +106,30 @@ class WorkerScreen(ConfirmScreen):
             pieces = present.fold_text(sentence, max(8, self.text_width - 3))
             text += [((f"  {piece}", ""),) for piece in pieces]
         settled = self.why_not_applicable()
-        ends = "" if self._ended_pid is None else f", end PID {self._ended_pid}"
+        end_words = "" if self._ended_pid is None else f", end PID {self._ended_pid}"
         prompt = f"type the PID {self._ended_pid} to {verb}"
         ask: Line = ((f" {settled}", "warn"),) if settled else self.confirm_prompt(prompt, verb)
         self.show((), text, ask)
         name = safe_line(self._session.name)
-        self.show_title(((verb + ends, "title"), (f" {name}", "strong")), name)
+        self.show_title(((verb + end_words, "title"), (f" {name}", "strong")), name)
         words_ = {"arm": keys.arm_hint(self._arming.is_armed), "yes": verb}
         self.show_hints(self.disabled_actions(), self.without(), words_)
 
     def _start_words(self) -> list[str]:
-        live, lock = self._session, self._session.readings.lock
-        waiting = live.inspector.latest.counts.get(State.PENDING, 0)
+        session, lock = self._session, self._session.readings.lock
+        waiting = session.inspector.latest.counts.get(State.PENDING, 0)
         words = [
-            f"runs: {safe_line(shlex.join(live.place.worker_command))}",
+            f"runs: {safe_line(shlex.join(session.place.worker_command))}",
             f"runs {present.format_count(waiting, 'pending task')} and sends due mail until "
             "W stops it; quit asks whether to stop it",
         ]
         if lock is not None and lock.verdict is Verdict.STUCK:
-            ends = (
+            effect = (
                 f"not signalled: {lock.signal_refusal}"
                 if lock.signal_refusal
                 else f"the worker ends its holder, PID {lock.pid}"
             )
-            words.append(f"the lock is stuck: {safe_line(ends)}")
+            words.append(f"the lock is stuck: {safe_line(effect)}")
         return words
 
     def _stop_words(self) -> list[str]:

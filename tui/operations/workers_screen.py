@@ -27,18 +27,18 @@ class KindsPane(Lines):
     """The kinds of task of some places, with rate, failures and latency."""
 
     def show_kinds(
-        self, lives: Sequence[PlaceSession], now: float, width: int, height: int
+        self, sessions: Sequence[PlaceSession], now: float, width: int, height: int
     ) -> None:
         """Show as many kinds as `height` lines hold, the frame included."""
-        found = view.place_kinds(lives, now)
+        kinds = view.place_kinds(sessions, now)
         border = present.frame_border(*self.screen.size)
         room = max(1, height - border - 1)
-        several = len({kind.place for kind in found}) > 1
-        head, lines = view.kind_table(found[:room], width, places=several, sources=True)
+        several = len({kind.place for kind in kinds}) > 1
+        head, lines = view.kind_table(kinds[:room], width, places=several, sources=True)
         self.display = bool(lines) and self.screen.size.height >= MIN_KIND_LINES
         self.styles.height = border + 1 + len(lines)
         self.show([head, *lines])
-        self.show_frame(Frame("Kinds", amount=f"{len(found)}", right=(("last 10m", "muted"),)))
+        self.show_frame(Frame("Kinds", amount=f"{len(kinds)}", right=(("last 10m", "muted"),)))
 
 
 class WorkersScreen(ListScreen):
@@ -49,11 +49,11 @@ class WorkersScreen(ListScreen):
     PAGE_KEYS_SCROLL = True
 
     def __init__(
-        self, live: PlaceSession, around: ConsoleContext, lives: Sequence[PlaceSession]
+        self, session: PlaceSession, context: ConsoleContext, sessions: Sequence[PlaceSession]
     ) -> None:
-        """`live` is the place that the cursor starts on, if no row needs a hand."""
-        super().__init__(live, around)
-        self._lives = lives
+        """`session` is the place that the cursor starts on, if no row needs a hand."""
+        super().__init__(session, context)
+        self._sessions = sessions
         self._rows: dict[str, WorkerRow] = {}
         self._has_destinations = False
         """True once a task had one: the column stays."""
@@ -66,15 +66,15 @@ class WorkersScreen(ListScreen):
         return ("workers",)
 
     @property
-    def _here(self) -> tuple[WorkerRow, PlaceSession] | None:
+    def _selected(self) -> tuple[WorkerRow, PlaceSession] | None:
         """The row under the cursor and its place; None if it has left."""
         row = self._rows.get(self.selected_key)
-        return None if row is None else (row, self._lives[row.number - 1])
+        return None if row is None else (row, self._sessions[row.number - 1])
 
     def lay_out(self, width: int) -> None:
         """The rows, the worker under the cursor, and the kinds."""
         now = self.context.clock()
-        rows = all_worker_rows(self._lives, now)
+        rows = all_worker_rows(self._sessions, now)
         self._rows = view.keyed_rows(rows)
         self._has_destinations |= any(row.destination for row in rows)
         head, lines = view.worker_table(
@@ -84,15 +84,15 @@ class WorkersScreen(ListScreen):
         picker = self.query_one(Picker)
         picker.show_rows(choices, [head])
         if not self._has_moved and rows:
-            own = f"{self.session.number}.1"
-            picker.select_key(choices[0].key if rows[0].is_stuck else own)
-        here = self._here
+            place_row = f"{self.session.number}.1"
+            picker.select_key(choices[0].key if rows[0].is_stuck else place_row)
+        selected = self._selected
         text = self.query_one(LongText)
         room = self.text_width, text.size.height
-        text.show([] if here is None else view.detail_lines(*here, now, *room))
+        text.show([] if selected is None else view.detail_lines(*selected, now, *room))
         if not self._kinds.is_attached:
             self.query_one("#body", Box).mount(self._kinds)
-        self._kinds.show_kinds(self._lives, now, self.text_width, self.size.height // 3)
+        self._kinds.show_kinds(self._sessions, now, self.text_width, self.size.height // 3)
         self.call_after_refresh(self._fill_room, text.size.height)
 
     def _fill_room(self, height: int) -> None:
@@ -109,19 +109,19 @@ class WorkersScreen(ListScreen):
 
     def text_frame(self) -> Frame:
         """The worker under the cursor."""
-        if (here := self._here) is None:
+        if (selected := self._selected) is None:
             return Frame("no worker under the cursor")
-        row, _ = here
+        row, _ = selected
         who = f"PID {row.pid}" if row.pid is not None else row.owner
         return Frame(f"{who} on {row.name}" if who else row.name)
 
     def default_message(self) -> Line:
         """The next step for the row under the cursor, and what a key acts on."""
-        if (here := self._here) is None:
+        if (selected := self._selected) is None:
             return present.next_line("", "move the cursor to a worker", "", self.size.width)
-        row, live = here
+        row, session = selected
         acts_on = (row.owner or row.name) if row.pid is None else f"PID {row.pid}"
-        return present.next_line(*view.next_step(row, live), acts_on, self.size.width)
+        return present.next_line(*view.next_step(row, session), acts_on, self.size.width)
 
     # Actions
 
@@ -133,39 +133,39 @@ class WorkersScreen(ListScreen):
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""
         hidden = {"worker", "unlock", "arm"} if self.context.arming.read_only else set()
-        has_lock = any(live.place.lock is not None for live in self._lives)
+        has_lock = any(session.place.lock is not None for session in self._sessions)
         return {*super().without(), *hidden, *([] if has_lock else ["unlock"])}
 
     def action_open(self) -> None:
         """Open the task of the worker."""
-        if (here := self._here) is None or not here[0].task:
-            idle = here is not None and here[0].pid is None
+        if (selected := self._selected) is None or not selected[0].task:
+            idle = selected is not None and selected[0].pid is None
             self.say(self.no_row_reason("no task here" + (": W starts a worker" if idle else "")))
         else:
-            self.go(Target(keys.TASK, place=here[0].number, id=here[0].task))
+            self.go(Target(keys.TASK, place=selected[0].number, id=selected[0].task))
 
     def action_unlock(self) -> None:
         """Open the lock screen of the place."""
-        if (here := self._here) is None:
+        if (selected := self._selected) is None:
             self.say(self.no_row_reason("no worker here"))
-        elif refusal := here[1].place.why_no_unlock(self.context.arming.read_only):
+        elif refusal := selected[1].place.why_no_unlock(self.context.arming.read_only):
             self.say(refusal)
         else:
-            self.go(Target(keys.LOCK, place=here[1].number))
+            self.go(Target(keys.LOCK, place=selected[1].number))
 
     def action_worker(self) -> None:
         """Open the plan to start a worker at the place, or to stop the one started here."""
-        if (here := self._here) is None:
+        if (selected := self._selected) is None:
             self.say(self.no_row_reason("no place here"))
         else:
-            show_worker_plan(self, here[1], self.context)
+            show_worker_plan(self, selected[1], self.context)
 
     def copies(self) -> tuple[Copy, ...]:
         """Task, PID and place of the row, and the command that prints all rows."""
-        if (here := self._here) is None:
+        if (selected := self._selected) is None:
             return ()
-        row, _ = here
+        row, _ = selected
         pid = (Copy("p", "PID", f"{row.pid}"),) if row.pid is not None else ()
         task = (Copy("i", "task", row.task),) if row.task else ()
-        command = Copy("c", "command", view.print_command(self._lives))
+        command = Copy("c", "command", view.print_command(self._sessions))
         return (*task, *pid, Copy("l", "place", row.place), command)

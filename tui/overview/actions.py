@@ -40,7 +40,7 @@ class OverviewLinks(FocusedPanes):
         """
         why = ROW_HAS_LEFT if needs_row and self._pane_set.has_left(self._pane) else ""
         if 0 <= self.context.clock() - self._place_changed_at < SEEN_SECONDS:
-            why = why or f"{self._here.name} came under the cursor: press again"
+            why = why or f"{self._selected_place.name} came under the cursor: press again"
         self._place_changed_at = float("-inf")
         if why:
             self.say(why)
@@ -61,11 +61,13 @@ class OverviewLinks(FocusedPanes):
             self.say("no cell to open")
             return
         words = self._age_table.filter
-        self.go(Target(keys.LIST, place=self._here.number, state=table.state, filter=words))
+        self.go(
+            Target(keys.LIST, place=self._selected_place.number, state=table.state, filter=words)
+        )
 
     def action_screen(self, digit: str) -> None:
         """Open the screen with that digit for the place under the cursor."""
-        self.go(SCREEN_TARGETS[digit]._replace(place=self._here.number))
+        self.go(SCREEN_TARGETS[digit]._replace(place=self._selected_place.number))
 
     def action_unlock(self) -> None:
         """Open the lock screen of the place whose alert shows this key, or of the one here."""
@@ -74,49 +76,51 @@ class OverviewLinks(FocusedPanes):
             return
         if self._refuses(needs_row=False):
             return
-        live = self._place_to_unlock
-        if refusal := live.place.why_no_unlock(self.context.arming.read_only):
+        session = self._place_to_unlock
+        if refusal := session.place.why_no_unlock(self.context.arming.read_only):
             self.say(refusal)
         else:
-            self.go(Target(keys.LOCK, place=live.number))
+            self.go(Target(keys.LOCK, place=session.number))
 
     @property
     def _place_to_unlock(self) -> PlaceSession:
         """The place under the cursor if its lock has an alert, else that of the most urgent alert
         about a lock: the line of the alert shows the key."""
         names = [alert.target.place for alert in self._alerts if alert.target.where is Where.LOCK]
-        here = self._here
-        if not names or here.place.name in names:
-            return here
-        return next((live for live in self._lives if live.place.name == names[0]), here)
+        selected = self._selected_place
+        if not names or selected.place.name in names:
+            return selected
+        return next(
+            (session for session in self._sessions if session.place.name == names[0]), selected
+        )
 
     def action_controls(self) -> None:
         """Open the controls of the place under the cursor."""
         if not self._refuses():
-            self.go(Target(keys.CONTROLS, place=self._here.number))
+            self.go(Target(keys.CONTROLS, place=self._selected_place.number))
 
     def action_clusters(self) -> None:
         """Open the error clusters of the place."""
         if not self._refuses():
-            self.go(Target(keys.CLUSTERS, place=self._here.number, state=State.DEAD))
+            self.go(Target(keys.CLUSTERS, place=self._selected_place.number, state=State.DEAD))
 
     def action_groups(self) -> None:
         """Open the groups of tasks of the place, for verbs on dead ones if there are any."""
         if not self._refuses():
-            dead = self._here.inspector.latest.counts.get(State.DEAD)
+            dead = self._selected_place.inspector.latest.counts.get(State.DEAD)
             state = State.DEAD if dead else State.PENDING
-            self.go(Target(keys.GROUPS, place=self._here.number, state=state))
+            self.go(Target(keys.GROUPS, place=self._selected_place.number, state=state))
 
-    def can_start_worker(self, live: PlaceSession) -> bool:
+    def can_start_worker(self, session: PlaceSession) -> bool:
         """True if a worker of a place can be started from here."""
-        return bool(live.place.worker_command) and not self.context.arming.read_only
+        return bool(session.place.worker_command) and not self.context.arming.read_only
 
     def action_worker(self) -> None:
         """Open the plan to start a worker of the place, or to stop the one started here."""
         if self._frozen is not None:
             self.say(f"frozen at {present.format_clock(self._frozen.at)}: p goes live, then W")
         elif not self._refuses(needs_row=False):
-            show_worker_plan(self, self._here, self.context)
+            show_worker_plan(self, self._selected_place, self.context)
 
 
 class OverviewActions(OverviewLinks):
@@ -127,7 +131,7 @@ class OverviewActions(OverviewLinks):
 
     def cancels(self) -> bool:
         """Return to live or stop a scan; with nothing to cancel, True the second time."""
-        latest = self._here.inspector.latest
+        latest = self._selected_place.inspector.latest
         if self._frozen is not None or not (latest.is_complete or latest.is_stopped):
             self.action_back()
             return False
@@ -142,11 +146,11 @@ class OverviewActions(OverviewLinks):
         if self._frozen is not None:
             self._go_live()
             return
-        latest = self._here.inspector.latest
+        latest = self._selected_place.inspector.latest
         if latest.is_complete or latest.is_stopped:
             self.say("nothing to stop; q quits")
         else:
-            self._here.inspector.stop_first_scan()
+            self._selected_place.inspector.stop_first_scan()
 
     def action_arm(self) -> None:
         """Arm or disarm."""
@@ -156,7 +160,7 @@ class OverviewActions(OverviewLinks):
     def action_graph_range(self) -> None:
         """Show the next range of the graph."""
         self._graph_pane.next_range()
-        self._reads.request(self._here.number)
+        self._reads.request(self._selected_place.number)
         self.paint()
 
     def action_rows_by(self) -> None:
@@ -168,7 +172,7 @@ class OverviewActions(OverviewLinks):
         if self._table is None or self._frozen is not None:
             return
         try:
-            if await self._reads.next_rows(self._here):
+            if await self._reads.next_rows(self._selected_place):
                 self.paint()
             else:
                 self.say("no other field has data")
@@ -184,18 +188,18 @@ class OverviewActions(OverviewLinks):
 
     @work(exclusive=True, group="reread")
     async def _reread(self) -> None:
-        await asyncio.gather(*(live.inspector.scan_now() for live in self._lives))
-        self._reads.request(self._here.number)
+        await asyncio.gather(*(session.inspector.scan_now() for session in self._sessions))
+        self._reads.request(self._selected_place.number)
         self.say("all places scanned again")
 
     def copies(self) -> tuple[Copy, ...]:
         """The place under the cursor, its line, and the command that prints all places."""
-        live, now = self._here, self._shown_at
-        queue = self._snapshot_of(live, view.SPARKLINE_CELLS).queue
+        session, now = self._selected_place, self._shown_at
+        queue = self._snapshot_of(session, view.SPARKLINE_CELLS).queue
         _, (line,) = view.place_table([queue], now, 100)
-        alert, names = self._alert, [n.place.name for n in self._lives]
+        alert, names = self._alert, [n.place.name for n in self._sessions]
         return (
-            Copy("i", "place", live.place.name),
+            Copy("i", "place", session.place.name),
             Copy("r", "row", "".join(text for text, _ in line).strip()),
             *(
                 (Copy("a", "alert", alert_view.alert_text(alert, now)),)
@@ -214,10 +218,10 @@ class OverviewActions(OverviewLinks):
         from tui.format.export import ExportTable
 
         now, real = self._shown_at, self.context.clock()
-        there = [self._snapshot_of(live, view.SPARKLINE_CELLS) for live in self._lives]
-        values = [view.place_values(moment.queue, now) for moment in there]
+        snapshots = [self._snapshot_of(session, view.SPARKLINE_CELLS) for session in self._sessions]
+        values = [view.place_values(moment.queue, now) for moment in snapshots]
         if self._frozen is not None:
-            past = [snapshot.recorded_values(moment, now, real) for moment in there]
+            past = [snapshot.recorded_values(moment, now, real) for moment in snapshots]
             values = [row | more for row, more in zip(values, past, strict=True)]
 
         async def hand(take: RowSink) -> int:

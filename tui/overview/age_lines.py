@@ -37,10 +37,10 @@ class AgeCell(NamedTuple):
 
 def row_cells(ages: Ages, names: int) -> list[AgeCell]:
     """The first cell of each visible row, for `names` lines below the total."""
-    kept = named_rows(ages, names)
-    left = len(kept) < len(ages.rows) or ages.others
-    others = [AgeCell(OTHERS)] if left and names > 1 else []
-    return [AgeCell(TOTAL), *(AgeCell("", row.name) for row in kept), *others]
+    named = named_rows(ages, names)
+    has_others = len(named) < len(ages.rows) or ages.others
+    others = [AgeCell(OTHERS)] if has_others and names > 1 else []
+    return [AgeCell(TOTAL), *(AgeCell("", row.name) for row in named), *others]
 
 
 def named_rows(ages: Ages, names: int) -> Sequence[AgeRow]:
@@ -52,14 +52,14 @@ def named_rows(ages: Ages, names: int) -> Sequence[AgeRow]:
     return ages.rows if fits else ages.rows[: max(min(names, 1), names - 1)]
 
 
-def row_at(ages: Ages, spot: AgeCell, names: int) -> AgeRow | None:
+def row_at(ages: Ages, cell: AgeCell, names: int) -> AgeRow | None:
     """The row of a cell; None if it no longer exists."""
-    if spot.part == TOTAL:
+    if cell.part == TOTAL:
         return ages.total
-    kept = named_rows(ages, names)
-    if spot.part == OTHERS:
-        return ages._replace(rows=tuple(kept)).rest
-    return next((row for row in kept if row.name == spot.name), None)
+    named = named_rows(ages, names)
+    if cell.part == OTHERS:
+        return ages._replace(rows=tuple(named)).rest
+    return next((row for row in named if row.name == cell.name), None)
 
 
 def cell_count(row: AgeRow, column: int) -> int:
@@ -67,8 +67,8 @@ def cell_count(row: AgeRow, column: int) -> int:
     return row.counts[column - 1] if column else row.total
 
 
-def table_lines(ages: Ages, spot: AgeCell | None, width: int, names: int) -> list[Line]:
-    """Titles, total and one line per name; the cell at `spot` is highlighted."""
+def table_lines(ages: Ages, cursor: AgeCell | None, width: int, names: int) -> list[Line]:
+    """Titles, total and one line per name; the cell at `cursor` is highlighted."""
     cell = 5 if width >= FOUR_DIGIT_CELLS else 4
     room = width - 4 - sum(_cell_width(at, cell) for at in range(AGE_CLASSES + 1))
     bounds = [*map(str, BOUNDS_MINUTES), f"{BOUNDS_MINUTES[-1]}+"]
@@ -82,8 +82,8 @@ def table_lines(ages: Ages, spot: AgeCell | None, width: int, names: int) -> lis
     for at in row_cells(ages, names):
         row = row_at(ages, at, names)
         if row is not None:
-            here = spot is not None and spot._replace(column=0) == at
-            column = spot.column if here and spot is not None else -1
+            is_cursor_row = cursor is not None and cursor._replace(column=0) == at
+            column = cursor.column if is_cursor_row and cursor is not None else -1
             line = _line(row, row_label(ages, at, names), column, cell, room, largest)
             rows.append(present.cut_line(line, width))
     return rows
@@ -95,21 +95,21 @@ def _cell_width(column: int, cell: int) -> int:
     return max(cell, 5) if column == AGE_CLASSES - 1 else cell  # its title has four digits
 
 
-def row_label(ages: Ages, spot: AgeCell, names: int) -> str:
+def row_label(ages: Ages, cell: AgeCell, names: int) -> str:
     """The label of a row."""
-    if spot.part == TOTAL:
+    if cell.part == TOTAL:
         return "TOTAL"
-    if spot.part == OTHERS:
+    if cell.part == OTHERS:
         return f"(other {ages.others + len(ages.rows) - len(named_rows(ages, names)):,})"
-    return safe_line(spot.name) or "(none)"
+    return safe_line(cell.name) or "(none)"
 
 
-def _line(row: AgeRow, called: str, column: int, cell: int, room: int, largest: int) -> Line:
+def _line(row: AgeRow, label: str, column: int, cell: int, room: int, largest: int) -> Line:
     sign = CURSOR if column >= 0 else " "
-    total = "strong" if called == TOTAL else ""
+    total = "strong" if label == TOTAL else ""
     runs: list[tuple[str, str]] = [
         (f"{sign}  ", "accent"),
-        (present.fit_text_end(called, room), total),
+        (present.fit_text_end(label, room), total),
     ]
     for at in range(AGE_CLASSES + 1):
         number, width = cell_count(row, at), _cell_width(at, cell)
@@ -118,9 +118,9 @@ def _line(row: AgeRow, called: str, column: int, cell: int, room: int, largest: 
             runs.append((f"{f'[{text}]':>{width}}", ON_CURSOR))
             continue
         # The ground of a cell ends with its number, so that the columns stay apart.
-        look = (total if at == 0 else heat_style(number, largest)) if number else "muted"
+        style = (total if at == 0 else heat_style(number, largest)) if number else "muted"
         blank = width - cell if at else 0
-        runs += [(" " * blank, ""), (f"{text:>{width - blank}}", look)]
+        runs += [(" " * blank, ""), (f"{text:>{width - blank}}", style)]
     return (*present.merge_runs(runs), (" ", ""))
 
 
@@ -140,16 +140,16 @@ def describe_age(column: int) -> str:
     return f"{BOUNDS_MINUTES[column - 2]} to {BOUNDS_MINUTES[column - 1]} min"
 
 
-def cell_filter(ages: Ages, spot: AgeCell, names: int) -> str:
+def cell_filter(ages: Ages, cell: AgeCell, names: int) -> str:
     """The filter that selects the tasks counted in a cell."""
     field = FILTER_FIELDS[ages.by]
     clauses = []
-    if spot.part == OTHERS:
+    if cell.part == OTHERS:
         clauses += [
             filter_language.format_term(field, "!=", row.name) for row in named_rows(ages, names)
         ]
-    elif spot.part != TOTAL:
-        clauses.append(filter_language.format_term(field, "=", spot.name))
-    if spot.column:
-        clauses.append(bucket_filter(spot.column - 1))
+    elif cell.part != TOTAL:
+        clauses.append(filter_language.format_term(field, "=", cell.name))
+    if cell.column:
+        clauses.append(bucket_filter(cell.column - 1))
     return " ".join(clauses)

@@ -23,13 +23,13 @@ class AgeTable(Painted, can_focus=True):
         self._ages: Ages | None = None
         self._below: Line = BLANK_LINE
         self._active = False
-        self._spot = AgeCell()
+        self._cell = AgeCell()
         self._painted: tuple[Line, ...] = ()
 
     @property
     def current_cell(self) -> AgeCell:
         """The cell under the cursor."""
-        return self._spot
+        return self._cell
 
     @property
     def name_lines(self) -> int:
@@ -41,14 +41,14 @@ class AgeTable(Painted, can_focus=True):
         """The number under the cursor; None if there is no table or the row no longer exists."""
         if self._ages is None:
             return None
-        row = view.row_at(self._ages, self._spot, self.name_lines)
-        return None if row is None else view.cell_count(row, self._spot.column)
+        row = view.row_at(self._ages, self._cell, self.name_lines)
+        return None if row is None else view.cell_count(row, self._cell.column)
 
     @property
     def filter(self) -> str:
         """The filter that selects the tasks of the cell under the cursor."""
         return (
-            "" if self._ages is None else view.cell_filter(self._ages, self._spot, self.name_lines)
+            "" if self._ages is None else view.cell_filter(self._ages, self._cell, self.name_lines)
         )
 
     @property
@@ -56,8 +56,8 @@ class AgeTable(Painted, can_focus=True):
         """Description of the cell under the cursor."""
         if self._ages is None:
             return ""
-        called = view.row_label(self._ages, self._spot, self.name_lines)
-        return f"{called}, {view.describe_age(self._spot.column)}"
+        label = view.row_label(self._ages, self._cell, self.name_lines)
+        return f"{label}, {view.describe_age(self._cell.column)}"
 
     def show_ages(self, ages: Ages | None, below: Line) -> None:
         """Show a table with a sentence below; without a table only the sentence."""
@@ -65,7 +65,7 @@ class AgeTable(Painted, can_focus=True):
             return
         self._ages, self._below = ages, below
         if self.count is None:
-            self._spot = AgeCell(column=self._spot.column)
+            self._cell = AgeCell(column=self._cell.column)
         self._paint()
 
     def activate(self, active: bool) -> None:
@@ -78,31 +78,31 @@ class AgeTable(Painted, can_focus=True):
         if self._ages is None:
             return
         rows = view.row_cells(self._ages, self.name_lines)
-        here = self._spot._replace(column=0)
-        at = rows.index(here) if here in rows else 0
+        first_cell = self._cell._replace(column=0)
+        at = rows.index(first_cell) if first_cell in rows else 0
         far = len(rows)
         half = max(1, far // 2)
         steps = {"down": 1, "up": -1, "half_down": half, "half_up": -half}
         to = at + steps.get(how, far if how in ("last", "page_down") else -far)
         row = rows[max(0, min(to, far - 1))]
-        self._move_to(row._replace(column=self._spot.column))
+        self._move_to(row._replace(column=self._cell.column))
 
     def shift(self, by: int) -> None:
         """Move to a younger or older age class."""
         self._move_to(
-            self._spot._replace(column=max(0, min(self._spot.column + by, view.AGE_CLASSES)))
+            self._cell._replace(column=max(0, min(self._cell.column + by, view.AGE_CLASSES)))
         )
 
-    def _move_to(self, spot: AgeCell) -> None:
-        if spot != self._spot:
-            self._spot = spot
+    def _move_to(self, cell: AgeCell) -> None:
+        if cell != self._cell:
+            self._cell = cell
             self._paint()
             self.post_message(self.CellChanged())
 
     def on_resize(self) -> None:
         """Repaint; another height shows other rows."""
         if self.count is None:
-            self._spot = AgeCell(column=self._spot.column)
+            self._cell = AgeCell(column=self._cell.column)
         self._paint()
 
     def _paint(self) -> None:
@@ -112,8 +112,8 @@ class AgeTable(Painted, can_focus=True):
     def _lines(self) -> list[Line]:
         if self._ages is None:
             return [self._below]
-        spot = self._spot if self._active else None
-        table = view.table_lines(self._ages, spot, self.size.width, self.name_lines)
+        cursor = self._cell if self._active else None
+        table = view.table_lines(self._ages, cursor, self.size.width, self.name_lines)
         return [*table, self._below]
 
     def render_line(self, y: int) -> Strip:

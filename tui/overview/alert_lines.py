@@ -45,11 +45,11 @@ def alert_lines(
     `names` maps the place given by the operator to its display name. `startable`: the places at
     which the console can start a worker.
     """
-    called = [names.get(one.target.place, safe_line(one.target.place)) for one in alerts]
+    place_names = [names.get(one.target.place, safe_line(one.target.place)) for one in alerts]
     narrow = width < present.NARROW_COLUMNS
-    room = 0 if narrow else min(20, max(map(present.cells_of, called), default=0))
+    room = 0 if narrow else min(20, max(map(present.cells_of, place_names), default=0))
     lefts: list[Line] = []
-    for alert, name in zip(alerts, called, strict=True):
+    for alert, name in zip(alerts, place_names, strict=True):
         chip = (f" {alert.level} ", CHIPS[alert.level])
         if narrow:
             lefts.append(((" ", ""), chip, (f" {name}: {alert.text}", "")))
@@ -63,15 +63,15 @@ def alert_lines(
     keys_width = max((len(key) for key, _ in hints), default=0)
     words_width = max((len(word) for _, word in hints), default=0)
     lines: list[Line] = []
-    for alert, left, (key, word) in zip(alerts, lefts, hints, strict=True):
-        room = width - present.width_of(left) - keys_width - words_width - 3
+    for alert, alert_line, (key, word) in zip(alerts, lefts, hints, strict=True):
+        room = width - present.width_of(alert_line) - keys_width - words_width - 3
         right: Line = ((f"{key:>{keys_width}}", "key"), (f" {word:<{words_width}} ", "muted"))
         if room < 0:  # out of line with the others, or without its word
-            fits = present.width_of(left) + len(f" {key} {word} ") <= width
+            fits = present.width_of(alert_line) + len(f" {key} {word} ") <= width
             right = ((f" {key}", "key"), (f" {word} " if fits else " ", "muted"))
         elif room >= _SINCE_CELLS:
             right = (_since_run(alert), *right)
-        lines.append(present.join_ends(left, right, width))
+        lines.append(present.join_ends(alert_line, right, width))
     return lines
 
 

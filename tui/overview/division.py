@@ -99,36 +99,36 @@ def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
     wall = wide and width >= present.WALL_COLUMNS and height >= WALL_LINES
     border = present.BOX if wide else present.RULE
     most_alerts = 2 if height < 22 else 3 if height < HIGH_LINES else height // 8
-    shown = border + max(1, min(needs.alerts, most_alerts))
-    rest = height - 3 - shown  # header, next step, hints
-    listed = border + 1 + min(max(needs.queues, 1), max(1, (rest - 2 * border) // 3))
-    left = rest - listed
+    alerts = border + max(1, min(needs.alerts, most_alerts))
+    height_below = height - 3 - alerts  # header, next step, hints
+    listed = border + 1 + min(max(needs.queues, 1), max(1, (height_below - 2 * border) // 3))
+    free = height_below - listed
     log = border + (12 if wall else 3 if wide else 2)
-    log = log if left - log >= MIN_AGE_LINES + border else min(log, max(0, left))
-    left -= log
-    ages = _age_lines(needs.ages, left, border)
-    left -= ages
+    log = log if free - log >= MIN_AGE_LINES + border else min(log, max(0, free))
+    free -= log
+    ages = _age_lines(needs.ages, free, border)
+    free -= ages
     kinds = other = 0
     if wide:
-        kinds = min(left, border + 1 + max(1, needs.kinds))
+        kinds = min(free, border + 1 + max(1, needs.kinds))
         kinds = kinds if kinds >= border + 2 else 0
-        left -= kinds
+        free -= kinds
     if wall:
-        other = _age_lines(needs.other_ages, left, border) if needs.other_ages else 0
-        left -= other
-    told = min(left, needs.outlook + border) if needs.outlook and left > border else 0
-    told = 0 if wide and told < needs.outlook + border else told
-    log += left - told  # the log always fills its lines
+        other = _age_lines(needs.other_ages, free, border) if needs.other_ages else 0
+        free -= other
+    outlook = min(free, needs.outlook + border) if needs.outlook and free > border else 0
+    outlook = 0 if wide and outlook < needs.outlook + border else outlook
+    log += free - outlook  # the log always fills its lines
     frame = OverviewFrame(
-        *(shown, listed, ages, other, told, kinds, log, border),
+        *(alerts, listed, ages, other, outlook, kinds, log, border),
         hints=1,
         next=1,
         left_width=width,
     )
     if not wide:
         return frame
-    wanted = {name: lines + border for name, lines in needs.sides.items()}
-    sides = share_lines(rest, wanted, needs.filler)
+    side_heights = {name: lines + border for name, lines in needs.sides.items()}
+    sides = share_lines(height_below, side_heights, needs.filler)
     if not wall:
         return frame._replace(sides=sides, left_width=width * 5 // 8)  # at 120 cells 75 and 45
     graphs = max(1, min(needs.graphs, MAX_GRAPHS, frame.upper // MIN_GRAPH_LINES))
@@ -141,33 +141,33 @@ def divide_screen(width: int, height: int, needs: PaneNeeds) -> OverviewFrame:
     )
 
 
-def _age_lines(rows: int, left: int, border: int) -> int:
-    lines = min(left, border + max(MIN_AGE_LINES, min(rows + 2, MAX_AGE_LINES)))
+def _age_lines(rows: int, free: int, border: int) -> int:
+    lines = min(free, border + max(MIN_AGE_LINES, min(rows + 2, MAX_AGE_LINES)))
     return lines if lines >= MIN_AGE_LINES + border else 0
 
 
-def share_lines(total: int, wanted: Mapping[str, int], filler: str = "") -> dict[str, int]:
+def share_lines(total: int, needed: Mapping[str, int], filler: str = "") -> dict[str, int]:
     """Share lines between panes: each gets at least 3, then one after the other a line more until
     all have what they want; the filler, else the last one, gets the rest. Without room the last
     ones get none.
     """
     least = 3
-    names = [*wanted][: total // least]
-    lines = dict.fromkeys(wanted, 0) | dict.fromkeys(names, least)
-    left = total - least * len(names)
-    while left and (hungry := [name for name in names if lines[name] < wanted[name]]):
-        for name in hungry[:left]:
+    names = [*needed][: total // least]
+    lines = dict.fromkeys(needed, 0) | dict.fromkeys(names, least)
+    free = total - least * len(names)
+    while free and (hungry := [name for name in names if lines[name] < needed[name]]):
+        for name in hungry[:free]:
             lines[name] += 1
-        left -= len(hungry[:left])
+        free -= len(hungry[:free])
     if names:
-        lines[filler if filler in names else names[-1]] += left
+        lines[filler if filler in names else names[-1]] += free
     return lines
 
 
 def _divide_small_screen(width: int, height: int) -> OverviewFrame:
     """Small screens: queues first, then alerts, message line and hints if they fit."""
-    rest = height - 1
-    alerts = 3 if rest >= 14 else int(rest >= 2)
-    word, hints = int(rest >= 5), int(rest >= 6)
-    queues = max(0, rest - alerts - word - hints)
+    height_below = height - 1
+    alerts = 3 if height_below >= 14 else int(height_below >= 2)
+    word, hints = int(height_below >= 5), int(height_below >= 6)
+    queues = max(0, height_below - alerts - word - hints)
     return OverviewFrame(alerts, queues, next=word, hints=hints, left_width=width)

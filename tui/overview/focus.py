@@ -23,8 +23,8 @@ from tui.widgets.picker import Picker
 class FocusedPanes(FreezableScreen):
     """One of the panes has the cursor."""
 
-    def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
-        super().__init__(lives, around)
+    def __init__(self, sessions: Sequence[PlaceSession], context: ConsoleContext) -> None:
+        super().__init__(sessions, context)
         self._pane = QUEUES
         self._chosen_pane = False
         """True once the operator has chosen a pane, or moved in one."""
@@ -32,9 +32,9 @@ class FocusedPanes(FreezableScreen):
         """When another place came under the cursor by itself, in epoch seconds UTC."""
         self._graph_pane = GraphPane()
         self._alerts: tuple[Alert, ...] = ()
-        self._seen: tuple[PlaceSnapshot, ...] = ()
-        self._reads = OverviewReads(around.clock)
-        self._pane_set = OverviewPanes(lives)
+        self._snapshots: tuple[PlaceSnapshot, ...] = ()
+        self._reads = OverviewReads(context.clock)
+        self._pane_set = OverviewPanes(sessions)
         self._alert_list, self._queue_list = self._pane_set.alerts, self._pane_set.queues
         self._age_table = self._pane_set.ages
 
@@ -53,7 +53,7 @@ class FocusedPanes(FreezableScreen):
         return self._pane_set.targets.get(self._pane, {}).get(part.key)
 
     @property
-    def _here(self) -> PlaceSession:
+    def _selected_place(self) -> PlaceSession:
         """The place under the cursor: of the row, also of one that has left, or in the list of
         queues.
         """
@@ -61,13 +61,13 @@ class FocusedPanes(FreezableScreen):
         if self._pane_set.has_left(self._pane):
             target = self._pane_set.departed.get(self._pane)
         if target is not None:
-            return self._lives[target.place - 1]
+            return self._sessions[target.place - 1]
         key = self._queue_list.key
-        return self._lives[int(key.partition("/")[0]) - 1] if key else self._lives[0]
+        return self._sessions[int(key.partition("/")[0]) - 1] if key else self._sessions[0]
 
     @property
     def _table(self) -> PlaceReads | None:
-        return self._reads.of(self._here)
+        return self._reads.of(self._selected_place)
 
     @property
     def _alert(self) -> Alert | None:
@@ -97,9 +97,9 @@ class FocusedPanes(FreezableScreen):
 
     def action_pane(self, by: int) -> None:
         """Go to the next part of the screen, or with -1 to the previous one."""
-        there = [pane for pane in self._pane_set.focusable if self._can_focus(pane)] or [QUEUES]
-        at = there.index(self._pane) if self._pane in there else 0
-        self.focus_pane(self._pane_set.focusable[there[(at + by) % len(there)]])
+        panes = [pane for pane in self._pane_set.focusable if self._can_focus(pane)] or [QUEUES]
+        at = panes.index(self._pane) if self._pane in panes else 0
+        self.focus_pane(self._pane_set.focusable[panes[(at + by) % len(panes)]])
 
     def action_move(self, how: str) -> None:
         """Move the cursor in the focused part."""
@@ -113,11 +113,11 @@ class FocusedPanes(FreezableScreen):
 
     def on_picker_cursor_moved(self) -> None:
         """Another row is under the cursor: read its ages."""
-        self._reads.wanted.set()
+        self._reads.read_due.set()
 
     def on_age_table_cell_changed(self) -> None:
         """Describe the new cell in the message line."""
         self._show_message_line()
 
     def _before_freeze(self) -> None:
-        self._held = {moment.queue.number: moment for moment in self._seen}
+        self._freeze_snapshots = {moment.queue.number: moment for moment in self._snapshots}

@@ -85,44 +85,46 @@ class PlaceLine(NamedTuple):
 
 
 def live_line(
-    live: PlaceSession, now: float, cells: int, forecasts: Sequence[Forecast] | None = None
+    session: PlaceSession, now: float, cells: int, forecasts: Sequence[Forecast] | None = None
 ) -> PlaceLine:
     """A place as known now, with a sparkline of `cells` cells for the last ten minutes.
 
     `forecasts` are those of the place, if the caller has them.
     """
-    latest, waiting = live.inspector.latest, live.backlog
+    latest, waiting = session.inspector.latest, session.backlog
     known = latest.is_complete and not latest.unavailable
     return PlaceLine(
-        live.number,
-        live.place.name,
-        live.inspector.states,
+        session.number,
+        session.place.name,
+        session.inspector.states,
         latest.counts,
         latest.is_counted,
         latest.unavailable,
         waiting.due if known and waiting is not None else None,
         waiting.oldest if known and waiting is not None else None,
-        live.flow.rates(now) if known else None,
+        session.flow.rates(now) if known else None,
         drain_with_rate_limit(
-            live.estimate_drain(now), live.forecasts() if forecasts is None else forecasts
+            session.estimate_drain(now), session.forecasts() if forecasts is None else forecasts
         )
         if known
         else Drain(Trend.UNKNOWN),
-        live.flow.sparkline(now, cells),
-        live.alerts[0].level if needs_attention(live.alerts) else "",
-        count_by_words(latest.counts, latest.words, live.inspector.states, live.inspector.words),
-        tuple(live.inspector.words),
-        _parts_of(live) if known else (),
-        gone_failures=sum(live.readings.queue_figures.gone_failures.values()),
+        session.flow.sparkline(now, cells),
+        session.alerts[0].level if needs_attention(session.alerts) else "",
+        count_by_words(
+            latest.counts, latest.words, session.inspector.states, session.inspector.words
+        ),
+        tuple(session.inspector.words),
+        _parts_of(session) if known else (),
+        gone_failures=sum(session.readings.queue_figures.gone_failures.values()),
     )
 
 
-def _parts_of(live: PlaceSession) -> tuple[QueuePart, ...]:
+def _parts_of(session: PlaceSession) -> tuple[QueuePart, ...]:
     """The queues of a server, each with its oldest task from the index and its rate from the jobs
     that are kept."""
-    figures = live.readings.queue_figures
+    figures = session.readings.queue_figures
     rates = {one.kind: one.per_minute for one in figures.kinds or ()}
-    oldest = {safe_line(kind): when for kind, when in live.oldest_by_kind.items()}
+    oldest = {safe_line(kind): when for kind, when in session.oldest_by_kind.items()}
     return tuple(
         QueuePart(name, counts, oldest.get(name), _per_second(rates.get(name)))
         for name, counts in figures.queues
@@ -220,8 +222,8 @@ def _word_cell(word: str) -> Cell:
 
 def _column_word(queues: Sequence[PlaceLine]) -> str:
     """The word with a column of its own: a store's only finer one; "" if none, or several."""
-    found = {queue.fine_words[0] for queue in queues if len(queue.fine_words) == 1}
-    return found.pop() if len(found) == 1 else ""
+    words = {queue.fine_words[0] for queue in queues if len(queue.fine_words) == 1}
+    return words.pop() if len(words) == 1 else ""
 
 
 def _with_words(column: PlaceColumn, queues: Sequence[PlaceLine], word: str) -> PlaceColumn:
@@ -230,8 +232,8 @@ def _with_words(column: PlaceColumn, queues: Sequence[PlaceLine], word: str) -> 
         return column._replace(cell=_word_cell(word))
     if column.state is not State.DEAD:
         return column
-    own = {queue.words[State.DEAD] for queue in queues if State.DEAD in queue.words}
-    width = cell_len(own.pop()) if len(own) == 1 else column.width
+    words = {queue.words[State.DEAD] for queue in queues if State.DEAD in queue.words}
+    width = cell_len(words.pop()) if len(words) == 1 else column.width
     return column._replace(width=max(column.width, min(width, MAX_TITLE_CELLS)))
 
 
@@ -249,11 +251,11 @@ def oldest_cell(queue: PlaceLine, now: float) -> Run:
     return ("-", "") if is_empty else UNKNOWN_RUN
 
 
-def _rate_cell(way: Callable[[Rates], float]) -> Cell:
+def _rate_cell(rate_of: Callable[[Rates], float]) -> Cell:
     def cell(queue: PlaceLine, now: float) -> Run:
         if queue.rates is None:
             return UNKNOWN_RUN
-        text = format_rate(way(queue.rates))
+        text = format_rate(rate_of(queue.rates))
         return text, "muted" if text == "0.0" else ""
 
     return cell
@@ -336,8 +338,8 @@ def table_layout(queues: Sequence[PlaceLine], width: int) -> OverviewLayout:
         and (not known or column.state is None or any(column.state in words for words in known))
         and (not column.finer or word)
     )
-    called = short_names([queue.name for queue in queues])
-    wanted = min(MAX_NAME_CELLS, max(map(cell_len, called), default=MIN_NAME_CELLS))
+    names = short_names([queue.name for queue in queues])
+    name_cells = min(MAX_NAME_CELLS, max(map(cell_len, names), default=MIN_NAME_CELLS))
     is_held = any(queue.counts.get(State.HELD) for queue in queues)
     droppable = [title for title in DROPPED_FIRST if title != "HELD" or not is_held]
     is_wide = width >= SPARKLINE_MIN_WIDTH
@@ -346,11 +348,11 @@ def table_layout(queues: Sequence[PlaceLine], width: int) -> OverviewLayout:
             less = tuple(c for c in columns if c.title not in droppable[:dropped])
             if spark < SPARKLINE_CELLS:
                 less = tuple(TIGHT_COLUMNS.get(c.title, c) for c in less)
-            rest = width - TABLE_MARGIN_CELLS - sum(c.width + 1 for c in less)
-            rest -= spark + 1 if spark else 0
-            if rest >= wanted:
-                return OverviewLayout(max(wanted, MIN_NAME_CELLS), less, spark)
-    return OverviewLayout(max(4, rest), less, 0)
+            room = width - TABLE_MARGIN_CELLS - sum(c.width + 1 for c in less)
+            room -= spark + 1 if spark else 0
+            if room >= name_cells:
+                return OverviewLayout(max(name_cells, MIN_NAME_CELLS), less, spark)
+    return OverviewLayout(max(4, room), less, 0)
 
 
 def head_line(queues: Sequence[PlaceLine], form: OverviewLayout, width: int) -> Line:
@@ -369,10 +371,10 @@ def _title(queues: Sequence[PlaceLine], column: PlaceColumn) -> str:
         return safe_line(_column_word(queues)).upper()[: column.width]
     if column.title in ("RETRY", "OLDEST") or state is None:
         return column.title
-    own = {queue.words[state] for queue in queues if state in queue.words}
-    if len(own) != 1:
+    words = {queue.words[state] for queue in queues if state in queue.words}
+    if len(words) != 1:
         return column.title
-    (word,) = own
+    (word,) = words
     return safe_line(word).upper() if cell_len(safe_line(word)) <= column.width else column.title
 
 
@@ -405,10 +407,10 @@ def place_row(queue: PlaceLine, name: str, form: OverviewLayout, now: float, wid
     runs: list[Run] = []
     for column in form.columns:
         is_blank = queue.is_part and column.title not in _PART_COLUMNS
-        text, look = ("", "") if is_blank else column.cell(queue, now)
-        runs += [(present.fit_text(text, column.width, right=True), look), (" ", "")]
-    text, look = _spark_cell(queue, now)
-    tail = [(text[-form.spark :], look)] if form.spark else []
+        text, style = ("", "") if is_blank else column.cell(queue, now)
+        runs += [(present.fit_text(text, column.width, right=True), style), (" ", "")]
+    text, style = _spark_cell(queue, now)
+    tail = [(text[-form.spark :], style)] if form.spark else []
     return present.cut_line(
         present.merge_runs([*lead, *(runs if tail else runs[:-1]), *tail]), width
     )
@@ -433,10 +435,10 @@ def place_table(
     again.
     """
     form = table_layout(queues, width)
-    called = short_names([queue.name for queue in queues])
+    names = short_names([queue.name for queue in queues])
     drawn = {} if drawn is None else drawn
     lines: list[Line] = []
-    for queue, name in zip(queues, called, strict=True):
+    for queue, name in zip(queues, names, strict=True):
         # The only cell that changes with the time alone.
         made_from = queue, name, form, oldest_cell(queue, now)[0], width
         row = drawn.get(queue.number)
@@ -461,12 +463,12 @@ def tokens_line(tokens: Sequence[BucketState] | str, width: int) -> Line:
     if not tokens:
         return present.cut_line(((" rate limit  ", "title"), ("none", "muted")), width)
     parts: list[Line] = [((" rate limit  ", "title"),)]
-    for left in tokens:
-        name = safe_line(left.name) if left.name else "all kinds"
-        more = "" if left.next is None else f", next {format_time(left.next)[11:]}"
-        more = ", paused" if left.paused else more
-        look = "" if left.tokens else "warn"
-        parts.append(((f"{name} {left.tokens} of {left.burst} tokens{more}   ", look),))
+    for bucket in tokens:
+        name = safe_line(bucket.name) if bucket.name else "all kinds"
+        more = "" if bucket.next is None else f", next {format_time(bucket.next)[11:]}"
+        more = ", paused" if bucket.paused else more
+        style = "" if bucket.tokens else "warn"
+        parts.append(((f"{name} {bucket.tokens} of {bucket.burst} tokens{more}   ", style),))
     return present.cut_line(present.parts_that_fit(parts, width), width)
 
 
@@ -486,13 +488,13 @@ def recent_warnings(
     """The latest `most` warnings of all logs in order of time, each with the name of its place; or
     the lines from another level on.
     """
-    found: list[tuple[float, str, LogLine]] = []
+    warnings: list[tuple[float, str, LogLine]] = []
     rank_of = LEVEL_RANKS.get
     for name, log in logs:
         numbers = [at for at, line in enumerate(log) if rank_of(line.level, INFO) >= level]
-        found += [(_time_at(log, at), name, log[at]) for at in numbers[-2 * most :]]
-    found.sort(key=lambda item: item[0])
-    return join_failures((name, line) for _, name, line in found)[-most:] if most else []
+        warnings += [(_time_at(log, at), name, log[at]) for at in numbers[-2 * most :]]
+    warnings.sort(key=lambda item: item[0])
+    return join_failures((name, line) for _, name, line in warnings)[-most:] if most else []
 
 
 def _time_at(log: Sequence[LogLine], number: int) -> float:
@@ -533,8 +535,8 @@ def warning_lines(
     """The latest warnings in `height` lines, or the latest lines from another level on."""
     several = len(logs) > 1
     lines = [
-        warning_line(shown.place if several else "", shown, width)
-        for shown in recent_warnings(logs, height, level)
+        warning_line(warning.place if several else "", warning, width)
+        for warning in recent_warnings(logs, height, level)
     ]
     return lines or [NO_WARNINGS_LINE]
 
@@ -542,10 +544,10 @@ def warning_lines(
 NO_WARNINGS_LINE: Line = (("   none since the console started", "muted"),)
 
 
-def warning_line(name: str, shown: ShownLine, width: int) -> Line:
+def warning_line(name: str, warning: ShownLine, width: int) -> Line:
     """A line of a log; `name` of its place, "" if there is only one."""
-    text = present.shorten_ids(f"{name}  {shown.text}" if name else shown.text)
-    return present.log_line(shown.line.when, shown.line.level, text, width, margin=3)
+    text = present.shorten_ids(f"{name}  {warning.text}" if name else warning.text)
+    return present.log_line(warning.line.when, warning.line.level, text, width, margin=3)
 
 
 def describe_place(queue: PlaceLine) -> str:

@@ -75,7 +75,7 @@ class GraphTime(NamedTuple):
 class OverviewPanes:
     """Makes the widgets, gives them the lines of a frame, and shows what they hold."""
 
-    def __init__(self, lives: Sequence[PlaceSession]) -> None:
+    def __init__(self, sessions: Sequence[PlaceSession]) -> None:
         self.frame = OverviewFrame()
         """The present division of the screen."""
         self.alerts, self.queues = Picker(id=ALERTS), Picker(id=QUEUES)
@@ -93,7 +93,7 @@ class OverviewPanes:
         self.departed: dict[str, Target] = {}
         """Where it led from the last row that left under the cursor, by the pane."""
         self.lines = {name: Lines(id=name) for name in (OTHER_AGES, OUTLOOK, GRAPH)}
-        self.graphs = [Lines(id=f"graph-{live.number}") for live in lives[:MAX_GRAPHS]]
+        self.graphs = [Lines(id=f"graph-{session.number}") for session in sessions[:MAX_GRAPHS]]
         self.needed: dict[str, int] = {}
         """Most lines that each pane at the right has had at this size: frames do not move while
         rows come and go."""
@@ -139,8 +139,8 @@ class OverviewPanes:
     def lines_needed(self, sides: Mapping[str, PaneRows], *, is_wall: bool) -> dict[str, int]:
         """The lines that each pane at the right needs."""
         needed = {} if is_wall or not sides else {GRAPH: GRAPH_LINES}
-        for name, shown in sides.items():
-            needed[name] = max(shown.height, self.needed.get(name, 0))
+        for name, pane_rows in sides.items():
+            needed[name] = max(pane_rows.height, self.needed.get(name, 0))
         self.needed = needed
         return needed
 
@@ -164,14 +164,16 @@ class OverviewPanes:
         part.show(lines[: self.frame.inside(self._heights[part])])
         part.show_frame(words)
 
-    def show_rows(self, name: str, words: Frame, shown: PaneRows, *, focused: bool) -> None:
+    def show_rows(self, name: str, words: Frame, pane_rows: PaneRows, *, focused: bool) -> None:
         """Show rows in a pane; one without rows loses the cursor."""
         part = self.rows[name]
-        if not shown.rows:
+        if not pane_rows.rows:
             part.activate(False)
-        part.show_rows([Choice(row.key, row.line) for row in shown.rows], shown.head, shown.foot)
+        part.show_rows(
+            [Choice(row.key, row.line) for row in pane_rows.rows], pane_rows.head, pane_rows.foot
+        )
         part.show_frame(words, focused=focused)
-        self.set_targets(name, {row.key: row.target for row in shown.rows})
+        self.set_targets(name, {row.key: row.target for row in pane_rows.rows})
 
     def set_targets(self, name: str, targets: Mapping[str, Target]) -> None:
         """Store where the rows of a pane lead; the target of a row that has left is kept."""
@@ -192,10 +194,10 @@ class OverviewPanes:
     ) -> None:
         """Show the panes at the right; `counted`: with the counts of now in their titles."""
         panes = WALL_PANES if data.is_wall else WIDE_PANES
-        for name, shown in sides.items():
+        for name, pane_rows in sides.items():
             words = panes[name].frame(data)
             words = words if counted else words._replace(amount="")
-            self.show_rows(name, words, shown, focused=name == focused)
+            self.show_rows(name, words, pane_rows, focused=name == focused)
 
     def show_log(self, log: LogPaneValues, width: int, *, focused: bool) -> None:
         """The latest warnings; on a wall all lines, and a histogram of the last hour.
@@ -210,56 +212,56 @@ class OverviewPanes:
             axis = time_axis(log.now, HISTOGRAM_SECONDS, width - 4)
             foot = histogram_lines(log.last_hour, width - 4, HISTOGRAM_LINES)
         most = MAX_PANE_ROWS if focused else room - len(foot) - len(log.late or ())
-        shown = log_rows(log.recent, width, most, level)._replace(foot=foot)
+        pane_rows = log_rows(log.recent, width, most, level)._replace(foot=foot)
         if log.late is not None:
-            shown = past_values.with_unknown_places(
-                shown, log.late, past_values.NOTHING_LOGGED, width
+            pane_rows = past_values.with_unknown_places(
+                pane_rows, log.late, past_values.NOTHING_LOGGED, width
             )
-        self.show_rows(LOG, Frame(name, "7", bottom=axis), shown, focused=focused)
-        if shown.rows and not focused:
-            self.rows[LOG].select_key(shown.rows[-1].key)
+        self.show_rows(LOG, Frame(name, "7", bottom=axis), pane_rows, focused=focused)
+        if pane_rows.rows and not focused:
+            self.rows[LOG].select_key(pane_rows.rows[-1].key)
 
-    def show_other_ages(self, live: PlaceSession, read: PlaceReads | None, width: int) -> None:
+    def show_other_ages(self, session: PlaceSession, read: PlaceReads | None, width: int) -> None:
         """The second age table of a wall, without a cursor; empty while nothing is read."""
         if read is None:
-            self.show(OTHER_AGES, Frame(f"Ages: {live.name}"), [])
+            self.show(OTHER_AGES, Frame(f"Ages: {session.name}"), [])
             return
         names = max(0, self.frame.inside(self.frame.other_ages) - 3)
         lines = [*age_view.table_lines(read.ages, None, width, names), age_sentence(read, width)]
-        self.show(OTHER_AGES, Frame(age_title(live, read), right=ages_right(None)), lines)
+        self.show(OTHER_AGES, Frame(age_title(session, read), right=ages_right(None)), lines)
 
     def show_graphs(
         self, graph: GraphPane, places: Sequence[PlaceSession], time: GraphTime, width: int
     ) -> None:
         """The graph of one place at the right; on a wall, those of all places."""
         frame, right = self.frame, (("z", "key"), (" range", "muted"))
-        shown: Sequence[tuple[Lines, int]] = [(self.lines[GRAPH], frame.sides.get(GRAPH, 0))]
+        graphs: Sequence[tuple[Lines, int]] = [(self.lines[GRAPH], frame.sides.get(GRAPH, 0))]
         if frame.is_wall:
             width = frame.middle_width - present.BOX_FRAME_CELLS
-            shown = list(zip(self.graphs, frame.graphs, strict=False))
-        for (part, lines), live in zip(shown, places, strict=False):
-            drawn = (live.number, time.now, width, lines)
+            graphs = list(zip(self.graphs, frame.graphs, strict=False))
+        for (part, lines), session in zip(graphs, places, strict=False):
+            drawn = (session.number, time.now, width, lines)
             if time.is_frozen and self._drawn.get(part) == drawn:
                 continue  # samples that came after the freeze would change its end
             self._drawn[part] = drawn
-            past = None if time.past is None else time.past[live.number]
+            past = None if time.past is None else time.past[session.number]
             height, is_live = frame.inside(lines), not time.is_frozen
-            part.show(graph.lines(live, time.now, width, height, past, is_live=is_live))
+            part.show(graph.lines(session, time.now, width, height, past, is_live=is_live))
             axis = time_axis(time.now, graph.seconds, width - AXIS_CELLS)
-            title = f"{live.name}, last {graph.range}"
+            title = f"{session.name}, last {graph.range}"
             part.show_frame(Frame(title, right=right, bottom=axis))
 
 
-def age_title(live: PlaceSession, read: PlaceReads) -> str:
+def age_title(session: PlaceSession, read: PlaceReads) -> str:
     """The title of an age table: its place, state and rows."""
-    word = live.inspector.states.get(read.state, read.state)
-    return age_view.table_heading(read.ages, live.name, word, live.place.group_titles)
+    word = session.inspector.states.get(read.state, read.state)
+    return age_view.table_heading(read.ages, session.name, word, session.place.group_titles)
 
 
 def age_sentence(read: PlaceReads, width: int) -> Line:
     """Since when tasks wait, and whether they become fewer."""
-    says = f"   Backlog {safe_line(summarize_ages(read.ages))}" if read.ages.total.total else ""
-    return present.cut_line(((says, "muted"),), width)
+    sentence = f"   Backlog {safe_line(summarize_ages(read.ages))}" if read.ages.total.total else ""
+    return present.cut_line(((sentence, "muted"),), width)
 
 
 def ages_right(age: float | None) -> Line:

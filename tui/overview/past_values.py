@@ -30,7 +30,7 @@ NOTHING_RUN: Line = ((f"   {NO_RUNS}", "muted"),)
 class PastValues(NamedTuple):
     """Lines, kinds and operations of all places at a past time, in the order of the places."""
 
-    live: LiveValues
+    live_values: LiveValues
     """The values of the freeze, with the known ones of then."""
     late_logs: Mapping[str, float]
     """Seconds from then until the first known line, by name of a place without a known one."""
@@ -38,22 +38,24 @@ class PastValues(NamedTuple):
     """Seconds from then until the first known figures, in the same way."""
 
 
-def past_values(lives: Sequence[PlaceSession], frozen: FrozenTime, held: LiveValues) -> PastValues:
-    """The values at `frozen.at`; `held` are those of the freeze."""
-    memories = [frozen.memories.get(live.number, NO_EVENTS) for live in lives]
+def past_values(
+    sessions: Sequence[PlaceSession], frozen: FrozenTime, frozen_values: LiveValues
+) -> PastValues:
+    """The values at `frozen.at`; `frozen_values` are those of the freeze."""
+    memories = [frozen.memories.get(session.number, NO_EVENTS) for session in sessions]
     logs, kinds, late_logs, late_kinds = [], [], {}, {}
-    for live, log, memory in zip(lives, held.logs, memories, strict=True):
+    for session, log, memory in zip(sessions, frozen_values.logs, memories, strict=True):
         lines, since = _lines_until(log, memory, frozen.at)
         logs.append(lines)
         if since > frozen.at:
-            late_logs[live.name] = min(since, frozen.since) - frozen.at
+            late_logs[session.name] = min(since, frozen.since) - frozen.at
         since = memory.since + HISTORY_SECONDS
         is_known = since <= frozen.at
         kinds.append(memory.latency.figures(frozen.at, frozen.at) if is_known else ())
         if not is_known:
-            late_kinds[live.name] = min(since, frozen.since) - frozen.at
-    ran = latest_operations(lives, frozen.at)
-    known = held._replace(logs=tuple(logs), kinds=tuple(kinds), operations=ran)
+            late_kinds[session.name] = min(since, frozen.since) - frozen.at
+    ran = latest_operations(sessions, frozen.at)
+    known = frozen_values._replace(logs=tuple(logs), kinds=tuple(kinds), operations=ran)
     return PastValues(known, late_logs, late_kinds)
 
 
@@ -73,27 +75,27 @@ def _lines_until(
 
 def _until(lines: Sequence[tuple[float | None, LogLine]], at: float) -> Sequence[LogLine]:
     """The lines up to a time; one without a time belongs to the line before it."""
-    found, when = [], -inf
+    past_lines, when = [], -inf
     for time, line in lines:
         when = when if time is None else time
         if when <= at:
-            found.append(line)
-    return found
+            past_lines.append(line)
+    return past_lines
 
 
 def with_unknown_places(
-    shown: PaneRows, late: Mapping[str, float], nothing: Line, width: int
+    pane_rows: PaneRows, late: Mapping[str, float], nothing: Line, width: int
 ) -> PaneRows:
     """Add a line for each place of which nothing is known; without rows and without any, show
     `nothing`.
     """
-    several = len(late) > 1 or bool(shown.rows)
+    several = len(late) > 1 or bool(pane_rows.rows)
     unknown = [
         present.cut_line(
             unknown_then_line(LOG_TOO_SHORT, seconds, f"{safe_line(name)}: " * several), width
         )
         for name, seconds in late.items()
     ]
-    if shown.rows:
-        return shown._replace(foot=[*shown.foot, *unknown])
-    return shown._replace(head=unknown or [nothing])
+    if pane_rows.rows:
+        return pane_rows._replace(foot=[*pane_rows.foot, *unknown])
+    return pane_rows._replace(head=unknown or [nothing])

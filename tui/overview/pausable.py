@@ -42,55 +42,57 @@ class FrozenTime(NamedTuple):
     pressed: float = float("-inf")
     """Monotonic time of the last step."""
 
-    def stepped(self, way: int, pressed: float) -> FrozenTime | None:
+    def stepped(self, direction: int, pressed: float) -> FrozenTime | None:
         """One step back (-1) or forward (1); None at the end. A held key makes longer steps."""
-        held = pressed - self.pressed < KEY_REPEAT_SECONDS and self.run * way > 0
-        run = self.run + way if held else way
+        is_repeat = pressed - self.pressed < KEY_REPEAT_SECONDS and self.run * direction > 0
+        run = self.run + direction if is_repeat else direction
         after = self._replace(run=run, pressed=pressed)
         tapes = list(self.histories.values())
-        at = step_time(tapes, self.at, way * step_seconds(abs(run)))
+        at = step_time(tapes, self.at, direction * step_seconds(abs(run)))
         if at is None and abs(run) > 1:
             at = step_time(
-                tapes, self.at, way * step_seconds(1)
+                tapes, self.at, direction * step_seconds(1)
             )  # a shorter step reaches the very end
         if at is None or at > self.since:
-            return None if self.at == self.since or way < 0 else after._replace(at=self.since)
+            return None if self.at == self.since or direction < 0 else after._replace(at=self.since)
         return after._replace(at=at)
 
 
 class FreezableScreen(ListScreen):
     """While frozen, all values on screen are those of one point in time."""
 
-    def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
-        super().__init__(lives[0], around)
-        self._lives = lives
+    def __init__(self, sessions: Sequence[PlaceSession], context: ConsoleContext) -> None:
+        super().__init__(sessions[0], context)
+        self._sessions = sessions
         self._frozen: FrozenTime | None = None
         self._live_snapshots = snapshot.LiveSnapshots()
-        self._held: dict[int, PlaceSnapshot] = {}
+        self._freeze_snapshots: dict[int, PlaceSnapshot] = {}
         """The last live snapshot before the freeze, by number of the place."""
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def _before_freeze(self) -> None:
         """Called before freezing: leave parts that exist only live."""
 
-    def _snapshot_of(self, live: PlaceSession, cells: int) -> PlaceSnapshot:
+    def _snapshot_of(self, session: PlaceSession, cells: int) -> PlaceSnapshot:
         """A place now, as held since the freeze, or as recorded."""
         frozen = self._frozen
         if frozen is None:
-            return self._live_snapshots.of(live, self.context.clock(), cells)
-        tape = frozen.histories[live.number]
-        held = self._held.get(live.number)
-        if held is not None and not self._is_past:
-            return held._replace(recorded=tape.at(frozen.at))
-        memory = frozen.memories.get(live.number, NO_EVENTS)
-        return snapshot.recorded_snapshot(live.place, live.number, tape, frozen.at, cells, memory)
+            return self._live_snapshots.of(session, self.context.clock(), cells)
+        history = frozen.histories[session.number]
+        snapshot_of_freeze = self._freeze_snapshots.get(session.number)
+        if snapshot_of_freeze is not None and not self._is_past:
+            return snapshot_of_freeze._replace(recorded=history.at(frozen.at))
+        memory = frozen.memories.get(session.number, NO_EVENTS)
+        return snapshot.recorded_snapshot(
+            session.place, session.number, history, frozen.at, cells, memory
+        )
 
     def _report_recording(self) -> None:
         """Report once the result of a recording by another process."""
-        for live in self._lives:
-            words = live.recording.message if live.recording.role is Role.RECORDS else ""
-            if words and words not in self._told:
-                self._told.add(words)
+        for session in self._sessions:
+            words = session.recording.message if session.recording.role is Role.RECORDS else ""
+            if words and words not in self._reported:
+                self._reported.add(words)
                 self.say(words)
 
     @property
@@ -124,7 +126,7 @@ class FreezableScreen(ListScreen):
         self._before_freeze()
         tapes = {
             n.number: RecordedHistory((), n.place.name, n.sample()._replace(by=""))
-            for n in self._lives
+            for n in self._sessions
         }
         now = self.context.clock()
         self._frozen = FrozenTime(now, now, tapes)
@@ -139,24 +141,26 @@ class FreezableScreen(ListScreen):
     @work(exclusive=True, group="recorded")
     async def _load_recordings(self, frozen: FrozenTime) -> None:
         """Load the recorded day into memory, so that stepping needs no disk access."""
-        since, tapes, said = frozen.since, dict(frozen.histories), []
+        since, tapes, messages = frozen.since, dict(frozen.histories), []
         memories: dict[int, EventMemory] = {}
-        for live in self._lives:
-            if live.recording.role is Role.IDLE and live.recording.message:
-                said.append(live.recording.message)
-            last = tapes[live.number].at(since)
+        for session in self._sessions:
+            if session.recording.role is Role.IDLE and session.recording.message:
+                messages.append(session.recording.message)
+            last = tapes[session.number].at(since)
             try:
-                memories[live.number] = await asyncio.to_thread(live.recent_events.copy)
+                memories[session.number] = await asyncio.to_thread(session.recent_events.copy)
                 known = last if isinstance(last, RecordedSample) else None
-                tapes[live.number] = await live.recorded_history(since - DAY_SECONDS, since, known)
+                tapes[session.number] = await session.recorded_history(
+                    since - DAY_SECONDS, since, known
+                )
             except UnreadableRecording as error:
-                said.append(str(error))
+                messages.append(str(error))
             except Unavailable:
                 return
         if self._frozen is not None and self._frozen.since == since:
             self._frozen = self._frozen._replace(histories=tapes, is_loaded=True, memories=memories)
-            if said:
-                self.say(said[0])
+            if messages:
+                self.say(messages[0])
             self.paint()
 
     def action_earlier(self) -> None:
@@ -167,16 +171,16 @@ class FreezableScreen(ListScreen):
         """Step forward in recorded time."""
         self._step_time(1)
 
-    def _step_time(self, way: int) -> None:
+    def _step_time(self, direction: int) -> None:
         frozen = self._frozen
         if frozen is None:
             self.say("not frozen: p freezes, then , and . step")
         elif not frozen.is_loaded:
             self.say("still reading the recording")
-        elif (there := frozen.stepped(way, asyncio.get_running_loop().time())) is None:
-            end = "end of the recording: p goes live" if way > 0 else "start of the recording"
+        elif (moved := frozen.stepped(direction, asyncio.get_running_loop().time())) is None:
+            end = "end of the recording: p goes live" if direction > 0 else "start of the recording"
             self.say(end)
         else:
-            self._frozen = there
+            self._frozen = moved
             self._clear_message()
             self.paint()

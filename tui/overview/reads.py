@@ -79,16 +79,16 @@ class OverviewReads:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._found: dict[int, PlaceReads] = {}
+        self._place_reads: dict[int, PlaceReads] = {}
         self._schedules: dict[int, _Schedule] = {}
         self._chosen: set[int] = set()
         """Places whose age-table rows the operator chose."""
-        self.wanted = asyncio.Event()
+        self.read_due = asyncio.Event()
         """Set if a read may be due."""
 
-    def of(self, live: PlaceSession) -> PlaceReads | None:
+    def of(self, session: PlaceSession) -> PlaceReads | None:
         """What was read of a place; None before the first read, and if it cannot be read."""
-        return self._found.get(live.number)
+        return self._place_reads.get(session.number)
 
     def request(self, number: int | None = None) -> None:
         """Read a place again soon; without a number each place."""
@@ -96,28 +96,28 @@ class OverviewReads:
             self._schedules.clear()
         else:
             self._schedules.pop(number, None)
-        self.wanted.set()
+        self.read_due.set()
 
     async def wait(self) -> None:
         """Wait until a read may be due, at most a second."""
-        self.wanted.clear()
+        self.read_due.clear()
         try:
-            await asyncio.wait_for(self.wanted.wait(), 1.0)
+            await asyncio.wait_for(self.read_due.wait(), 1.0)
         except TimeoutError:
             return
 
-    def is_due(self, live: PlaceSession) -> bool:
+    def is_due(self, session: PlaceSession) -> bool:
         """True if a place is to be read now."""
-        latest = live.inspector.latest
+        latest = session.inspector.latest
         if not latest.is_complete:
             return False
-        schedule = self._schedules.get(live.number, _Schedule(-1, 0.0, 0.0))
+        schedule = self._schedules.get(session.number, _Schedule(-1, 0.0, 0.0))
         now = asyncio.get_running_loop().time()
         has_changed = latest.generation != schedule.generation
         return now >= schedule.in_any_case or (has_changed and now >= schedule.earliest)
 
     async def read(
-        self, live: PlaceSession, graph: GraphPane | None, is_wanted: Callable[[], bool]
+        self, session: PlaceSession, graph: GraphPane | None, is_wanted: Callable[[], bool]
     ) -> None:
         """Read a place; its graph only with `graph`, its clusters with it or for an alert. All
         parts change together, or none if it is not wanted any more.
@@ -125,62 +125,62 @@ class OverviewReads:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            found = await self._read(live, graph)
+            place_reads = await self._read(session, graph)
         except Unavailable:
-            self._found.pop(live.number, None)  # its line says why
+            self._place_reads.pop(session.number, None)  # its line says why
         else:
             if is_wanted():
-                self._found[live.number] = found
+                self._place_reads[session.number] = place_reads
         ended = loop.time()
         earliest = ended + max(CHANGED_READ_SECONDS, READ_COST_FACTOR * (ended - began))
-        generation = live.inspector.latest.generation
-        self._schedules[live.number] = _Schedule(
+        generation = session.inspector.latest.generation
+        self._schedules[session.number] = _Schedule(
             generation, earliest, ended + UNCHANGED_READ_SECONDS
         )
 
-    async def _read(self, live: PlaceSession, graph: GraphPane | None) -> PlaceReads:
-        generation, when = live.inspector.latest.generation, self._clock()
-        before, is_chosen = self.of(live), live.number in self._chosen
+    async def _read(self, session: PlaceSession, graph: GraphPane | None) -> PlaceReads:
+        generation, when = session.inspector.latest.generation, self._clock()
+        before, is_chosen = self.of(session), session.number in self._chosen
         is_kept = before is not None and (
             is_chosen
             or (
-                live.inspector.latest.counts.get(before.state, 0)
+                session.inspector.latest.counts.get(before.state, 0)
                 and any(row.name for row in before.ages.rows)
             )
         )
         if before is not None and is_kept:
             state = before.state
-            ages = await index_queries.query_ages(live, state, before.ages.by)
+            ages = await index_queries.query_ages(session, state, before.ages.by)
         else:
-            state, ages = await index_queries.first_useful_ages(live)
+            state, ages = await index_queries.first_useful_ages(session)
         clusters = () if before is None else before.clusters
-        dead = live.inspector.latest.counts.get(State.DEAD, 0)
-        is_alarming = dead > live.place.alerts.dlq or has_dead_alert(live.alerts)
+        dead = session.inspector.latest.counts.get(State.DEAD, 0)
+        is_alarming = dead > session.place.alerts.dlq or has_dead_alert(session.alerts)
         if graph is not None or is_alarming:  # the alert says how many
-            clusters = await check_clusters(live, Query(State.DEAD))
+            clusters = await check_clusters(session, Query(State.DEAD))
         if graph is not None:
-            await graph.read(live, self._clock())
-        events = await asyncio.to_thread(count_events, live.events(), when)
+            await graph.read(session, self._clock())
+        events = await asyncio.to_thread(count_events, session.events(), when)
         return PlaceReads(state, ages, generation, when, clusters, events)
 
-    async def next_rows(self, live: PlaceSession) -> bool:
+    async def next_rows(self, session: PlaceSession) -> bool:
         """Read the age table by the next field or state that has data; False if none has.
 
         Raises:
             Unavailable: the place was closed.
         """
-        if (before := self.of(live)) is None:
+        if (before := self.of(session)) is None:
             return False
-        groupings = index_queries.age_groupings(live)
-        ways = [(state, by) for state in index_queries.AGE_TABLE_STATES for by in groupings]
-        at = ways.index((before.state, before.ages.by))
-        for state, by in (*ways[at + 1 :], *ways[:at]):
-            generation, when = live.inspector.latest.generation, self._clock()
-            ages = await index_queries.query_ages(live, state, by)
+        groupings = index_queries.age_groupings(session)
+        choices = [(state, by) for state in index_queries.AGE_TABLE_STATES for by in groupings]
+        at = choices.index((before.state, before.ages.by))
+        for state, by in (*choices[at + 1 :], *choices[:at]):
+            generation, when = session.inspector.latest.generation, self._clock()
+            ages = await index_queries.query_ages(session, state, by)
             if any(row.name for row in ages.rows):
-                self._found[live.number] = before._replace(
+                self._place_reads[session.number] = before._replace(
                     state=state, ages=ages, generation=generation, when=when
                 )
-                self._chosen.add(live.number)
+                self._chosen.add(session.number)
                 return True
         return False

@@ -63,8 +63,8 @@ class SteadyOverview(OverviewActions):
 
     _top: TopLine
 
-    def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
-        super().__init__(lives, around)
+    def __init__(self, sessions: Sequence[PlaceSession], context: ConsoleContext) -> None:
+        super().__init__(sessions, context)
         self._painted_values: object = None
         self._paint_due = 0.0
         """When the panes are painted even if nothing has changed, by the event loop's clock."""
@@ -84,27 +84,35 @@ class SteadyOverview(OverviewActions):
     def _steady_values(self) -> object:
         """All that the panes are painted from, with those ages that may change each second as they
         are shown; None if other ages are shown, or a past time."""
-        lives, now, table = self._lives, self._shown_at, self._table
-        if self._frozen is not None or self._frame.is_wall or any(map(has_workers, lives)):
+        sessions, now, table = self._sessions, self._shown_at, self._table
+        if self._frozen is not None or self._frame.is_wall or any(map(has_workers, sessions)):
             return None
-        if table is not None and table.generation != self._here.inspector.latest.generation:
+        if (
+            table is not None
+            and table.generation != self._selected_place.inspector.latest.generation
+        ):
             return None  # the table of ages shows its own age
-        moments = [self._snapshot_of(live, 2 * view.SPARKLINE_CELLS) for live in lives]
+        moments = [self._snapshot_of(session, 2 * view.SPARKLINE_CELLS) for session in sessions]
         return (
-            *(self._pane, self._here, moments, [self._reads.of(live) for live in lives]),
-            [(n.inspector.latest, n.readings.log, n.history.operations) for n in lives],
+            *(
+                self._pane,
+                self._selected_place,
+                moments,
+                [self._reads.of(session) for session in sessions],
+            ),
+            [(n.inspector.latest, n.readings.log, n.history.operations) for n in sessions],
             [view.oldest_cell(moment.queue, now) for moment in moments],
             [alert_view.alert_text(alert, now) for moment in moments for alert in moment.alerts],
         )
 
     def _paint_ends(self) -> None:
         """Paint the lines above and below the panes."""
-        around = self.context
+        context = self.context
         if (frozen := self._frozen) is not None:
             chip: Line = ((f" FROZEN {present.format_clock(frozen.at)} ", "chip-accent"),)
-            totals = snapshot.totals(self._seen)
-            around = around._replace(totals=lambda: totals, operations=lambda: chip)
-        self._top.update_line(around, self.trail())
+            totals = snapshot.totals(self._snapshots)
+            context = context._replace(totals=lambda: totals, operations=lambda: chip)
+        self._top.update_line(context, self.trail())
         self._show_message_line()
         self.show_hints()
 
@@ -115,8 +123,8 @@ class OverviewScreen(SteadyOverview):
     KIND = keys.OVERVIEW
     BINDINGS = key_bindings(keys.OVERVIEW)
 
-    def __init__(self, lives: Sequence[PlaceSession], around: ConsoleContext) -> None:
-        super().__init__(lives, around)
+    def __init__(self, sessions: Sequence[PlaceSession], context: ConsoleContext) -> None:
+        super().__init__(sessions, context)
         self._live_values = LiveValues()
         self._drawn_rows: dict[int, view.DrawnRow] = {}
         self._drawn_alerts: tuple[object, list[Choice], Mapping[str, Target]] = (None, [], {})
@@ -135,18 +143,18 @@ class OverviewScreen(SteadyOverview):
         self._activate(QUEUES)
         self._chosen_pane = False
         self.run_worker(self._read_in_turn(), name="ages")
-        for live in self._lives:
-            self.run_worker(self._follow_first_scan(live), name=f"first look {live.number}")
+        for session in self._sessions:
+            self.run_worker(self._follow_first_scan(session), name=f"first look {session.number}")
 
-    async def _follow_first_scan(self, live: PlaceSession) -> None:
+    async def _follow_first_scan(self, session: PlaceSession) -> None:
         """Repaint during the first scan of a place."""
-        change = live.inspector.latest
+        change = session.inspector.latest
         while not change.is_complete:
             try:
-                change = await live.inspector.wait_for_change(change.generation)
+                change = await session.inspector.wait_for_change(change.generation)
             except Unavailable:
                 return  # closed: the console is being left
-            self._reads.wanted.set()
+            self._reads.read_due.set()
             self.paint()
 
     async def _read_in_turn(self) -> None:
@@ -154,14 +162,14 @@ class OverviewScreen(SteadyOverview):
         clusters, and on a wall all places, when a read is due.
         """
         while True:
-            here, is_wall = self._here, self._frame.is_wall
-            others = [n for n in self._lives if is_wall or alert_view.has_dead_alert(n.alerts)]
-            for live in (here, *others):
+            selected, is_wall = self._selected_place, self._frame.is_wall
+            others = [n for n in self._sessions if is_wall or alert_view.has_dead_alert(n.alerts)]
+            for session in (selected, *others):
                 is_shown = self.is_current and self._frame.ages and self._frozen is None
-                if is_shown and self._reads.is_due(live):
-                    is_shown_wide = self._frame.is_wide and (is_wall or live is here)
+                if is_shown and self._reads.is_due(session):
+                    is_shown_wide = self._frame.is_wide and (is_wall or session is selected)
                     graph = self._graph_pane if is_shown_wide else None
-                    await self._reads.read(live, graph, lambda: self._frozen is None)
+                    await self._reads.read(session, graph, lambda: self._frozen is None)
                     self._tick()
             await self._reads.wait()
 
@@ -175,9 +183,9 @@ class OverviewScreen(SteadyOverview):
         """Divide the screen into its parts and paint them."""
         if not self._composed or not self.is_paintable or not self.size.width:
             return
-        before = self._here
+        before = self._selected_place
         self.lay_out(self.size.width)
-        if self._here is not before:
+        if self._selected_place is not before:
             self._place_changed_at = self.context.clock()
         self._paint_ends()
 
@@ -197,56 +205,69 @@ class OverviewScreen(SteadyOverview):
     def lay_out(self, width: int) -> None:
         """Paint all panes."""
         now, cells, frozen = self._shown_at, 2 * view.SPARKLINE_CELLS, self._frozen
-        self._seen = tuple(self._snapshot_of(live, cells) for live in self._lives)
+        self._snapshots = tuple(self._snapshot_of(session, cells) for session in self._sessions)
         if self._frozen is None:
-            self._live_values = live_values(self._lives, self._seen, now)
-        self._alerts = alert_view.sort_alerts([alert for m in self._seen for alert in m.alerts])
+            self._live_values = live_values(self._sessions, self._snapshots, now)
+        self._alerts = alert_view.sort_alerts(
+            [alert for m in self._snapshots for alert in m.alerts]
+        )
         frame = divide_screen(*self.size, PaneNeeds())
-        left = inner_width(frame)
-        boxed = frame.left_width - left
+        left_width = inner_width(frame)
+        boxed = frame.left_width - left_width
         clusters = {
-            live.number: read.clusters
-            for live in self._lives
-            if (read := self._reads.of(live)) is not None
+            session.number: read.clusters
+            for session in self._sessions
+            if (read := self._reads.of(session)) is not None
         }
         past = None
         if frozen is not None and self._is_past:
-            past = past_values(self._lives, frozen, self._live_values)
-        shown_values = self._live_values if past is None else past.live
+            past = past_values(self._sessions, frozen, self._live_values)
+        shown_values = self._live_values if past is None else past.live_values
         data = OverviewData(
-            *(self._lives, self._here, self._seen, shown_values, clusters, now, frame.is_wall)
+            *(
+                self._sessions,
+                self._selected_place,
+                self._snapshots,
+                shown_values,
+                clusters,
+                now,
+                frame.is_wall,
+            )
         )
         sides = side_panes.side_rows(
             data, width - frame.left_width - frame.middle_width - boxed, self._later
         )
-        kinds_frame, kinds = side_panes.kind_pane(data, left)
+        kinds_frame, kinds = side_panes.kind_pane(data, left_width)
         if past is not None:
-            shown = {live.name for live in (self._lives if frame.is_wall else [self._here])}
-            late = {name: later for name, later in past.late_kinds.items() if name in shown}
-            kinds = with_unknown_places(kinds, late, NOTHING_RUN, left)
-        here = self._seen[self._here.number - 1]
-        outlook = snapshot.outlook_lines(here, left, brief=not frame.is_wide)
+            shown_names = {
+                session.name
+                for session in (self._sessions if frame.is_wall else [self._selected_place])
+            }
+            late = {name: later for name, later in past.late_kinds.items() if name in shown_names}
+            kinds = with_unknown_places(kinds, late, NOTHING_RUN, left_width)
+        selected = self._snapshots[self._selected_place.number - 1]
+        outlook = snapshot.outlook_lines(selected, left_width, brief=not frame.is_wide)
         outlook = [] if frame.is_wall else outlook  # it has a pane for all places
-        other = other_place(self._lives, self._reads, data) if frame.is_wall else None
+        other = other_place(self._sessions, self._reads, data) if frame.is_wall else None
         needs = PaneNeeds(
-            *(view.count_rows(moment.queue for moment in self._seen), len(self._alerts)),
+            *(view.count_rows(moment.queue for moment in self._snapshots), len(self._alerts)),
             *(age_rows(self._table), len(outlook)),
             kinds.height - 1,  # below the titles
             0 if other is None else age_rows(self._reads.of(other)),
             self._pane_set.lines_needed(sides, is_wall=frame.is_wall),
-            len(graph_places(self._lives, self._here)),
+            len(graph_places(self._sessions, self._selected_place)),
             "" if frame.is_wall else GRAPH,
         )
         self._divide(needs)
         frame = self._frame
         self._show_alerts(width - boxed)
-        queues = [moment.queue for moment in self._seen]
-        head, rows = view.place_table(queues, now, left, self._drawn_rows)
+        queues = [moment.queue for moment in self._snapshots]
+        head, rows = view.place_table(queues, now, left_width, self._drawn_rows)
         choices, targets = list[Choice](), dict[str, Target]()
         for at, (queue, line) in enumerate(zip(queues, rows, strict=True)):
             choices.append(Choice(str(queue.number), line))
             targets[choices[-1].key] = Target(keys.LIST, place=queue.number)
-            for name, part in view.part_lines(queues, at, now, left):
+            for name, part in view.part_lines(queues, at, now, left_width):
                 choices.append(Choice(f"{queue.number}/{name}", part))
                 only = format_term("kind", "=", name)
                 targets[choices[-1].key] = Target(keys.LIST, place=queue.number, filter=only)
@@ -255,25 +276,33 @@ class OverviewScreen(SteadyOverview):
         self._queue_list.show_frame(
             Frame("Queues", amount=f"{len(queues)}"), focused=self._pane == QUEUES
         )
-        self._show_ages(left)
+        self._show_ages(left_width)
         if other is not None:
             read = None if self._is_past else self._reads.of(other)
-            self._pane_set.show_other_ages(other, read, left)
+            self._pane_set.show_other_ages(other, read, left_width)
         self._pane_set.show(OUTLOOK, Frame("Outlook"), outlook)
         room, amount = frame.inside(frame.kinds) - 1, kinds_frame.amount  # below the titles
         if amount and room < int(amount):
             kinds_frame = kinds_frame._replace(amount=f"{room} of {amount}")
         self._pane_set.show_rows(KINDS, kinds_frame, kinds, focused=self._pane == KINDS)
-        called = [live.name for live in self._lives]
-        logs = list(zip(called, shown_values.logs, strict=True))
-        events = [read.events for live in self._lives if (read := self._reads.of(live)) is not None]
+        place_names = [session.name for session in self._sessions]
+        logs = list(zip(place_names, shown_values.logs, strict=True))
+        events = [
+            read.events
+            for session in self._sessions
+            if (read := self._reads.of(session)) is not None
+        ]
         log_width = frame.left_width + frame.middle_width - boxed
         events = events if past is None else []  # counted up to now
         log = LogPaneValues(logs, events, now, None if past is None else past.late_logs)
         self._pane_set.show_log(log, log_width, focused=self._pane == LOG)
         self._pane_set.show_sides(data, sides, self._pane, counted=not self._is_past)
         if frame.is_wide:
-            places = graph_places(self._lives, self._here) if frame.is_wall else [self._here]
+            places = (
+                graph_places(self._sessions, self._selected_place)
+                if frame.is_wall
+                else [self._selected_place]
+            )
             # The present course, up to the time of the freeze, is also that of a frozen screen.
             tapes = None if frozen is None or past is None else frozen.histories
             time = GraphTime(now, frozen is not None, tapes)
@@ -291,22 +320,26 @@ class OverviewScreen(SteadyOverview):
                 self._activate(ALERTS)  # until the operator chooses a pane
         elif not self._alerts and self._pane == ALERTS:
             self._activate(QUEUES)
-        called = {live.place.name: live.name for live in self._lives}
-        startable = {live.place.name for live in self._lives if self.can_start_worker(live)}
-        made_from = self._alerts, called, width, startable
+        place_names = {session.place.name: session.name for session in self._sessions}
+        startable = {
+            session.place.name for session in self._sessions if self.can_start_worker(session)
+        }
+        made_from = self._alerts, place_names, width, startable
         if self._drawn_alerts[0] != made_from:
-            lines = alert_view.alert_lines(self._alerts, called, width, startable=startable)
+            lines = alert_view.alert_lines(self._alerts, place_names, width, startable=startable)
             named = [alert_view.alert_key(alert) for alert in self._alerts]
             choices = [Choice(key, line) for key, line in zip(named, lines, strict=True)]
-            numbers = {live.place.name: live.number for live in self._lives}
+            numbers = {session.place.name: session.number for session in self._sessions}
             leads = [
                 alert_view.alert_target(a.target, numbers[a.target.place]) for a in self._alerts
             ]
             self._drawn_alerts = made_from, choices, dict(zip(named, leads, strict=True))
         _, choices, targets = self._drawn_alerts
-        known = all(n.has_readings and n.inspector.latest.is_complete for n in self._lives)
+        known = all(n.has_readings and n.inspector.latest.is_complete for n in self._sessions)
         none = alert_view.no_alerts_line(known)
-        if self._frozen is not None and not all(moment.queue.complete for moment in self._seen):
+        if self._frozen is not None and not all(
+            moment.queue.complete for moment in self._snapshots
+        ):
             none = ((" not recorded", "muted"),)
         self._alert_list.show_rows(choices, [] if choices else [none])
         self._pane_set.set_targets(ALERTS, targets)
@@ -316,52 +349,56 @@ class OverviewScreen(SteadyOverview):
         count = f"{room} of {amount}" if room < amount else f"{amount or ''}"
         self._alert_list.show_frame(Frame("Alerts", amount=count), focused=self._pane == ALERTS)
         if self._frozen is not None:
-            frozen, here = self._frozen, self._seen[self._here.number - 1]
+            frozen, selected = self._frozen, self._snapshots[self._selected_place.number - 1]
             now = self.context.clock()
-            self._alert_list.set_frame(snapshot.freeze_notice(frozen.at, now, here, width - 4))
+            self._alert_list.set_frame(snapshot.freeze_notice(frozen.at, now, selected, width - 4))
 
     def _show_ages(self, width: int) -> None:
-        live, read, part = self._here, self._table, self._age_table
+        session, read, part = self._selected_place, self._table, self._age_table
         focused = self._pane == AGES
         if self._is_past or (self._frozen is not None and read is None):
-            part.show_frame(Frame(f"Ages: {live.name}"), focused=focused)
+            part.show_frame(Frame(f"Ages: {session.name}"), focused=focused)
             part.show_ages(None, side_panes.unknown_then_line(side_panes.ONLY_COUNTS, self._later))
             return
-        unavailable = self._seen[live.number - 1].queue.unavailable
+        unavailable = self._snapshots[session.number - 1].queue.unavailable
         if read is None or unavailable:
-            part.show_frame(Frame(f"Ages: {live.name}"), focused=focused)
+            part.show_frame(Frame(f"Ages: {session.name}"), focused=focused)
             why = "cannot be read" if unavailable else "counting ..."
             part.show_ages(None, ((f"   {why}", "muted"),))
             return
         age = self.context.clock() - read.when
-        is_old = self._frozen is None and read.generation != live.inspector.latest.generation
+        is_old = self._frozen is None and read.generation != session.inspector.latest.generation
         right = ages_right(age if is_old and age >= SHOW_AGE_SECONDS else None)
-        part.show_frame(Frame(age_title(live, read), right=right), focused=focused)
+        part.show_frame(Frame(age_title(session, read), right=right), focused=focused)
         part.show_ages(read.ages, age_sentence(read, width))
 
     def default_message(self) -> Line:
         """The next step for the item under the cursor, and what a key acts on."""
-        live = self._frozen is None
+        is_live = self._frozen is None
         if self._pane_set.has_left(self._pane):
             return ((f" {ROW_HAS_LEFT}", "warn"),)
-        if live and self._pane == ALERTS and (alert := self._alert) is not None:
-            can_start = self.can_start_worker(self._here)
+        if is_live and self._pane == ALERTS and (alert := self._alert) is not None:
+            can_start = self.can_start_worker(self._selected_place)
             key, _, does = alert_view.next_step(alert, can_start=can_start)
-            return present.next_line(key, does, self._here.name, self.size.width)
+            return present.next_line(key, does, self._selected_place.name, self.size.width)
         if self._pane not in (ALERTS, QUEUES, AGES) and (target := self._target) is not None:
             does = side_panes.TARGET_STEPS[target.pane]
-            return present.next_line("Enter", does, self._here.name, self.size.width)
+            return present.next_line("Enter", does, self._selected_place.name, self.size.width)
         if self._pane == AGES:
             table, count = self._age_table, self._age_table.count
             words = (
                 "" if count is None else f"{table.cell_text}: {present.format_count(count, 'task')}"
             )
             return ((f" {safe_line(words)}", ""),)
-        shown = (each for each in self._seen if each.queue.number == self._here.number)
-        moment = next(shown, None) or self._snapshot_of(self._here, view.SPARKLINE_CELLS)
-        can_start = self.can_start_worker(self._here)
-        about = (moment, self._here, self.context.clock(), self.size.width)
-        return place_message(*about, is_live=live, can_start=can_start)
+        matching = (
+            each for each in self._snapshots if each.queue.number == self._selected_place.number
+        )
+        moment = next(matching, None) or self._snapshot_of(
+            self._selected_place, view.SPARKLINE_CELLS
+        )
+        can_start = self.can_start_worker(self._selected_place)
+        facts = (moment, self._selected_place, self.context.clock(), self.size.width)
+        return place_message(*facts, is_live=is_live, can_start=can_start)
 
     def show_hints(self, grey: Collection[str] = ()) -> None:
         """Show the available keys."""
@@ -375,18 +412,22 @@ class OverviewScreen(SteadyOverview):
     def without(self) -> Collection[str]:
         """Actions that are hidden now."""
         without = {"arm", "unlock", "worker"} if self.context.arming.read_only else set()
-        without |= {"unlock"} if all(live.place.has_leases for live in self._lives) else set()
+        without |= (
+            {"unlock"} if all(session.place.has_leases for session in self._sessions) else set()
+        )
         return (
             without
-            if any(live.has_queue_figures for live in self._lives)
+            if any(session.has_queue_figures for session in self._sessions)
             else {*without, "controls"}
         )
 
 
-def has_workers(live: PlaceSession) -> bool:
+def has_workers(session: PlaceSession) -> bool:
     """True if a worker or a task of a place is shown with a running time."""
-    lock = live.readings.lock
-    return bool(live.active or lease_workers(live)) or (lock is not None and lock.pid is not None)
+    lock = session.readings.lock
+    return bool(session.active or lease_workers(session)) or (
+        lock is not None and lock.pid is not None
+    )
 
 
 def age_rows(read: PlaceReads | None) -> int:
@@ -397,26 +438,32 @@ def age_rows(read: PlaceReads | None) -> int:
 
 
 def other_place(
-    lives: Sequence[PlaceSession], reads: OverviewReads, data: OverviewData
+    sessions: Sequence[PlaceSession], reads: OverviewReads, data: OverviewData
 ) -> PlaceSession | None:
     """The place of a wall's second age table: another one with a table, with alerts first."""
-    others = [live for live in lives if live is not data.here and age_rows(reads.of(live))]
-    return min(others, key=lambda live: not data.moments[live.number - 1].alerts, default=None)
+    others = [
+        session
+        for session in sessions
+        if session is not data.selected and age_rows(reads.of(session))
+    ]
+    return min(
+        others, key=lambda session: not data.moments[session.number - 1].alerts, default=None
+    )
 
 
-def graph_places(lives: Sequence[PlaceSession], here: PlaceSession) -> list[PlaceSession]:
+def graph_places(sessions: Sequence[PlaceSession], selected: PlaceSession) -> list[PlaceSession]:
     """The places with a graph on a wall: the readable ones; that under the cursor first if they
     are too many.
     """
-    places = [live for live in lives if not live.inspector.latest.unavailable]
+    places = [session for session in sessions if not session.inspector.latest.unavailable]
     if len(places) > MAX_GRAPHS:
-        places.sort(key=lambda live: live is not here)
-    return places or [here]
+        places.sort(key=lambda session: session is not selected)
+    return places or [selected]
 
 
 def place_message(
     moment: PlaceSnapshot,
-    live: PlaceSession,
+    session: PlaceSession,
     now: float,
     width: int,
     *,
@@ -424,15 +471,15 @@ def place_message(
     can_start: bool,
 ) -> Line:
     """The next step for a place: the first scan, the key of its worst alert, or Enter."""
-    latest, states = live.inspector.latest, live.inspector.states
-    far = first_scan_line(latest, states, now - live.opened_at, width)
+    latest, states = session.inspector.latest, session.inspector.states
+    far = first_scan_line(latest, states, now - session.opened_at, width)
     if far and is_live:
         return far
     if moment.alerts and is_live:
         worst = alert_view.sort_alerts(moment.alerts)[0]
         key, _, does = alert_view.next_step(worst, can_start=can_start)
         if key != "Enter":  # here, Enter opens the queue
-            return present.next_line(key, does, live.name, width)
+            return present.next_line(key, does, session.name, width)
     queue, lock = moment.queue, moment.lock
     words = safe_line(view.describe_place(queue))
     notes = [words]
@@ -441,7 +488,7 @@ def place_message(
     elif not queue.unavailable and lock is not None:
         words += f"; lock {'' if is_live else 'was '}{lock.verdict}"
         notes = [f"{words}: {safe_line(lock.reason)}", words]
-    room = width - present.cells_of(f" next  Enter  acts on {live.name} ")
+    room = width - present.cells_of(f" next  Enter  acts on {session.name} ")
     texts = [*(f"opens the queue ({note})" for note in notes), "opens the queue"]
     does = next((text for text in texts if present.cells_of(text) <= room), texts[-1])
-    return present.next_line("Enter", does, live.name, width)
+    return present.next_line("Enter", does, session.name, width)

@@ -65,27 +65,30 @@ class LiveValues(NamedTuple):
 
 
 def live_values(
-    lives: Sequence[PlaceSession], moments: Sequence[PlaceSnapshot], now: float
+    sessions: Sequence[PlaceSession], moments: Sequence[PlaceSnapshot], now: float
 ) -> LiveValues:
     """The present values of all places, some of which are in their snapshots."""
     return LiveValues(
-        tuple(live.readings.log for live in lives),
-        all_worker_rows(lives, now),
+        tuple(session.readings.log for session in sessions),
+        all_worker_rows(sessions, now),
         tuple(moment.kinds for moment in moments),
-        latest_operations(lives),
+        latest_operations(sessions),
     )
 
 
 def latest_operations(
-    lives: Sequence[PlaceSession], at: float = inf
+    sessions: Sequence[PlaceSession], at: float = inf
 ) -> tuple[tuple[str, Operation], ...]:
     """The latest operations of all places with their place, as the journal shows them at a time:
     one that had not ended was running.
     """
     ran = [
-        (live.name, one if (one.ended or 0.0) <= at else one._replace(ended=None, is_running=True))
-        for live in lives
-        for one in live.history.operations
+        (
+            session.name,
+            one if (one.ended or 0.0) <= at else one._replace(ended=None, is_running=True),
+        )
+        for session in sessions
+        for one in session.history.operations
         if one.started <= at
     ]
     return tuple(sorted(ran, key=lambda one: -one[1].started)[:MAX_OPERATIONS])
@@ -94,11 +97,11 @@ def latest_operations(
 class OverviewData(NamedTuple):
     """Everything that the panes show."""
 
-    lives: Sequence[PlaceSession]
-    here: PlaceSession
+    sessions: Sequence[PlaceSession]
+    selected: PlaceSession
     """The place under the cursor."""
     moments: Sequence[PlaceSnapshot]
-    live: LiveValues
+    live_values: LiveValues
     clusters: Mapping[int, Sequence[CheckedCluster]]
     """Error clusters by number of the place."""
     now: float
@@ -107,7 +110,7 @@ class OverviewData(NamedTuple):
     @property
     def moment(self) -> PlaceSnapshot:
         """The place under the cursor."""
-        return self.moments[self.here.number - 1]
+        return self.moments[self.selected.number - 1]
 
 
 class PaneRow(NamedTuple):
@@ -157,9 +160,11 @@ class SidePane(NamedTuple):
 
 def _shown_clusters(data: OverviewData) -> list[tuple[PlaceSession, CheckedCluster]]:
     """The clusters of the place under the cursor; on a wall of all places, the largest first."""
-    lives = data.lives if data.is_wall else [data.here]
-    found = [(live, one) for live in lives for one in data.clusters.get(live.number, ())]
-    return sorted(found, key=lambda one: -one[1].cluster.count)
+    sessions = data.sessions if data.is_wall else [data.selected]
+    clusters = [
+        (session, one) for session in sessions for one in data.clusters.get(session.number, ())
+    ]
+    return sorted(clusters, key=lambda one: -one[1].cluster.count)
 
 
 def _clusters_frame(data: OverviewData) -> Frame:
@@ -170,53 +175,59 @@ def _clusters_frame(data: OverviewData) -> Frame:
 def _cluster_pane(data: OverviewData, width: int) -> PaneRows:
     """Error clusters of dead tasks, the share of each, and whether they still happen."""
     rows: list[PaneRow] = []
-    shown = _shown_clusters(data)[:MAX_PANE_ROWS]
-    most = max((one.cluster.count for _, one in shown), default=1)
-    still = max((present.cells_of(one.now.text) for _, one in shown), default=0)
-    several = data.is_wall and len(data.lives) > 1
-    place = max((present.cells_of(live.name) for live, _ in shown), default=0) + several
+    clusters = _shown_clusters(data)[:MAX_PANE_ROWS]
+    most = max((one.cluster.count for _, one in clusters), default=1)
+    still = max((present.cells_of(one.now.text) for _, one in clusters), default=0)
+    several = data.is_wall and len(data.sessions) > 1
+    place = max((present.cells_of(session.name) for session, _ in clusters), default=0) + several
     room = max(8, width - 19 - still - place * several)
-    for live, (cluster, now) in shown:
+    for session, (cluster, now) in clusters:
         error = present.fit_text(safe_line(cluster.pattern), room)
         runs: Line = (
             (f"  {cluster.mark:<7}", "accent"),
             (f"{format_count(cluster.count, 4):>4} ", ""),
             (bar(cluster.count / most, 3), "muted"),
-            (f" {present.fit_text(live.name, place - 1)}" if several else "", "muted"),
+            (f" {present.fit_text(session.name, place - 1)}" if several else "", "muted"),
             (f" {error} ", ""),
             (f"{now.text:>{still}}", present.STILL_LOOKS[now.answer]),
         )
         words = filter_language.format_term("cluster", "=", cluster.mark)
-        target = Target(keys.LIST, live.number, State.DEAD, words)
-        rows.append(PaneRow(f"{live.number} {cluster.mark}", present.cut_line(runs, width), target))
+        target = Target(keys.LIST, session.number, State.DEAD, words)
+        rows.append(
+            PaneRow(f"{session.number} {cluster.mark}", present.cut_line(runs, width), target)
+        )
     return PaneRows(rows, () if rows else [(("  none", "muted"),)])
 
 
 def _transport_pane(data: OverviewData, width: int) -> PaneRows:
-    place, now, sending = data.here.place, data.now, data.moment.sending
+    place, now, sending = data.selected.place, data.now, data.moment.sending
     limit, has_mail = place.alerts.transport_failures, place.mail is not None
     lines = transport_lines(sending, limit, now, width, MAX_PANE_ROWS, has_mail=has_mail)
     used = used_transports(sending, limit)
-    target = Target(keys.TRANSPORTS, data.here.number)
+    target = Target(keys.TRANSPORTS, data.selected.number)
     rows = [
-        PaneRow(way.name, line, target._replace(id=way.name))
-        for way, line in zip(used, lines, strict=False)
+        PaneRow(transport.name, line, target._replace(id=transport.name))
+        for transport, line in zip(used, lines, strict=False)
     ]
     foot: list[Line] = []
     if (known := data.moment.destinations) is None:
-        has_some = data.here.place.destinations is not None
+        has_some = data.selected.place.destinations is not None
         foot += [(("  destinations: not recorded", "muted"),)] if has_some else []
     elif known:
         lines = lines if rows else []
         listed = known[: MAX_PANE_ROWS - len(rows)]
-        about = destination_lines.brief_lines(listed, data.now, width)
+        destinations = destination_lines.brief_lines(listed, data.now, width)
         rows += [
             PaneRow(one.destination.origin, line, target._replace(id=one.destination.origin))
-            for one, line in zip(listed, about, strict=True)
+            for one, line in zip(listed, destinations, strict=True)
         ]
         if (more := len(known) - len(listed)) > 0:
             foot.append(((f"  +{more:,} more: 6 lists them", "muted"),))
-    faults = [] if sending is None else [one for way in sending.transports for one in way.faults]
+    faults = (
+        []
+        if sending is None
+        else [one for transport in sending.transports for one in transport.faults]
+    )
     if data.is_wall and faults:
         faults.sort(key=lambda one: -one.times)
         most = faults[0].times
@@ -239,8 +250,10 @@ def _transport_frame(data: OverviewData) -> Frame:
 def used_transports(sending: MailHealth | None, limit: float) -> list[TransportHealth]:
     """The transports that the logs mention, the most urgent first."""
     # The transports screen lists unused transports and why they are unused.
-    used = [way for way in sending.transports if way.is_mentioned] if sending else []
-    return sorted(used, key=lambda way: _URGENCY.index(way.health(limit)))
+    used = (
+        [transport for transport in sending.transports if transport.is_mentioned] if sending else []
+    )
+    return sorted(used, key=lambda transport: _URGENCY.index(transport.health(limit)))
 
 
 def transport_lines(
@@ -253,24 +266,24 @@ def transport_lines(
         return [(("  not recorded", "muted"),)]
     if not (used := used_transports(sending, limit)):
         return [present.cut_line(ways.no_transports_line(sending, has_mail=has_mail), width)]
-    name = min(12, max(present.cells_of(safe_line(way.name)) for way in used))
-    longest = max(len(way.health(limit).value) for way in used)
+    name = min(12, max(present.cells_of(safe_line(transport.name)) for transport in used))
+    longest = max(len(transport.health(limit).value) for transport in used)
     lines: list[Line] = []
-    for way in used[:height]:
-        health, window = way.health(limit), way.windows[TEN_MINUTES]
+    for transport in used[:height]:
+        health, window = transport.health(limit), transport.windows[TEN_MINUTES]
         word = _CHIPS.get(health, ways.LOOKS[health])
-        judged = way.judged or window
+        judged = transport.judged or window
         tally, over = judged.tally, "" if judged is window else f" {judged.name}"
         text = "?" if tally is None else f"{tally.failures:,}/{tally.attempts:,} failed{over}"
         left: Line = (
             ("! " if health is Health.FAILING else "  ", "error"),
-            (f"{present.fit_text(safe_line(way.name), name)} ", ""),
+            (f"{present.fit_text(safe_line(transport.name), name)} ", ""),
             (f" {health.value.upper()} ", word),
             (" " * (longest - len(health.value)), ""),
             (f" {text}", "unknown" if tally is None else "muted"),
         )
-        rate, look = ways.attempts_per_minute(window)
-        lines.append(present.join_ends(left, ((f"{rate}/min", look or "muted"),), width))
+        rate, style = ways.attempts_per_minute(window)
+        lines.append(present.join_ends(left, ((f"{rate}/min", style or "muted"),), width))
     return lines
 
 
@@ -284,42 +297,42 @@ _URGENCY = tuple(
 
 
 def _workers_frame(data: OverviewData) -> Frame:
-    workers = count_workers(data.live.workers)
+    workers = count_workers(data.live_values.workers)
     return Frame("Workers", "3", f"{workers}" if workers else "", (("RUNNING", "muted"),))
 
 
 def _worker_pane(data: OverviewData, width: int) -> PaneRows:
-    shown = worker_lines.keyed_rows(data.live.workers[:MAX_PANE_ROWS])
+    workers = worker_lines.keyed_rows(data.live_values.workers[:MAX_PANE_ROWS])
     head: Sequence[Line] = ()
     if data.is_wall:
-        title, lines = worker_lines.worker_table([*shown.values()], width)
+        title, lines = worker_lines.worker_table([*workers.values()], width)
         head = [title]
     else:
-        shown = {key: row for key, row in shown.items() if worker_lines.is_busy(row)}
-        lines = worker_lines.brief_worker_lines([*data.live.workers], width, MAX_PANE_ROWS)
-        if not shown:
+        workers = {key: row for key, row in workers.items() if worker_lines.is_busy(row)}
+        lines = worker_lines.brief_worker_lines([*data.live_values.workers], width, MAX_PANE_ROWS)
+        if not workers:
             return PaneRows(head=lines)
     rows = [
         PaneRow(key, line, Target(keys.TASK if row.task else keys.WORKERS, row.number, id=row.task))
-        for (key, row), line in zip(shown.items(), lines, strict=False)
+        for (key, row), line in zip(workers.items(), lines, strict=False)
     ]
     return PaneRows(rows, head)
 
 
 def _lock_pane(data: OverviewData, width: int) -> PaneRows:
-    room = max(present.cells_of(live.name) for live in data.lives)
+    room = max(present.cells_of(session.name) for session in data.sessions)
     rows = []
-    for live, moment in zip(data.lives, data.moments, strict=True):
+    for session, moment in zip(data.sessions, data.moments, strict=True):
         lock = moment.lock
         sign: Run = ("! " if _is_alarming(lock) else "  ", "error")
-        lead: Line = (sign, (f"{present.fit_text(live.name, room)}  ", ""))
+        lead: Line = (sign, (f"{present.fit_text(session.name, room)}  ", ""))
         if moment.queue.unavailable:
             line = present.cut_line((*lead, (" ?       cannot be read", "unknown")), width)
         else:
-            none = live.place.no_lock if live.place.has_leases else "no lock"
+            none = session.place.no_lock if session.place.has_leases else "no lock"
             line = _lock_line(lead, lock, none, data.now, width)
-        pane = keys.LOCKS if live.place.has_leases else keys.LOCK
-        rows.append(PaneRow(f"{live.number}", line, Target(pane, live.number)))
+        pane = keys.LOCKS if session.place.has_leases else keys.LOCK
+        rows.append(PaneRow(f"{session.number}", line, Target(pane, session.number)))
     return PaneRows(rows)
 
 
@@ -330,29 +343,29 @@ def _is_alarming(lock: LockEvidence | None) -> bool:
 def _lock_line(lead: Line, lock: LockEvidence | None, none: str, now: float, width: int) -> Line:
     if lock is None:
         return present.cut_line((*lead, (f" -       {none}", "muted")), width)
-    look = present.verdict_style(lock.verdict)
-    chip = f"chip-{look}" if look in ("error", "warn") else look
+    style = present.verdict_style(lock.verdict)
+    chip = f"chip-{style}" if style in ("error", "warn") else style
     word = f" {lock.verdict.upper()} "
     holder = "" if lock.pid is None else f"PID {lock.pid}"
     free = lock.verdict is Verdict.FREE
     text = holder or ("no process holds it" if free else safe_line(lock.reason))
     age = "" if free or lock.since is None else present.format_age(now - lock.since)
     left: Line = (*lead, (word, chip), (" " * max(1, 9 - len(word)), ""), (text, "muted"))
-    return present.join_ends(left, ((age, look),), width)
+    return present.join_ends(left, ((age, style),), width)
 
 
 def _operation_pane(data: OverviewData, width: int) -> PaneRows:
-    numbers = {live.name: live.number for live in data.lives}
+    numbers = {session.name: session.number for session in data.sessions}
     rows = []
     # Each with what later operations undid or resumed.
     known = {
-        (live.name, one.operation.op): one
-        for live in data.lives
+        (session.name, one.operation.op): one
+        for session in data.sessions
         for one in operation_lines.list_operations(
-            [ran for ran in live.history.operations if ran.started <= data.now]
+            [ran for ran in session.history.operations if ran.started <= data.now]
         )
     }
-    for place, operation in data.live.operations:
+    for place, operation in data.live_values.operations:
         listed = known.get((place, operation.op), operation_lines.ListedOperation(operation))
         listed = listed._replace(operation=operation)
         state = operation_lines.operation_state(listed)
@@ -370,8 +383,8 @@ def _operation_pane(data: OverviewData, width: int) -> PaneRows:
         key, step = (
             ("8", "resume") if listed.suspended else ("u", "undo") if can_undo else ("8", "open")
         )
-        ends: Line = ((key, "key"), (f" {step:<6}", "muted"))
-        right: Line = ((state.word.upper(), state.look), ("  ", ""), *ends)
+        next_key: Line = ((key, "key"), (f" {step:<6}", "muted"))
+        right: Line = ((state.word.upper(), state.style), ("  ", ""), *next_key)
         target = Target(keys.OPERATIONS, numbers[place], id=operation.op)
         rows.append(PaneRow(operation.op, present.join_ends(left, right, width), target))
     return PaneRows(rows, () if rows else [(("  none in the last 24 hours", "muted"),)])
@@ -379,10 +392,10 @@ def _operation_pane(data: OverviewData, width: int) -> PaneRows:
 
 def _place_pane(data: OverviewData, width: int) -> PaneRows:
     rows = []
-    room = max(present.cells_of(live.name) for live in data.lives)
-    for live in data.lives:
-        latest = live.inspector.latest
-        lead: Line = ((f"  {present.fit_text(live.name, room)}  ", ""),)
+    room = max(present.cells_of(session.name) for session in data.sessions)
+    for session in data.sessions:
+        latest = session.inspector.latest
+        lead: Line = ((f"  {present.fit_text(session.name, room)}  ", ""),)
         if latest.unavailable:
             why = safe_line(latest.unavailable)
             line = present.cut_line((*lead, (f"? {why}", "unknown")), width)
@@ -393,20 +406,22 @@ def _place_pane(data: OverviewData, width: int) -> PaneRows:
                 wrong = f"{latest.problems:,}+ problems"
             left = (
                 *lead,
-                (f"{live.place.claims:<12}  ", "muted"),
+                (f"{session.place.claims:<12}  ", "muted"),
                 (f"{tasks:>12}  ", ""),
                 (wrong, "warn"),
             )
-            line = present.join_ends(left, (_metrics_cell(live, data.now),), width)
-        rows.append(PaneRow(f"{live.number}", line, Target(keys.LIST, live.number)))
-    return PaneRows(rows, foot=_host_lines(data.lives, room, width))
+            line = present.join_ends(left, (_metrics_cell(session, data.now),), width)
+        rows.append(PaneRow(f"{session.number}", line, Target(keys.LIST, session.number)))
+    return PaneRows(rows, foot=_host_lines(data.sessions, room, width))
 
 
-def _host_lines(lives: Sequence[PlaceSession], room: int, width: int) -> list[Line]:
+def _host_lines(sessions: Sequence[PlaceSession], room: int, width: int) -> list[Line]:
     """How full each disk with tasks is, and the load of the host; a disk that is not the only one
     has the name of its first place.
     """
-    known = [(live.name, one) for live in lives if (one := live.readings.host) is not None]
+    known = [
+        (session.name, one) for session in sessions if (one := session.readings.host) is not None
+    ]
     disks = {one.device: (name, one) for name, one in reversed(known)}
     lines = [
         _gauge_line(
@@ -420,9 +435,9 @@ def _host_lines(lives: Sequence[PlaceSession], room: int, width: int) -> list[Li
     ]
     if known:
         load, cpus = known[0][1].load, known[0][1].cpus
-        look = "warn" if load > cpus else ""
+        style = "warn" if load > cpus else ""
         text = f"{load:.1f} of {present.format_count(cpus, 'CPU')}"
-        lines.append(_gauge_line(present.fit_text("load", room), load / cpus, text, look, width))
+        lines.append(_gauge_line(present.fit_text("load", room), load / cpus, text, style, width))
     return lines
 
 
@@ -430,8 +445,8 @@ FULL_DISK = 0.9
 """Share of a disk from which it is shown as a warning."""
 
 
-def _metrics_cell(live: PlaceSession, now: float) -> Run:
-    metrics = live.readings.queue
+def _metrics_cell(session: PlaceSession, now: float) -> Run:
+    metrics = session.readings.queue
     if metrics is None:
         return "no metrics", "muted"
     if not isinstance(metrics, Samples):
@@ -444,15 +459,15 @@ GAUGE_CELLS = 16
 
 
 def _control_pane(data: OverviewData, width: int) -> PaneRows:
-    several = len(data.lives) > 1
+    several = len(data.sessions) > 1
     rows: list[PaneRow] = []
     buckets: list[tuple[int, str, BucketState]] = []
-    for live, moment in zip(data.lives, data.moments, strict=True):
-        lead, number = f"{live.name} " if several else "", live.number
+    for session, moment in zip(data.sessions, data.moments, strict=True):
+        lead, number = f"{session.name} " if several else "", session.number
         if not isinstance(moment.tokens, str):
             named = [(number, safe_line(one.name) or "all kinds", one) for one in moment.tokens]
             buckets += [(number, f"{lead}{name}", one) for number, name, one in named]
-        elif live.place.tokens is not None:
+        elif session.place.tokens is not None:
             line = present.cut_line(((f"  {lead}? {safe_line(moment.tokens)}", "unknown"),), width)
             rows.append(PaneRow(f"{number} ?", line, Target(keys.CONTROLS, number)))
     longest = max((present.cells_of(name) for _, name, _ in buckets), default=0)
@@ -471,23 +486,23 @@ def _control_pane(data: OverviewData, width: int) -> PaneRows:
 def _bucket_line(name: str, bucket: BucketState, width: int) -> Line:
     rate = "" if bucket.per_hour is None else f", {bucket.per_hour:,}/h"
     text = "PAUSED" if bucket.paused else f"{bucket.tokens} of {bucket.burst}{rate}"
-    look = "warn" if bucket.paused or not bucket.tokens else ""
-    return _gauge_line(name, bucket.tokens / max(1, bucket.burst), text, look, width)
+    style = "warn" if bucket.paused or not bucket.tokens else ""
+    return _gauge_line(name, bucket.tokens / max(1, bucket.burst), text, style, width)
 
 
-def _gauge_line(name: str, share: float, text: str, look: str, width: int) -> Line:
+def _gauge_line(name: str, share: float, text: str, style: str, width: int) -> Line:
     filled = bar(min(1.0, share), GAUGE_CELLS).rstrip()
-    rest = "\u2581" * (GAUGE_CELLS - len(filled))
-    line: Line = ((f"  {name}  ", ""), (filled, "accent"), (f"{rest}  ", "line"), (text, look))
+    unfilled = "\u2581" * (GAUGE_CELLS - len(filled))
+    line: Line = ((f"  {name}  ", ""), (filled, "accent"), (f"{unfilled}  ", "line"), (text, style))
     return present.cut_line(line, width)
 
 
 def _outlook_pane(data: OverviewData, width: int) -> PaneRows:
     """The forecasts of all places, in full sentences."""
     lines: list[Line] = []
-    room = max(present.cells_of(live.name) for live in data.lives)
-    for live, moment in zip(data.lives, data.moments, strict=True):
-        name = live.name
+    room = max(present.cells_of(session.name) for session in data.sessions)
+    for session, moment in zip(data.sessions, data.moments, strict=True):
+        name = session.name
         for each in moment.forecasts:
             for text in present.fold_text(each.sentence, max(8, width - room - 4)):
                 lead = f"  {present.fit_text(name, room)}  "
@@ -525,21 +540,21 @@ WALL_PANES: Mapping[str, SidePane] = {
 
 def kind_pane(data: OverviewData, width: int) -> tuple[Frame, PaneRows]:
     """The kinds of the place under the cursor, on a wall of all places; with their titles."""
-    lives = data.lives if data.is_wall else [data.here]
-    found = [
-        (live, PlaceKind(live.name, one, _is_stalled(data.moments[live.number - 1])))
-        for live in lives
-        for one in (data.live.kinds[live.number - 1] if data.live.kinds else ())
+    sessions = data.sessions if data.is_wall else [data.selected]
+    kinds_of_places = [
+        (session, PlaceKind(session.name, one, _is_stalled(data.moments[session.number - 1])))
+        for session in sessions
+        for one in (data.live_values.kinds[session.number - 1] if data.live_values.kinds else ())
     ][:MAX_PANE_ROWS]
-    kinds = [kind for _, kind in found]
+    kinds = [kind for _, kind in kinds_of_places]
     several = len({kind.place for kind in kinds}) > 1
     head, lines = worker_lines.kind_table(kinds, width, places=several)
     rows = []
-    for (live, kind), line in zip(found, lines, strict=True):
+    for (session, kind), line in zip(kinds_of_places, lines, strict=True):
         words = filter_language.format_term("kind", "=", kind.figures.kind)
-        target = Target(keys.LIST, live.number, State.PENDING, words)
-        rows.append(PaneRow(f"{live.number} {kind.figures.kind}", line, target))
-    name = "Kinds" if data.is_wall or len(data.lives) == 1 else f"Kinds: {data.here.name}"
+        target = Target(keys.LIST, session.number, State.PENDING, words)
+        rows.append(PaneRow(f"{session.number} {kind.figures.kind}", line, target))
+    name = "Kinds" if data.is_wall or len(data.sessions) == 1 else f"Kinds: {data.selected.name}"
     frame = Frame(name, amount=f"{len(rows)}" if rows else "", right=(("last 10m", "muted"),))
     return frame, PaneRows(rows, [head] if rows else [(("   no tasks", "muted"),)])
 
@@ -556,12 +571,12 @@ def log_rows(
     numbers = {name: number for number, (name, _) in enumerate(logs, 1)}
     times: Counter[tuple[str, LogLine]] = Counter()
     rows, when = [], None
-    for shown in lines:
-        name, line, text = shown
+    for warning in lines:
+        name, line, text = warning
         when = when if line.when is None else line.when
         times[name, line] += 1
         target = Target(keys.LOG, numbers[name], at=when, line=line.text)
-        painted = lines_view.warning_line(name if len(logs) > 1 else "", shown, width)
+        painted = lines_view.warning_line(name if len(logs) > 1 else "", warning, width)
         rows.append(PaneRow(f"{name} {when} {times[name, line]} {text}", painted, target))
     return PaneRows(rows, () if rows else [lines_view.NO_WARNINGS_LINE])
 

@@ -75,45 +75,56 @@ class LiveSnapshots:
     def __init__(self) -> None:
         self._made: dict[int, tuple[object, float, PlaceSnapshot | None]] = {}
 
-    def of(self, live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
+    def of(self, session: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
         """A place as known now, with a sparkline of `cells` cells for the last ten minutes."""
-        samples = live.count_samples
+        samples = session.count_samples
         has_rates = len(samples) > 0 and samples[0][1] != samples[-1][1]
         made_from = (
             *(cells, samples[-1][0] if has_rates else 0.0),
-            *(live.inspector.latest, live.readings, live.backlog, live.alerts, live.active),
-            *(live.waiting_kinds, live.recorded_flow, live.recorded_output, live.worker.pid),
-            *(live.inspector.states, live.inspector.words, live.destination_tasks),
+            *(
+                session.inspector.latest,
+                session.readings,
+                session.backlog,
+                session.alerts,
+                session.active,
+            ),
+            *(
+                session.waiting_kinds,
+                session.recorded_flow,
+                session.recorded_output,
+                session.worker.pid,
+            ),
+            *(session.inspector.states, session.inspector.words, session.destination_tasks),
         )
-        before, when, found = self._made.get(live.number, (None, now, None))
-        if found is None or before != made_from or not 0 <= now - when < QUIET_READ_SECONDS:
-            found = live_snapshot(live, now, cells)
-            self._made[live.number] = made_from, now, found
-        return found
+        before, when, snapshot = self._made.get(session.number, (None, now, None))
+        if snapshot is None or before != made_from or not 0 <= now - when < QUIET_READ_SECONDS:
+            snapshot = live_snapshot(session, now, cells)
+            self._made[session.number] = made_from, now, snapshot
+        return snapshot
 
 
-def live_snapshot(live: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
+def live_snapshot(session: PlaceSession, now: float, cells: int) -> PlaceSnapshot:
     """A place as known now, with a sparkline of `cells` cells for the last ten minutes."""
-    signs, forecasts = live.readings, live.forecasts()
+    readings, forecasts = session.readings, session.forecasts()
     return PlaceSnapshot(
-        lines.live_line(live, now, cells, forecasts),
-        live.alerts,
-        signs.lock,
-        live.place.lock is not None,
-        signs.sending,
-        signs.tokens,
+        lines.live_line(session, now, cells, forecasts),
+        session.alerts,
+        readings.lock,
+        session.place.lock is not None,
+        readings.sending,
+        readings.tokens,
         forecasts,
-        worker=live.worker.pid if live.place.has_leases else None,
-        lease_workers=count_lease_workers(live) if live.place.has_leases else 0,
-        kinds=kind_figures(live, now),
-        destinations=seen_destinations(live),
+        worker=session.worker.pid if session.place.has_leases else None,
+        lease_workers=count_lease_workers(session) if session.place.has_leases else 0,
+        kinds=kind_figures(session, now),
+        destinations=seen_destinations(session),
     )
 
 
 def recorded_snapshot(
     place: Place,
     number: int,
-    tape: RecordedHistory,
+    history: RecordedHistory,
     at: float,
     cells: int,
     memory: EventMemory = NO_EVENTS,
@@ -121,62 +132,62 @@ def recorded_snapshot(
     """A place as recorded at a time (epoch seconds UTC); figures of transports that are not
     recorded are counted from the log events in memory.
     """
-    found = tape.at(at)
-    if isinstance(found, MissingSpan):
+    recorded = history.at(at)
+    if isinstance(recorded, MissingSpan):
         return PlaceSnapshot(
-            PlaceLine(number, place.name, unavailable=NOTHING_RECORDED), recorded=found
+            PlaceLine(number, place.name, unavailable=NOTHING_RECORDED), recorded=recorded
         )
-    past = tape.flow_until(at)
+    past = history.flow_until(at)
     growth = past.growth(State.DEAD, at)
-    stalled = is_stalled(found.due, found.alerts)
-    pace = Drain(Trend.STALLED) if stalled else past.drain(at)
+    stalled = is_stalled(recorded.due, recorded.alerts)
+    drain = Drain(Trend.STALLED) if stalled else past.drain(at)
     basis = ForecastInputs(
-        *(found.counts, found.words, pace, growth, found.died, found.tokens),
+        *(recorded.counts, recorded.words, drain, growth, recorded.died, recorded.tokens),
         undated="death times not recorded",
     )
-    known = found.complete and not found.unavailable
+    known = recorded.complete and not recorded.unavailable
     forecasts = make_forecasts(basis, place.alerts, place.retention_days, at)
     queue = PlaceLine(
         number,
         place.name,
-        found.words,
-        found.counts,
-        found.complete,
-        found.unavailable,
-        found.due if known else None,
-        found.oldest if known else None,
-        found.rates if known else None,
+        recorded.words,
+        recorded.counts,
+        recorded.complete,
+        recorded.unavailable,
+        recorded.due if known else None,
+        recorded.oldest if known else None,
+        recorded.rates if known else None,
         drain_with_rate_limit(basis.pace, forecasts) if known else Drain(Trend.UNKNOWN),
         past.sparkline(at, cells),
-        found.alerts[0].level if needs_attention(found.alerts) else "",
+        recorded.alerts[0].level if needs_attention(recorded.alerts) else "",
     )
     return PlaceSnapshot(
         queue,
-        found.alerts,
-        found.lock,
+        recorded.alerts,
+        recorded.lock,
         place.lock is not None,
         MailHealth(
             tuple(
-                _with_counted_windows(way, memory, find_mail_log(place.logs), at)
-                for way in tape.transports(found)
+                _with_counted_windows(transport, memory, find_mail_log(place.logs), at)
+                for transport in history.transports(recorded)
             )
         ),
-        found.tokens,
+        recorded.tokens,
         forecasts if known else (),
-        found,
+        recorded,
     )
 
 
 def _with_counted_windows(
-    way: TransportHealth, memory: EventMemory, log: str, at: float
+    transport: TransportHealth, memory: EventMemory, log: str, at: float
 ) -> TransportHealth:
     """Count the unknown windows of a transport from its log lines, if memory has all of them."""
-    windows = list(way.windows)
+    windows = list(transport.windows)
     for number, window in enumerate(windows):
         start = at - window.seconds
         if window.tally is not None or memory.since > start:
             continue
-        found = [
+        events = [
             parse_mail_event(event.line)
             for event in memory.events
             if event.transport
@@ -184,20 +195,22 @@ def _with_counted_windows(
             and event.when is not None
             and start < event.when <= at
         ]
-        counts = [one.tally for one in found if one is not None and one.transport == way.name]
+        counts = [
+            one.tally for one in events if one is not None and one.transport == transport.name
+        ]
         tally = DeliveryCounts(*map(sum, zip(*counts, strict=True))) if counts else DeliveryCounts()
         windows[number] = window._replace(tally=tally, source=Source.LOG, reason="")
-    return way._replace(windows=tuple(windows))
+    return transport._replace(windows=tuple(windows))
 
 
-def totals(seen: Sequence[PlaceSnapshot]) -> Totals | None:
+def totals(snapshots: Sequence[PlaceSnapshot]) -> Totals | None:
     """The totals of what is shown; None where a place was not recorded."""
-    queues = [moment.queue for moment in seen]
-    if any(isinstance(moment.recorded, MissingSpan) for moment in seen):
+    queues = [moment.queue for moment in snapshots]
+    if any(isinstance(moment.recorded, MissingSpan) for moment in snapshots):
         return None
-    counts, locks = [queue.counts for queue in queues], [moment.lock for moment in seen]
+    counts, locks = [queue.counts for queue in queues], [moment.lock for moment in snapshots]
     rates = [queue.rates for queue in queues]
-    workers = sum(moment.lease_workers for moment in seen)
+    workers = sum(moment.lease_workers for moment in snapshots)
     totals = sum_totals(counts, locks, rates, workers, [queue.words for queue in queues])
     return totals._replace(is_partial=not all(queue.complete for queue in queues))
 
@@ -208,18 +221,22 @@ def totals(seen: Sequence[PlaceSnapshot]) -> Totals | None:
 STEP_KEYS: Line = ((" , back  . forward  p live", "muted"),)
 
 
-def freeze_notice(at: float, now: float, here: PlaceSnapshot, width: int) -> Line:
+def freeze_notice(at: float, now: float, selected: PlaceSnapshot, width: int) -> Line:
     """Freeze notice: time shown and recording process; the keys if they fit."""
-    found = here.recorded
+    recorded = selected.recorded
     when = f" at {_time(at, now)}, {format_duration(now - at)} ago"
     lead: Line = (("Alerts", "title"), (when, "strong"))
-    if isinstance(found, MissingSpan):
-        said: Line = (*lead, (f": {describe_gap(found, now)}", "warn"))
+    if isinstance(recorded, MissingSpan):
+        notice: Line = (*lead, (f": {describe_gap(recorded, now)}", "warn"))
     else:
-        by = f", recorded by {safe_line(found.by)}" if found is not None and found.by else ""
-        said = (*lead, (by, "muted"))
-    room = present.width_of(said) + present.width_of(STEP_KEYS) <= width
-    return (*said, *STEP_KEYS) if room else said
+        by = (
+            f", recorded by {safe_line(recorded.by)}"
+            if recorded is not None and recorded.by
+            else ""
+        )
+        notice = (*lead, (by, "muted"))
+    room = present.width_of(notice) + present.width_of(STEP_KEYS) <= width
+    return (*notice, *STEP_KEYS) if room else notice
 
 
 def shown_time_line(at: float, now: float) -> Line:
@@ -260,12 +277,12 @@ def forecast_lines(forecasts: Sequence[Forecast], width: int, height: int) -> li
     ]
 
 
-def outlook_lines(here: PlaceSnapshot, width: int, *, brief: bool) -> list[Line]:
+def outlook_lines(selected: PlaceSnapshot, width: int, *, brief: bool) -> list[Line]:
     """Forecast, briefly in one line or in full, and rate limits; nothing where there is neither."""
-    height = 1 if brief else len(here.forecasts)
-    found = forecast_lines(here.forecasts, width, height) if here.forecasts else []
-    limited = here.tokens or isinstance(here.tokens, str)
-    return [*found, *([lines.tokens_line(here.tokens, width)] if limited else [])]
+    height = 1 if brief else len(selected.forecasts)
+    forecasts = forecast_lines(selected.forecasts, width, height) if selected.forecasts else []
+    limited = selected.tokens or isinstance(selected.tokens, str)
+    return [*forecasts, *([lines.tokens_line(selected.tokens, width)] if limited else [])]
 
 
 def forecast_style(each: Forecast) -> str:
@@ -273,16 +290,16 @@ def forecast_style(each: Forecast) -> str:
     return "unknown" if each.unknown else "warn" if each.is_serious else ""
 
 
-def recorded_values(here: PlaceSnapshot, at: float, now: float) -> dict[str, object]:
+def recorded_values(selected: PlaceSnapshot, at: float, now: float) -> dict[str, object]:
     """Recorded sample for JSON output: time, recorder, gaps; None without data."""
-    found = here.recorded
-    sample = found if isinstance(found, RecordedSample) else None
+    recorded = selected.recorded
+    sample = recorded if isinstance(recorded, RecordedSample) else None
     return {
         **time_fields("at", at),
         **time_fields("recorded", None if sample is None else sample.when),
         "by": None if sample is None else sample.by,
-        "gap": with_times(found._asdict(), "after", "before")
-        if isinstance(found, MissingSpan)
+        "gap": with_times(recorded._asdict(), "after", "before")
+        if isinstance(recorded, MissingSpan)
         else None,
         "ago": round(now - at, 1),
     }

@@ -30,18 +30,20 @@ READ_ONLY = "read only: this console was started with --read-only"
 NO_PAUSE = "this queue cannot be paused"
 
 
-def pause_control(live: PlaceSession) -> str:
+def pause_control(session: PlaceSession) -> str:
     """Name of the control that pauses and resumes the queue; "" if none."""
-    return next((name for name, each in live.inspector.controls.items() if each.is_pause), "")
+    return next((name for name, each in session.inspector.controls.items() if each.is_pause), "")
 
 
-def control_refusal(live: PlaceSession, around: ConsoleContext, name: str, target: str = "") -> str:
+def control_refusal(
+    session: PlaceSession, context: ConsoleContext, name: str, target: str = ""
+) -> str:
     """Why a control cannot be planned; "" if it can. An empty name means the pause control."""
-    if around.arming.read_only:
+    if context.arming.read_only:
         return READ_ONLY
-    if live.inspector.latest.unavailable:
+    if session.inspector.latest.unavailable:
         return "place unavailable"
-    control = live.inspector.controls.get(name)
+    control = session.inspector.controls.get(name)
     if control is None:
         return "no such control" if name else NO_PAUSE
     refusal = control.for_target(target).refusal
@@ -158,8 +160,8 @@ class PlanningScreen(BaseScreen):
         state = self.selected_state
         elsewhere = planning.verbs_elsewhere(edges, state) | self.without()
         offered = [key for key in keys.keys_on(self.KIND, elsewhere) if key.verb]
-        found = {key.shown: self.verb_refusal(key.verb, state, task) for key in offered}
-        return {shown: why for shown, why in found.items() if why}
+        refusals = {key.shown: self.verb_refusal(key.verb, state, task) for key in offered}
+        return {key_text: why for key_text, why in refusals.items() if why}
 
     @property
     def selected_state(self) -> State | None:

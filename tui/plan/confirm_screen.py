@@ -107,21 +107,21 @@ class ConfirmScreen(PlanPage, Confirming[None]):
     def action_digit(self, digit: str) -> None:
         """Append a digit; the complete number applies the plan."""
         self.clear_message()
-        refusal, wanted = self._refusal(), self.expected_digits
-        if not refusal and not wanted:
+        refusal, expected = self._refusal(), self.expected_digits
+        if not refusal and not expected:
             refusal = f"no {self.DIGITS_NAME} needed: y applies"
         if refusal:
             self.say(refusal)
             return
         typed = self._typed + digit
-        self._typed = typed if wanted.startswith(typed) else ""
-        if typed == wanted:
+        self._typed = typed if expected.startswith(typed) else ""
+        if typed == expected:
             self._begin()
             return
         self.lay_out(self.size.width)
         if not self._typed:
             wrong = f"{typed} is not the {self.DIGITS_NAME}: nothing done"
-            self.say(f"{wrong}; type {wanted}, Esc cancels")
+            self.say(f"{wrong}; type {expected}, Esc cancels")
 
     def action_rub_out(self) -> None:
         """Delete the last digit."""

@@ -93,9 +93,9 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Continue to the plan if a value changed and all input is valid."""
         event.stop()
-        wanted = self._parse_input()
-        if wanted.values and not wanted.error:
-            self.dismiss(wanted.values)
+        parsed = self._parse_input()
+        if parsed.values and not parsed.error:
+            self.dismiss(parsed.values)
 
     def _parse_input(self) -> EditResult:
         typed = {field.id or "": field.value for field in self.query(Words)}
@@ -103,17 +103,17 @@ class EditScreen(SizedModalScreen[Mapping[str, object]]):
         return parse_fields(self._edited, self._edge, typed, self._clock())
 
     def _show_preview(self) -> None:
-        wanted, width = self._parse_input(), self.size.width
+        parsed, width = self._parse_input(), self.size.width
         for name in self._names:
-            line: Line = ((" " * LABEL_CELLS, ""), (safe_line(wanted.previews[name]), "muted"))
+            line: Line = ((" " * LABEL_CELLS, ""), (safe_line(parsed.previews[name]), "muted"))
             self.query_one(f"#{name}-word", Lines).show([present.cut_line(line, width)])
         if self._no_data:
             why: Line = ((f" {self._no_data}; edit --data replaces it", "muted"),)
             self.query_one("#no-data", Lines).show([present.cut_line(why, width)])
-        word: Line = ((f" {wanted.error}", "warn"),)
-        if not wanted.error:
-            enter = "Enter plan" if wanted.values else "no changes yet"
-            if wanted.values and isinstance(self.focused, LongWords):
+        word: Line = ((f" {parsed.error}", "warn"),)
+        if not parsed.error:
+            enter = "Enter plan" if parsed.values else "no changes yet"
+            if parsed.values and isinstance(self.focused, LongWords):
                 enter = "Tab, Enter plan"
             other = "  Tab next field" if len(self._names) > 1 else ""
             word = ((f" {enter}{other}  Esc cancel", "muted"),)

@@ -79,18 +79,18 @@ def parse_fields(task: Task | None, edge: Edge, typed: Mapping[str, str], now: f
     `edge` is the store's edge from the state to itself.
     """
     values: dict[str, Any] = {}
-    said: dict[str, str] = {}
+    previews: dict[str, str] = {}
     wrong = why_not_stored(edge, typed)
     for name in editable_fields(edge):
         try:
-            value, said[name] = _PARSERS[name](name, task, typed.get(name, ""), now)
+            value, previews[name] = _PARSERS[name](name, task, typed.get(name, ""), now)
         except ValueError as error:
-            value, said[name] = None, "?"
+            value, previews[name] = None, "?"
             wrong = wrong or str(error)
         if value is not None:
             wrong = wrong or edge.value_problem(name, value, now)
             values[name] = value
-    return EditResult(values, wrong, said)
+    return EditResult(values, wrong, previews)
 
 
 def _parse_text(name: str, task: Task | None, typed: str, now: float) -> tuple[str | None, str]:
@@ -104,11 +104,11 @@ def _parse_text(name: str, task: Task | None, typed: str, now: float) -> tuple[s
 def _parse_description(
     name: str, task: Task | None, typed: str, now: float
 ) -> tuple[str | None, str]:
-    value, about = _parse_text(name, task, typed, now)
+    value, preview = _parse_text(name, task, typed, now)
     # All stores with a description keep it in the single-line form of the NFTBan task file.
     if value is not None and (folded := contract_text(value)) != value:
-        about = f"stored as: {folded}"
-    return value, about
+        preview = f"stored as: {folded}"
+    return value, preview
 
 
 def _parse_address(name: str, task: Task | None, typed: str, now: float) -> tuple[str | None, str]:
@@ -147,10 +147,10 @@ def _parse_data(name: str, task: Task | None, typed: str, now: float) -> tuple[s
         return None, "empty: unchanged"
     if task is None or task.data is None:
         raise ValueError("data can be changed of one task at a time")
-    value, shown = compact_json(typed), _data_text(task)
-    if shown and value in (compact_json(shown), compact_json(task.data)):
+    value, old_text = compact_json(typed), _data_text(task)
+    if old_text and value in (compact_json(old_text), compact_json(task.data)):
         return None, f"unchanged, {format_bytes(len(task.data.encode(errors='replace')))}"
-    return value, describe_difference(compact_json(task.data) if shown else task.data, value)
+    return value, describe_difference(compact_json(task.data) if old_text else task.data, value)
 
 
 def describe_difference(old: str, new: str) -> str:

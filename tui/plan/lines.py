@@ -136,15 +136,15 @@ def count_plan(
     refused: Mapping[str, str] = {},
 ) -> PlanCounts:
     """Count a plan; `drift` and `refused` as in `PlanView`."""
-    ways: Counter[tuple[State, State | None]] = Counter()
+    moves: Counter[tuple[State, State | None]] = Counter()
     outs: Counter[str] = Counter()
-    gone: Counter[str] = Counter()
+    changed: Counter[str] = Counter()
     full: Counter[str] = Counter()
     taken_in: list[str] = []
     named = drift.keys() | refused.keys() | plan.included_ids | plan.excluded_ids
     for row, count in plan.group_rows(named):
         if how := drift.get(row.id):
-            gone[how] += count
+            changed[how] += count
         elif why := plan.exclusion_reason(row):
             outs[why] += count
         else:
@@ -153,13 +153,13 @@ def count_plan(
             if row.id in refused:
                 full[refused[row.id]] += count
             else:
-                ways[row.state, row.target] += count
+                moves[row.state, row.target] += count
     return PlanCounts(
         plan,
-        ways.total() + full.total(),
-        plans.preview_transitions(plan.verb, ways, edges),
+        moves.total() + full.total(),
+        plans.preview_transitions(plan.verb, moves, edges),
         tuple(outs.items()),
-        tuple(gone.items()),
+        tuple(changed.items()),
         tuple(full.items()),
         plan.first_rows(MAX_LISTED_TASKS),
         plan.states,
@@ -176,25 +176,25 @@ def warn_of_whole_state(words: str, amount: int, total: int) -> tuple[str, ...]:
     )
 
 
-def plan_lines(about: PlanCounts, sight: PlanView, width: int) -> list[Line]:
+def plan_lines(counts: PlanCounts, view: PlanView, width: int) -> list[Line]:
     """What a plan would do: transitions, exclusions, warnings and facts; numbers first."""
     text: list[Line] = []
-    for would in about.transitions:
-        text += _transition_lines(about.plan, would, sight.states, width)
-    if sight.still:
-        text += _still_lines(sight.still, width)
-    for why, amount in about.refused:
+    for would in counts.transitions:
+        text += _transition_lines(counts.plan, would, view.states, width)
+    if view.still:
+        text += _still_lines(view.still, width)
+    for why, amount in counts.refused:
         text += _count_lines(amount, f"refused: {why}", width, "error")
-    for why, amount in about.excluded:
+    for why, amount in counts.excluded:
         text += _count_lines(amount, f"excluded: {why}", width, "warn")
-    for how, amount in about.changed:
+    for how, amount in counts.changed:
         text += _count_lines(amount, f"skipped, changed since: {how}", width, "warn")
-    for warning in sight.warnings:
+    for warning in view.warnings:
         text += _fold_lines(f"! {warning}", width, "warn")
     room = max(8, width - present.MARGIN_CELLS - FACT_NAME_CELLS - 2)
     rows = [
         (name, present.fit_text(words, room).rstrip() if name == "cli" else words)
-        for name, words in _facts(about, sight)
+        for name, words in _facts(counts, view)
     ]
     return [*text, *present.fact_lines(rows, width, FACT_NAME_CELLS)]
 
@@ -207,13 +207,13 @@ COUNT_CELLS = 6
 """Cells for a sign and a number at the start of a line."""
 
 
-def _count_lines(amount: int, words: str, width: int, look: str, sign: str = " ") -> list[Line]:
+def _count_lines(amount: int, words: str, width: int, style: str, sign: str = " ") -> list[Line]:
     """A number, and its meaning in columns of their own."""
     number = f" {sign}{amount:>{COUNT_CELLS - 2},}"
-    first, *rest = present.fold_text(safe_line(words), max(8, width - len(number) - 3))
+    first, *continuation = present.fold_text(safe_line(words), max(8, width - len(number) - 3))
     return [
-        ((number, look or "strong"), (f"  {first}", look)),
-        *(((f"{'':{len(number) + 2}}{piece}", look),) for piece in rest),
+        ((number, style or "strong"), (f"  {first}", style)),
+        *(((f"{'':{len(number) + 2}}{piece}", style),) for piece in continuation),
     ]
 
 
@@ -249,31 +249,31 @@ def _transition_lines(
     return lines
 
 
-def _undo_text(about: PlanCounts, sight: PlanView) -> str:
-    edges = [would.edge for would in about.transitions]
+def _undo_text(counts: PlanCounts, view: PlanView) -> str:
+    edges = [would.edge for would in counts.transitions]
     if edges and not any(edge.exact or edge.undoable for edge in edges):
         return UNDO_OF_REQUEST
-    return sight.undo or UNDO_TEXTS.get(about.plan.verb, DEFAULT_UNDO)
+    return view.undo or UNDO_TEXTS.get(counts.plan.verb, DEFAULT_UNDO)
 
 
-def _facts(about: PlanCounts, sight: PlanView) -> list[Run]:
-    plan, changed = about.plan, sum(amount for _, amount in about.changed)
+def _facts(counts: PlanCounts, view: PlanView) -> list[Run]:
+    plan, changed = counts.plan, sum(amount for _, amount in counts.changed)
     rows: list[Run] = []
-    if sight.scope:
-        rows.append(("scope", sight.scope))
-    if plan.filter and plan.filter not in sight.scope:
+    if view.scope:
+        rows.append(("scope", view.scope))
+    if plan.filter and plan.filter not in view.scope:
         rows.append(("filter", plan.filter))
     rows += [(f"new {name}", describe_value(name, value)) for name, value in plan.values.items()]
-    rows += sight.facts
+    rows += view.facts
     rows += [
-        ("undo", _undo_text(about, sight)),
+        ("undo", _undo_text(counts, view)),
         ("check", f"{RECHECK_NOTE}; changed now: {changed:,}"),
     ]
-    if sight.reason:
-        rows.append(("reason", sight.reason))
-    if sight.command:
-        rows.append(("cli", sight.command))
-    rows.append(("size", _size_text(plan, sight)))
+    if view.reason:
+        rows.append(("reason", view.reason))
+    if view.command:
+        rows.append(("cli", view.command))
+    rows.append(("size", _size_text(plan, view)))
     return [(name, safe_line(words)) for name, words in rows]
 
 
@@ -287,15 +287,15 @@ def describe_value(name: str, value: object) -> str:
     return f"{format_bytes(len(text.encode(errors='replace')))}: {text[:MAX_VALUE_CHARS]} ..."
 
 
-def _size_text(plan: Plan, sight: PlanView) -> str:
+def _size_text(plan: Plan, view: PlanView) -> str:
     words = []
-    if sight.size is not None:
-        some = sight.size.tasks < len(plan.rows)
-        so_far = f" so far, {sight.size.tasks:,} measured" if some else ""
-        words.append(f"{format_bytes(sight.size.bytes)}{so_far}")
+    if view.size is not None:
+        some = view.size.tasks < len(plan.rows)
+        so_far = f" so far, {view.size.tasks:,} measured" if some else ""
+        words.append(f"{format_bytes(view.size.bytes)}{so_far}")
     if plan.oldest:
-        words.append(f"oldest {present.format_duration(sight.now - plan.oldest)}")
-        words.append(f"newest {present.format_duration(sight.now - plan.newest)}")
+        words.append(f"oldest {present.format_duration(view.now - plan.oldest)}")
+        words.append(f"newest {present.format_duration(view.now - plan.newest)}")
     return ", ".join([*words, f"read at {present.format_clock(plan.made_at)}"])
 
 
@@ -304,35 +304,35 @@ PLAN_ROW_FIELDS = ("id", "state", "rev", "odd", "bytes", "outcome")
 
 
 def plan_row_values(
-    plan: Plan, row: Row, sight: PlanView, size: int | None = None
+    plan: Plan, row: Row, view: PlanView, size: int | None = None
 ) -> dict[str, object]:
     """One row for JSON or CSV; `size` is the task's size in bytes, None if it was not measured."""
     return {
         "id": row.id,
-        "state": sight.states.get(row.state, row.state),
+        "state": view.states.get(row.state, row.state),
         "rev": row.rev,
         "odd": row.barred or row.default_exclusion,
         "bytes": size,
-        "outcome": expected_outcome(plan, row, sight)[0],
+        "outcome": expected_outcome(plan, row, view)[0],
     }
 
 
-def expected_outcome(plan: Plan, row: Row, sight: PlanView) -> Run:
+def expected_outcome(plan: Plan, row: Row, view: PlanView) -> Run:
     """Expected outcome of one row, with its style."""
-    if how := sight.drift.get(row.id):
+    if how := view.drift.get(row.id):
         return f"skipped: {how}", "warn"
     if why := plan.exclusion_reason(row):
         return f"excluded: {why}", "warn"
-    if why := sight.refused.get(row.id, ""):
+    if why := view.refused.get(row.id, ""):
         return f"refused: {why}", "error"
-    if why := plans.row_refusal(sight.edges, plan.verb, row):
+    if why := plans.row_refusal(view.edges, plan.verb, row):
         return f"refused: {why}", "error"
     its = plans.transition_of(plan.verb, row)
     end = its[1] if its else None
     past = VERBS[plan.verb].past
-    odd = f", though {row.default_exclusion}" if row.default_exclusion else ""
-    where = f", to {sight.states.get(end, end)}" if end and end is not row.state else ""
-    return f"{past}{where}{odd}", "strong" if odd else ""
+    doubt = f", though {row.default_exclusion}" if row.default_exclusion else ""
+    where = f", to {view.states.get(end, end)}" if end and end is not row.state else ""
+    return f"{past}{where}{doubt}", "strong" if doubt else ""
 
 
 def result_lines(report: Report, width: int) -> list[Line]:
@@ -346,8 +346,8 @@ def result_lines(report: Report, width: int) -> list[Line]:
         (len(report.unapplied), "not applied", "", "warn"),
     )
     text: list[Line] = []
-    for amount, word, why, look in counts:
-        text += _count_lines(amount, word + why, width, look) if amount else []
+    for amount, word, why, style in counts:
+        text += _count_lines(amount, word + why, width, style) if amount else []
     some = " + ".join(f"{amount:,} {word}" for amount, word, *_ in counts if amount)
     is_whole = planned == report.accounted
     if is_whole:
@@ -382,6 +382,6 @@ def _reasons(title: str, some: Sequence[tuple[str, str]], width: int) -> list[Li
     return text
 
 
-def _fold_lines(text: str, width: int, look: str) -> list[Line]:
-    first, *rest = present.fold_text(safe_line(text), max(8, width - 5))
-    return [((f"  {first}", look),), *(((f"    {piece}", look),) for piece in rest)]
+def _fold_lines(text: str, width: int, style: str) -> list[Line]:
+    first, *continuation = present.fold_text(safe_line(text), max(8, width - 5))
+    return [((f"  {first}", style),), *(((f"    {piece}", style),) for piece in continuation)]

@@ -14,16 +14,16 @@ from tui.session.place_session import PlaceSession
 
 
 def prompt_for_note(
-    face: BaseScreen, live: PlaceSession, around: ConsoleContext, task: Task | None
+    screen: BaseScreen, session: PlaceSession, context: ConsoleContext, task: Task | None
 ) -> None:
     """Prompt for a note on a task and write it, or show why that is not possible."""
-    why = note_refusal(live, around) or (PASTED if face.hasty else "")
+    why = note_refusal(session, context) or (PASTED if screen.hasty else "")
     if task is None:
         why = why or "a note is for one task: \\ clears the marks"
     if why or task is None:
-        face.say(why)
+        screen.say(why)
         return
-    ident, amount = task.id, len(notes_of(live.readings.notes, task, live.clock()))
+    ident, amount = task.id, len(notes_of(session.readings.notes, task, session.clock()))
     away = (
         f"; {DELETE_INPUT} alone deletes its {present.format_count(amount, 'note')}"
         if amount
@@ -32,29 +32,29 @@ def prompt_for_note(
 
     def take(text: str | None) -> None:
         if text and text.strip():
-            around.arming.extend()
-            face.run_worker(_write_note(face, live, task, text), name="note", group="note")
+            context.arming.extend()
+            screen.run_worker(_write_note(screen, session, task, text), name="note", group="note")
 
-    face.app.push_screen(AskScreen(f"note on {safe_line(ident)}{away}", "", note_problem), take)
+    screen.app.push_screen(AskScreen(f"note on {safe_line(ident)}{away}", "", note_problem), take)
 
 
-def note_refusal(live: PlaceSession, around: ConsoleContext) -> str:
+def note_refusal(session: PlaceSession, context: ConsoleContext) -> str:
     """Why a note cannot be written now; "" if it can."""
-    if live.place.notes is None:
+    if session.place.notes is None:
         return "this place has no notes"
-    if around.arming.read_only:
+    if context.arming.read_only:
         return "read only: started with --read-only"
     # A note changes no task, but it excludes the task from a purge. OBSERVE must leave no trace.
-    if not around.arming.is_armed:
+    if not context.arming.is_armed:
         return "OBSERVE: press ! first: a note is visible to all"
     return ""
 
 
-async def _write_note(face: BaseScreen, live: PlaceSession, task: Task, text: str) -> None:
-    kept = parse_note(text)
+async def _write_note(screen: BaseScreen, session: PlaceSession, task: Task, text: str) -> None:
+    note = parse_note(text)
     try:
-        await live.add_note(task.id, kept, task.created)
+        await session.add_note(task.id, note, task.created)
     except Unavailable as error:
-        face.say(str(error))
+        screen.say(str(error))
     else:
-        face.say(f"noted: {kept}" if kept else "notes deleted", "ok")
+        screen.say(f"noted: {note}" if note else "notes deleted", "ok")

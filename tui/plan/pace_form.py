@@ -20,14 +20,14 @@ class PaceScreen(SizedModalScreen[ReplayPace | None]):
 
     BINDINGS = key_bindings(keys.PACE)
 
-    def __init__(self, pace: ReplayPace, amount: int, live: PlaceSession) -> None:
+    def __init__(self, pace: ReplayPace, amount: int, session: PlaceSession) -> None:
         """`amount` is the number of tasks to replay."""
         super().__init__()
-        self._pace, self._amount, self._session = pace, amount, live
+        self._pace, self._amount, self._session = pace, amount, session
         self._form = view.form_from_pace(pace)
         # Read once: the set of workers is not refreshed while the form is open.
         self._working = find_worker(
-            live.readings.lock, live.readings.queue_figures, live.events(), live.clock()
+            session.readings.lock, session.readings.queue_figures, session.events(), session.clock()
         )
 
     def compose(self) -> ComposeResult:
@@ -48,8 +48,10 @@ class PaceScreen(SizedModalScreen[ReplayPace | None]):
         form = view.form_lines(self._form, sentences, self._session.inspector.states, width)
         hints = present.hint_lines(keys.hints_of(keys.PACE), width, 1)
         # The error takes as many lines as the forecast, so that nothing jumps.
-        said = [((f" {wrong}", "warn"),)] if wrong else []
-        self.query_one(Lines).show([*form, *(present.cut_line(row, width) for row in said), *hints])
+        errors = [((f" {wrong}", "warn"),)] if wrong else []
+        self.query_one(Lines).show(
+            [*form, *(present.cut_line(row, width) for row in errors), *hints]
+        )
 
     def _change(self, form: view.PaceForm) -> None:
         self._form = form

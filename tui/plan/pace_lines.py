@@ -202,30 +202,30 @@ def form_lines(
 ) -> list[Line]:
     """The form, with a forecast in words below."""
     words = {"pending": safe_line(states.get(State.PENDING, "pending"))}
-    found = [present.heading_line("Replay settings", width)]
-    found += [present.cut_line(_line(form, fields, words), width) for fields in FIELDS]
-    found.append(BLANK_LINE)
+    lines = [present.heading_line("Replay settings", width)]
+    lines += [present.cut_line(_line(form, fields, words), width) for fields in FIELDS]
+    lines.append(BLANK_LINE)
     for sentence in sentences:
         pieces = present.fold_text(safe_line(sentence), max(8, width - 2))
-        found += [((f" {piece}", "muted"),) for piece in pieces]
-    return found
+        lines += [((f" {piece}", "muted"),) for piece in pieces]
+    return lines
 
 
 def _line(form: PaceForm, fields: Sequence[PaceField], words: Mapping[str, str]) -> Line:
     wrong, _ = form.first_error
     runs: list[Run] = []
     for nth, field in enumerate(fields):
-        here, means = field is form.field, form.is_active(field)
-        look = "" if means else "muted"
+        focused, means = field is form.field, form.is_active(field)
+        style = "" if means else "muted"
         before = field.before.format(**words)
         runs.append(
-            (present.fit_text(f" {before}", LABEL_CELLS) if nth == 0 else f" {before} ", look)
+            (present.fit_text(f" {before}", LABEL_CELLS) if nth == 0 else f" {before} ", style)
         )
         value = form.values[field.name]
         box = f"[{value}]" if field.number is None else f"[{value:<4}]"
-        bad = field.name == wrong
+        is_wrong = field.name == wrong
         runs.append(
-            (box, ON_CURSOR if here else "error" if bad else "strong" if means else "muted")
+            (box, ON_CURSOR if focused else "error" if is_wrong else "strong" if means else "muted")
         )
-        runs.append((f" {field.after.format(**words)}" if field.after else "", look))
+        runs.append((f" {field.after.format(**words)}" if field.after else "", style))
     return tuple(runs)

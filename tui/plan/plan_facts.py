@@ -45,7 +45,7 @@ class PlanFacts:
     """A plan, and everything that is read about it until it is applied."""
 
     def __init__(
-        self, plan: Plan, live: PlaceSession, pace: ReplayPace | None, warnings: Sequence[str]
+        self, plan: Plan, session: PlaceSession, pace: ReplayPace | None, warnings: Sequence[str]
     ) -> None:
         """`pace` None: all now."""
         self.plan, self.pace = plan, pace
@@ -62,7 +62,7 @@ class PlanFacts:
         """The checked errors of the tasks by their marks."""
         self.is_closed = False
         """True once the plan is applied: nothing is read any more."""
-        self._session = live
+        self._session = session
         self._amount = NOT_COUNTED
         self._is_recount_wanted = asyncio.Event()
         self._has_read = False
@@ -188,10 +188,10 @@ class PlanFacts:
 
     async def _check_recurrence(self, query: Query, changed: Callable[[], None]) -> None:
         try:
-            found = await check_clusters(self._session, query)
+            clusters = await check_clusters(self._session, query)
         except Unavailable:
             return  # closed: the console is being left
-        self.clusters = {one.cluster.mark: one for one in found}
+        self.clusters = {one.cluster.mark: one for one in clusters}
         changed()
 
     # As the text needs it

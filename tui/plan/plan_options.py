@@ -33,9 +33,14 @@ class PlanOptions(ConfirmScreen):
     DIGITS_NAME = "count"
 
     def __init__(
-        self, facts: PlanFacts, scope: str, follows: str, live: PlaceSession, around: ConsoleContext
+        self,
+        facts: PlanFacts,
+        scope: str,
+        follows: str,
+        session: PlaceSession,
+        context: ConsoleContext,
     ) -> None:
-        super().__init__(live, around)
+        super().__init__(session, context)
         self.facts, self._scope, self._follows = facts, scope, follows
         self._run: RunningOperation | None = None
         """The applied plan."""
@@ -121,8 +126,8 @@ class PlanOptions(ConfirmScreen):
 
     def view(self) -> PlanView:
         """Everything that the text of the plan needs."""
-        about = (self._scope, self._reason, self._clock(), self._follows, self.reason_text)
-        return self.facts.view(*about)
+        inputs = (self._scope, self._reason, self._clock(), self._follows, self.reason_text)
+        return self.facts.view(*inputs)
 
     def copies(self) -> tuple[Copy, ...]:
         """The command of the plan, which the screen cuts to one line."""
@@ -133,13 +138,13 @@ class PlanOptions(ConfirmScreen):
         """Export: each task with its expected outcome."""
         if self.facts.counts is None:
             return None
-        plan, sight = self.facts.plan, self.view()
+        plan, view = self.facts.plan, self.view()
 
         def write(take: RowSink) -> int:
             rows, done = iter(plan.rows), 0
             while some := list(islice(rows, EXPORT_CHUNK_ROWS)):
                 done += len(some)
-                values = [plan_row_values(plan, row, sight) for row in some]
+                values = [plan_row_values(plan, row, view) for row in some]
                 if not take(values, done, len(plan.rows)):
                     break
             return done

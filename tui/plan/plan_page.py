@@ -39,10 +39,10 @@ class PlanWords(NamedTuple):
 class PlanPage(Page):
     """A page whose frame has the title of a plan, with a bar for the confirmation below it."""
 
-    def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
+    def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
-        self._session, self._console_context = live, around
-        self._arming, self._clock = around.arming, around.clock
+        self._session, self._console_context = session, context
+        self._arming, self._clock = context.arming, context.clock
         self._reason = ""
         self._title: Line = ()
         self._acts_on = ""
@@ -92,7 +92,7 @@ class PlanPage(Page):
         `acts_on` is what the plan changes.
         """
         self._title, self._acts_on, self._was_armed = title, acts_on, self._arming.is_armed
-        (verb, _), *rest = title or (("", ""),)
+        (verb, _), *title_runs = title or (("", ""),)
         step = verb.strip() if present.frame_border(*self.size) else _words(title)
         self.query_one("#title", TopLine).update_line(
             self._console_context, (self._session.name, step)
@@ -100,11 +100,11 @@ class PlanPage(Page):
         part, words = self.query_one("#text", LongText), self.describe()
         part.set_class(words.is_undoable, "-focused")
         part.set_class(not words.is_undoable, "-warn")
-        look = "title" if words.is_undoable else "warn"
-        first = (verb.strip().upper() + (" " if rest else ""), look)
+        style = "title" if words.is_undoable else "warn"
+        first = (verb.strip().upper() + (" " if title_runs else ""), style)
         tail = (
-            (text if at else text.lstrip(), look if it == "title" else it)
-            for at, (text, it) in enumerate(rest)
+            (text if at else text.lstrip(), style if it == "title" else it)
+            for at, (text, it) in enumerate(title_runs)
         )
         part.set_frame((first, *tail), ((words.stage, "muted"),) if words.stage else ())
         self._show_foot()
@@ -112,14 +112,18 @@ class PlanPage(Page):
     def _show_foot(self) -> None:
         """The bar, and the message or the next step below it; the bar has both if it is alone."""
         width, words = self.size.width, self.describe()
-        text, look, when = self._message
+        text, style, when = self._message
         is_said = bool(text) and asyncio.get_running_loop().time() - when < MESSAGE_SECONDS
-        said: Line = ((f" {safe_line(text)}", look),)
+        message_line: Line = ((f" {safe_line(text)}", style),)
         below = self.query_one("#next", Lines)
-        bar = said if is_said and not below.display else self._bar
+        bar = message_line if is_said and not below.display else self._bar
         note = words.note if bar is self._bar else ""
         self.query_one("#word", Lines).show([present.bar_line(bar, note, width)])
-        line = said if is_said else present.next_line(words.key, words.does, self._acts_on, width)
+        line = (
+            message_line
+            if is_said
+            else present.next_line(words.key, words.does, self._acts_on, width)
+        )
         below.show([present.cut_line(line, width)])
 
     def say(self, text: str, look: str = "warn") -> None:

@@ -43,20 +43,20 @@ store without a trash only deletes, and what waits has a sender but no worker.""
 
 def hint_words(edges: Edges, state: State | None) -> dict[str, str]:
     """The hints of the keys that mean another verb in a state, by action."""
-    found = ((key, verb_in_state(key.verb, state, edges)) for key in keys.verb_keys())
-    return {key.action: verb for key, verb in found if verb != key.verb}
+    verbs = ((key, verb_in_state(key.verb, state, edges)) for key in keys.verb_keys())
+    return {key.action: verb for key, verb in verbs if verb != key.verb}
 
 
 def verbs_elsewhere(edges: Edges, state: State | None) -> set[str]:
     """Actions of the verbs for which the store has no edge from a state: they are for tasks in
     other states.
     """
-    found = set()
+    actions = set()
     for key in keys.verb_keys():
         verb = verb_in_state(key.verb, state, edges)
         if state is None or not edges_of(edges, verb, state):
-            found.add(key.action)
-    return found
+            actions.add(key.action)
+    return actions
 
 
 def absent_verbs(edges: Edges) -> set[str]:
@@ -76,13 +76,13 @@ def help_words(edges: Edges) -> dict[str, str]:
 
 def closed_verbs(edges: Edges, state: State | None) -> set[str]:
     """Actions of the verbs whose edges from a state the store refuses for all tasks now."""
-    found = set()
+    actions = set()
     for key in keys.verb_keys():
-        ways = edges_of(edges, verb_in_state(key.verb, state, edges), state)
-        refusals = [edge.refusal for edge in ways.values() if state is not None]
+        state_edges = edges_of(edges, verb_in_state(key.verb, state, edges), state)
+        refusals = [edge.refusal for edge in state_edges.values() if state is not None]
         if refusals and all(refusals):
-            found.add(key.action)
-    return found
+            actions.add(key.action)
+    return actions
 
 
 class VerbRequest(NamedTuple):
@@ -101,38 +101,38 @@ class VerbRequest(NamedTuple):
 
 
 @contextmanager
-def preparing(face: BaseScreen, what: str) -> Iterator[None]:
+def preparing(screen: BaseScreen, what: str) -> Iterator[None]:
     """Say each second that `what` is being prepared, once that takes `NOTICE_SECONDS`."""
-    notice = asyncio.create_task(_say_preparing(face, what))
+    notice = asyncio.create_task(_say_preparing(screen, what))
     try:
         yield
     finally:
         notice.cancel()
 
 
-async def _say_preparing(face: BaseScreen, what: str) -> None:
+async def _say_preparing(screen: BaseScreen, what: str) -> None:
     await asyncio.sleep(NOTICE_SECONDS)
     seconds = 0
     while True:
-        face.say(f"preparing {what} ..." + (f" {seconds}s" if seconds else ""), "")
+        screen.say(f"preparing {what} ..." + (f" {seconds}s" if seconds else ""), "")
         await asyncio.sleep(1.0)
         seconds += 1
 
 
-async def prepare(face: BaseScreen, what: str, making: Awaitable[T]) -> T | None:
+async def prepare(screen: BaseScreen, what: str, making: Awaitable[T]) -> T | None:
     """Await a plan; None, after a message, if there is none, or if another screen is open by
     then.
     """
     try:
-        with preparing(face, what):
+        with preparing(screen, what):
             made = await making
     except StoreError as error:
-        face.say(f"no plan: {error}")
+        screen.say(f"no plan: {error}")
         return None
-    if face.app.screen is not face:  # a screen below a menu is current, too
-        face.say("no plan: another screen was opened meanwhile")
+    if screen.app.screen is not screen:  # a screen below a menu is current, too
+        screen.say("no plan: another screen was opened meanwhile")
         return None
-    face.say("", "")
+    screen.say("", "")
     return made
 
 
@@ -151,15 +151,15 @@ def include_single_task(plan: Plan) -> Plan:
     return plan._replace(included_ids=frozenset(row.id for row in plan.rows))
 
 
-def plan_warnings(live: PlaceSession, plan: Plan, asked: VerbRequest) -> tuple[str, ...]:
+def plan_warnings(session: PlaceSession, plan: Plan, asked: VerbRequest) -> tuple[str, ...]:
     """Warnings for a plan with added tasks, or one that acts on all tasks of a state, with
     alternatives."""
     added = describe_added(plan)
     if not VERBS[plan.verb].excludes_suspicious or asked.ids is not None or plan.filter:
         return added
     states = plan.states
-    words = " and ".join(live.inspector.states.get(state, state) for state in states)
-    amount = sum(live.inspector.latest.counts.values())
+    words = " and ".join(session.inspector.states.get(state, state) for state in states)
+    amount = sum(session.inspector.latest.counts.values())
     return (*added, *warn_of_whole_state(words, len(plan.rows), amount))
 
 
@@ -171,8 +171,8 @@ COMMAND_NAMES = {"retry": "replay", "undo": "undo", "edit": ""}
 
 
 def equivalent_command(
-    about: PlanCounts,
-    live: PlaceSession,
+    counts: PlanCounts,
+    session: PlaceSession,
     reason: str,
     pace: ReplayPace | None = None,
     follows: str = "",
@@ -182,36 +182,45 @@ def equivalent_command(
     `follows` is the operation to resume.
     """
     if follows:
-        words = [*live.place.command, "journal", follows, "--resume", "--apply", str(about.amount)]
+        words = [
+            *session.place.command,
+            "journal",
+            follows,
+            "--resume",
+            "--apply",
+            str(counts.amount),
+        ]
         return shlex.join(words)
-    plan, states = about.plan, about.states
+    plan, states = counts.plan, counts.states
     word = COMMAND_NAMES.get(plan.verb, plan.verb)
-    if plan.excluded_ids or not word or not about.amount:
+    if plan.excluded_ids or not word or not counts.amount:
         return ""
     if len(states) != 1 and not plan.undoes:
         return ""
-    words = [*live.place.command, word]
+    words = [*session.place.command, word]
     if plan.undoes:
         words.append(plan.undoes)
     else:
-        known = live.inspector
+        known = session.inspector
         words += ["--state", ",".join(state_words(next(iter(states)), known.states, known.words))]
         if plan.filter and len(plan.filter) <= MAX_FILTER_CHARS:
             words += ["--filter", plan.filter]
         elif len(plan.rows) <= MAX_IDS_IN_COMMAND:
             words += [piece for row in plan.rows for piece in ("--id", row.id)]
-        elif plan.filter or len(plan.rows) != live.inspector.latest.counts.get(next(iter(states))):
+        elif plan.filter or len(plan.rows) != session.inspector.latest.counts.get(
+            next(iter(states))
+        ):
             return ""
-    if len(about.included) > MAX_IDS_IN_COMMAND:
+    if len(counts.included) > MAX_IDS_IN_COMMAND:
         return ""
-    words += [word for ident in about.included for word in ("--include", ident)]
+    words += [word for ident in counts.included for word in ("--include", ident)]
     words += ["--reason", reason] if reason else []
     if can_be_paced(plan):
         paced = pace_options(pace)
         if paced is None:
             return ""
         words += paced
-    return shlex.join([*words, "--apply", str(about.amount)])
+    return shlex.join([*words, "--apply", str(counts.amount)])
 
 
 def pace_options(pace: ReplayPace | None) -> list[str] | None:
@@ -223,7 +232,7 @@ def pace_options(pace: ReplayPace | None) -> list[str] | None:
     usual, stops = ReplayPace(), pace.stops
     share = "none" if stops.share is None else f"{100 * stops.share:g}/{stops.last}"
     canary = ",".join(str(size) for size in pace.canary if size) or "none"
-    said = (
+    options = (
         ("--rate", f"{pace.rate:g}", pace.rate == usual.rate),
         ("--canary", canary, pace.canary == usual.canary),
         ("--stop-same", str(stops.same or 0), stops.same == usual.stops.same),
@@ -232,7 +241,7 @@ def pace_options(pace: ReplayPace | None) -> list[str] | None:
         ("--rest", str(stops.rest), stops.rest is usual.stops.rest),
         ("--timeout", f"{pace.timeout:g}", pace.timeout == usual.timeout),
     )
-    return [word for name, value, is_usual in said if not is_usual for word in (name, value)]
+    return [word for name, value, is_usual in options if not is_usual for word in (name, value)]
 
 
 def default_pace(plan: Plan, *, picked: bool = False) -> ReplayPace | None:
@@ -250,22 +259,24 @@ def can_be_paced(plan: Plan) -> bool:
     return bool(VERBS[plan.verb].paced_name) and len(plan.rows) > 1
 
 
-def why_not_now(live: PlaceSession, states: Collection[State]) -> str:
+def why_not_now(session: PlaceSession, states: Collection[State]) -> str:
     """Why tasks in these states cannot be changed now, by the last lock check; "" if they can."""
-    if live.place.has_leases or State.ACTIVE not in states:
+    if session.place.has_leases or State.ACTIVE not in states:
         return ""
-    return why_not_abandoned(live.readings.lock)
+    return why_not_abandoned(session.readings.lock)
 
 
-def lock_guard(live: PlaceSession, plan: Plan) -> RefusalCheck:
+def lock_guard(session: PlaceSession, plan: Plan) -> RefusalCheck:
     """A callback that re-reads the lock and returns `why_not_now`; it blocks."""
-    place = live.place
+    place = session.place
     if place.has_leases or State.ACTIVE not in plan.states:
         return lambda: ""
     return lambda: why_not_abandoned(read_lock(place), place.find_lingering_worker)
 
 
-def pace_facts(live: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: int) -> list[Run]:
+def pace_facts(
+    session: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: int
+) -> list[Run]:
     """The rate with its steps and duration, and whether a worker runs what is sent."""
     if not can_be_paced(plan):
         return []
@@ -274,15 +285,21 @@ def pace_facts(live: PlaceSession, plan: Plan, pace: ReplayPace | None, amount: 
     from engine.replay import estimate
     from tui.session.running_operations import find_worker
 
-    ours, seen = live.worker.pid is not None, live.readings
-    known = find_worker(seen.lock, seen.queue_figures, live.events(), live.clock(), ours=ours)
-    told = estimate.estimate_replay(amount, pace, known)
+    runs_worker, readings = session.worker.pid is not None, session.readings
+    known = find_worker(
+        readings.lock,
+        readings.queue_figures,
+        session.events(),
+        session.clock(),
+        is_of_console=runs_worker,
+    )
+    forecast = estimate.estimate_replay(amount, pace, known)
     steps = [f"canary {pace.canary[0]:,}"] if pace.canary and pace.canary[0] else []
     steps += [f"{size:,}" for size in pace.canary[1:] if size]
     steps.append("all others now" if pace.rate is None else f"{pace.rate:g} per second")
-    takes = f": {format_rough_duration(told.sending)}" if told.sending else ""
+    takes = f": {format_rough_duration(forecast.sending)}" if forecast.sending else ""
     words = f"{', then '.join(steps)}{takes}"
-    return [("rate", words), *([("worker", told.worker)] if told.worker else [])]
+    return [("rate", words), *([("worker", forecast.worker)] if forecast.worker else [])]
 
 
 def stop_words(pace: ReplayPace, marks: Sequence[str]) -> str:

@@ -63,8 +63,8 @@ class PlanScreen(PlanOptions):
         self,
         plan: Plan,
         scope: str,
-        live: PlaceSession,
-        around: ConsoleContext,
+        session: PlaceSession,
+        context: ConsoleContext,
         done: Callable[[Report], None] = lambda report: None,
         follows: str = "",
         warnings: Sequence[str] = (),
@@ -76,7 +76,7 @@ class PlanScreen(PlanOptions):
         `pace` None means all now. `errors` selects the tasks that are checked for a recurring
         error; None: no check.
         """
-        super().__init__(PlanFacts(plan, live, pace, warnings), scope, follows, live, around)
+        super().__init__(PlanFacts(plan, session, pace, warnings), scope, follows, session, context)
         self._when_done, self._errors = done, errors
         self._text: list[Line] = []
         self._listed: object = None
@@ -167,15 +167,15 @@ class PlanScreen(PlanOptions):
             count = present.format_count(len(facts.plan.rows), "task")
             self._text = [((f"   counting {count} ...", "muted"),)]
         elif self.is_open:
-            sight = self.view()
-            beside = side_lines(facts, SIDE_CELLS - 2) if width >= SIDE_COLUMNS else []
-            room = width - SIDE_CELLS if beside else width
-            lines = plan_lines(facts.counts, sight, room)
-            self._text = present.join_columns(lines, beside, room, width) if beside else lines
+            view = self.view()
+            side = side_lines(facts, SIDE_CELLS - 2) if width >= SIDE_COLUMNS else []
+            room = width - SIDE_CELLS if side else width
+            lines = plan_lines(facts.counts, view, room)
+            self._text = present.join_columns(lines, side, room, width) if side else lines
             made_of = tuple(map(id, (facts.counts, facts.tasks, facts.clusters, facts.pace))), width
             if self._listed != made_of:
                 self._listed = made_of
-                head, choices = task_table(facts, sight, width)
+                head, choices = task_table(facts, view, width)
                 picker.show_rows(choices, [head])
         self.query_one("#still", LongText).show(still_pane_lines(facts, width))
 
@@ -239,20 +239,20 @@ class PlanScreen(PlanOptions):
     def action_back(self) -> None:
         """Close; an unapplied plan is discarded, a running one continues in the background."""
         if self._run is not None and self._run.ended is not None:
-            shown = describe_result(self._run)
-            if shown in self._session.messages:
-                self._session.messages.remove(shown)  # shown on this screen
+            sentence = describe_result(self._run)
+            if sentence in self._session.messages:
+                self._session.messages.remove(sentence)  # shown on this screen
         self.dismiss()
 
     def apply_plan(self) -> None:
         """Apply the plan and follow it until the report."""
-        facts, live = self.facts, self._session
+        facts, session = self.facts, self._session
         facts.is_closed = True
         # Changed tasks stay in the plan: apply re-checks them and reports them as skipped.
         plan = facts.plan
         intent = Intent(
             plan.verb,
-            live.place.who,
+            session.place.who,
             self._reason,
             plan.filter,
             self._scope,
@@ -260,7 +260,7 @@ class PlanScreen(PlanOptions):
             self._follows,
             plan.values,
         )
-        self._run = live.start_plan(plan, intent, facts.pace, lock_guard(live, plan))
+        self._run = session.start_plan(plan, intent, facts.pace, lock_guard(session, plan))
         # The app runs it, not this screen, so it continues when the screen is closed.
         self.app.run_worker(self._follow(self._run), name="apply", group="apply")
         if facts.pace is not None:
@@ -282,11 +282,13 @@ class PlanScreen(PlanOptions):
         self.lay_out(self.size.width)
 
 
-async def _freeze(live: PlaceSession, asked: VerbRequest) -> Plan:
+async def _freeze(session: PlaceSession, asked: VerbRequest) -> Plan:
     verb = asked.verb
-    plan = await live.inspector.queries.make_plan(verb, asked.ids, asked.query, live.noted_ids)
+    plan = await session.inspector.queries.make_plan(
+        verb, asked.ids, asked.query, session.noted_ids
+    )
     if verb == "restore":
-        plan = await live.inspector.actions.plan_restore(plan, live.place.retention_days)
+        plan = await session.inspector.actions.plan_restore(plan, session.place.retention_days)
     if asked.rev:
         rows = tuple(row._replace(rev=asked.rev) for row in plan.rows)
         plan = plan._replace(rows=rows, generation=-1)
@@ -294,26 +296,26 @@ async def _freeze(live: PlaceSession, asked: VerbRequest) -> Plan:
 
 
 async def show_plan(
-    face: BaseScreen,
-    live: PlaceSession,
-    around: ConsoleContext,
+    screen: BaseScreen,
+    session: PlaceSession,
+    context: ConsoleContext,
     asked: VerbRequest,
     done: Callable[[Report], None] = lambda report: None,
 ) -> None:
     """Freeze a plan and show it, or show why there is none."""
     what = "all tasks" if asked.ids is None else present.format_count(len(asked.ids), "task")
-    plan = await prepare(face, f"the {asked.verb} plan of {what}", _freeze(live, asked))
+    plan = await prepare(screen, f"the {asked.verb} plan of {what}", _freeze(session, asked))
     if plan is None:
         return
     if asked.ids and not plan.rows:
-        face.say("no plan: the tasks are gone or filtered")
+        screen.say("no plan: the tasks are gone or filtered")
         return
     words, warned = (
         asked.describe_scope(len(plan.rows) - plan.added),
-        plan_warnings(live, plan, asked),
+        plan_warnings(session, plan, asked),
     )
     pace = default_pace(plan, picked=asked.ids is not None)
     errors = asked.query if VERBS[asked.verb].paced_name else None
-    face.app.push_screen(
-        PlanScreen(plan, words, live, around, done, warnings=warned, pace=pace, errors=errors)
+    screen.app.push_screen(
+        PlanScreen(plan, words, session, context, done, warnings=warned, pace=pace, errors=errors)
     )

@@ -38,14 +38,14 @@ def _steps_of(facts: PlanFacts) -> dict[str, str]:
     steps = step_names(facts.pace, facts.amount)
     listed = facts.counts.listed if steps and facts.counts else ()
     ids = [row.id for row in listed if not facts.plan.exclusion_reason(row)]
-    found: dict[str, str] = {}
+    steps_by_id: dict[str, str] = {}
     for at, (name, size) in enumerate(steps, 1):
-        found |= dict.fromkeys(ids[:size], f"{at} {name}")
+        steps_by_id |= dict.fromkeys(ids[:size], f"{at} {name}")
         del ids[:size]
-    return found
+    return steps_by_id
 
 
-def _columns(facts: PlanFacts, sight: PlanView, width: int) -> Iterator[tuple[Column, PlanCell]]:
+def _columns(facts: PlanFacts, view: PlanView, width: int) -> Iterator[tuple[Column, PlanCell]]:
     """The columns that have data, and fit; the last one has the rest of the width."""
     tasks, rows = facts.tasks.values(), facts.counts.listed if facts.counts else ()
     marks, steps = {row.id: facts.mark_of(row.id) for row in rows}, _steps_of(facts)
@@ -56,7 +56,7 @@ def _columns(facts: PlanFacts, sight: PlanView, width: int) -> Iterator[tuple[Co
         return bool(facts.plan.exclusion_reason(row) or row.id in facts.drift)
 
     def age(since: float) -> str:
-        return present.format_duration(sight.now - since) if since > 0 else "?"
+        return present.format_duration(view.now - since) if since > 0 else "?"
 
     def still(row: Row) -> Run:
         one = facts.clusters.get(marks[row.id])
@@ -83,31 +83,31 @@ def _columns(facts: PlanFacts, sight: PlanView, width: int) -> Iterator[tuple[Co
         yield Column("STEP", 8), lambda row, task: (steps.get(row.id, "-"), "muted")
 
 
-def _what(facts: PlanFacts, sight: PlanView, row: Row, task: Task | None) -> Run:
+def _what(facts: PlanFacts, view: PlanView, row: Row, task: Task | None) -> Run:
     """Why a row is not acted on, or its error or description."""
-    words, look = expected_outcome(facts.plan, row, sight)
+    words, style = expected_outcome(facts.plan, row, view)
     is_mixed = facts.counts is not None and len(facts.counts.transitions) > 1
-    if look or task is None:
-        return words, look
+    if style or task is None:
+        return words, style
     text = task.error or task.description
     return (f"{words}: {text}" if is_mixed else text), "" if task.error else "muted"
 
 
-def task_table(facts: PlanFacts, sight: PlanView, width: int) -> tuple[Line, list[Choice]]:
+def task_table(facts: PlanFacts, view: PlanView, width: int) -> tuple[Line, list[Choice]]:
     """The title line, and a row for each listed task."""
     columns: list[Column] = []
-    found: list[PlanCell] = []
-    for column, cell in _columns(facts, sight, width):
+    cell_makers: list[PlanCell] = []
+    for column, cell in _columns(facts, view, width):
         if free_cells([*columns, column], width) < MIN_TEXT_CELLS:
             break
         columns.append(column)
-        found.append(cell)
+        cell_makers.append(cell)
     columns.append(Column("ERROR", free_cells(columns, width)))
-    found.append(lambda row, task: _what(facts, sight, row, task))
+    cell_makers.append(lambda row, task: _what(facts, view, row, task))
     choices = []
     for row in facts.counts.listed if facts.counts is not None else ():
-        cells = [cell(row, facts.tasks.get(row.id)) for cell in found]
-        texts = [(safe_line(text), look) for text, look in cells]
+        cells = [cell(row, facts.tasks.get(row.id)) for cell in cell_makers]
+        texts = [(safe_line(text), style) for text, style in cells]
         sign = ("!" if row.default_exclusion or row.barred else "", "warn")
         choices.append(Choice(row.id, table_line(sign, columns, texts, width)))
     return title_line(columns, width), choices
@@ -153,8 +153,8 @@ def _stop_lines(facts: PlanFacts, pace: ReplayPace, width: int) -> list[Line]:
         lines.append(((f"{100 * stops.share:g} % of the last {stops.last:,} failed", ""),))
     if stops.pending is not None:
         lines.append(((f"more than {stops.pending:,} tasks pending", ""),))
-    rest = "are held" if stops.rest is RemainderPolicy.HOLD else f"stay in {source_name(facts)}"
-    lines.append(((f"unsent tasks {rest}", "muted"),))
+    fate = "are held" if stops.rest is RemainderPolicy.HOLD else f"stay in {source_name(facts)}"
+    lines.append(((f"unsent tasks {fate}", "muted"),))
     return [present.cut_line(line, width) for line in lines]
 
 

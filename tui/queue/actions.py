@@ -38,8 +38,8 @@ class QueueLinks(QueueScope):
 
     def action_show(self, what: str) -> None:
         """Show full ids or a wide error column, or no longer."""
-        signs = self.list.signs
-        self.list.show_signs(signs._replace(shown=signs.shown ^ {what}))
+        row_options = self.list.signs
+        self.list.show_signs(row_options._replace(shown=row_options.shown ^ {what}))
         on = what in self.list.signs.shown
         self.say({"ids": "full ids", "wide": "wide error column"}[what] + ("" if on else " off"))
 
@@ -161,13 +161,13 @@ class QueueActions(QueueLinks):
             return
 
         async def save() -> None:
-            own = name.removeprefix("@")
+            filter_name = name.removeprefix("@")
             try:
-                old = await asyncio.to_thread(save_filter, os.environ, own, text)
+                old = await asyncio.to_thread(save_filter, os.environ, filter_name, text)
             except SavedFilterError as error:
                 self.say(f"not saved: {safe_line(str(error))}")
                 return
             self._saved = None
-            self.say(f"@{own} {'replaced' if old else 'saved'}: {safe_line(text)}", "ok")
+            self.say(f"@{filter_name} {'replaced' if old else 'saved'}: {safe_line(text)}", "ok")
 
         self._run_query("save filter", save)

@@ -52,7 +52,7 @@ class FilterLine(Horizontal):
         super().__init__(id=id)
         self._parsed = parsed
         self._filter = NO_FILTER
-        self._bad: BadFilter | None = None
+        self._filter_error: BadFilter | None = None
 
     def compose(self) -> ComposeResult:
         """Label, input, and number of matches."""
@@ -81,7 +81,7 @@ class FilterLine(Horizontal):
 
         With an error, more tasks may be listed than intended.
         """
-        return self._bad.message if self._bad is not None else ""
+        return self._filter_error.message if self._filter_error is not None else ""
 
     @property
     def is_visible(self) -> bool:
@@ -125,26 +125,26 @@ class FilterLine(Horizontal):
         line += ((f"  {fresh:,} new", "ok"),) if fresh else ()
         if why:
             line = ((f"{matching} of {of:,} ({safe_line(why)})", "warn"),)
-        if self._bad is not None:
-            line = ((safe_line(self._bad.message), "warn"),)
+        if self._filter_error is not None:
+            line = ((safe_line(self._filter_error.message), "warn"),)
         line = (*line, (" ", ""))
         self.set_class(line[0][1] == "warn", "-talks")
         self.query_one("#filter-count", Lines).show([line])
 
     def _parse_text(self, words: str) -> bool:
         """Parse the text; True if filter or error changed."""
-        before = self._filter, self._bad
+        before = self._filter, self._filter_error
         try:
-            self._filter, self._bad = self._parsed(words.rstrip()), None
+            self._filter, self._filter_error = self._parsed(words.rstrip()), None
         except BadFilter as error:
-            self._bad = error
+            self._filter_error = error
             self._apply_complete_clauses(words, error.at)
-        return (self._filter, self._bad) != before
+        return (self._filter, self._filter_error) != before
 
     def _apply_complete_clauses(self, words: str, at: int) -> None:
         """Apply the clauses before an incomplete last one, such as `tries>`."""
-        rest = words[at:]
-        if rest.startswith('"') or not rest.strip() or len(rest.split()) == 1:
+        clause_text = words[at:]
+        if clause_text.startswith('"') or not clause_text.strip() or len(clause_text.split()) == 1:
             with suppress(BadFilter):
                 self._filter = self._parsed(words[: words.rfind(" ", 0, at) + 1].rstrip())
 
@@ -154,9 +154,9 @@ class FilterLine(Horizontal):
         before = self._filter
         if not self._parse_text(event.value):
             return
-        if self._bad is None or self._filter != before:
+        if self._filter_error is None or self._filter != before:
             self.post_message(self.Changed(self._filter))
-        if self._bad is not None:
+        if self._filter_error is not None:
             self.show_count("?", 0)
             self.post_message(self.Wrong())
 

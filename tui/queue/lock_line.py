@@ -78,10 +78,10 @@ def fact_parts(facts: LockLineFacts) -> list[Line]:
     """Rates, latency and rate limits; one that the place does not have is omitted."""
     rates = facts.rates
     inward, outward = ("?", "?") if rates is None else map(present.format_rate, rates[:2])
-    look = "unknown" if rates is None else ""
+    style = "unknown" if rates is None else ""
     unit = "" if rates is None else "/s"
-    came: Line = (("in ", "muted"), (f"{inward}{unit}", look))
-    parts: list[Line] = [(*came, ("  out ", "muted"), (f"{outward}{unit}", look))]
+    in_runs: Line = (("in ", "muted"), (f"{inward}{unit}", style))
+    parts: list[Line] = [(*in_runs, ("  out ", "muted"), (f"{outward}{unit}", style))]
     if facts.latency is not None:
         wait, run = (
             f"{seconds:.1f}s" if seconds < 10 else present.format_duration(seconds)

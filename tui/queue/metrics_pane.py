@@ -29,23 +29,27 @@ MAX_FACTS = 4
 BAR_LOOKS = {State.PENDING: "accent", State.ACTIVE: "ok", State.DEAD: "warn"}
 
 
-def state_lines(queue: MetricsReading, ours: OwnCounts, reachable: bool, width: int) -> list[Line]:
+def state_lines(
+    queue: MetricsReading, own_counts: OwnCounts, reachable: bool, width: int
+) -> list[Line]:
     """One bar for each state; counts of an unreachable place are unknown."""
-    most = max(ours.counts.values(), default=0)
+    most = max(own_counts.counts.values(), default=0)
     room = max(1, width - NAME_CELLS - COUNT_CELLS - 3)
-    differs = isinstance(queue, Samples) and bool(find_differences(queue, ours))
+    differs = isinstance(queue, Samples) and bool(find_differences(queue, own_counts))
     lines: list[Line] = []
-    for state, word in ours.states.items():
-        amount = ours.counts.get(state, 0)
+    for state, word in own_counts.states.items():
+        amount = own_counts.counts.get(state, 0)
         count: Run = (f"{format_amount(amount, COUNT_CELLS - 1):>{COUNT_CELLS}}", "strong")
         if not reachable:
             count = ("?".rjust(COUNT_CELLS), "unknown")
         elif not amount:
             count = ("0".rjust(COUNT_CELLS), "muted")
         length: Run = (bar(amount / most if most else 0.0, room), BAR_LOOKS.get(state, "muted"))
-        said = queue.get(GAUGES[state]) if isinstance(queue, Samples) and state in GAUGES else None
-        if differs and said is not None and said != amount:
-            length = (f"file {said:,.0f}", "warn")
+        metric = (
+            queue.get(GAUGES[state]) if isinstance(queue, Samples) and state in GAUGES else None
+        )
+        if differs and metric is not None and metric != amount:
+            length = (f"file {metric:,.0f}", "warn")
         name = present.fit_text(f" {present.state_name(word)}", NAME_CELLS)
         lines.append(present.cut_line(((name, "muted"), count, ("  ", ""), length), width))
     return lines
@@ -62,20 +66,20 @@ def _is_missing(queue: MetricsReading) -> bool:
     return queue == os.strerror(errno.ENOENT)
 
 
-def metrics_run(queue: MetricsReading, ours: OwnCounts, now: float) -> Run:
+def metrics_run(queue: MetricsReading, own_counts: OwnCounts, now: float) -> Run:
     """Whether the metrics file agrees with our counts, in two words and its age."""
     if queue is None:
         return "", ""
     if not isinstance(queue, Samples):
         return ("no metrics file", "muted") if _is_missing(queue) else ("metrics ?", "unknown")
     age = now - queue.modified
-    if find_differences(queue, ours):
+    if find_differences(queue, own_counts):
         return "metrics differ", "warn"
     old = present.format_age(age).removesuffix(" ago")
     return f"metrics agree, {old}", "warn" if age > STALE_SECONDS else "muted"
 
 
-def metrics_warning(queue: MetricsReading, ours: OwnCounts, now: float) -> Run:
+def metrics_warning(queue: MetricsReading, own_counts: OwnCounts, now: float) -> Run:
     """Where the metrics file differs, is outdated or cannot be read; "" if it agrees."""
     if queue is None:
         return "", ""
@@ -83,7 +87,7 @@ def metrics_warning(queue: MetricsReading, ours: OwnCounts, now: float) -> Run:
         if _is_missing(queue):
             return "no queue.prom yet: the next worker run writes it", "muted"
         return f"queue.prom: {safe_line(str(queue))}", "unknown"
-    words = [f"differs: {difference}" for difference in find_differences(queue, ours)]
+    words = [f"differs: {difference}" for difference in find_differences(queue, own_counts)]
     age = now - queue.modified
     if age > STALE_SECONDS:
         words.append(f"not written for {present.format_duration(age)}")

@@ -54,10 +54,10 @@ def next_step(now: Situation) -> tuple[str, str]:
     if not now.rows:
         return _step_without_rows(now)
     if now.problem is not None and now.problem.quarantined_at is not None:
-        left = now.problem.quarantined_at - now.at
-        if left <= 0:
+        seconds = now.problem.quarantined_at - now.at
+        if seconds <= 0:
             return "", "the next worker run moves it to quarantine"
-        return "", f"worker moves it to quarantine in {left:.0f}s"
+        return "", f"worker moves it to quarantine in {seconds:.0f}s"
     if now.lock_alarms and now.state in (State.PENDING, State.ACTIVE):
         return ("5", "shows the locks") if now.read_only else ("U", "shows the evidence")
     if now.state is State.PENDING and now.lacks_worker and now.can_start_worker:

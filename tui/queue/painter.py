@@ -93,18 +93,18 @@ class QueuePanes(QueueView):
         if self._on_problems:
             listed, known = len(self._problems), self._change.problems
             of = f" of {known:,}" if known > listed else ""
-            rest = "" if self._change.is_complete else "+"
-            title = Frame("Problems", amount=f"{listed:,}{of}{rest}")
+            plus = "" if self._change.is_complete else "+"
+            title = Frame("Problems", amount=f"{listed:,}{of}{plus}")
             self._problem_list.show_frame(title, focused=not self._details.has_focus)
             return
         state = self.state
         word = self.inspector.states.get(state, "") if state else ""
         total = self._change.counts.get(state, 0) if state else 0
-        shown = (
+        amount = (
             f"{self.rows.view.matching_words} of {total:,}" if self._filter.filter else f"{total:,}"
         )
         if state is None or self._change.unavailable:
-            shown = "?"
+            amount = "?"
         order, falling = self._order
         name = ORDER_NAMES.get(order, order) + (" (reverse)" if falling else "")
         right: Line = (("order: ", "muted"), (name, ""), ("  o", "key"))
@@ -113,7 +113,7 @@ class QueuePanes(QueueView):
         if self.rows.view.fresh and not self._filter.is_visible:
             right = ((f"{self.rows.view.fresh:,} new   ", "ok"), *right)
         key = FRAME_KEYS.get(state, "") if state else ""
-        frame = Frame(present.state_name(word) or "Tasks", key, shown, right)
+        frame = Frame(present.state_name(word) or "Tasks", key, amount, right)
         frame = frame._replace(bottom=self.list.row_words)
         self.list.show_frame(frame, focused=not self._details.has_focus)
 
@@ -130,8 +130,8 @@ class QueuePanes(QueueView):
         if self._on_problems:
             from tui.queue.problems_screen import problem_details
 
-            problem, about = self._problem_here, (self.inspector.states, self._clock(), width)
-            self._details.show(problem_details(problem, *about) if problem else [])
+            problem, facts = self._problem_here, (self.inspector.states, self._clock(), width)
+            self._details.show(problem_details(problem, *facts) if problem else [])
             self._details.show_frame(Frame("Problem"), focused=self._details.has_focus)
             return
         task, now = self.rows.view.task_here, self._clock()
@@ -141,9 +141,9 @@ class QueuePanes(QueueView):
             return
         trash = None if self.place.trash is None else self.place.trash.hours
         terms = PlaceTerms(self.inspector.states, self.place.max_attempts, trash)
-        found = self._found if self._found.id == task.id else type(self._found)()
+        findings = self._findings if self._findings.id == task.id else type(self._findings)()
         show = detail_lines if wide else brief_lines
-        self._details.show(show(task, found, terms, now, width))
+        self._details.show(show(task, findings, terms, now, width))
         right: Line = ((safe_line(task.kind), "muted"),)
         frame = Frame(present.short_id(task.id), right=right)
         self._details.show_frame(frame, focused=self._details.has_focus)
@@ -163,20 +163,20 @@ class QueuePanes(QueueView):
         change, now, readings = self._change, self._clock(), self.session.readings
         complete = change.is_counted and not change.unavailable
         samples = self.session.count_samples
-        ours = OwnCounts(self.inspector.states, change.counts, complete, samples)
-        warning = metrics_pane.metrics_warning(readings.queue, ours, now)
+        own_counts = OwnCounts(self.inspector.states, change.counts, complete, samples)
+        warning = metrics_pane.metrics_warning(readings.queue, own_counts, now)
         if change.unavailable:
             warning = "", ""  # the reason is on screen; no next run writes the file
         pane = self._states
         if self._frame.states and pane.size.height:
             width, reachable = pane.size.width, not self._change.unavailable
-            rows = metrics_pane.state_lines(readings.queue, ours, reachable, width)
+            rows = metrics_pane.state_lines(readings.queue, own_counts, reachable, width)
             pane.show([*rows, *metrics_pane.fact_rows(readings.queue_figures.rows, width)])
-            run = metrics_pane.metrics_run(readings.queue, ours, now)
+            run = metrics_pane.metrics_run(readings.queue, own_counts, now)
             pane.show_frame(Frame("States", right=(run,) if run[0] else ()))
-        shown = bool(warning[0]) and self.size.height >= 12
-        self._warning.display = shown
-        self._warning.show([present.cut_line(((" ", ""), warning), self.size.width)] * shown)
+        is_visible = bool(warning[0]) and self.size.height >= 12
+        self._warning.display = is_visible
+        self._warning.show([present.cut_line(((" ", ""), warning), self.size.width)] * is_visible)
 
     def _paint_log(self) -> None:
         self._log.show_log(self.session.readings.log)
@@ -216,9 +216,9 @@ class QueuePainter(QueuePanes):
         self._paint_scope()
 
     def _paint_header(self) -> None:
-        around = self.context
-        number = f" ({self.session.number}/{around.places})" if around.places > 1 else ""
-        self._top.update_line(around, (f"{self.session.name}{number}",))
+        context = self.context
+        number = f" ({self.session.number}/{context.places})" if context.places > 1 else ""
+        self._top.update_line(context, (f"{self.session.name}{number}",))
 
     def _paint_tabs(self) -> None:
         states, change = self.inspector.states, self._change
@@ -232,8 +232,8 @@ class QueuePainter(QueuePanes):
         }
         complete = change.is_counted
         partial = () if change.is_complete else (len(states),)  # a server counts no problems
-        shown = (names, counts, self._tab, complete, self.size.width, within, partial)
-        line = present.tab_line(*shown)
+        tabs = (names, counts, self._tab, complete, self.size.width, within, partial)
+        line = present.tab_line(*tabs)
         self._tab_line.show([line])
 
     def _paint_lock(self) -> None:
@@ -286,8 +286,8 @@ class QueuePainter(QueuePanes):
             key = does = ""
         right = present.scope_words(scope)
         width = self.size.width
-        said = "" if scope.filter_error else self._said[0]  # the scope shows the error
-        line = present.next_line(key, does, right, width, said)
+        message = "" if scope.filter_error else self._timed_message[0]  # the scope shows the error
+        line = present.next_line(key, does, right, width, message)
         self._scope_line.show([line])
         self._paint_hints()
 
@@ -370,7 +370,7 @@ class QueuePainter(QueuePanes):
 
     def say(self, text: str, look: str = "warn") -> None:
         """Show a message in place of the next step for some seconds."""
-        self._said = (safe_line(text), self._clock())
+        self._timed_message = (safe_line(text), self._clock())
         self._paint_scope()
 
 

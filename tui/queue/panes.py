@@ -61,15 +61,15 @@ def divide_screen(
 class LogPane(Lines):
     """The last log lines that fit."""
 
-    _told: tuple[Sequence[LogLine], Size | None] = ((), None)
+    _painted: tuple[Sequence[LogLine], Size | None] = ((), None)
 
     def show_log(self, log: Sequence[LogLine]) -> None:
         """Show the newest lines."""
         size = self.size
         width, height = size
-        if not height or (log, size) == self._told:
+        if not height or (log, size) == self._painted:
             return  # unchanged, as in most calls: this runs every second
-        self._told = log, size
+        self._painted = log, size
         rows = [
             present.log_line(line.when, line.level, present.shorten_ids(line.text), width)
             for line in log[-height:]

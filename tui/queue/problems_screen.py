@@ -52,12 +52,12 @@ def problem_details(
     problem: Problem, states: Mapping[State, str], now: float, width: int
 ) -> list[Line]:
     """A problem in full."""
-    about = [("where", problem.where), ("problem", problem.what)]
+    rows = [("where", problem.where), ("problem", problem.what)]
     if problem.state is not None:
-        about.append(("state", present.state_name(states.get(problem.state, problem.state))))
+        rows.append(("state", present.state_name(states.get(problem.state, problem.state))))
     if problem.since is not None:
-        about.append(("since", present.format_time(problem.since, now)))
-    return present.fact_lines([(name, safe_line(text)) for name, text in about], width, 9)
+        rows.append(("since", present.format_time(problem.since, now)))
+    return present.fact_lines([(name, safe_line(text)) for name, text in rows], width, 9)
 
 
 def problem_lines(
@@ -123,9 +123,9 @@ class ProblemsScreen(Page):
 
     def copies(self) -> tuple[Copy, ...]:
         """The paths, one per line, and the same with the errors."""
-        said = [f"{problem.where}: {problem.what}" for problem in self._problems]
+        lines = [f"{problem.where}: {problem.what}" for problem in self._problems]
         where = "\n".join(problem.where for problem in self._problems)
-        return Copy("i", "paths", where), Copy("r", "rows", "\n".join(said))
+        return Copy("i", "paths", where), Copy("r", "rows", "\n".join(lines))
 
     def text_frame(self) -> Frame:
         """The frame of the problems."""

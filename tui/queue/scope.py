@@ -31,7 +31,7 @@ class QueueMarks(QueuePainter):
 
     def action_mark(self) -> None:
         """Toggle the mark of the task under the cursor and move down."""
-        self._said = ("", 0.0)  # the scope must be seen
+        self._timed_message = ("", 0.0)  # the scope must be seen
         self.rows.pin_cursor()
         task = self.rows.view.task_here
         if task is None or self.state is None or self.rows.is_unseen:
@@ -45,7 +45,7 @@ class QueueMarks(QueuePainter):
 
     def action_range(self) -> None:
         """Begin a range; the second key marks it."""
-        self._said = ("", 0.0)  # the scope must be seen
+        self._timed_message = ("", 0.0)  # the scope must be seen
         if self._filter.error:
             self.say(self._filter.error)
         elif self.rows.view.anchor is None:
@@ -61,24 +61,24 @@ class QueueMarks(QueuePainter):
         if high - low >= MAX_RANGE_ROWS:
             self.say(f"range over {MAX_RANGE_ROWS:,} rows: use a filter and *")
             return
-        ends = {begun.at: begun.id, cursor.at: cursor.id}
-        held = self.rows.view.held_ids(low, high)
-        if len(held) > high - low:
-            self._mark_rows(held, ends)
+        end_ids = {begun.at: begun.id, cursor.at: cursor.id}
+        ids = self.rows.view.held_ids(low, high)
+        if len(ids) > high - low:
+            self._mark_rows(ids, end_ids)
         else:
-            far = partial(self._mark_far, low, high, held | ends)
+            far = partial(self._mark_far, low, high, ids | end_ids)
             self._run_query("range", far)
 
-    async def _mark_far(self, low: int, high: int, seen: dict[int, str]) -> None:
+    async def _mark_far(self, low: int, high: int, known_ids: dict[int, str]) -> None:
         state = self.state
         window = await self.inspector.queries.window(self.tab_query, low, high - low + 1)
         if state is self.state:
             rows = enumerate((task.id for task in window.tasks), window.start)
-            self._mark_rows(dict(rows), seen)
+            self._mark_rows(dict(rows), known_ids)
 
-    def _mark_rows(self, rows: dict[int, str], seen: dict[int, str]) -> None:
+    def _mark_rows(self, rows: dict[int, str], known_ids: dict[int, str]) -> None:
         """Mark rows by position if the seen rows are unchanged; without departed ones."""
-        if seen.items() <= rows.items():
+        if known_ids.items() <= rows.items():
             self._marked.update(set(rows.values()) - self.rows.view.departed.keys())
         else:
             self.say("rows moved, nothing marked: v starts again")
@@ -87,7 +87,7 @@ class QueueMarks(QueuePainter):
 
     def action_mark_all(self) -> None:
         """Make verbs act on all matching tasks; again: on the cursor row."""
-        self._said = ("", 0.0)  # the scope must be seen
+        self._timed_message = ("", 0.0)  # the scope must be seen
         if self._filter.error:
             self.say(self._filter.error)
         elif self.state is not None:
@@ -96,7 +96,7 @@ class QueueMarks(QueuePainter):
 
     def action_unmark(self) -> None:
         """Clear all marks."""
-        self._said = ("", 0.0)  # the scope must be seen
+        self._timed_message = ("", 0.0)  # the scope must be seen
         self._everything = False
         self._marked.clear()
         self._hidden = frozenset()
@@ -120,12 +120,14 @@ class QueueMarks(QueuePainter):
         hidden: frozenset[str] = frozenset()
         if query.filter:
             hidden = await self.inspector.queries.matching_ids(Query(state), out)
-        left = out - hidden
+        departed = out - hidden
         if state is self.state and query == self.tab_query:
             self._hidden = hidden
-            self._marked.difference_update(left)
-            if left:
-                self.say(f"{present.format_count(len(left), 'marked task')} gone, marks removed")
+            self._marked.difference_update(departed)
+            if departed:
+                self.say(
+                    f"{present.format_count(len(departed), 'marked task')} gone, marks removed"
+                )
             self._show_marks()
 
     def row_changed(self) -> None:

@@ -67,38 +67,38 @@ class QueueTabs(QueueActions):
         if target.filter is not None:
             self._saved = None
             self._filter.set_text(target.filter)
-        wanted = None if target.problems else target.state or self.state or State.PENDING
-        if wanted not in self._tabs:
-            self.say(f"{self.place.name} has no state {wanted}")
-            wanted = self.state
+        state = None if target.problems else target.state or self.state or State.PENDING
+        if state not in self._tabs:
+            self.say(f"{self.place.name} has no state {state}")
+            state = self.state
         is_aimed = bool(target.id) or target.filter is not None
-        spot = CursorPosition(id=target.id) if is_aimed else None
-        self._to_tab(self._tabs.index(wanted), spot)
+        position = CursorPosition(id=target.id) if is_aimed else None
+        self._to_tab(self._tabs.index(state), position)
 
     def action_tab(self, pressed: str) -> None:
         """Switch to the previous or the next tab."""
         if self._tabs:
             self._to_tab((self._tab + keys.step_of(pressed)) % len(self._tabs))
 
-    def _to_tab(self, tab: int, spot: CursorPosition | None = None) -> None:
-        """Switch to a tab; without `spot`, the cursor returns to its last position there."""
+    def _to_tab(self, tab: int, position: CursorPosition | None = None) -> None:
+        """Switch to a tab; without `position`, the cursor returns to its last position there."""
         if self.rows.view.query.state is not None:
-            if tab == self._tab and spot is None:
+            if tab == self._tab and position is None:
                 return
             self._spots[self._tab] = self.rows.view.saved_position
         self._tab = tab
         self._everything = False
         self.list.set_range(False)
-        self._show_tab(spot or self._spots.get(tab, CursorPosition()))
+        self._show_tab(position or self._spots.get(tab, CursorPosition()))
 
-    def _show_tab(self, spot: CursorPosition) -> None:
+    def _show_tab(self, position: CursorPosition) -> None:
         self._middle.set_class(self._on_problems, "-problems")
         if self._on_problems:
             self._problem_list.focus()
             self._fetch_problems()
         else:
             self.list.focus()
-            self._query_list(spot)
+            self._query_list(position)
         self.paint()
 
     @work(exclusive=True, group="problems")
@@ -142,8 +142,8 @@ class QueueTabs(QueueActions):
             for name, order in (order_choices(self.state) if self.state else {}).values()
         )
 
-    def _query_list(self, spot: CursorPosition | None = None) -> None:
-        self.rows.show_query(self.tab_query, spot)
+    def _query_list(self, position: CursorPosition | None = None) -> None:
+        self.rows.show_query(self.tab_query, position)
         self._show_marks()
         self._count_hidden()
 
@@ -189,7 +189,7 @@ class QueueTabs(QueueActions):
 class QueueDetails(QueueTabs):
     """What is looked up about the task under the cursor, once that rests."""
 
-    _rest: asyncio.TimerHandle | None = None
+    _cursor_rest_timer: asyncio.TimerHandle | None = None
     """Runs when the cursor has rested; None if it rests."""
 
     def run_then(self) -> None:
@@ -218,10 +218,10 @@ class QueueDetails(QueueTabs):
         ):
             self._run_query("filter", self._explain_filter)
         self.workers.cancel_group(self, "why")
-        if self._rest is not None:
-            self._rest.cancel()
+        if self._cursor_rest_timer is not None:
+            self._cursor_rest_timer.cancel()
         loop = asyncio.get_running_loop()
-        self._rest = loop.call_later(CURSOR_REST_SECONDS, self._show_details)
+        self._cursor_rest_timer = loop.call_later(CURSOR_REST_SECONDS, self._show_details)
         self.run_then()
 
     async def _explain_filter(self) -> None:
@@ -237,7 +237,7 @@ class QueueDetails(QueueTabs):
 
     def _show_details(self) -> None:
         """The cursor rests: paint what is known of its task, then look up the rest."""
-        self._rest = None
+        self._cursor_rest_timer = None
         if not self.is_paintable:
             return
         self._paint_list_frame()
@@ -247,13 +247,13 @@ class QueueDetails(QueueTabs):
             self._run_query("why", partial(self._find_details, task))
 
     async def _find_details(self, task: Task) -> None:
-        live, now = self.session, self._clock()
-        lock, alarms = live.readings.lock, live.alerts
+        session, now = self.session, self._clock()
+        lock, alarms = session.readings.lock, session.alerts
         why = await reasons(self.inspector, self.place, lock, task, now, alarms)
-        attempts = task_attempts(task_history(live.events(), task.id))
+        attempts = task_attempts(task_history(session.events(), task.id))
         cluster = await self._find_cluster(task) if task.error else None
         parts = await self._read_sizes(task)
-        self._found = TaskFindings(task.id, policy.join_reasons(why), parts, attempts, cluster)
+        self._findings = TaskFindings(task.id, policy.join_reasons(why), parts, attempts, cluster)
         self._paint_details()
 
     async def _find_cluster(self, task: Task) -> CheckedCluster | None:
@@ -338,8 +338,8 @@ class QueueScreen(QueueDetails):
 
     def _tick(self) -> None:
         now = self._clock()
-        if self._said[0] and not 0 <= now - self._said[1] < MESSAGE_SECONDS:
-            self._said = ("", 0.0)
+        if self._timed_message[0] and not 0 <= now - self._timed_message[1] < MESSAGE_SECONDS:
+            self._timed_message = ("", 0.0)
             self._paint_scope()
         if self._recount and self._marked:
             self._count_hidden()
@@ -359,7 +359,7 @@ class QueueScreen(QueueDetails):
         if self._is_typing:
             self.action_back()
             return False
-        again = self._said[0] == QUIT_AGAIN
+        again = self._timed_message[0] == QUIT_AGAIN
         if not again:
             self.say(QUIT_AGAIN)
         return again

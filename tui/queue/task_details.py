@@ -48,7 +48,7 @@ class PlaceTerms(NamedTuple):
 
 
 def detail_lines(
-    task: Task, found: TaskFindings, terms: PlaceTerms, now: float, width: int
+    task: Task, findings: TaskFindings, terms: PlaceTerms, now: float, width: int
 ) -> list[Line]:
     """All fields of a task, and why it is where it is; a field without a value is omitted."""
     rows: list[tuple[str, Line]] = [
@@ -57,37 +57,37 @@ def detail_lines(
         ("group", _plain(task.group)),
         ("to", _plain(task.destination)),
         ("about", _plain(task.description)),
-        ("size", _plain(_size_words(found.parts))),
+        ("size", _plain(_size_words(findings.parts))),
         ("created", _plain(present.format_time(task.created, now) if task.created > 0 else "?")),
         ("due", _plain(_due_words(task, now))),
         ("error", _plain(task.error)),
-        *_cluster_rows(found.cluster, now),
+        *_cluster_rows(findings.cluster, now),
         *((name, _plain(text)) for name, text in trash_rows(task, terms.trash_hours, now)),
-        *_attempt_rows(found.attempts),
+        *_attempt_rows(findings.attempts),
         ("priority", _plain(str(task.priority) if task.priority else "")),
     ]
     lines = [line for name, runs in rows if runs for line in _field(name, runs, width)]
-    pieces = present.fold_text(safe_line(found.why), width - 1) if found.why else []
+    pieces = present.fold_text(safe_line(findings.why), width - 1) if findings.why else []
     return [*lines, *(((f" {piece}", ""),) for piece in pieces)]
 
 
 def brief_lines(
-    task: Task, found: TaskFindings, terms: PlaceTerms, now: float, width: int
+    task: Task, findings: TaskFindings, terms: PlaceTerms, now: float, width: int
 ) -> list[Line]:
     """The details in `BRIEF_LINES` lines: what it is, why it is here, its cluster, its error."""
     created = f"created {present.format_time(task.created, now)}" if task.created > 0 else ""
-    about = [task.destination, task.description, created, _size_words(found.parts)]
-    first = ", ".join(safe_line(words) for words in about if words)
+    facts = [task.destination, task.description, created, _size_words(findings.parts)]
+    first = ", ".join(safe_line(words) for words in facts if words)
     error = safe_line(task.error)
     cluster: Line = ()
-    if found.cluster is not None:
-        named, now_words = (runs for _, runs in _cluster_rows(found.cluster, now))
+    if findings.cluster is not None:
+        named, now_words = (runs for _, runs in _cluster_rows(findings.cluster, now))
         cluster = (("cluster ", "muted"), *named, ("   still? ", "muted"), *now_words)
     trash = ", ".join(f"{name} {text}" for name, text in trash_rows(task, terms.trash_hours, now))
     pieces = present.fold_text(error, width - 8)[:1] if error else []
     lines: list[Line] = [
         ((first, ""),),
-        *(((piece, ""),) for piece in present.fold_text(safe_line(found.why), width - 2)[:2]),
+        *(((piece, ""),) for piece in present.fold_text(safe_line(findings.why), width - 2)[:2]),
         *([((trash, ""),)] if trash else []),
         *([cluster] if cluster else []),
         *((("error ", "muted"), (piece, "")) for piece in pieces),
@@ -116,9 +116,9 @@ def _field(name: str, runs: Line, width: int) -> list[Line]:
     label = present.fit_text(f" {name}", NAME_CELLS + 1)
     if len(runs) > 1:
         return [present.cut_line(((label, "muted"), *runs), width)]
-    text, look = runs[0]
+    text, style = runs[0]
     return [
-        ((label if not at else " " * len(label), "muted"), (piece, look))
+        ((label if not at else " " * len(label), "muted"), (piece, style))
         for at, piece in enumerate(present.fold_text(text, room))
     ]
 

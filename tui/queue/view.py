@@ -42,11 +42,11 @@ class QueueView(PlanningScreen):
 
     KIND = keys.LIST
 
-    def __init__(self, live: PlaceSession, around: ConsoleContext) -> None:
+    def __init__(self, session: PlaceSession, context: ConsoleContext) -> None:
         super().__init__()
-        self.session, self.place = live, live.place
-        self.context, self._arming, self._clock = around, around.arming, around.clock
-        self.inspector, self.worker = live.inspector, live.worker
+        self.session, self.place = session, session.place
+        self.context, self._arming, self._clock = context, context.arming, context.clock
+        self.inspector, self.worker = session.inspector, session.worker
         self._aim: Target | None = None
         self._change = self.inspector.latest
         self._tab = 0
@@ -57,9 +57,9 @@ class QueueView(PlanningScreen):
         self._everything = False
         self._saved: Mapping[str, str] | SavedFilterError | None = None
         """The saved filters by name, or why there are none; None until a filter mentions one."""
-        self._said: tuple[str, float] = ("", 0.0)
+        self._timed_message: tuple[str, float] = ("", 0.0)
         self._next: tuple[State | None, tuple[str, str]] = (None, ("", ""))
-        self._found = TaskFindings()
+        self._findings = TaskFindings()
         self._clusters: tuple[State | None, float, tuple[CheckedCluster, ...]] = (None, 0.0, ())
         self._lacks_worker = False
         self._recount = False
@@ -73,7 +73,7 @@ class QueueView(PlanningScreen):
 
     def compose(self) -> ComposeResult:
         """Header, tabs, facts, filter, the panes, next step, hints."""
-        live = self.session
+        session = self.session
         self.list = TaskList(
             self.inspector.queries,
             self._clock,
@@ -84,7 +84,7 @@ class QueueView(PlanningScreen):
         )
         self.rows = self.list.rows
         self._top, self._tab_line = TopLine(id="top-line"), Lines(id="tabs")
-        self._lock_line = LockLine(live.place, self._arming.read_only)
+        self._lock_line = LockLine(session.place, self._arming.read_only)
         self._filter = FilterLine(self._parsed_filter, id="filter")
         self._problem_list, self._log = Picker(id="problems"), LogPane(id="log")
         self._details, self._graph = LongText(id="details"), Lines(id="graph")
@@ -123,8 +123,8 @@ class QueueView(PlanningScreen):
 
     def _parsed_filter(self, text: str) -> Filter:
         known = self.inspector
-        about = (known.states, self._clock(), known.words)
-        return filter_language.parse_filter(text, *about, self._find_saved)
+        filter_context = (known.states, self._clock(), known.words)
+        return filter_language.parse_filter(text, *filter_context, self._find_saved)
 
     def _find_saved(self, name: str) -> str:
         """The text of a saved filter, from what was read since the filter line was opened."""

@@ -102,7 +102,9 @@ def make_alert_inputs(
         dead_growth=dead_growth,
         queue=readings.queue,
         earlier_counts=counts_when_written(readings.queue, readings.rest, counted),
-        transports=tuple(way for way in readings.sending.transports if way.is_mentioned),
+        transports=tuple(
+            transport for transport in readings.sending.transports if transport.is_mentioned
+        ),
         last_run=last_run,
         runs=readings.runs,
         free_since=free_since,

@@ -51,11 +51,11 @@ class BackgroundCommand:
         """
         # A file, not a pipe: a child that outlives the console must still be able to write.
         began = time.monotonic()
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as output:
             child = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -63,14 +63,14 @@ class BackgroundCommand:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(POLL_INTERVAL_SECONDS)
                 self._keep_output(
-                    os.pread(said.fileno(), MAX_OUTPUT_BYTES, 0), time.monotonic() - began
+                    os.pread(output.fileno(), MAX_OUTPUT_BYTES, 0), time.monotonic() - began
                 )
             if child.returncode is None:
                 child.returncode = 0  # detached: Popen must not wait for it
             return child.returncode
 
-    def _keep_output(self, said: bytes, after: float) -> None:
-        lines = tuple(safe_lines(said))
+    def _keep_output(self, output: bytes, after: float) -> None:
+        lines = tuple(safe_lines(output))
         self.line_seconds += (after,) * (len(lines) - len(self.line_seconds))
         self.lines, self.elapsed_seconds = lines, after
 
@@ -119,9 +119,9 @@ class MailTestProcess:
             self.outcome = (f"nothing sent: the command did not start: {error}", "error")
         finally:
             self.running = False
-        said, look = self.outcome
-        last = " ".join(self.lines[-1].split()) if self.lines and look != "ok" else ""
-        return f"test mail: {said}" + (f": {last}" if last else "")
+        outcome_text, style = self.outcome
+        last = " ".join(self.lines[-1].split()) if self.lines and style != "ok" else ""
+        return f"test mail: {outcome_text}" + (f": {last}" if last else "")
 
     def detach(self) -> None:
         """Do not wait for the child on quit; it continues."""

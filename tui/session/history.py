@@ -34,9 +34,9 @@ def operation_name(operation: Operation) -> str:
 def alert_input(operation: Operation) -> Unfinished:
     """An interrupted operation as input of the alert rules."""
     who = operation.intent.who.name
-    left, planned = operation.open_rows, operation.planned
+    open_rows, planned = operation.open_rows, operation.planned
     return Unfinished(
-        operation.op, operation_name(operation), operation.started, who, left, planned
+        operation.op, operation_name(operation), operation.started, who, open_rows, planned
     )
 
 

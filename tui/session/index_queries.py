@@ -17,25 +17,29 @@ DUE_FILTER = "!due>now"
 """Filter for due tasks; a task without a due time counts as due."""
 
 
-def age_groupings(live: PlaceSession) -> tuple[str, ...]:
+def age_groupings(session: PlaceSession) -> tuple[str, ...]:
     """The keys of `age_table.GROUPINGS` that a place has age tables by, in order of preference.
 
     A place with groups of its own, such as the hosts that mail goes to, has them by these and not
     by destination: the recipients of one host may have any domain.
     """
-    return ("destination" if live.place.groups is None else "group", "kind", "error")
+    return ("destination" if session.place.groups is None else "group", "kind", "error")
 
 
-async def query_ages(live: PlaceSession, state: State, by: str, wanted: Filter = NO_FILTER) -> Ages:
+async def query_ages(
+    session: PlaceSession, state: State, by: str, condition: Filter = NO_FILTER
+) -> Ages:
     """Ages of the tasks in a state that match a filter, grouped by a key of `age_table.GROUPINGS`.
 
     Raises:
         Unavailable: the place was closed.
     """
-    return await live.inspector.tallies.ages(Query(state, wanted), by, live.clock())
+    return await session.inspector.tallies.ages(Query(state, condition), by, session.clock())
 
 
-async def first_useful_ages(live: PlaceSession, wanted: Filter = NO_FILTER) -> tuple[State, Ages]:
+async def first_useful_ages(
+    session: PlaceSession, condition: Filter = NO_FILTER
+) -> tuple[State, Ages]:
     """The first age table that is informative; else the first with a named row.
 
     Raises:
@@ -43,27 +47,27 @@ async def first_useful_ages(live: PlaceSession, wanted: Filter = NO_FILTER) -> t
     """
     otherwise: tuple[State, Ages] | None = None
     for state in AGE_TABLE_STATES:
-        for by in age_groupings(live):
-            found = await query_ages(live, state, by, wanted)
-            if found.is_informative:
-                return state, found
-            if any(row.name for row in found.rows):
-                otherwise = otherwise or (state, found)
-    return otherwise or (State.PENDING, await query_ages(live, State.PENDING, "kind", wanted))
+        for by in age_groupings(session):
+            ages = await query_ages(session, state, by, condition)
+            if ages.is_informative:
+                return state, ages
+            if any(row.name for row in ages.rows):
+                otherwise = otherwise or (state, ages)
+    return otherwise or (State.PENDING, await query_ages(session, State.PENDING, "kind", condition))
 
 
-async def query_due_kinds(live: PlaceSession) -> Ages:
+async def query_due_kinds(session: PlaceSession) -> Ages:
     """Ages of the due tasks, by kind.
 
     Raises:
         Unavailable: the place was closed.
     """
     query = Query(State.PENDING, filter_language.parse_filter(DUE_FILTER))
-    return await live.inspector.tallies.ages(query, "kind", live.clock())
+    return await session.inspector.tallies.ages(query, "kind", session.clock())
 
 
 async def read_group_table(
-    live: PlaceSession,
+    session: PlaceSession,
     query: Query,
     by: str,
     first: State | None = None,
@@ -75,10 +79,10 @@ async def read_group_table(
     Raises:
         Unavailable: the place was closed.
     """
-    now, nothing = live.clock(), GroupTable()
+    now, nothing = session.clock(), GroupTable()
     key = ("groups", query, by, first, most)
-    shares = live.place.groups is not None and live.place.groups.share_payloads
-    return await live.inspector.tallies.ask(
+    shares = session.place.groups is not None and session.place.groups.share_payloads
+    return await session.inspector.tallies.ask(
         key,
         lambda reader: query_groups(
             reader, query, by, now, first, counts_payloads=shares, most=most

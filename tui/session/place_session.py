@@ -299,9 +299,9 @@ class PlaceSession:
                 self._reading_since = monotonic()
                 latest = self.inspector.latest
                 before = (self.clock(), latest.counts) if latest.is_complete else None
-                found = await self._watch_thread.run(self._watch.read_all)
+                readings = await self._watch_thread.run(self._watch.read_all)
                 self._reading_since = None
-                self.readings = found._replace(destinations=self._watch.destinations)
+                self.readings = readings._replace(destinations=self._watch.destinations)
                 self.counted_before_read = before
             except Unavailable:
                 if not self._closed:
@@ -321,9 +321,9 @@ class PlaceSession:
     @property
     def lacks_worker(self) -> bool:
         """True if lock and logs show no worker at this place."""
-        ours = self.worker.pid is not None
-        sight = self.alert_inputs()._replace(free_grace=0.0)
-        return not ours and lacks_worker(sight, self.clock(), self.place.alerts)
+        has_worker = self.worker.pid is not None
+        inputs = self.alert_inputs()._replace(free_grace=0.0)
+        return not has_worker and lacks_worker(inputs, self.clock(), self.place.alerts)
 
     def worker_hint(self, verb: str) -> str:
         """Next step after that verb moved tasks to pending; "" if a worker takes them."""
@@ -367,7 +367,7 @@ class PlaceSession:
             Unavailable: the place was closed.
         """
         tokens = () if isinstance(self.readings.tokens, str) else self.readings.tokens
-        kinds = tuple(left.name for left in tokens if left.name != ALL_KINDS)
+        kinds = tuple(bucket.name for bucket in tokens if bucket.name != ALL_KINDS)
         tallies, before = self.inspector.tallies, self.backlog
         self.backlog = await tallies.summarize_backlog(self.clock(), kinds)
         self.active = await tallies.active_tasks()
@@ -384,10 +384,10 @@ class PlaceSession:
             self.destination_tasks = await tallies.ask(
                 "destinations", count_destinations, self.destination_tasks, lambda _: True
             )
-        heap = self.readings.sending.backlog
-        if isinstance(heap, MailBacklog):
-            tasks = await self.inspector.queries.count(MAIL_TASKS) if heap.mails else 0
-            self.unsent_samples.append((self.clock(), max(0, heap.mails - tasks)))
+        mail_backlog = self.readings.sending.backlog
+        if isinstance(mail_backlog, MailBacklog):
+            tasks = await self.inspector.queries.count(MAIL_TASKS) if mail_backlog.mails else 0
+            self.unsent_samples.append((self.clock(), max(0, mail_backlog.mails - tasks)))
         if self.backlog != before:  # else the next read evaluates the rules
             self.evaluate_alerts()
 
@@ -403,11 +403,11 @@ class PlaceSession:
 
     def _lost_mails(self, now: float) -> int:
         """Spooled mails without a task, during the whole last `MAIL_GRACE_SECONDS` seconds."""
-        lately = [
+        unsent_counts = [
             more for when, more in self.unsent_samples if abs(now - when) <= MAIL_GRACE_SECONDS
         ]
         watched = now - self.unsent_samples[0][0] >= MAIL_GRACE_SECONDS
-        return min(lately, default=0) if watched else 0
+        return min(unsent_counts, default=0) if watched else 0
 
     # Operations
 
@@ -495,9 +495,9 @@ class PlaceSession:
         except Unavailable:
             return  # closed
         for operation in new:
-            left = f"{operation.open_rows:,} of {operation.planned:,} not moved"
+            unmoved = f"{operation.open_rows:,} of {operation.planned:,} not moved"
             self.messages.append(
-                f"{self.name}: {operation_name(operation)} interrupted, {left}; u there shows it"
+                f"{self.name}: {operation_name(operation)} interrupted, {unmoved}; u there shows it"
             )
         if new or always:  # else the next read evaluates the rules
             self.evaluate_alerts()
@@ -530,11 +530,11 @@ class PlaceSession:
             self._slot = slot
             self._writing = asyncio.get_running_loop().create_task(self._write(self.sample()))
 
-    async def _write(self, seen: RecordedSample) -> None:
+    async def _write(self, sample: RecordedSample) -> None:
         assert self._recorder is not None
         write = self._recorder.write
         try:
-            status = await self._disk_thread.run(lambda: write(seen))
+            status = await self._disk_thread.run(lambda: write(sample))
         except Unavailable:
             return  # closed during the write
         # Keep the last message until there is another one.
@@ -555,11 +555,11 @@ class PlaceSession:
             UnreadableRecording: nothing was recorded, or it cannot be read.
             Unavailable: the place was closed.
         """
-        spot = self.place.recording
-        if spot is None:
+        recording = self.place.recording
+        if recording is None:
             raise UnreadableRecording("no recorded history of this place")
-        found = await self._disk_thread.run(lambda: recorder.read_samples(spot, start, end))
-        return RecordedHistory(found, self.place.name, last)
+        samples = await self._disk_thread.run(lambda: recorder.read_samples(recording, start, end))
+        return RecordedHistory(samples, self.place.name, last)
 
     async def _load_recorded_flow(self) -> None:
         now = self.clock()
@@ -576,14 +576,14 @@ class PlaceSession:
         latest, waiting, now = self.inspector.latest, self.backlog, self.clock()
         if not latest.is_complete or latest.unavailable or waiting is None:
             return ()
-        pace, growth = self.estimate_drain(now), self.flow.growth(State.DEAD, now)
-        if pace.trend is Trend.UNKNOWN:
-            pace = self.recorded_flow.drain(now)
+        drain, growth = self.estimate_drain(now), self.flow.growth(State.DEAD, now)
+        if drain.trend is Trend.UNKNOWN:
+            drain = self.recorded_flow.drain(now)
         if growth is None or growth.seconds < RATE_WINDOW_SECONDS:
             growth = self.recorded_flow.growth(State.DEAD, now) or growth
         states, tokens = self.inspector.states, self.readings.tokens
         died, kinds = waiting.oldest_died, waiting.kinds
-        known = ForecastInputs(latest.counts, states, pace, growth, died, tokens, kinds)
+        known = ForecastInputs(latest.counts, states, drain, growth, died, tokens, kinds)
         return make_forecasts(known, self.place.alerts, self.place.retention_days, now)
 
     def evaluate_alerts(self) -> None:
@@ -595,10 +595,10 @@ class PlaceSession:
 
     def alert_inputs(self) -> AlertInputs:
         """Inputs of the alert rules."""
-        latest, signs, now = self.inspector.latest, self.readings, self.clock()
+        latest, readings, now = self.inspector.latest, self.readings, self.clock()
         clusters, counted = self.dead_clusters
         waiting = self.backlog or BacklogSummary()
-        lately = [
+        recent_counts = [
             counts for when, counts in self.count_samples if abs(now - when) <= ACTIVE_SECONDS
         ]
         tasks = TaskFacts(
@@ -618,13 +618,13 @@ class PlaceSession:
         )
         return make_alert_inputs(
             self.place,
-            signs,
+            readings,
             tasks,
-            active=min((counts.get(State.ACTIVE, 0) for counts in lately), default=None),
+            active=min((counts.get(State.ACTIVE, 0) for counts in recent_counts), default=None),
             dead_growth=self.flow.growth(State.DEAD, now),
             dead_clusters=None if now - counted > MAX_CLUSTERS_AGE_SECONDS else clusters,
             counted=(*self.count_samples, *filter(None, [self.counted_before_read])),
-            last_run=max(filter(None, (signs.last_run, self.flow.last_ran)), default=None),
+            last_run=max(filter(None, (readings.last_run, self.flow.last_ran)), default=None),
             free_since=self.free_since,
             free_grace=self.free_grace,
             unfinished=tuple(map(alert_input, self.history.interrupted)),
@@ -664,11 +664,11 @@ class PlaceSession:
         def act() -> tuple[str, MailRoutes | None]:
             return change(), read_routes(self.place)
 
-        said, routes = await asyncio.to_thread(act)
+        answer, routes = await asyncio.to_thread(act)
         sending = mark_explained(self.readings.sending, routes)
         self.readings = self.readings._replace(routes=routes, sending=sending)
         self.evaluate_alerts()
-        return said
+        return answer
 
     def events(self) -> tuple[TaskEvent, ...]:
         """Task events of the last hour from the logs, as far as read."""
@@ -728,10 +728,10 @@ def _settle(waiters: Iterable[asyncio.Future[None]]) -> None:
 
 
 async def follow_places(
-    lives: Sequence[PlaceSession],
+    sessions: Sequence[PlaceSession],
     period: Callable[[], float] = lambda: 1.0,
     headstart: float = 0.0,
-    is_shown: Callable[[PlaceSession], bool] = lambda live: True,
+    is_shown: Callable[[PlaceSession], bool] = lambda session: True,
 ) -> None:
     """Read lock, metrics and logs of places every `period()` seconds until they are closed; those
     of a place that is not shown each `HIDDEN_READ_SECONDS`.
@@ -739,31 +739,31 @@ async def follow_places(
     The inspectors follow the tasks on their own threads. The first tasks of a place get `headstart`
     seconds before anything else of it is read.
     """
-    turns = asyncio.create_task(_give_turns(lives, period, is_shown))
+    turns = asyncio.create_task(_give_turns(sessions, period, is_shown))
     try:
-        await asyncio.gather(*(live.follow(headstart) for live in lives))
+        await asyncio.gather(*(session.follow(headstart) for session in sessions))
     finally:
         turns.cancel()
 
 
 async def _give_turns(
-    lives: Sequence[PlaceSession],
+    sessions: Sequence[PlaceSession],
     period: Callable[[], float],
     is_shown: Callable[[PlaceSession], bool],
 ) -> None:
     """Give each place a turn in `period()` seconds. One timer serves all places: the wake-up of one
     for each would cost more than what is done."""
     loop = asyncio.get_running_loop()
-    for live in lives:
-        live.take_turn(is_shown=is_shown(live))
+    for session in sessions:
+        session.take_turn(is_shown=is_shown(session))
     while True:
         seconds = period()
         began = (loop.time() // seconds + 1) * seconds
         for turn in range(TURNS_PER_SECOND):
             await asyncio.sleep(began + turn / TURNS_PER_SECOND * seconds - loop.time())
-            for live in lives:
-                if live.number % TURNS_PER_SECOND == turn:
-                    live.take_turn(is_shown=is_shown(live))
+            for session in sessions:
+                if session.number % TURNS_PER_SECOND == turn:
+                    session.take_turn(is_shown=is_shown(session))
 
 
 def next_turn(now: float, period: float, number: int) -> float:
@@ -776,58 +776,58 @@ def next_turn(now: float, period: float, number: int) -> float:
     return now + period - (now - number % TURNS_PER_SECOND / TURNS_PER_SECOND) % period
 
 
-def seen_destinations(live: PlaceSession) -> tuple[SeenDestination, ...]:
+def seen_destinations(session: PlaceSession) -> tuple[SeenDestination, ...]:
     """The destinations of a place with their tasks, what needs an operator first."""
-    reading, tasks = live.readings.destinations, live.destination_tasks
-    if live.joined[0] is not reading or live.joined[1] is not tasks:
-        live.joined = reading, tasks, watch.join(reading, tasks)
-    return live.joined[2]
+    reading, tasks = session.readings.destinations, session.destination_tasks
+    if session.joined[0] is not reading or session.joined[1] is not tasks:
+        session.joined = reading, tasks, watch.join(reading, tasks)
+    return session.joined[2]
 
 
-def _note_lock(live: PlaceSession) -> None:
+def _note_lock(session: PlaceSession) -> None:
     """Note since when the lock of a place has been free."""
-    lock = live.readings.lock
+    lock = session.readings.lock
     if lock is None or lock.verdict is not Verdict.FREE:
-        live.free_since = None
-    elif live.free_since is None:
-        live.free_since = live.clock()
+        session.free_since = None
+    elif session.free_since is None:
+        session.free_since = session.clock()
 
 
-def _add_counts(live: PlaceSession) -> None:
+def _add_counts(session: PlaceSession) -> None:
     """Add the present counts to the samples of a place."""
-    latest, now = live.inspector.latest, live.clock()
+    latest, now = session.inspector.latest, session.clock()
     if latest.is_complete:
-        live.count_samples.append((now, latest.counts))
-        figures = live.readings.queue_figures
+        session.count_samples.append((now, latest.counts))
+        figures = session.readings.queue_figures
         failed = None if figures.unknown else figures.failed
-        live.flow.add(now, latest.appeared, latest.departed, latest.counts, failed)
+        session.flow.add(now, latest.appeared, latest.departed, latest.counts, failed)
 
 
-def lease_workers(live: PlaceSession) -> tuple[int, ...]:
+def lease_workers(session: PlaceSession) -> tuple[int, ...]:
     """PIDs of the workers of a place without a lock: those that its store knows, and our own."""
-    own = () if live.worker.pid is None else (live.worker.pid,)
-    return tuple(sorted({*live.readings.queue_figures.workers, *own}))
+    console_pids = () if session.worker.pid is None else (session.worker.pid,)
+    return tuple(sorted({*session.readings.queue_figures.workers, *console_pids}))
 
 
-def count_lease_workers(live: PlaceSession) -> int:
+def count_lease_workers(session: PlaceSession) -> int:
     """The workers of a place without a lock: those that a server lists, else the known PIDs."""
-    return len(live.readings.queue_figures.connected) or len(lease_workers(live))
+    return len(session.readings.queue_figures.connected) or len(lease_workers(session))
 
 
 def count_totals(sessions: Sequence[PlaceSession], now: float) -> Totals:
     """The totals of several places at `now` (epoch seconds UTC)."""
-    workers = sum(count_lease_workers(live) for live in sessions if live.place.has_leases)
-    locks = [live.readings.lock for live in sessions]
-    known = [live for live in sessions if not live.inspector.latest.unavailable]
+    workers = sum(count_lease_workers(session) for session in sessions if session.place.has_leases)
+    locks = [session.readings.lock for session in sessions]
+    known = [session for session in sessions if not session.inspector.latest.unavailable]
     totals = sum_totals(
-        [live.inspector.latest.counts for live in known],
+        [session.inspector.latest.counts for session in known],
         locks,
-        [live.flow.rates(now) for live in known],
+        [session.flow.rates(now) for session in known],
         workers,
-        [live.inspector.states for live in known],
+        [session.inspector.states for session in known],
     )
     is_partial = len(known) < len(sessions) or not all(
-        live.inspector.latest.is_counted for live in known
+        session.inspector.latest.is_counted for session in known
     )
     return totals._replace(places=len(sessions), is_partial=is_partial)
 
@@ -840,7 +840,7 @@ def sum_totals(
     states: Sequence[Mapping[State, str]],
 ) -> Totals:
     """The totals from one value of each place; `without_lock`: workers of places without a lock."""
-    called = {words[State.DEAD] for words in states if State.DEAD in words}
+    dead_words = {words[State.DEAD] for words in states if State.DEAD in words}
     verdicts = [lock.verdict for lock in locks if lock is not None]
     stuck = verdicts.count(Verdict.STUCK)
     workers = verdicts.count(Verdict.HELD) + stuck + without_lock
@@ -852,5 +852,5 @@ def sum_totals(
         len(counts),
         sum(each.get(State.PENDING, 0) for each in counts),
         Rates(*map(sum, zip(*known, strict=True))) if len(known) == len(rates) > 0 else None,
-        safe_line(called.pop()) if len(called) == 1 and called != {"dlq"} else "dead",
+        safe_line(dead_words.pop()) if len(dead_words) == 1 and dead_words != {"dlq"} else "dead",
     )

@@ -195,7 +195,7 @@ class PlaceWatcher:
         self._files = (MetricsReader(place.queue_metrics), MetricsReader(place.mail_metrics))
         self._tails = [Tail(path) for path in place.logs]
         self._log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
-        self._shown: tuple[LogLine, ...] = ()
+        self._latest_lines: tuple[LogLine, ...] = ()
         self.recent_events = RecentTaskEvents(place.logs)
         """Task events from the logs."""
         self._transports = TransportMonitor(find_mail_log(place.logs))
@@ -271,13 +271,13 @@ class PlaceWatcher:
         try:
             if self._records is None:
                 self._records = DeliveryReader(*self._place.mail.records())
-            found = self._records.read()
+            failures = self._records.read()
         except (OSError, Unavailable) as error:
             why = error.strerror if isinstance(error, OSError) else None
             self._refusals = f"delivery records cannot be read: {why or error}"
             return NO_RECORDS
         self._refusals = self._records.refusals
-        return found
+        return failures
 
     def _read_facts(self) -> tuple[WholeQueueFigures, str]:
         """Read the queue's state and why no mail can be sent; if that takes long, not every
@@ -293,20 +293,20 @@ class PlaceWatcher:
         """Read the registry of destinations every few seconds; if that takes long, less often."""
         began = time.monotonic()
         if began >= self._registry_due:
-            found = read_destinations(self._place)
+            registry = read_destinations(self._place)
             ended = time.monotonic()
-            if found.unknown:  # show the last known ones, with the reason
-                found = found._replace(found=self.destinations.found)
+            if registry.unknown:  # show the last known ones, with the reason
+                registry = registry._replace(found=self.destinations.found)
             if self._registry_due < began:  # else a newer one was noted meanwhile
-                self.note_destinations(found)
+                self.note_destinations(registry)
             self._registry_due = ended + max(
                 REGISTRY_SECONDS, FIGURES_COST_FACTOR * (ended - began)
             )
         return self.destinations
 
-    def note_destinations(self, found: DestinationsReading) -> None:
+    def note_destinations(self, registry: DestinationsReading) -> None:
         """Use a registry that was read after a change, on any thread."""
-        self.destinations, self._registry_due = found, time.monotonic() + REGISTRY_SECONDS
+        self.destinations, self._registry_due = registry, time.monotonic() + REGISTRY_SECONDS
 
     def _read_notes(self) -> str:
         """Read the notes if they changed; on an error return the reason and keep the last ones."""
@@ -323,8 +323,8 @@ class PlaceWatcher:
             self._log.extend(new)
             runs = (line.when for line in new if line.when is not None and is_run_line(line))
             self._ran = max(runs, default=self._ran)
-            self._shown = tuple(self._log)
-        return self._shown
+            self._latest_lines = tuple(self._log)
+        return self._latest_lines
 
     def close(self) -> None:
         """Close the logs."""
@@ -340,9 +340,9 @@ def is_run_line(line: LogLine) -> bool:
     """True if a worker wrote the line, not a process that adds tasks."""
     if line.text.startswith("Queue processor "):
         return True
-    found = parse_event(line)
+    event = parse_event(line)
     # Mail sent without the queue does not prove that a worker runs.
-    return found is not None and not found.transport and found.what not in _BY_OTHERS
+    return event is not None and not event.transport and event.what not in _BY_OTHERS
 
 
 _BY_OTHERS = (EventKind.QUEUED, EventKind.RETRIED, EventKind.LACKING)
@@ -371,7 +371,7 @@ class MetricsReader:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._seen: tuple[int, int, int] | None = None
+        self._last_stamp: tuple[int, int, int] | None = None
         self._reading: MetricsReading = None
 
     def read(self) -> MetricsReading:
@@ -380,14 +380,14 @@ class MetricsReader:
             return None
         try:
             state = os.stat(self._path)  # noqa: PTH116 - a path as configured
-            seen = (state.st_ino, state.st_mtime_ns, state.st_size)
-            if seen != self._seen:
+            stamp = (state.st_ino, state.st_mtime_ns, state.st_size)
+            if stamp != self._last_stamp:
                 self._reading = prometheus.read_metrics(self._path)
-                self._seen = seen
+                self._last_stamp = stamp
         except OSError as error:
-            self._seen, self._reading = None, error.strerror or str(error)
+            self._last_stamp, self._reading = None, error.strerror or str(error)
         except prometheus.BadMetrics as error:
-            self._seen, self._reading = seen, f"cannot parse: {error}"
+            self._last_stamp, self._reading = stamp, f"cannot parse: {error}"
         return self._reading
 
 

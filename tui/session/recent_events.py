@@ -73,8 +73,8 @@ class RecentTaskEvents:
 
     def current_lacks(self, now: float) -> tuple[TaskEvent, ...]:
         """What the workers lack; a worker repeats its line while that is so."""
-        found = self.lacks.values()
-        return tuple(e for e in found if e.when is None or now - e.when < LACK_SHOWN_SECONDS)
+        lacks = self.lacks.values()
+        return tuple(e for e in lacks if e.when is None or now - e.when < LACK_SHOWN_SECONDS)
 
     @property
     def is_read(self) -> bool:

@@ -44,7 +44,7 @@ class RecoveryProcess:
         """Seconds that the last run has taken so far, or took."""
         return self._child.elapsed_seconds
 
-    def run(self, seen: str, hold: Sequence[str] = ()) -> Coroutine[None, None, str]:
+    def run(self, identity: str, hold: Sequence[str] = ()) -> Coroutine[None, None, str]:
         """Free exactly the lock that was seen; return the result as text.
 
         `hold`: ids of active tasks to hold, so that they do not run again.
@@ -52,7 +52,7 @@ class RecoveryProcess:
         # Set here, not in the coroutine: the screen must not show the run before this one.
         self.running, self.outcome = True, ("", "")
         self._child.clear()
-        words = (seen, *(word for id in hold for word in ("--hold", id)))
+        words = (identity, *(word for id in hold for word in ("--hold", id)))
         return self._run(words)
 
     async def _run(self, words: Sequence[str]) -> str:
@@ -63,9 +63,9 @@ class RecoveryProcess:
             self.outcome = (f"nothing done: the command did not start: {error}", "error")
         finally:
             self.running = False
-        said, look = self.outcome
-        last = self.lines[-1] if self.lines and look != "ok" else ""
-        return f"unlock: {said}" + (f": {last}" if last else "")
+        outcome_text, style = self.outcome
+        last = self.lines[-1] if self.lines and style != "ok" else ""
+        return f"unlock: {outcome_text}" + (f": {last}" if last else "")
 
     def detach(self) -> None:
         """Do not wait for the child on quit; it continues."""

@@ -49,30 +49,30 @@ class CheckedCluster(NamedTuple):
         return self.cluster.last if self.now.last is None else self.now.last
 
 
-async def check_clusters(live: PlaceSession, query: Query) -> tuple[CheckedCluster, ...]:
+async def check_clusters(session: PlaceSession, query: Query) -> tuple[CheckedCluster, ...]:
     """The error clusters of a query, largest first, checked against the logs of the last hour.
 
     Raises:
         Unavailable: the place was closed.
     """
-    if not live.has_readings:
-        await live.wait_for_readings()  # the logs must have been read once
-    clusters = await live.inspector.tallies.clusters(query)
-    events, now = live.events(), live.clock()
+    if not session.has_readings:
+        await session.wait_for_readings()  # the logs must have been read once
+    clusters = await session.inspector.tallies.clusters(query)
+    events, now = session.events(), session.clock()
     done = {event.id for event in events if event.what is EventKind.SUCCEEDED and event.id}
     has_destinations = any(cluster.destinations for cluster in clusters)
-    sent_to = await live.inspector.tallies.destinations_of(
+    sent_to = await session.inspector.tallies.destinations_of(
         frozenset(done if has_destinations else ())
     )
-    registry = live.readings.destinations.found
+    registry = session.readings.destinations.found
     if query == Query(State.DEAD):
-        live.dead_clusters = len(clusters), now
+        session.dead_clusters = len(clusters), now
 
     def judge() -> tuple[CheckedCluster, ...]:
-        found = check_recurrences(clusters, events, now, sent_to=sent_to, registry=registry)
-        return tuple(map(CheckedCluster, clusters, found))
+        recurrences = check_recurrences(clusters, events, now, sent_to=sent_to, registry=registry)
+        return tuple(map(CheckedCluster, clusters, recurrences))
 
-    gone = _gone_clusters(live.readings.queue_figures) if _is_all_failed(query) else ()
+    gone = _gone_clusters(session.readings.queue_figures) if _is_all_failed(query) else ()
     judged = await asyncio.to_thread(judge)
     return tuple(sorted((*judged, *gone), key=lambda one: -one.cluster.count))
 

@@ -138,15 +138,17 @@ def find_worker(
     events: Sequence[TaskEvent],
     now: float,
     *,
-    ours: bool = False,
+    is_of_console: bool = False,
 ) -> WorkerPresence:
-    """Who works a queue, from its lock or else its figures, and its logs; `ours`: a worker of this
-    console."""
-    held = figures.has_worker if lock is None else lock.verdict in (Verdict.HELD, Verdict.STUCK)
-    held = ours or held
+    """Who works a queue, from its lock or else its figures, and its logs; `is_of_console`: a worker
+    of this console."""
+    has_worker = (
+        figures.has_worker if lock is None else lock.verdict in (Verdict.HELD, Verdict.STUCK)
+    )
+    has_worker = is_of_console or has_worker
     began = [e.when for e in events if e.what is EventKind.STARTED and e.when is not None]
     quiet = now - max(began) if began else None
-    return WorkerPresence(held, estimate.measure_run_interval(began), quiet)
+    return WorkerPresence(has_worker, estimate.measure_run_interval(began), quiet)
 
 
 def describe_result(work: RunningOperation) -> str:
@@ -159,13 +161,13 @@ def describe_result(work: RunningOperation) -> str:
     counts = {names[result]: len(getattr(report, result)) for result in RowResult}
     state = "done"
     if progress is not None:
-        tally, rest = progress.tally, progress.unsent + progress.held
+        tally, unsent = progress.tally, progress.unsent + progress.held
         state = "stopped" if progress.stopped else state
         counts = {
             **{"done": tally.delivered, "failed": tally.failed, "skipped": progress.skipped},
             **{"unknown": tally.unknown, "moved by others": tally.taken},
             **{"refused": progress.refused, "undone": progress.pulled_back},
-            **{"excluded": progress.excluded, "not run yet": tally.unsettled, "not sent": rest},
+            **{"excluded": progress.excluded, "not run yet": tally.unsettled, "not sent": unsent},
         }
     words = " + ".join(f"{amount:,} {name}" for name, amount in counts.items() if amount)
     trouble = f"; {safe_line(report.trouble)}" if report.trouble and progress is None else ""

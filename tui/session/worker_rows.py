@@ -62,15 +62,15 @@ class WorkerRow(NamedTuple):
     """Instead of a task: why the worker has no task."""
 
 
-def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
+def worker_rows(session: PlaceSession, now: float) -> list[WorkerRow]:
     """Return a row for each active task of a place, or for each idle worker, or one that says why
     there is none.
     """
-    bare = WorkerRow(live.place.name, live.number, live.name)
-    if unavailable := live.inspector.latest.unavailable:
+    bare = WorkerRow(session.place.name, session.number, session.name)
+    if unavailable := session.inspector.latest.unavailable:
         return [bare._replace(note=unavailable)]
-    lock = live.readings.lock
-    pids = lease_workers(live) if lock is None else _lock_pid(lock)
+    lock = session.readings.lock
+    pids = lease_workers(session) if lock is None else _lock_pid(lock)
     pid = pids[0] if len(pids) == 1 else None
     since = None if lock is None or pid is None else lock.since
     is_stuck = lock is not None and lock.verdict is Verdict.STUCK
@@ -78,9 +78,9 @@ def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
         pid=pid,
         heartbeat_seconds=None if since is None else max(0.0, now - since),
         is_stuck=is_stuck,
-        has_limits=bool(live.place.time_limits),
+        has_limits=bool(session.place.time_limits),
     )
-    connected = live.readings.queue_figures.connected
+    connected = session.readings.queue_figures.connected
     idle = [
         bare._replace(
             owner=one.name or NO_NAME,
@@ -88,11 +88,11 @@ def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
             connection="" if one.text else describe(one),
         )
         for one in connected
-        if not _is_busy(one, live.active)
+        if not _is_busy(one, session.active)
     ]
-    if live.active:
-        alone = any(alert.kind is AlertKind.ABANDONED for alert in live.alerts)
-        abandoned, limits = live.readings.queue_figures.abandoned, live.place.time_limits
+    if session.active:
+        alone = any(alert.kind is AlertKind.ABANDONED for alert in session.alerts)
+        abandoned, limits = session.readings.queue_figures.abandoned, session.place.time_limits
         rows = [
             _task_row(
                 bare,
@@ -101,16 +101,16 @@ def worker_rows(live: PlaceSession, now: float) -> list[WorkerRow]:
                 alone or task.id in abandoned or STALLED_KEY in task.extra,
                 now,
             )
-            for task in live.active
+            for task in session.active
         ]
         return [row._replace(connection=_connection_of(row, connected)) for row in rows] + idle
     if idle:
         return idle
     if pids:
         return [bare._replace(pid=pid, note=IDLE) for pid in pids]
-    if live.backlog is None or not live.has_readings:
+    if session.backlog is None or not session.has_readings:
         return [bare._replace(note=NOT_COUNTED)]
-    is_stalled = live.estimate_drain(now).trend is Trend.STALLED
+    is_stalled = session.estimate_drain(now).trend is Trend.STALLED
     return [bare._replace(note=NO_WORKER, is_stuck=is_stalled)]
 
 
@@ -137,8 +137,8 @@ def _connection_of(row: WorkerRow, connected: Iterable[ConnectedWorker]) -> str:
     serves = [one for one in connected if row.kind in one.queues]
     named = [one for one in serves if one.name and one.name == row.owner]
     unnamed = [one for one in serves if not one.name]
-    found = named or (unnamed if row.owner and len(unnamed) == 1 else [])
-    return describe(found[0]) if found else ""
+    connections = named or (unnamed if row.owner and len(unnamed) == 1 else [])
+    return describe(connections[0]) if connections else ""
 
 
 def _lock_pid(lock: LockEvidence) -> tuple[int, ...]:
@@ -170,11 +170,11 @@ def _task_row(
     )
 
 
-def all_worker_rows(lives: Iterable[PlaceSession], now: float) -> list[WorkerRow]:
+def all_worker_rows(sessions: Iterable[PlaceSession], now: float) -> list[WorkerRow]:
     """Return the rows of all places, the worst first: those that need a hand, then the workers by
     the time that they run, then places without a worker.
     """
-    rows = [row for live in lives for row in worker_rows(live, now)]
+    rows = [row for session in sessions for row in worker_rows(session, now)]
     return sorted(rows, key=_rank)
 
 
@@ -188,17 +188,17 @@ def count_workers(rows: Iterable[WorkerRow]) -> int:
     return len({(row.number, row.pid, row.owner) for row in rows if row.pid or row.owner})
 
 
-def kind_figures(live: PlaceSession, now: float) -> tuple[KindFigures, ...]:
+def kind_figures(session: PlaceSession, now: float) -> tuple[KindFigures, ...]:
     """Return the figures of each kind of task with runs in the last ten minutes, or that waits or
     runs now.
     """
-    kinds = dict(live.waiting_kinds)
-    kinds.update((task.kind, 0) for task in live.active if task.kind not in kinds)
-    if live.readings.queue_figures.kinds is not None:  # of workers of any program
-        known = live.readings.queue_figures.kinds
+    kinds = dict(session.waiting_kinds)
+    kinds.update((task.kind, 0) for task in session.active if task.kind not in kinds)
+    if session.readings.queue_figures.kinds is not None:  # of workers of any program
+        known = session.readings.queue_figures.kinds
         missing = sorted(kinds.keys() - {one.kind for one in known})
         return (*known, *(KindFigures(kind, unknown=NOT_COUNTED) for kind in missing))
-    rates = live.flow.rates(now, HISTORY_SECONDS)
-    output = live.recorded_output if rates is None else rates.outward
-    logged: Sequence[KindFigures] | None = live.readings.kinds
+    rates = session.flow.rates(now, HISTORY_SECONDS)
+    output = session.recorded_output if rates is None else rates.outward
+    logged: Sequence[KindFigures] | None = session.readings.kinds
     return with_unlogged_kinds(logged or (), kinds, output, logged is not None)

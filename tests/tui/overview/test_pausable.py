@@ -427,8 +427,8 @@ async def test_a_broken_recording_is_renewed_and_said_once(root: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "ring.db").write_bytes(b"garbage" * 5000)
     async with overview(recorded_place(root)) as desk:
-        await desk.until(lambda: "file is not a database" in desk.text or screen_of(desk)._told)
-        (words,) = screen_of(desk)._told
+        await desk.until(lambda: "file is not a database" in desk.text or screen_of(desk)._reported)
+        (words,) = screen_of(desk)._reported
         assert words.endswith("quarantined as ring.aside, new recording started")
 
 

@@ -591,7 +591,7 @@ async def test_no_key_acts_on_a_resolved_alert(spool: Path) -> None:
             await desk.press(key)
             assert desk.console.screen is screen
         assert ROW_HAS_LEFT in desk.text
-        assert screen._here.number == 1
+        assert screen._selected_place.number == 1
         await desk.press("g", "G")
         await desk.opens(ClustersScreen, "c")
 
@@ -606,10 +606,10 @@ async def test_a_key_waits_until_the_place_under_the_cursor_was_seen(empty: Path
         screen = screen_of(desk)
         await desk.until(lambda: "12 dead" in desk.text and "11 dead" in desk.text)
         clock_of(desk).now += 2
-        await desk.until(lambda: screen._pane == ALERTS and screen._here.number == 1)
+        await desk.until(lambda: screen._pane == ALERTS and screen._selected_place.number == 1)
         for path in (empty / "queue" / "dlq").iterdir():
             path.unlink()
-        await desk.until(lambda: screen._here.number == 2)
+        await desk.until(lambda: screen._selected_place.number == 2)
         await desk.press("c")
         assert desk.console.screen is screen
         assert "came under the cursor: press again" in desk.text
@@ -623,14 +623,14 @@ async def test_no_key_acts_on_a_row_that_has_left() -> None:
     places = [a_place(a_memory(some_tasks()), name=f"/srv/{name}") for name in ("one", "two")]
     async with overview(*places, size=(200, 60)) as desk:
         screen = screen_of(desk)
-        reads, pane = screen._reads._found, screen._pane_set.rows["clusters"]
+        reads, pane = screen._reads._place_reads, screen._pane_set.rows["clusters"]
         await desk.until(lambda: len(pane.rows) == 6)
         await focus(desk, "clusters")
-        while screen._here.number != 2:
+        while screen._selected_place.number != 2:
             await desk.press("j")
         reads[2] = reads[2]._replace(clusters=())
         await desk.until(lambda: pane.is_gone)
-        assert screen._here.number == 2
+        assert screen._selected_place.number == 2
         for key in ("c", "C", "U", "W", "enter"):
             await desk.press(key)
             assert desk.console.screen is screen
@@ -642,7 +642,7 @@ async def test_a_pane_that_loses_its_rows_loses_the_title_too(spool: Path) -> No
     async with overview(disk_place(spool), size=(120, 40)) as desk:
         screen = screen_of(desk)
         await focus(desk, "clusters")
-        screen._reads._found[1] = screen._reads._found[1]._replace(clusters=())
+        screen._reads._place_reads[1] = screen._reads._place_reads[1]._replace(clusters=())
         screen.paint()
         assert screen._pane == QUEUES
         assert screen._pane_set.queues.has_class("-focused")
@@ -655,7 +655,7 @@ async def test_each_alert_of_dead_tasks_names_its_clusters(spool: Path) -> None:
     async with overview(other, disk_place(spool)) as desk:
         await desk.until(lambda: desk.text.count("12 dead in 3 clusters") == 2)
         await desk.press("tab")
-        assert screen_of(desk)._here.number == 1
+        assert screen_of(desk)._selected_place.number == 1
         put_file(spool, a_task(1400, State.DEAD)._replace(error="552 mailbox full"))
         await desk.until(lambda: "13 dead in 4 clusters" in desk.text)
 

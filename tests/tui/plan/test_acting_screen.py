@@ -172,7 +172,7 @@ class Night:
         if not isinstance(plan_screen, PlanScreen):
             self.refused += 1
             await self.pilot.pause()
-            assert screen._said[0], f"nothing was planned and nothing said: {before}"
+            assert screen._timed_message[0], f"nothing was planned and nothing said: {before}"
             return
         rows = {row.id for row in plan_screen.facts.plan.rows}
         planned = frozenset(map(present.short_id, rows))
