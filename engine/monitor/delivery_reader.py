@@ -29,7 +29,7 @@ _REASON = re.compile(r"([a-z][a-z0-9_.]{1,39}): (\S.*)")
 
 
 class DeliveryReader:
-    """Reader of one delivery record file, of which the writer keeps `kept` records."""
+    """Reader of one delivery record file, of which the writer keeps `record_limit` records."""
 
     def __init__(self, path: str, record_limit: int = KEPT_RECORDS) -> None:
         self._path, self._record_limit = path, record_limit

@@ -40,7 +40,7 @@ class Rest(NamedTuple):
 
 
 def counts_when_written(
-    metrics: MetricsReading, rest: Rest | None, samples: Sequence[CountSample]
+    metrics: MetricsReading, quiet_span: Rest | None, samples: Sequence[CountSample]
 ) -> Sequence[CountSample]:
     """Our counts at the time the metrics file was written: those counted then, and the last ones
     from then on if no folder of the tasks has changed between."""
@@ -48,9 +48,9 @@ def counts_when_written(
         return ()
     written = metrics.modified
     counts = [each for each in samples if abs(each[0] - written) <= MAX_APART_SECONDS]
-    if rest is not None and rest.since < written:
+    if quiet_span is not None and quiet_span.since < written:
         start = written + MAX_APART_SECONDS  # a count may lag behind the folders
-        later = [each for each in samples if start < each[0] <= rest.until]
+        later = [each for each in samples if start < each[0] <= quiet_span.until]
         if later:
             counts.append((written, max(later, key=itemgetter(0))[1]))
     return counts

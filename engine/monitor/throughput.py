@@ -159,9 +159,9 @@ class FlowHistory:
         """Add the counts at `now`, from a complete scan only. `failed`: the failed ones among those
         that left, where they are in no state; None: unknown.
 
-        `came`, `left` and `failed` only grow; if one is lower than before, its counter restarted at
-        0. A task leaves once: when it is DONE, or when it is removed and was not. If the clock was
-        set back, the history is emptied: its times would repeat.
+        `added`, `removed` and `failed` only grow; if one is lower than before, its counter
+        restarted at 0. A task leaves once: when it is DONE, or when it is removed and was not. If
+        the clock was set back, the history is emptied: its times would repeat.
         """
         before = self._samples[-1] if self._samples else None
         if before is not None and now < before.when:
